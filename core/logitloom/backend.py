@@ -1,0 +1,340 @@
+"""Named array operations: an agnostic version of each, which a backend may override natively.
+
+A :class:`Backend` is one array library on one device. Processors get it as ``context.backend`` and use
+``backend.xp`` (an array API namespace) plus the operations below, which the array API standard lacks or
+which libraries do much faster natively. No operation changes library, dtype or device of an array.
+
+Shapes: ``logits, x: [batch, vocab]``, ``tokens, index: [batch, n]``; -1 in ``tokens`` stands for nothing.
+Nothing here depends on the values of arrays, so every operation can be traced by a compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.errors import BackendMissing
+
+__all__ = ["Array", "Backend", "HostTable", "backend_of", "library_of"]
+
+#: An array of any supported library. Array libraries share no base class, so the type is open.
+Array = Any
+
+NEG_INF = float("-inf")
+
+#: Module roots under which a library's array types live, where that is not the library's own name.
+_LIBRARY_OF_ROOT = {"jaxlib": "jax"}
+
+
+def library_of(array: object) -> str:
+    """The name of the array library that ``array`` belongs to, by its type alone (nothing is imported).
+
+    >>> library_of(np.zeros(3))
+    'numpy'
+    """
+    return _library_of_type(type(array))
+
+
+def _library_of_type(kind: type) -> str:
+    root = kind.__module__.partition(".")[0]
+    return _LIBRARY_OF_ROOT.get(root, root)
+
+
+class Backend:
+    """One array library on one device, with the named operations.
+
+    Subclass it in a plug-in: set ``name`` and ``xp``, implement the placement methods, and override the
+    operations for which the library has something faster. Every operation here is written against the array
+    API standard, gives the same values as any override, and never modifies its inputs unless ``donate`` is
+    true and the library can (donation is a permission, not a request).
+
+    Instances are interned per device (:meth:`at`), so that identity can key caches.
+
+    Args:
+        device: the library's own device object, or None where it has just one.
+    """
+
+    #: Name of the library, also the name of the plug-in.
+    name: str = ""
+    #: Whether arrays of this backend live in host memory and reading single values is cheap.
+    on_host: bool = False
+    #: Whether a function can be compiled (:meth:`compile` does more than return it).
+    compiles: bool = False
+
+    def __init__(self, device: Any = None) -> None:
+        self.device = device
+        self._peers: dict[Any, Backend] = {device: self}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}{'' if self.device is None else f' on {self.device}'}>"
+
+    # -- placement ---------------------------------------------------------------------------------
+
+    @property
+    def xp(self) -> Any:
+        """The array API namespace of the library."""
+        raise NotImplementedError(f"Backend {self.name!r} must define the property 'xp'.")
+
+    def at(self, device: Any) -> Backend:
+        """The backend of the same library on another device; always the same object for one device.
+
+        Args:
+            device: the library's device object, or any spelling of it that the library knows (``"cuda"``).
+        """
+        peer = self._peers.get(device)
+        if peer is None:
+            exact = self._exact_device(device)
+            peer = self._peers.get(exact)
+            if peer is None:
+                peer = type(self)(exact)
+                peer._peers = self._peers
+                self._peers[exact] = peer
+            self._peers[device] = peer
+        return peer
+
+    def _exact_device(self, device: Any) -> Any:
+        """The one spelling of a device that :meth:`device_of` gives."""
+        return device
+
+    def device_of(self, array: Array) -> Any:
+        """The library's device of an array; None where the library has just one."""
+        del array
+        return None
+
+    def asarray(self, host: NDArray[Any] | Sequence[Any], dtype: str | None = None) -> Array:
+        """Upload host data: always a fresh array, so that writing into it never reaches the host's memory.
+
+        Args:
+            host: a NumPy array or nested sequence of numbers.
+            dtype: an array API name such as ``"int32"``, or ``"bfloat16"``; default: the host data's own. A
+                library without 64-bit types stores 64-bit data in 32 bits.
+        """
+        return self.xp.asarray(np.asarray(host, dtype=dtype), copy=True)
+
+    def to_numpy(self, array: Array) -> NDArray[Any]:
+        """Download an array. bfloat16, which NumPy lacks, arrives as float32. Waits for pending work.
+
+        The result may share memory with the array: copy it to keep it beyond the array's next change.
+        """
+        return np.asarray(array)
+
+    def is_floating(self, array: Array) -> bool:
+        """Whether the dtype of an array is a real floating one."""
+        return bool(self.xp.isdtype(array.dtype, "real floating"))
+
+    def cast(self, array: Array, dtype: str) -> Array:
+        """The array with a dtype given by its array API name; the array itself if it has it already."""
+        wanted = getattr(self.xp, dtype)
+        return array if array.dtype == wanted else self.xp.astype(array, wanted)
+
+    def synchronize(self, *arrays: Array) -> None:
+        """Wait until the arrays are computed (libraries with lazy or asynchronous execution)."""
+        del arrays
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function compiled by the library, where it can; else the function itself."""
+        return function
+
+    # -- named operations ---------------------------------------------------------------------------
+
+    def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
+        """``x`` with ``value`` where ``mask`` (broadcastable, bool) is true."""
+        del donate
+        return self.xp.where(mask, self._scalar(value, x), x)
+
+    def scale(self, x: Array, factor: float, donate: bool = False) -> Array:
+        """``x * factor`` for a Python number; the dtype stays."""
+        del donate
+        return x * factor
+
+    def divide(self, x: Array, divisor: float, donate: bool = False) -> Array:
+        """``x / divisor`` for a Python number; the dtype stays."""
+        del donate
+        return x / divisor
+
+    def add(self, x: Array, y: Array, donate: bool = False) -> Array:
+        """``x + y`` in the dtype of ``x`` (``y`` is cast)."""
+        del donate
+        return x + self._like(y, x)
+
+    def softmax(self, x: Array) -> Array:
+        """Probabilities over the last axis, float32 (float64 stays). A row of -inf gives a row of zeros."""
+        x = self._wide(x)
+        top = self.xp.max(x, axis=-1, keepdims=True)
+        top = self.xp.where(top == NEG_INF, self._scalar(0.0, x), top)
+        e = self.xp.exp(x - top)
+        total = self.xp.sum(e, axis=-1, keepdims=True)
+        return e / self.xp.where(total == 0, self._scalar(1.0, x), total)
+
+    def log_softmax(self, x: Array) -> Array:
+        """Log-probabilities over the last axis, float32 (float64 stays). A row of -inf stays -inf."""
+        x = self._wide(x)
+        top = self.xp.max(x, axis=-1, keepdims=True)
+        top = self.xp.where(top == NEG_INF, self._scalar(0.0, x), top)
+        shifted = x - top
+        total = self.xp.sum(self.xp.exp(shifted), axis=-1, keepdims=True)
+        return shifted - self.xp.log(self.xp.where(total == 0, self._scalar(1.0, x), total))
+
+    def sort_descending(self, x: Array) -> Array:
+        """The last axis sorted, largest first."""
+        return self.xp.flip(self.xp.sort(x, axis=-1), axis=-1)
+
+    def argsort_descending(self, x: Array) -> Array:
+        """Order of the last axis, largest first; equal values keep their order (stable)."""
+        return self.xp.argsort(-x, axis=-1, stable=True)
+
+    def kth_largest(self, x: Array, k: int) -> Array:
+        """The k-th largest value of each row (``1 <= k <= vocab``): ``[batch, 1]``."""
+        return self.sort_descending(x)[..., k - 1 : k]
+
+    def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
+        """The k largest values of each row, largest first, and their indices: two ``[batch, k]``.
+
+        Among equal values the lower index comes first, on every library. The indices have the library's index
+        dtype (a signed integer).
+        """
+        order = self.argsort_descending(x)[..., :k]
+        return self.gather(x, order), order
+
+    def take_rows(self, x: Array, index: Array) -> Array:
+        """Rows ``index: [m]`` (host or native integers, never negative) of the leading axis."""
+        return self.xp.take(x, self._native_index(index), axis=0)
+
+    def concat_rows(self, arrays: Sequence[Array]) -> Array:
+        """The arrays one after the other along the leading axis."""
+        return self.xp.concat(list(arrays), axis=0)
+
+    def gather(self, x: Array, index: Array) -> Array:
+        """``x[b, index[b, j]]``: ``[batch, n]``. ``index`` holds valid positions (no -1), one row per row of ``x``."""
+        return self.xp.take_along_axis(x, index, axis=-1)
+
+    def add_at(self, x: Array, tokens: Array, value: float, donate: bool = False) -> Array:
+        """``x`` with ``value`` added at each of a row's ``tokens``, once per occurrence.
+
+        Negative tokens and tokens beyond the row are skipped.
+        """
+        del donate
+        columns = self.arange(x.shape[-1])[None, :]
+        for j in range(tokens.shape[1]):
+            hit = columns == tokens[:, j : j + 1]
+            x = x + self._like(hit, x) * value
+        return x
+
+    def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
+        """``x`` with ``value`` at each of a row's ``tokens``; those that are negative or beyond the row are skipped."""
+        del donate
+        columns = self.arange(x.shape[-1])[None, :]
+        for j in range(tokens.shape[1]):
+            hit = columns == tokens[:, j : j + 1]
+            x = self.xp.where(hit, self._scalar(value, x), x)
+        return x
+
+    def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
+        """``x`` with ``x[b, index[b, j]] = values[b, j]``, values cast to the dtype of ``x``.
+
+        An index that is negative or beyond the row is skipped. The others of a row are distinct, or their
+        values agree: which one wins is the library's choice.
+        """
+        del donate
+        values = self._like(values, x)
+        columns = self.arange(x.shape[-1])[None, :]
+        for j in range(index.shape[1]):
+            hit = columns == index[:, j : j + 1]
+            x = self.xp.where(hit, values[:, j : j + 1], x)
+        return x
+
+    def apply_token_mask(self, logits: Array, bits: Array, donate: bool = False) -> Array:
+        """``logits`` with -inf where a token's bit is 0.
+
+        Args:
+            logits: ``[batch, vocab]``.
+            bits: ``[batch, ceil(vocab / 32)] int32``; bit ``i % 32`` of word ``i // 32`` stands for token
+                ``i``, 1 = allowed. Padding bits are ignored.
+        """
+        ids = self.arange(logits.shape[-1])
+        words = self.xp.take(bits, ids >> 5, axis=1)
+        allowed = self.xp.bitwise_and(self.xp.bitwise_right_shift(words, (ids & 31)[None, :]), self._one(words))
+        return self.masked_fill(logits, allowed == 0, NEG_INF, donate)
+
+    def arange(self, stop: int) -> Array:
+        """``0 .. stop - 1`` as int32 on this device."""
+        return self.xp.arange(stop, dtype=self.xp.int32)
+
+    # -- helpers for the agnostic versions ------------------------------------------------------------
+
+    def _wide(self, x: Array) -> Array:
+        return x if x.dtype == self.xp.float64 else self.cast(x, "float32")
+
+    def _like(self, y: Array, x: Array) -> Array:
+        return y if y.dtype == x.dtype else self.xp.astype(y, x.dtype)
+
+    def _scalar(self, value: float | bool, x: Array) -> Array:
+        return self.xp.full((), value, dtype=x.dtype)
+
+    def _one(self, x: Array) -> Array:
+        return self._scalar(1, x)
+
+    def _native_index(self, index: Array) -> Array:
+        return self.asarray(index, "int32") if isinstance(index, (np.ndarray, list, tuple)) else index
+
+
+class HostTable:
+    """A read-only host array that is uploaded once per backend and shared by all sequences.
+
+    Tables belong to processors, never to states. ``init_state`` calls :meth:`on` once, so that ``process``
+    finds the upload done (also while a compiler traces it).
+
+    Example:
+        >>> from logitloom.registry import load_backend
+        >>> table = HostTable(np.arange(3, dtype=np.int32))
+        >>> backend = load_backend("numpy")
+        >>> table.on(backend) is table.on(backend)
+        True
+    """
+
+    __slots__ = ("_placed", "host")
+
+    def __init__(self, host: NDArray[Any]) -> None:
+        self.host = np.ascontiguousarray(host)
+        self.host.flags.writeable = False
+        self._placed: dict[Backend, Array] = {}
+
+    def on(self, backend: Backend) -> Array:
+        """The table as an array of that backend."""
+        placed = self._placed.get(backend)
+        if placed is None:
+            placed = self._placed[backend] = backend.asarray(self.host)
+        return placed
+
+
+_BACKEND_OF_TYPE: dict[type, Backend] = {}
+
+
+def backend_of(array: Array) -> Backend:
+    """The backend of an array, on the array's device. Asks the backend plug-ins once per array type.
+
+    Raises:
+        BackendMissing: if no installed backend handles arrays of that library.
+    """
+    backend = _BACKEND_OF_TYPE.get(type(array))
+    if backend is None:
+        backend = _BACKEND_OF_TYPE[type(array)] = _find_backend(type(array))
+    return backend.at(backend.device_of(array))
+
+
+def _find_backend(kind: type) -> Backend:
+    from logitloom.registry import load_backend
+
+    refusal: BackendMissing | None = None
+    # A class derived from a library's array type lives in a module of its own, so its bases are asked, too.
+    for library in dict.fromkeys(_library_of_type(base) for base in kind.__mro__[:-1] or (kind,)):
+        try:
+            return load_backend(library)
+        except BackendMissing as error:
+            refusal = refusal or error
+    raise BackendMissing(
+        f"Got an array of type {kind.__module__}.{kind.__qualname__}, which no backend handles. {refusal}"
+    )

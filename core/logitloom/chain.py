@@ -1,0 +1,516 @@
+"""A chain: processors in order, assembled through pluggy once and then called as plain functions."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from logitloom import options as opts
+from logitloom import position as positions
+from logitloom import state as rows
+from logitloom.backend import NEG_INF, Array
+from logitloom.context import Context
+from logitloom.errors import ChainIncomplete, InvalidSignature, NeedsNotMet, StageOrderError, UnknownPlugin
+from logitloom.hookspecs import TextEnd
+from logitloom.plugin_manager import PluginManager
+from logitloom.processor import NEEDS, STAGES, declaration
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["Chain", "ChainState", "FunctionProcessor", "Link"]
+
+Step = Callable[[Array, Any, Context], "tuple[Array, Any]"]
+
+
+class ChainState(NamedTuple):
+    """State of a chain: a row tree.
+
+    Attributes:
+        position: lengths and history per row, as far as a processor needs them.
+        processors: one state per processor, in order.
+    """
+
+    position: Any
+    processors: tuple[Any, ...]
+
+
+class FunctionProcessor:
+    """A plain function of ``logits`` or ``(logits, context)`` as a stateless processor."""
+
+    def __init__(self, function: Callable[..., Array]) -> None:
+        try:
+            names = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+        except ValueError:  # a built-in without a signature, such as numpy.tanh
+            names = ["logits"]
+        if not 1 <= len(names) <= 2 or names[0] in ("input_ids", "token_ids", "ids", "tokens"):
+            raise InvalidSignature(
+                f"A processor function takes (logits) or (logits, context), but {_name_of(function)} takes "
+                f"({', '.join(names)}). For tokens or state write a class with init_state and process."
+            )
+        self.function = function
+        self._with_context = len(names) == 2
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """Call the function."""
+        return (self.function(logits, context) if self._with_context else self.function(logits)), state
+
+
+@dataclass(frozen=True)
+class Link:
+    """One place in a chain: a processor, or what is known of it before all its options are given.
+
+    Attributes:
+        label: unique in the chain; the plug-in's name, with ``#2`` and so on if it stands there again.
+        plugin: the name it was loaded by (``name`` or ``name@distribution``), None for objects and functions.
+        factory: the class, if it was loaded by name.
+        options: the options given so far, checked.
+        processor: the configured processor, or None while required options are missing.
+    """
+
+    label: str
+    plugin: str | None
+    factory: Any
+    options: dict[str, Any] = field(default_factory=dict)
+    processor: Any = None
+
+    @classmethod
+    def of_class(cls, label: str, plugin: str | None, factory: Any, given: dict[str, Any]) -> Link:
+        """The link for a plug-in class, configured if nothing is missing."""
+        checked = opts.check(factory, given, label)
+        ready = not opts.missing(factory, checked)
+        return cls(label, plugin, factory, checked, factory(**checked) if ready else None)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Required options that were not given yet."""
+        return opts.missing(self.factory, self.options) if self.processor is None else ()
+
+    def declared(self, name: str) -> Any:
+        """A declaration (``stage``, ``needs``, ...) of the processor, or of its class while unconfigured."""
+        found = declaration(self.factory if self.processor is None else self.processor, name)
+        return declaration(None, name) if isinstance(found, property) else found
+
+
+class Chain:
+    """Processors in order, as one processor. Immutable; make one with :func:`logitloom.processors.load`.
+
+    Args:
+        links: the processors.
+        vocabulary: for processors that need one, if the context brings none.
+        tokenizer: what the vocabulary was read from, kept for :meth:`configure`.
+        model: a model adapter for processors that need one, if the context brings none.
+        debug: check every state that a processor returns against the one it got.
+
+    Raises:
+        StageOrderError: if a guidance processor is not first; prints the right order.
+        InvalidSignature: if a processor's methods do not fit the hooks.
+    """
+
+    def __init__(
+        self,
+        links: Sequence[Link],
+        *,
+        vocabulary: Vocabulary | None = None,
+        model: Any = None,
+        debug: bool | None = None,
+    ) -> None:
+        self.links = tuple(links)
+        self.vocabulary = vocabulary
+        self.model = model
+        self.debug = bool(int(os.environ.get("LOGITLOOM_DEBUG", "0"))) if debug is None else debug
+        _check_order(self.links)
+        self.needs: frozenset[str] = frozenset().union(*(link.declared("needs") for link in self.links))
+        for link in self.links:
+            unknown = set(link.declared("needs")) - set(NEEDS)
+            if unknown:
+                raise InvalidSignature(
+                    f"Processor {link.label!r} declares the needs {sorted(unknown)}; known are {sorted(NEEDS)}."
+                )
+        self.branches: int = max((link.declared("branches") for link in self.links), default=1)
+        self.argmax_invariant: bool = all(link.declared("argmax_invariant") for link in self.links)
+        self.mask_only: bool = all(link.declared("mask_only") for link in self.links)
+        self.compilable: bool = all(link.declared("compilable") for link in self.links)
+        self._tracked = positions.tracked(self.needs)
+        self._own_resources = vocabulary is not None or model is not None
+        self._inits: tuple[Callable[[Context], Any], ...] = ()
+        self._steps: tuple[Step, ...] = ()
+        self._forced: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
+        self._ends: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
+        self._vetoes: tuple[tuple[int, Step], ...] = ()
+        self._assemble()
+
+    def _assemble(self) -> None:
+        manager = PluginManager()
+        inits: list[Callable[[Context], Any]] = []
+        steps: list[Step] = []
+        forced, ends, vetoes = [], [], []
+        constrained = False
+        for i, link in enumerate(self.links):
+            if link.processor is None:
+                continue
+            manager.add(link.processor, link.label, required="process")
+            step = manager.implementation(link.label, "process")
+            assert step is not None
+            keeps = link.declared("mask_only") or link.declared("preserves_masked")
+            if constrained and not keeps:
+                step = _restore_forbidden(step)
+            constrained = constrained or link.declared("stage") == "constraint"
+            steps.append(_checked(step, link.label) if self.debug else step)
+            inits.append(manager.implementation(link.label, "init_state") or _stateless)
+            ahead = manager.implementation(link.label, "forced_tokens")
+            if ahead is not None:
+                forced.append((i, ahead))
+            end = manager.implementation(link.label, "text_end")
+            if end is not None:
+                ends.append((i, end))
+            if not link.declared("keeps_last"):
+                vetoes.append((i, step))
+        self._inits, self._steps = tuple(inits), tuple(steps)
+        # Whoever forces tokens is asked for its own run; only the others can object to it.
+        alone = len(forced) == 1
+        self._vetoes = tuple(v for v in vetoes if not (alone and v[0] == forced[0][0]))
+        self._forced, self._ends = tuple(forced), tuple(ends)
+
+    # -- what the chain is ---------------------------------------------------------------------------
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the processors, in order."""
+        return tuple(link.label for link in self.links)
+
+    @property
+    def missing(self) -> dict[str, tuple[str, ...]]:
+        """Label -> required options that were not given yet."""
+        return {link.label: link.missing for link in self.links if link.missing}
+
+    def __len__(self) -> int:
+        return len(self.links)
+
+    def __getitem__(self, label: str) -> Any:
+        """The configured processor with that label."""
+        for link in self.links:
+            if link.label == label:
+                return link.processor
+        raise UnknownPlugin(f"The chain has no processor {label!r}; it has {', '.join(self.labels) or 'none'}.")
+
+    def __repr__(self) -> str:
+        return f"<Chain {' -> '.join(self.labels) or '(empty)'}>"
+
+    # -- making other chains -------------------------------------------------------------------------
+
+    def configure(self, *, tokenizer: Any = None, model: Any = None, **options: dict[str, Any]) -> Chain:
+        """A new chain with more (or other) options and resources.
+
+        Args:
+            tokenizer: a tokenizer of any library, or a Vocabulary.
+            model: a model adapter.
+            options: by label: ``chain.configure(regex={"pattern": "a+"})``; ``**{"top_k#2": {...}}`` for the
+                second ``top_k``. Options not named stay.
+
+        Raises:
+            UnknownPlugin: if the chain has no such label.
+            OptionError: as in :func:`logitloom.processors.load`.
+        """
+        unknown = [label for label in options if label not in self.labels]
+        if unknown:
+            raise UnknownPlugin(f"The chain has no processor {unknown[0]!r}; it has {', '.join(self.labels)}.")
+        links = []
+        for link in self.links:
+            if link.label in options:
+                if link.factory is None:
+                    raise UnknownPlugin(
+                        f"Processor {link.label!r} was given as an object, so it is configured where it was made."
+                    )
+                link = Link.of_class(link.label, link.plugin, link.factory, {**link.options, **options[link.label]})
+            links.append(link)
+        vocabulary = self.vocabulary
+        if tokenizer is not None:
+            from logitloom.registry import read_vocabulary
+
+            vocabulary = read_vocabulary(tokenizer)
+        return Chain(links, vocabulary=vocabulary, model=model if model is not None else self.model, debug=self.debug)
+
+    def require(self, gives: Collection[str], *, engine: str) -> None:
+        """Check when the chain is bound that an engine gives everything its processors need.
+
+        Args:
+            gives: what the engine gives, of :data:`logitloom.processor.NEEDS`, and ``"compilable"`` excluded:
+                an engine that compiles asks for :attr:`compilable` itself.
+            engine: its name, for the message.
+
+        Raises:
+            NeedsNotMet: naming each processor and need.
+        """
+        have = set(gives) | ({"vocabulary"} if self.vocabulary else set()) | ({"model"} if self.model else set())
+        lacking = [
+            f"{link.label!r} needs {need} ({NEEDS[need]})"
+            for link in self.links
+            for need in sorted(link.declared("needs"))
+            if need not in have
+        ]
+        if lacking:
+            raise NeedsNotMet(f"{engine} cannot run this chain: {'; '.join(lacking)}.")
+
+    # -- running ------------------------------------------------------------------------------------
+
+    def init_state(self, context: Context) -> ChainState:
+        """The state of a new generation.
+
+        Args:
+            context: without ``tokens``; see :meth:`Context.start`.
+
+        Returns:
+            A row tree with ``context.batch`` rows.
+
+        Raises:
+            ChainIncomplete: options are missing; lists them all.
+            NeedsNotMet: the context lacks what a processor needs.
+        """
+        if self.missing:
+            listed = "; ".join(f"{label}: {', '.join(names)}" for label, names in self.missing.items())
+            labels = ", ".join(f"{label}={{...}}" for label in self.missing)
+            raise ChainIncomplete(f"The chain misses options ({listed}). Give them with chain.configure({labels}).")
+        if self._own_resources:
+            context = self._with_resources(context)
+        self.require(_given_by(context), engine="This context")
+        if context.compiled and not self.compilable:
+            hosts = [link.label for link in self.links if not link.declared("compilable")]
+            raise NeedsNotMet(f"A compiled loop cannot run this chain: {', '.join(hosts)} work on host objects.")
+        position: Any = ()
+        if self._tracked:
+            position = positions.start(context, self._tracked)
+            context = positions.describe(context, position)
+        states = tuple(init(context) for init in self._inits)
+        for link, state in zip(self.links, states, strict=True):
+            rows.check_rows(state, context.batch, link.label)
+        return ChainState(position, states)
+
+    def process(self, logits: Array, state: ChainState, context: Context) -> tuple[Array, ChainState]:
+        """Advance the state by the newly accepted tokens and process the logits.
+
+        Args:
+            logits: ``[rows, vocab]``, or ``[vocab]`` for one row (``[branches * rows, vocab]`` with
+                guidance that takes several branches).
+            state: from :meth:`init_state` or an earlier call.
+            context: with ``tokens``, the tokens each row accepted since the state was made.
+
+        Returns:
+            The logits, of the same rank, library, dtype and device, and the new state.
+        """
+        position, states = state
+        if self._own_resources:
+            context = self._with_resources(context)
+        if self._tracked:
+            position = positions.advance(position, context)
+            context = positions.describe(context, position)
+        single = logits.ndim == 1
+        if single:
+            logits = logits[None]
+        original = logits
+        donated = None
+        after = []
+        for step, before in zip(self._steps, states, strict=True):
+            if logits is not original and not context.donate:
+                # What a processor returns is its input or a fresh array of ours: the next may overwrite it.
+                donated = donated or _donating(context)
+                context = donated
+            logits, new = step(logits, before, context)
+            after.append(new)
+        return (logits[0] if single else logits), ChainState(position, tuple(after))
+
+    def replay(self, tokens: Sequence[Sequence[int]], context: Context) -> ChainState:
+        """The state after each row accepted the given tokens: the same as having lived through them.
+
+        Args:
+            tokens: accepted tokens per row, ragged, prompts not included.
+            context: the context of the start.
+        """
+        xp = context.backend.xp
+        state = self.init_state(context)
+        if not any(tokens):
+            return state
+        blank = xp.zeros((self.branches * context.batch, context.vocab_size), dtype=xp.float32)
+        return self.process(blank, state, context.accept([list(row) for row in tokens]))[1]
+
+    def forced_tokens(self, state: ChainState, context: Context) -> list[list[int]] | None:
+        """Per row the tokens that must come next, as far as the constraints of the chain know; else None.
+
+        A token that one constraint forces is the only legal one, whatever biases and warpers say; it is given
+        only if no other processor forbids it (those that might are run on it).
+
+        Args:
+            state: from :meth:`init_state` or :meth:`process`.
+            context: with the tokens accepted since.
+        """
+        if not self._forced:
+            return None
+        context = self._between_steps(state, context)
+        found: list[list[int]] | None = None
+        for i, ahead in self._forced:
+            runs = ahead(state.processors[i], context)
+            if runs is not None:
+                found = runs if found is None else [max(a, b, key=len) for a, b in zip(found, runs, strict=True)]
+        if found is None or not any(found):
+            return None
+        return [self._legal_prefix(row, run, state, context) for row, run in enumerate(found)]
+
+    def text_ends(self, state: ChainState, context: Context) -> list[TextEnd] | None:
+        """Per row where its text ends, from the processors that end texts; None if the chain has none.
+
+        Args:
+            state: from :meth:`init_state` or :meth:`process`.
+            context: with the tokens accepted since.
+        """
+        if not self._ends:
+            return None
+        context = self._between_steps(state, context)
+        merged: list[TextEnd] | None = None
+        for i, ends in self._ends:
+            found = ends(state.processors[i], context)
+            if found is not None:
+                merged = found if merged is None else [_first_end(a, b) for a, b in zip(merged, found, strict=True)]
+        return merged
+
+    def _between_steps(self, state: ChainState, context: Context) -> Context:
+        if self._own_resources:
+            context = self._with_resources(context)
+        if self._tracked:
+            kept = replace(context, donate_state=False)
+            context = positions.describe(context, positions.advance(state.position, kept))
+        return context
+
+    def _legal_prefix(self, row: int, run: list[int], state: ChainState, context: Context) -> list[int]:
+        """The part of a forced run that no other processor of the chain forbids."""
+        if not run or not self._vetoes:
+            return run
+        backend = context.backend
+        before = [] if context.tokens is None else [t for t in backend.to_numpy(context.tokens[row]).tolist() if t >= 0]
+        alone = rows.take(state, [row])
+        for n, token in enumerate(run):
+            step = replace(context, batch=1, donate=False, donate_state=False).accept([before + run[:n]])
+            if self._tracked:
+                step = positions.describe(step, positions.advance(alone.position, step))
+            blank = backend.xp.zeros((1, context.vocab_size), dtype=backend.xp.float32)
+            for i, veto in self._vetoes:
+                logits, _ = veto(blank, alone.processors[i], step)
+                if float(logits[0, token]) == NEG_INF:
+                    return run[:n]
+        return run
+
+    def closing_processor(self, logits: Array, state: ChainState, context: Context, row: int) -> str | None:
+        """The label of the processor that leaves a row without any legal token, if one does.
+
+        For messages: since processors are pure, the step that failed can be run again, one at a time.
+
+        Args:
+            logits, state, context: what :meth:`process` got.
+            row: the row that came out all -inf.
+        """
+        context = replace(context, donate=False)
+        for end in range(1, len(self.links) + 1):
+            part = Chain(self.links[:end], vocabulary=self.vocabulary, model=self.model, debug=False)
+            part._tracked = self._tracked
+            processed, _ = part.process(logits, ChainState(state.position, state.processors[:end]), context)
+            line = context.backend.to_numpy(processed[row] if processed.ndim == 2 else processed)
+            if not (line > NEG_INF).any():
+                return self.links[end - 1].label
+        return None
+
+    def _with_resources(self, context: Context) -> Context:
+        vocabulary = context.vocabulary if context.vocabulary is not None else self.vocabulary
+        model = context.model if context.model is not None else self.model
+        if vocabulary is context.vocabulary and model is context.model:
+            return context
+        return replace(context, vocabulary=vocabulary, model=model)
+
+
+def _donating(context: Context) -> Context:
+    """The context with permission to overwrite the logits."""
+    return replace(context, donate=True)
+
+
+def _first_end(a: TextEnd, b: TextEnd) -> TextEnd:
+    """Of two ends of one text the one that leaves less; a finished one counts before a possible one."""
+    if a.finished != b.finished:
+        return a if a.finished else b
+    return a if a.hold >= b.hold else b
+
+
+def _given_by(context: Context) -> set[str]:
+    given = {"length"}
+    if context.prompt is not None:
+        given.add("prompt")
+    if context.max_length is not None:
+        given.add("history")
+    if context.vocabulary is not None:
+        given.add("vocabulary")
+    if context.model is not None:
+        given.add("model")
+    return given
+
+
+def _stateless(context: Context) -> tuple[()]:
+    del context
+    return ()
+
+
+def _restore_forbidden(step: Step) -> Step:
+    """The step, with -inf restored where it came in: what a constraint forbade stays forbidden."""
+
+    def restoring(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        forbidden = logits == NEG_INF
+        logits, state = step(logits, state, context)
+        return context.backend.masked_fill(logits, forbidden, NEG_INF), state
+
+    return restoring
+
+
+def _checked(step: Step, label: str) -> Step:
+    """The step, with what it returns checked against the contract of the hook."""
+
+    def checking(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        result = step(logits, state, context)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise InvalidSignature(
+                f"Processor {label!r} must return (logits, state), but returned {type(result).__name__}."
+            )
+        rows.check_like(result[1], state, label)
+        branches = 1 if result[0].shape == logits.shape else logits.shape[0] // max(result[0].shape[0], 1)
+        if result[0].shape[0] * branches != logits.shape[0] or result[0].shape[1:] != logits.shape[1:]:
+            raise InvalidSignature(
+                f"Processor {label!r} got logits {list(logits.shape)} and returned {list(result[0].shape)}."
+            )
+        if result[0].dtype != logits.dtype:
+            raise InvalidSignature(
+                f"Processor {label!r} got {logits.dtype} logits and returned {result[0].dtype}; keep the dtype."
+            )
+        return result
+
+    return checking
+
+
+def _check_order(links: Sequence[Link]) -> None:
+    stages = [link.declared("stage") for link in links]
+    for link, stage in zip(links, stages, strict=True):
+        if stage not in STAGES:
+            raise StageOrderError(f"Processor {link.label!r} declares the stage {stage!r}; stages are {STAGES}.")
+    leading = next((i for i, stage in enumerate(stages) if stage != "guidance"), len(stages))
+    late = [link.label for link, stage in zip(links[leading:], stages[leading:], strict=True) if stage == "guidance"]
+    if late:
+        order = sorted(links, key=lambda link: link.declared("stage") != "guidance")
+        raise StageOrderError(
+            f"Guidance must come first, but {late[0]!r} stands after {links[leading].label!r}: what runs before "
+            f"guidance acts on one branch only, and the branches could keep different tokens. "
+            f"The right order is {', '.join(repr(link.label) for link in order)}."
+        )
+    branched = [link.label for link in links[1:] if link.declared("branches") > 1]
+    if branched:
+        raise StageOrderError(
+            f"Processor {branched[0]!r} takes several rows of logits per sequence, so it must be the very first."
+        )
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__qualname__", repr(function))

@@ -1,0 +1,166 @@
+"""The immutable record that a loop or an engine hands to a chain, at the start and at each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from logitloom import rng
+from logitloom.backend import Array, Backend, backend_of
+from logitloom.errors import InvalidContext
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["Context", "padded"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """What a processor may know.
+
+    The first group of fields is set once per generation. A step adds ``tokens`` (:meth:`accept`); the
+    chain adds ``sequence``, ``length`` and ``prompt_length``, kept as row state, for the processors that
+    declare a need for them. Processors must not use ``batch`` in ``process``: rows may have joined or left, so
+    the number of rows is that of the logits.
+
+    Attributes:
+        backend: array library and device of logits and state.
+        batch: number of sequences at the start.
+        vocab_size: width of the logits (may exceed the vocabulary's own size).
+        vocabulary: the bytes of each token, or None if no tokenizer was given.
+        prompt: the prompt's token ids, one tuple per row (ragged), or None if the engine does not tell.
+        max_length: most tokens a sequence can reach, prompt included; fixes the shape of histories.
+        seed: an integer for the whole batch, or one per row. With one integer, row ``i`` gets a seed derived
+            from it and ``i``, so the rows differ.
+        model: the model adapter, for processors that run a model themselves.
+        compiled: the step will run inside a compiled loop: everything must be prepared by ``init_state``.
+        donate: the logits may be overwritten (the chain also says so for what an earlier processor returned).
+        donate_state: the caller gives up the state it passes; its arrays may be overwritten. Never set where
+            earlier states are kept, as beam search and speculation do.
+        tokens: ``[rows, n] int32``, accepted since the last call, -1 = none; None on the first call.
+        sequence: ``[rows, capacity] int32``, prompt and accepted tokens from the left, then -1.
+        length: ``[rows] int32``, number of tokens in ``sequence``.
+        prompt_length: ``[rows] int32``, how many of them are the prompt's.
+    """
+
+    backend: Backend
+    batch: int
+    vocab_size: int
+    vocabulary: Vocabulary | None = None
+    prompt: tuple[tuple[int, ...], ...] | None = None
+    max_length: int | None = None
+    seed: int | tuple[int, ...] = 0
+    model: Any = None
+    compiled: bool = False
+    donate: bool = False
+    donate_state: bool = False
+    tokens: Array | None = None
+    sequence: Array | None = None
+    length: Array | None = None
+    prompt_length: Array | None = None
+
+    @classmethod
+    def start(
+        cls,
+        logits: Array,
+        *,
+        prompt: Sequence[Sequence[int]] | None = None,
+        vocabulary: Vocabulary | None = None,
+        max_length: int | None = None,
+        seed: int | Sequence[int] = 0,
+        **more: Any,
+    ) -> Context:
+        """The context of a new generation whose logits look like ``logits`` (``[batch, vocab]`` or ``[vocab]``).
+
+        Raises:
+            InvalidContext: if the number of prompts or seeds is not the number of rows, or a prompt is longer
+                than ``max_length``.
+
+        Example:
+            >>> Context.start(np.zeros((2, 10)), prompt=[[1, 2], [3]]).batch
+            2
+        """
+        if logits.ndim not in (1, 2):
+            raise InvalidContext(
+                f"Logits have shape {tuple(logits.shape)}; give [batch, vocab], or [vocab] for one sequence."
+            )
+        branches = int(more.pop("branches", 1))
+        rows = 1 if logits.ndim == 1 else int(logits.shape[0]) // branches
+        return cls(
+            backend=backend_of(logits),
+            batch=rows,
+            vocab_size=int(logits.shape[-1]),
+            vocabulary=vocabulary,
+            prompt=None if prompt is None else tuple(tuple(int(t) for t in row) for row in prompt),
+            max_length=max_length,
+            seed=seed if isinstance(seed, int) else tuple(int(s) for s in seed),
+            **more,
+        ).validated()
+
+    def validated(self) -> Context:
+        """This context, after checking that its fields agree with each other."""
+        if self.prompt is not None and len(self.prompt) != self.batch:
+            raise InvalidContext(
+                f"The context has {self.batch} rows but {len(self.prompt)} prompts; give one prompt per row."
+            )
+        if isinstance(self.seed, tuple) and len(self.seed) != self.batch:
+            raise InvalidContext(
+                f"The context has {self.batch} rows but {len(self.seed)} seeds; give one integer, or one per row."
+            )
+        if self.prompt is not None and self.max_length is not None:
+            for row, prompt in enumerate(self.prompt):
+                if len(prompt) > self.max_length:
+                    raise InvalidContext(
+                        f"The prompt of row {row} has {len(prompt)} tokens, but max_length is {self.max_length}."
+                    )
+        if self.vocabulary is not None and self.vocabulary.size > self.vocab_size:
+            highest = max((i for i, b in enumerate(self.vocabulary.token_bytes) if b), default=-1)
+            if highest >= self.vocab_size:
+                raise InvalidContext(
+                    f"The logits have {self.vocab_size} columns, but the vocabulary {self.vocabulary.name!r} has a "
+                    f"token with id {highest}. Logits and tokenizer belong to different models."
+                )
+        return self
+
+    def accept(self, tokens: Any, **changes: Any) -> Context:
+        """The context of the next step, after each row accepted some tokens.
+
+        Args:
+            tokens: a native ``[rows, n]`` or ``[rows]`` integer array (-1 = none), or host lists, which may be
+                ragged: ``[[5], [], [7, 8]]``.
+            changes: other fields to replace, by name.
+        """
+        if isinstance(tokens, (list, tuple, np.ndarray)):
+            tokens = self.backend.asarray(padded(tokens))
+        elif tokens is not None and tokens.ndim == 1:
+            tokens = tokens[:, None]
+        return replace(self, tokens=tokens, **changes)
+
+    @property
+    def step(self) -> Array:
+        """``[rows] int32``: how many tokens each row has generated so far."""
+        if self.length is None or self.prompt_length is None:
+            raise InvalidContext(
+                "The context has no lengths here. A processor that uses context.step declares needs = {'length'}."
+            )
+        return self.length - self.prompt_length
+
+    def row_seeds(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """``[batch] int32`` on the host: the seed of each row."""
+        if isinstance(self.seed, int):
+            return rng.row_seeds(self.seed, self.batch)
+        return np.asarray([rng.fold(seed) for seed in self.seed], dtype=np.int32)
+
+
+def padded(rows: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Host tokens (ragged lists, one id per row, or an array) as ``[rows, n] int32``, -1 at the right."""
+    if isinstance(rows, np.ndarray):
+        return np.ascontiguousarray(rows if rows.ndim == 2 else rows[:, None], dtype=np.int32)
+    lists = [row if hasattr(row, "__len__") else [row] for row in rows]
+    width = max((len(row) for row in lists), default=0)
+    out = np.full((len(lists), width), -1, dtype=np.int32)
+    for i, row in enumerate(lists):
+        out[i, : len(row)] = row
+    return out

@@ -1,0 +1,146 @@
+"""Chains as TOML or JSON documents: what is loaded, in which order, with which options.
+
+A document holds a version and a list of processors::
+
+    logitloom = 1
+
+    [[processor]]
+    use = "top_k"
+    options = { k = 40 }
+
+Tokenizer and model are not part of it; they are given when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from logitloom import options as opts
+from logitloom import processors, registry
+from logitloom.chain import Chain
+from logitloom.errors import ChainDocumentError
+
+__all__ = ["VERSION", "from_document", "load_file", "to_document", "to_json", "to_toml"]
+
+#: Version of the document format.
+VERSION = 1
+
+
+def to_document(chain: Chain) -> dict[str, Any]:
+    """The chain as plain data: dictionaries, lists, texts, numbers.
+
+    Raises:
+        ChainDocumentError: if a processor was not loaded by name and no installed plug-in is its class, or an
+            option's value has no plain form.
+
+    Example:
+        >>> to_document(processors.load(("top_k", {"k": 5})))
+        {'logitloom': 1, 'processor': [{'use': 'top_k', 'options': {'k': 5}}]}
+    """
+    entries = []
+    for link in chain.links:
+        name = link.plugin or _name_of_class(type(link.processor))
+        if name is None:
+            raise ChainDocumentError(
+                f"Processor {link.label!r} is not an installed or registered plug-in, so a document cannot name it. "
+                f"Give it an entry point, or call processors.register({link.label!r}, ...) first."
+            )
+        values = link.options
+        if link.factory is None:
+            values = {o.name: getattr(link.processor, o.name) for o in opts.declared(link.processor)}
+        defaults = {o.name: o.default for o in opts.declared(link.factory or link.processor) if not o.required}
+        plain = {
+            key: _plain(value, f"{link.label}.{key}")
+            for key, value in values.items()
+            if not (key in defaults and _same(value, defaults[key]))
+        }
+        entries.append({"use": name, "options": plain} if plain else {"use": name})
+    return {"logitloom": VERSION, "processor": entries}
+
+
+def to_toml(chain: Chain) -> str:
+    """The chain as a TOML document."""
+    import tomli_w
+
+    return tomli_w.dumps(to_document(chain))
+
+
+def to_json(chain: Chain) -> str:
+    """The chain as a JSON document."""
+    return json.dumps(to_document(chain), indent=2, ensure_ascii=False)
+
+
+def from_document(
+    document: Mapping[str, Any], *, tokenizer: Any = None, model: Any = None, block: Iterable[str] = ()
+) -> Chain:
+    """The chain that a document describes; all checks of :func:`logitloom.processors.load` apply.
+
+    Raises:
+        ChainDocumentError: if the document has another form.
+    """
+    if document.get("logitloom") != VERSION:
+        raise ChainDocumentError(
+            f"A chain document starts with logitloom = {VERSION}; this one has {document.get('logitloom')!r}."
+        )
+    extra = set(document) - {"logitloom", "processor"}
+    if extra:
+        raise ChainDocumentError(f"A chain document has no {sorted(extra)[0]!r}; it has 'logitloom' and 'processor'.")
+    entries = document.get("processor", [])
+    if not isinstance(entries, list):
+        raise ChainDocumentError("'processor' in a chain document is a list: write [[processor]] in TOML.")
+    specs: list[Any] = []
+    for i, entry in enumerate(entries, 1):
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("use"), str) or set(entry) - {"use", "options"}:
+            raise ChainDocumentError(
+                f"Processor {i} of the chain document must have 'use' (a name) and may have 'options': {entry!r}."
+            )
+        specs.append((entry["use"], entry.get("options", {})))
+    return processors.load(*specs, tokenizer=tokenizer, model=model, block=block)
+
+
+def load_file(path: str | Path, *, tokenizer: Any = None, model: Any = None, block: Iterable[str] = ()) -> Chain:
+    """The chain described by a ``.toml`` or ``.json`` file.
+
+    Raises:
+        ChainDocumentError: if the file cannot be read as such; names the file.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise ChainDocumentError(f"The chain file {str(path)!r} could not be read: {error}") from error
+    if not isinstance(document, dict):
+        raise ChainDocumentError(f"The chain file {str(path)!r} holds a {type(document).__name__}, not a table.")
+    return from_document(document, tokenizer=tokenizer, model=model, block=block)
+
+
+def _name_of_class(cls: type) -> str | None:
+    wanted = f"{cls.__module__}:{cls.__qualname__}"
+    for record in registry.available("processors"):
+        if record.value == wanted:
+            return record.name
+    return None
+
+
+def _same(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)
+
+
+def _plain(value: Any, place: str) -> Any:
+    if isinstance(value, Enum):
+        return _plain(value.value, place)
+    if isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v, place) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v, place) for v in value]
+    raise ChainDocumentError(f"Option {place} is a {type(value).__name__}, which a TOML or JSON document cannot hold.")

@@ -1,0 +1,131 @@
+"""Every error that logitloom raises on purpose.
+
+Each class derives from :class:`LogitloomError` and, where one fits, from the built-in error that a
+caller without knowledge of logitloom would catch. Messages are sentences: what was given, where, and
+what to do about it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BackendMissing",
+    "BackendUnsupported",
+    "BudgetExceeded",
+    "ChainDocumentError",
+    "ChainIncomplete",
+    "DuplicatePlugin",
+    "GenerationError",
+    "InvalidContext",
+    "InvalidSignature",
+    "LogitloomError",
+    "MissingOption",
+    "ModelError",
+    "NeedsNotMet",
+    "NoLegalToken",
+    "OptionError",
+    "OptionTypeError",
+    "PluginBlocked",
+    "PluginImportError",
+    "StageOrderError",
+    "StateMismatch",
+    "UnknownOption",
+    "UnknownPlugin",
+    "UnsupportedPattern",
+    "VocabularyError",
+]
+
+
+class LogitloomError(Exception):
+    """Base class of all errors raised by logitloom."""
+
+
+class UnknownPlugin(LogitloomError, LookupError):
+    """No plug-in of that kind has that name."""
+
+
+class DuplicatePlugin(LogitloomError, ValueError):
+    """Two distributions (or two registrations) claim one plug-in name."""
+
+
+class PluginBlocked(LogitloomError, LookupError):
+    """The plug-in exists but was blocked by an argument or by the environment."""
+
+
+class PluginImportError(LogitloomError, ImportError):
+    """A plug-in could not be imported; ``__cause__`` is the reason."""
+
+
+class InvalidSignature(LogitloomError, TypeError):
+    """A hook implementation does not fit its hook specification."""
+
+
+class OptionError(LogitloomError, ValueError):
+    """An option of a plug-in has a value outside its range."""
+
+
+class UnknownOption(OptionError):
+    """A plug-in has no option of that name."""
+
+
+class MissingOption(OptionError):
+    """A plug-in was built without an option that it requires."""
+
+
+class OptionTypeError(OptionError, TypeError):
+    """An option of a plug-in has a value of the wrong type."""
+
+
+class StageOrderError(LogitloomError, ValueError):
+    """The processors of a chain stand in an order that gives wrong results."""
+
+
+class ChainIncomplete(LogitloomError, ValueError):
+    """A chain was started while options or resources were still missing."""
+
+
+class ChainDocumentError(LogitloomError, ValueError):
+    """A chain cannot be written as, or read from, a TOML or JSON document."""
+
+
+class NeedsNotMet(LogitloomError, ValueError):
+    """A processor needs something that the caller or the engine does not give."""
+
+
+class InvalidContext(LogitloomError, ValueError):
+    """A context record contradicts itself or the logits it came with."""
+
+
+class StateMismatch(LogitloomError, ValueError):
+    """A state has another structure, shape or dtype than ``init_state`` fixed."""
+
+
+class BackendMissing(LogitloomError, LookupError):
+    """No backend plug-in handles arrays of that library."""
+
+
+class BackendUnsupported(LogitloomError, NotImplementedError):
+    """The array library of this backend cannot do what was asked."""
+
+
+class VocabularyError(LogitloomError, ValueError):
+    """A tokenizer could not be read, or a vocabulary contradicts itself."""
+
+
+class ModelError(LogitloomError, ValueError):
+    """A model file could not be read, or a model was called with arguments it cannot take."""
+
+
+class GenerationError(LogitloomError, ValueError):
+    """A decoding loop was given arguments that contradict each other."""
+
+
+class NoLegalToken(LogitloomError, RuntimeError):
+    """Every token of a row is forbidden; names the row and the processor that closed it."""
+
+
+class UnsupportedPattern(LogitloomError, ValueError):
+    """A pattern uses a construct that is not regular; names construct and position."""
+
+
+class BudgetExceeded(LogitloomError, RuntimeError):
+    """A compilation needed more states, bytes or seconds than its budget allows."""

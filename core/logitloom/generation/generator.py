@@ -1,0 +1,237 @@
+"""A generator: model, chain and strategy together, called with text or token ids."""
+
+from __future__ import annotations
+
+import codecs
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from logitloom.chain import Chain
+from logitloom.errors import GenerationError
+from logitloom.generation.beam_search import BeamSearch, beam_search
+from logitloom.generation.greedy import Greedy
+from logitloom.generation.loop import Emission, FinishReason, Sampler, decode
+from logitloom.generation.model import ModelAdapter
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["Generated", "Generator", "Piece", "Progress", "TextEncoder"]
+
+
+class TextEncoder(Protocol):
+    """Turns text into token ids; any object with such a method will do."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text."""
+        ...
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One finished sequence.
+
+    Attributes:
+        prompt: number of the prompt.
+        sample: number of the sequence among those of the prompt.
+        tokens: new token ids, without the end-of-sequence token.
+        text: what they write, cut where a stop string began (None without a vocabulary).
+        logprob: cumulative log-probability of the tokens under the processed distributions.
+        finish: ``"eos"``, ``"stop"`` or ``"length"``.
+        forced: how many tokens a constraint forced, so that the model was not asked.
+        score: beam search's score; the log-probability otherwise.
+    """
+
+    prompt: int
+    sample: int
+    tokens: tuple[int, ...]
+    text: str | None
+    logprob: float
+    finish: FinishReason
+    forced: int = 0
+    score: float = 0.0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a stream.
+
+    Attributes:
+        prompt, sample: whose piece.
+        tokens: the new ids.
+        text: the new text: whole characters only, and nothing that may still be cut.
+        finish: set on the last piece of a sequence.
+    """
+
+    prompt: int
+    sample: int
+    tokens: tuple[int, ...]
+    text: str
+    finish: FinishReason | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a generation is: told after every step.
+
+    Attributes:
+        tokens: new tokens so far, over all sequences.
+        finished: sequences that ended.
+        sequences: all sequences.
+        seconds: since the start.
+    """
+
+    tokens: int
+    finished: int
+    sequences: int
+    seconds: float
+
+
+class _Text:
+    """The text of one row while it grows, byte by byte."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.held = b""
+
+    def add(self, emission: Emission) -> str:
+        """What can be shown now."""
+        data = self.held + self.vocabulary.text_bytes(emission.tokens)
+        if emission.finish is not None:
+            return self.decoder.decode(data[: len(data) - emission.cut], final=True)
+        shown = max(len(data) - emission.hold, 0)
+        self.held = data[shown:]
+        return self.decoder.decode(data[:shown])
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Everything a generation needs but the prompt.
+
+    Args:
+        model: any model adapter (see :class:`logitloom.generation.model.ModelAdapter`).
+        chain: the processors.
+        strategy: :class:`Greedy`, :class:`Multinomial`, :class:`BeamSearch`, or any sampler.
+        max_tokens: most new tokens per sequence.
+        tokenizer: needed to pass text; an object with ``encode(text) -> ids``.
+        vocabulary: bytes of the tokens; default: the chain's.
+        eos: ids that end a sequence; default: the vocabulary's.
+        skip_forced: let tokens that a constraint forces skip the model.
+    """
+
+    model: ModelAdapter
+    chain: Chain = field(default_factory=lambda: Chain(()))
+    strategy: Sampler | BeamSearch = field(default_factory=Greedy)
+    max_tokens: int = 128
+    tokenizer: TextEncoder | None = None
+    vocabulary: Vocabulary | None = None
+    eos: tuple[int, ...] | None = None
+    skip_forced: bool = True
+
+    def __call__(
+        self,
+        prompts: str | Sequence[Any],
+        *,
+        seed: int = 0,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> list[Generated]:
+        """Generate to the end.
+
+        Args:
+            prompts: a text, token ids, or a list of either.
+            seed: of all random draws.
+            on_progress: called after every step.
+
+        Returns:
+            All sequences, in the order of prompts and samples (of beams: best first).
+        """
+        ids = self.encode(prompts)
+        if isinstance(self.strategy, BeamSearch):
+            return self._search(ids, seed)
+        samples = self.strategy.samples
+        tokens: list[list[int]] = [[] for _ in range(len(ids) * samples)]
+        logprobs, forced = [0.0] * len(tokens), [0] * len(tokens)
+        results: dict[int, Generated] = {}
+        started, total = time.monotonic(), 0
+        for emission in self._emissions(ids, seed):
+            row = emission.row
+            tokens[row] += emission.tokens
+            logprobs[row] += emission.logprob
+            forced[row] += emission.forced
+            total += len(emission.tokens)
+            if emission.finish is not None:
+                results[row] = self._generated(
+                    row // samples, row % samples, tokens[row], logprobs[row], emission.finish, emission.cut
+                )
+                results[row] = replace(results[row], forced=forced[row])
+            if on_progress is not None:
+                on_progress(Progress(total, len(results), len(tokens), time.monotonic() - started))
+        return [results[row] for row in sorted(results)]
+
+    def stream(self, prompts: str | Sequence[Any], *, seed: int = 0) -> Iterator[Piece]:
+        """Generate piece by piece. Joined per sequence, the texts are those that a call returns.
+
+        Raises:
+            GenerationError: for beam search, whose sequences are known only at its end, or without a vocabulary.
+        """
+        if isinstance(self.strategy, BeamSearch):
+            raise GenerationError("Beam search cannot stream: which beam wins is known only at the end.")
+        vocabulary = self._vocabulary
+        if vocabulary is None:
+            raise GenerationError("Streaming text needs a vocabulary: give Generator(vocabulary=...) or a tokenizer.")
+        ids, samples = self.encode(prompts), self.strategy.samples
+        texts = [_Text(vocabulary) for _ in range(len(ids) * samples)]
+        for emission in self._emissions(ids, seed):
+            text = texts[emission.row].add(emission)
+            yield Piece(emission.row // samples, emission.row % samples, emission.tokens, text, emission.finish)
+
+    def encode(self, prompts: str | Sequence[Any]) -> list[list[int]]:
+        """Prompts as token ids.
+
+        Raises:
+            GenerationError: if text is given without a tokenizer.
+        """
+        if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
+            prompts = [prompts]
+        return [self._encode_one(prompt) for prompt in prompts]
+
+    def _encode_one(self, prompt: Any) -> list[int]:
+        if not isinstance(prompt, str):
+            return [int(token) for token in prompt]
+        if self.tokenizer is None:
+            raise GenerationError("Prompts as text need Generator(tokenizer=...); or give token ids.")
+        return list(self.tokenizer.encode(prompt))
+
+    @property
+    def _vocabulary(self) -> Vocabulary | None:
+        return self.vocabulary if self.vocabulary is not None else self.chain.vocabulary
+
+    def _emissions(self, ids: list[list[int]], seed: int) -> Iterator[Emission]:
+        assert not isinstance(self.strategy, BeamSearch)
+        return decode(
+            self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
+            vocabulary=self._vocabulary, skip_forced=self.skip_forced,
+        )  # fmt: skip
+
+    def _search(self, ids: list[list[int]], seed: int) -> list[Generated]:
+        assert isinstance(self.strategy, BeamSearch)
+        found = beam_search(
+            self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
+            vocabulary=self._vocabulary,
+        )  # fmt: skip
+        return [
+            replace(self._generated(p, n, h.tokens, h.logprob, h.finish, h.cut), score=h.score)
+            for p, hypotheses in enumerate(found)
+            for n, h in enumerate(hypotheses)
+        ]
+
+    def _generated(
+        self, prompt: int, sample: int, tokens: Sequence[int], logprob: float, finish: FinishReason, cut: int
+    ) -> Generated:
+        text = None
+        vocabulary = self._vocabulary
+        if vocabulary is not None:
+            data = vocabulary.text_bytes(tokens)
+            text = data[: len(data) - cut].decode("utf-8", "replace")
+        return Generated(prompt, sample, tuple(tokens), text, logprob, finish, score=logprob)

@@ -1,0 +1,296 @@
+"""The decoding loop for samplers that follow one hypothesis per row: greedy and multinomial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from logitloom import rng
+from logitloom import state as row_state
+from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.chain import Chain, ChainState
+from logitloom.context import Context
+from logitloom.errors import GenerationError, NoLegalToken
+from logitloom.generation.model import ModelAdapter
+from logitloom.generation.rows import ModelRows
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["Emission", "FinishReason", "Sampler", "decode", "start_context"]
+
+FinishReason = Literal["eos", "stop", "length"]
+
+
+class Sampler(Protocol):
+    """Chooses the next token of each row; see :class:`logitloom.generation.greedy.Greedy`."""
+
+    @property
+    def samples(self) -> int:
+        """Sequences per prompt."""
+        ...
+
+    def choose(self, backend: Backend, logits: Array, seeds: Array, lengths: Array) -> tuple[Array, Array]:
+        """Token ids and log-probabilities of the next token, ``[rows]`` each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """What one row gained in one step.
+
+    Attributes:
+        row: which sequence, counted over prompts and samples from the start.
+        tokens: the new tokens; one sampled, and those that a constraint forced after (or, in a row's first
+            emission, before) it. An end-of-sequence token is not among them.
+        logprob: log-probability of the new tokens under the processed distribution (forced ones count 0).
+        forced: how many of them were forced, so that the model was not asked for them.
+        hold: bytes at the end of the row's text that may still turn out not to belong to it.
+        finish: why the row ended with this emission, or None.
+        cut: with ``finish="stop"``: bytes at the end of the row's text that do not belong to it.
+    """
+
+    row: int
+    tokens: tuple[int, ...]
+    logprob: float
+    forced: int = 0
+    hold: int = 0
+    finish: FinishReason | None = None
+    cut: int = 0
+
+
+def start_context(
+    model: ModelAdapter,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_tokens: int,
+    vocabulary: Vocabulary | None,
+    seeds: Sequence[int],
+    donate: bool,
+) -> Context:
+    """The context of a generation over a model, one row per prompt.
+
+    Raises:
+        GenerationError: if ``max_tokens`` is below 1, or a prompt leaves no room in the model.
+    """
+    if max_tokens < 1:
+        raise GenerationError(f"max_tokens must be at least 1, but is {max_tokens}.")
+    longest = max(len(prompt) for prompt in prompts)
+    if longest >= model.max_length:
+        raise GenerationError(
+            f"A prompt has {longest} tokens, but the model takes {model.max_length} at most and needs room to "
+            f"generate. Shorten the prompt."
+        )
+    return Context(
+        backend=model.backend,
+        batch=len(prompts),
+        vocab_size=model.vocab_size,
+        vocabulary=vocabulary,
+        prompt=tuple(tuple(int(t) for t in prompt) for prompt in prompts),
+        max_length=min(longest + max_tokens, model.max_length),
+        seed=tuple(seeds),
+        model=model,
+        donate=donate,
+        donate_state=donate,
+    ).validated()
+
+
+def decode(
+    model: ModelAdapter,
+    prompts: Sequence[Sequence[int]],
+    chain: Chain,
+    sampler: Sampler,
+    *,
+    max_tokens: int,
+    seed: int = 0,
+    eos: Sequence[int] | None = None,
+    vocabulary: Vocabulary | None = None,
+    skip_forced: bool = True,
+) -> Iterator[Emission]:
+    """Decode all prompts together and tell, step by step, what each row gained.
+
+    Each prompt gives ``sampler.samples`` rows, side by side. A row that ends leaves the batch at once. Where a
+    constraint leaves one legal token, that token is taken without asking the model, and whole runs of them are
+    fed in one pass.
+
+    Args:
+        model: any model adapter.
+        prompts: token ids per prompt, ragged.
+        chain: processors, possibly none (``processors.load()``).
+        sampler: chooses tokens.
+        max_tokens: most new tokens per row.
+        seed: of all random draws.
+        eos: ids that end a row; default: the vocabulary's.
+        vocabulary: bytes of the tokens, for processors that need them; default: the chain's.
+        skip_forced: whether forced tokens skip the model. The tokens are the same either way for greedy decoding.
+
+    Yields:
+        One :class:`Emission` per row and step, in the order of the rows.
+
+    Raises:
+        NoLegalToken: a row has no legal token left; names row, step and processor.
+        GenerationError, NeedsNotMet, ChainIncomplete: before the first step.
+    """
+    if not prompts:
+        return
+    vocabulary = vocabulary if vocabulary is not None else chain.vocabulary
+    stop_ids = frozenset(eos if eos is not None else vocabulary.eos if vocabulary is not None else ())
+    prompts = [tuple(prompt) for prompt in prompts for _ in range(sampler.samples)]
+    seeds = rng.row_seeds(seed, len(prompts))
+    context = start_context(
+        model,
+        prompts,
+        max_tokens=max_tokens,
+        vocabulary=vocabulary,
+        seeds=seeds.tolist(),
+        donate=not chain.debug,
+    )
+    batch = _Batch(model, chain, context, prompts, max_tokens, stop_ids, skip_forced)
+    yield from batch.begin()
+    while batch.rows:
+        yield from batch.step(sampler)
+
+
+class _Row:
+    """One sequence that is still being decoded."""
+
+    __slots__ = ("forced", "hold", "length", "logprob", "number", "pending", "room")
+
+    def __init__(self, number: int, length: int, room: int) -> None:
+        self.number = number
+        self.length = length
+        self.room = room
+        #: Accepted tokens that neither the chain's state nor the model has seen yet.
+        self.pending: list[int] = []
+        self.logprob = 0.0
+        self.forced = 0
+        self.hold = 0
+
+    def add(self, tokens: Sequence[int]) -> None:
+        self.pending += tokens
+        self.length += len(tokens)
+        self.room -= len(tokens)
+
+
+class _Batch:
+    """All rows that are being decoded, with what the model and the chain hold of them."""
+
+    def __init__(
+        self,
+        model: ModelAdapter,
+        chain: Chain,
+        context: Context,
+        prompts: Sequence[Sequence[int]],
+        max_tokens: int,
+        eos: frozenset[int],
+        skip_forced: bool,
+    ) -> None:
+        self.model, self.chain, self.context = model, chain, context
+        self.prompts, self.eos, self.skip_forced = prompts, eos, skip_forced
+        room = min(max_tokens, (context.max_length or max_tokens) - min(len(p) for p in prompts))
+        limits = [min(room, model.max_length - len(prompt)) for prompt in prompts]
+        self.rows = [_Row(i, len(p), n) for i, (p, n) in enumerate(zip(prompts, limits, strict=True))]
+        self.seeds = context.backend.asarray(context.row_seeds())
+        self.state = chain.init_state(context)
+        self.model_rows: ModelRows | None = None
+
+    def begin(self) -> Iterator[Emission]:
+        """Take what is forced from the start, then read the prompts."""
+        finished: dict[int, tuple[FinishReason, int]] = {}
+        if self.skip_forced:
+            self._force(self.context, finished)
+            yield from self._emit(finished, only_forced=True)
+        if self.rows:
+            fed = [[*self.prompts[row.number], *row.pending] for row in self.rows]
+            self.model_rows = ModelRows(self.model, [fed])
+
+    def step(self, sampler: Sampler) -> Iterator[Emission]:
+        """Process the logits, choose a token for each row, add what it forces, and feed the model."""
+        assert self.model_rows is not None
+        backend, before = self.context.backend, self.state
+        context = self._accepted()
+        logits, self.state = self.chain.process(self.model_rows.logits, before, context)
+        lengths = backend.asarray(np.asarray([row.length for row in self.rows], dtype=np.int32))
+        chosen, logprobs = sampler.choose(backend, logits, self.seeds, lengths)
+        finished: dict[int, tuple[FinishReason, int]] = {}
+        scores = backend.to_numpy(logprobs).tolist()
+        for i, (row, token) in enumerate(zip(self.rows, backend.to_numpy(chosen).tolist(), strict=True)):
+            if not scores[i] > NEG_INF:
+                raise self._no_legal_token(i, before, context)
+            row.logprob, row.forced, row.hold, row.pending = scores[i], 0, 0, []
+            row.add([token])
+            if token in self.eos:
+                finished[i] = ("eos", 0)
+        accepted = self._accepted()
+        if self.skip_forced:
+            self._force(accepted, finished)
+        if any(row.forced for row in self.rows):
+            accepted = self._accepted()
+        self._end_texts(accepted, finished)
+        yield from self._emit(finished)
+        if self.rows:
+            self.model_rows.feed([row.pending for row in self.rows])
+
+    def _accepted(self) -> Context:
+        if not any(row.pending for row in self.rows):
+            return self.context
+        return self.context.accept([row.pending for row in self.rows])
+
+    def _force(self, context: Context, finished: dict[int, tuple[FinishReason, int]]) -> None:
+        runs = self.chain.forced_tokens(self.state, context)
+        for i, (row, run) in enumerate(zip(self.rows, runs or (), strict=False)):
+            if i in finished:
+                continue
+            ended = next((n for n, token in enumerate(run) if token in self.eos), None)
+            if ended is not None and ended < row.room:
+                finished[i] = ("eos", 0)
+                run = run[: ended + 1]
+            run = run[: max(row.room, 0)]
+            row.add(run)
+            row.forced = len(run)
+
+    def _end_texts(self, context: Context, finished: dict[int, tuple[FinishReason, int]]) -> None:
+        ends = self.chain.text_ends(self.state, context)
+        for i, row in enumerate(self.rows):
+            if ends is not None:
+                row.hold = ends[i].hold
+                if ends[i].finished:
+                    finished[i] = ("stop", ends[i].hold)
+            if i not in finished and row.room <= 0:
+                finished[i] = ("length", 0)
+
+    def _emit(self, finished: dict[int, tuple[FinishReason, int]], only_forced: bool = False) -> Iterator[Emission]:
+        """Tell what each row gained, then drop the rows that ended."""
+        if only_forced:
+            self._end_texts(self._accepted(), finished)
+        for i, row in enumerate(self.rows):
+            reason, cut = finished.get(i, (None, 0))
+            tokens = tuple(row.pending[:-1] if reason == "eos" else row.pending)
+            if tokens or reason is not None:
+                forced = row.forced - (reason == "eos" and row.forced > 0)
+                yield Emission(row.number, tokens, row.logprob, forced, row.hold, reason, cut)
+        if finished:
+            kept = np.asarray([i for i in range(len(self.rows)) if i not in finished], dtype=np.int32)
+            self.rows = [self.rows[i] for i in kept]
+            if self.rows:
+                self.state = row_state.take(self.state, kept)
+                self.seeds = self.context.backend.take_rows(self.seeds, kept)
+                if self.model_rows is not None:
+                    self.model_rows.take(kept)
+
+    def _no_legal_token(self, i: int, before: ChainState, context: Context) -> NoLegalToken:
+        row = self.rows[i]
+        blank = self.context.backend.xp.zeros(
+            (self.chain.branches * len(self.rows), self.context.vocab_size),
+            dtype=self.context.backend.xp.float32,
+        )
+        label = self.chain.closing_processor(blank, before, context, i)
+        by = f"Processor {label!r} left" if label else "The processors of the chain together left"
+        written = ""
+        if self.context.vocabulary is not None and row.pending:
+            written = f" after {self.context.vocabulary.decode(row.pending)!r}"
+        return NoLegalToken(
+            f"{by} row {row.number} without any legal token at position {row.length}{written}. Chain: "
+            f"{', '.join(self.chain.labels)}. Loosen one of its constraints, or let the row end there."
+        )

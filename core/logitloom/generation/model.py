@@ -1,0 +1,78 @@
+"""What the decoding loop asks of a model: one forward pass over new tokens, and a cache that moves its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.backend import Array, Backend
+
+__all__ = ["Cache", "ModelAdapter"]
+
+
+class Cache(Protocol):
+    """What a model remembers of each row's tokens: immutable to its holder, and a leaf of row trees.
+
+    Every method returns a new cache and leaves the old one valid (implementations share buffers and copy on
+    write), so caches can be forked, kept for rolling back, and held in a processor's state.
+    """
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """``[rows]`` host integers: how many tokens of each row the cache holds."""
+        ...
+
+    def row_count(self) -> int:
+        """Number of rows."""
+        ...
+
+    def take_rows(self, index: Any) -> Cache:
+        """Rows ``index`` (host integers; may repeat or be left out), as beam search reorders them."""
+        ...
+
+    def concat_rows(self, others: Sequence[Any]) -> Cache:
+        """The rows of this cache, then those of the others."""
+        ...
+
+    def crop(self, lengths: NDArray[np.int32] | Sequence[int]) -> Cache:
+        """Each row shortened to ``lengths[row]`` tokens (never lengthened)."""
+        ...
+
+
+class ModelAdapter(Protocol):
+    """A causal language model on one backend.
+
+    Attributes:
+        backend: array library and device of its logits.
+        vocab_size: width of its logits.
+        max_length: most tokens a row can hold.
+    """
+
+    backend: Backend
+    vocab_size: int
+    max_length: int
+
+    def empty_cache(self, rows: int) -> Cache:
+        """A cache of ``rows`` rows without tokens."""
+        ...
+
+    def forward(self, tokens: NDArray[np.int32], cache: Cache, *, all_positions: bool = False) -> tuple[Array, Cache]:
+        """Append tokens to the rows and return the logits after them.
+
+        Args:
+            tokens: ``[rows, n]`` host integers; rows with fewer new tokens are filled with -1 at the right
+                (a row may have none).
+            cache: what the rows hold so far.
+            all_positions: return the logits after every new token instead of the last one of each row.
+
+        Returns:
+            ``[rows, vocab]`` floats on the backend, after each row's last new token (undefined for a row
+            without any), or ``[rows, n, vocab]`` (undefined where ``tokens`` is -1); and the new cache.
+
+        Raises:
+            ModelError: if a row would exceed ``max_length``, or an id is out of range.
+        """
+        ...

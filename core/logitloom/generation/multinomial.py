@@ -1,0 +1,47 @@
+"""Multinomial sampling: a token with its probability, reproducible row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logitloom import rng
+from logitloom.backend import Array, Backend
+
+__all__ = ["Multinomial"]
+
+#: Sets the sampler's draws apart from those of processors at the same position.
+STREAM = 0x5A3D1E
+
+
+@dataclass(frozen=True)
+class Multinomial:
+    """Draw from the processed distribution by inverting its cumulative sum.
+
+    The draw of a row depends on the row's own seed and length only (see :mod:`logitloom.rng`): a row samples the
+    same tokens alone, in any batch, and (up to rounding in the model) on every backend.
+    """
+
+    #: Sequences per prompt.
+    samples: int = 1
+
+    def choose(self, backend: Backend, logits: Array, seeds: Array, lengths: Array) -> tuple[Array, Array]:
+        """The next token of each row.
+
+        Args:
+            backend: whose arrays these are.
+            logits: ``[rows, vocab]``, processed.
+            seeds: ``[rows] int32``.
+            lengths: ``[rows] int32``, tokens so far.
+
+        Returns:
+            ``[rows]`` token ids and ``[rows]`` their log-probabilities.
+        """
+        xp = backend.xp
+        p = backend.softmax(logits)
+        total = xp.cumulative_sum(p, axis=-1)
+        u = rng.uniform(backend, seeds, lengths, STREAM)
+        target = backend.cast(u, "float32")[:, None] * total[:, -1:]
+        # u <= 1 - 2**-23 keeps the target below the last sum, and a token without probability adds no step.
+        tokens = xp.sum(backend.cast(total <= target, "int32"), axis=-1)
+        tokens = xp.where(total[:, -1] > 0, tokens, xp.zeros_like(tokens))
+        return tokens, xp.log(backend.gather(p, tokens[:, None])[:, 0])

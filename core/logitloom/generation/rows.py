@@ -1,0 +1,55 @@
+"""The model's side of the rows that are being decoded: one cache, moved and fed together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.backend import Array
+from logitloom.context import padded
+from logitloom.errors import GenerationError
+from logitloom.generation.model import Cache, ModelAdapter
+
+__all__ = ["ModelRows"]
+
+
+class ModelRows:
+    """A model with the cache of the rows that are being decoded.
+
+    With several branches (one-pass guidance) the model holds ``branches * rows`` rows: first all rows of the
+    first branch, then all of the second. Callers speak of rows; branches follow.
+
+    Args:
+        model: any model adapter.
+        prompts: per branch, per row, the prompt.
+    """
+
+    def __init__(self, model: ModelAdapter, prompts: Sequence[Sequence[Sequence[int]]]) -> None:
+        self.model = model
+        self.branches = len(prompts)
+        flat = [tuple(row) for branch in prompts for row in branch]
+        for i, row in enumerate(flat):
+            if not row:
+                raise GenerationError(
+                    f"The prompt of row {i % max(len(prompts[0]), 1)} has no tokens; a model needs at least one "
+                    f"to continue from (for example its beginning-of-sequence token)."
+                )
+        # Rows that share a prompt (several samples, beams) are computed once.
+        unique = list(dict.fromkeys(flat))
+        place = {row: i for i, row in enumerate(unique)}
+        logits, cache = model.forward(padded(unique), model.empty_cache(len(unique)))
+        index = np.asarray([place[row] for row in flat], dtype=np.int32)
+        shared = len(unique) == len(flat)
+        self.cache: Cache = cache if shared else cache.take_rows(index)
+        self.logits: Array = logits if shared else model.backend.take_rows(logits, index)
+
+    def feed(self, tokens: Sequence[Sequence[int]]) -> None:
+        """Append tokens to each row (at least one each) and set ``logits`` to those after the last."""
+        self.logits, self.cache = self.model.forward(padded(list(tokens) * self.branches), self.cache)
+
+    def take(self, index: NDArray[np.int32]) -> None:
+        """Keep rows ``index``, in that order."""
+        rows = self.cache.row_count() // self.branches
+        self.cache = self.cache.take_rows(np.concatenate([index + b * rows for b in range(self.branches)]))

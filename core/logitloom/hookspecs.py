@@ -1,0 +1,152 @@
+"""Every hook of logitloom. An implementation may take fewer of the arguments than the specification names.
+
+A method (or module function) named like a hook implements it; the ``@hookimpl`` marker is optional and only
+needed to give pluggy options. Signatures are checked when a plug-in is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pluggy
+
+from logitloom.backend import Array, Backend
+from logitloom.context import Context
+from logitloom.vocabulary import Vocabulary
+
+__all__ = [
+    "TextEnd",
+    "backend_adapter",
+    "forced_tokens",
+    "hookimpl",
+    "hookspec",
+    "init_state",
+    "process",
+    "text_end",
+    "vocabulary",
+]
+
+
+class TextEnd(NamedTuple):
+    """Where the text of one row ends.
+
+    Attributes:
+        finished: the row must not go on.
+        hold: how many bytes at the end of what the row has written so far do not belong to its text (if it is
+            finished), or may turn out not to (a stream must not show them yet).
+    """
+
+    finished: bool
+    hold: int
+
+
+hookspec = pluggy.HookspecMarker("logitloom")
+hookimpl = pluggy.HookimplMarker("logitloom")
+
+
+@hookspec
+def init_state(context: Context) -> Any:
+    """Make the state of a new generation (processors; optional, default: no state).
+
+    Called once per generation, before the first step. Everything that varies per sequence goes into the
+    state; tables shared by all sequences stay in the processor.
+
+    Args:
+        context: has ``backend``, ``batch``, ``vocab_size`` and, as far as the caller gave them,
+            ``vocabulary``, ``prompt``, ``max_length``, ``seed``, ``model``. ``tokens`` is None.
+
+    Returns:
+        A row tree (tuples, named tuples, dictionaries) whose leaves are arrays ``[batch, ...]`` on
+        ``context.backend`` or :class:`logitloom.state.Rows`. Structure, shapes and dtypes stay fixed from
+        here on. ``()`` for no state.
+
+    Raises:
+        LogitloomError: if the context lacks something, with a sentence that says what.
+    """
+
+
+@hookspec
+def process(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:  # type: ignore[empty-body]
+    """Advance the state by the newly accepted tokens, then change the logits (processors).
+
+    A pure function: the same arguments give the same results, nothing outside is changed, and the inputs are
+    left as they were unless ``context.donate`` is true. Every row is computed from that row alone, so rows may be
+    reordered, duplicated, dropped, joined and rolled back between calls.
+
+    Args:
+        logits: ``[rows, vocab]``, any floating dtype (``[branches * rows, vocab]`` if the processor declares
+            ``branches``).
+        state: what ``init_state`` or an earlier ``process`` returned, after any movement of rows.
+        context: ``context.tokens`` is ``[rows, n]`` integers, the tokens each row accepted since its state
+            was made (-1 = none, anywhere in the row), or None on the first call.
+
+    Returns:
+        The logits (``[rows, vocab]``, same library, dtype and device; the very input or a fresh array, never one
+        that the state holds) and the new state. An implementation that does not take ``state`` returns the
+        logits alone.
+
+    Raises:
+        LogitloomError: if a row cannot go on; names the row.
+    """
+
+
+@hookspec(firstresult=True)
+def backend_adapter(library: str) -> Backend | None:
+    """The backend for an array library (array backends). The first result that is not None wins.
+
+    Args:
+        library: name of the library (``"torch"``), equal to the plug-in's own name.
+
+    Returns:
+        A :class:`logitloom.backend.Backend` on the library's default device, or None.
+    """
+
+
+@hookspec(firstresult=True)
+def vocabulary(tokenizer: Any) -> Vocabulary | None:
+    """Read a tokenizer (tokenizer readers). The first result that is not None wins.
+
+    Must be cheap for tokenizers of other libraries and import nothing to find that out.
+
+    Args:
+        tokenizer: a tokenizer object of any library, or a path.
+
+    Returns:
+        The exact bytes of every token, or None if the tokenizer is of another kind.
+
+    Raises:
+        VocabularyError: if the tokenizer is of this reader's kind but its bytes cannot be told exactly.
+    """
+
+
+@hookspec
+def forced_tokens(state: Any, context: Context) -> list[list[int]] | None:
+    """The tokens that must come next in each row (constraints; optional).
+
+    A question, asked between two steps; it changes nothing.
+
+    Args:
+        state: from ``init_state`` or ``process``.
+        context: ``context.tokens`` holds what each row accepted since the state was made, as for ``process``
+            (None = nothing); the answer is about what comes after those tokens.
+
+    Returns:
+        Per row, the run of tokens that every legal continuation starts with (possibly empty), or None if
+        nothing is known. Only tokens that are the *one* legal token at their place may be given. An
+        end-of-sequence token can only be the last of a run.
+    """
+
+
+@hookspec
+def text_end(state: Any, context: Context) -> list[TextEnd] | None:
+    """Where the text of each row ends, or may turn out to end (constraints that stop; optional).
+
+    A question, asked between two steps like :func:`forced_tokens`; it changes nothing.
+
+    Args:
+        state: from ``init_state`` or ``process``.
+        context: ``context.tokens`` holds what each row accepted since the state was made.
+
+    Returns:
+        Per row a :class:`TextEnd`, or None if this processor never ends a text.
+    """

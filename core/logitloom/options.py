@@ -1,0 +1,275 @@
+"""Options that a plug-in declares as dataclass fields: parsed, checked, documented from one place."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from logitloom.errors import MissingOption, OptionError, OptionTypeError, UnknownOption
+
+__all__ = ["Option", "check", "declared", "missing", "option"]
+
+
+def option(
+    default: Any = MISSING,
+    *,
+    help: str,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    choices: tuple[Any, ...] | None = None,
+    unit: str | None = None,
+) -> Any:
+    """Declare an option as a field of a (frozen) dataclass.
+
+    Args:
+        default: value if none is given; left out, the option is required.
+        help: one sentence for people.
+        ge, gt, le, lt: range of a number, or of each number in a list or table.
+        choices: the allowed values.
+        unit: what the number counts, for the documentation.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Halve:
+        ...     times: int = option(1, help="How often.", ge=1, unit="times")
+        >>> [o.signature for o in declared(Halve)]
+        ['times: int = 1']
+    """
+    metadata = {"help": help, "ge": ge, "gt": gt, "le": le, "lt": lt, "choices": choices, "unit": unit}
+    if isinstance(default, (list, dict, set)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One declared option, as ``describe`` and the documentation show it."""
+
+    name: str
+    type: Any
+    required: bool
+    default: Any
+    help: str
+    bounds: tuple[tuple[str, float], ...] = ()
+    choices: tuple[Any, ...] | None = None
+    unit: str | None = None
+
+    @property
+    def type_text(self) -> str:
+        """The type as it is written in Python."""
+        return _type_text(self.type)
+
+    @property
+    def range_text(self) -> str:
+        """The range in signs, such as ``> 0, <= 1``; empty if there is none."""
+        if self.choices is not None:
+            return "one of " + ", ".join(repr(c) for c in self.choices)
+        return ", ".join(f"{sign} {bound:g}" for sign, bound in self.bounds)
+
+    @property
+    def signature(self) -> str:
+        """``name: type = default``."""
+        return f"{self.name}: {self.type_text}" + ("" if self.required else f" = {self.default!r}")
+
+
+_SIGNS = (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<"))
+
+
+def declared(plugin: Any) -> tuple[Option, ...]:
+    """The options of a plug-in class (or instance), in order. Anything but a dataclass has none."""
+    if not dataclasses.is_dataclass(plugin):
+        return ()
+    cls = plugin if isinstance(plugin, type) else type(plugin)
+    hints = typing.get_type_hints(cls)
+    found = []
+    for field in dataclasses.fields(cls):
+        if not field.init:
+            continue
+        meta = field.metadata
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        found.append(
+            Option(
+                name=field.name,
+                type=hints[field.name],
+                required=default is MISSING,
+                default=None if default is MISSING else default,
+                help=meta.get("help", ""),
+                bounds=tuple((sign, meta[key]) for key, sign in _SIGNS if meta.get(key) is not None),
+                choices=meta.get("choices"),
+                unit=meta.get("unit"),
+            )
+        )
+    return tuple(found)
+
+
+def missing(plugin: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of required options that ``values`` does not give."""
+    return tuple(o.name for o in declared(plugin) if o.required and o.name not in values)
+
+
+def check(plugin: Any, values: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """The values, converted to the declared types and checked; missing options are not reported here.
+
+    Conversions never lose anything: int to float, list to tuple, text to Path, text keys to integer keys
+    (as TOML and JSON need).
+
+    Raises:
+        UnknownOption: with near matches.
+        OptionTypeError: with the declared type.
+        OptionError: if a value is outside its range.
+    """
+    by_name = {o.name: o for o in declared(plugin)}
+    checked = {}
+    for name, value in values.items():
+        if name not in by_name:
+            near = difflib.get_close_matches(name, by_name, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            have = f"Its options are {', '.join(by_name)}." if by_name else "It has no options."
+            raise UnknownOption(f"Processor {owner!r} has no option {name!r}.{hint} {have}")
+        checked[name] = _check_one(by_name[name], value, owner)
+    return checked
+
+
+def require(plugin: Any, values: Mapping[str, Any], owner: str) -> None:
+    """Raise if a required option is not given.
+
+    Raises:
+        MissingOption: naming all that are missing.
+    """
+    absent = missing(plugin, values)
+    if absent:
+        by_name = {o.name: o for o in declared(plugin)}
+        listed = "; ".join(f"{by_name[n].signature} ({by_name[n].help})" for n in absent)
+        raise MissingOption(
+            f"Processor {owner!r} needs {'these options' if len(absent) > 1 else 'the option'}: {listed}"
+        )
+
+
+def _check_one(o: Option, value: Any, owner: str) -> Any:
+    try:
+        converted = _convert(o.type, value)
+    except (TypeError, ValueError):
+        raise OptionTypeError(
+            f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {value!r} ({type(value).__name__})."
+        ) from None
+    if converted is None:
+        return converted
+    if o.choices is not None and converted not in o.choices:
+        raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}, but is {value!r}.")
+    for number in _numbers(converted) if o.bounds else ():
+        if not _within(number, o.bounds):
+            unit = f" {o.unit}" if o.unit else ""
+            raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}{unit}, but is {value!r}.")
+    return converted
+
+
+def _within(number: float, bounds: tuple[tuple[str, float], ...]) -> bool:
+    if math.isnan(number):
+        return False
+    compare = {">=": number.__ge__, ">": number.__gt__, "<=": number.__le__, "<": number.__lt__}
+    return all(compare[sign](type(number)(b) if isinstance(number, float) else b) is True for sign, b in bounds)
+
+
+def _numbers(value: Any) -> list[Any]:
+    if isinstance(value, bool):
+        return []
+    if isinstance(value, (int, float)):
+        return [value]
+    if isinstance(value, Mapping):
+        return [n for v in value.values() for n in _numbers(v)]
+    if isinstance(value, (tuple, list, frozenset)):
+        return [n for v in value for n in _numbers(v)]
+    return []
+
+
+def _convert(kind: Any, value: Any) -> Any:
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin is Literal:
+        if value not in args:
+            raise ValueError(value)
+        return value
+    if origin in (Union, types.UnionType):
+        # An exact fit first, so that 1 stays an int for "float | int" and None a None.
+        for arm in sorted(args, key=lambda a: a is not type(value)):
+            try:
+                return _convert(arm, value)
+            except (TypeError, ValueError):
+                continue
+        raise TypeError(value)
+    if kind is None or kind is type(None):
+        if value is not None:
+            raise TypeError(value)
+        return None
+    if kind is bool:
+        return _only(bool, value)
+    if kind is int:
+        return _integer(value)
+    if kind is float:
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else _only(float, value)
+    if kind is Path:
+        return Path(value) if isinstance(value, (str, Path)) else _only(Path, value)
+    if origin in (tuple, list, frozenset) or kind in (tuple, list):
+        return _sequence(origin or kind, args, value)
+    if origin is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        key_type, value_type = args
+        if not isinstance(value, Mapping):
+            raise TypeError(value)
+        return {_convert_key(key_type, k): _convert(value_type, v) for k, v in value.items()}
+    if isinstance(kind, type):
+        return _only(kind, value)
+    if callable(value) or origin is None:
+        return value
+    return _only(origin, value)
+
+
+def _only(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(value)
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise TypeError(value)
+    if isinstance(value, (int, float)):
+        return int(value)
+    if hasattr(value, "__index__"):
+        return int(value.__index__())
+    raise TypeError(value)
+
+
+def _convert_key(kind: Any, key: Any) -> Any:
+    return int(key) if kind is int and isinstance(key, str) else _convert(kind, key)
+
+
+def _sequence(kind: type, args: tuple[Any, ...], value: Any) -> Any:
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+        raise TypeError(value)
+    items = list(value)
+    if kind is tuple and args and args[-1] is not Ellipsis:
+        if len(items) != len(args):
+            raise TypeError(value)
+        return tuple(_convert(a, v) for a, v in zip(args, items, strict=True))
+    item_type = args[0] if args else Any
+    return kind(_convert(item_type, v) for v in items)
+
+
+def _type_text(kind: Any) -> str:
+    if kind is type(None):
+        return "None"
+    if get_origin(kind) in (Union, types.UnionType):
+        return " | ".join(_type_text(a) for a in get_args(kind))
+    if isinstance(kind, type) and not get_args(kind):
+        return kind.__name__
+    return str(kind).replace("typing.", "").replace("pathlib.", "")

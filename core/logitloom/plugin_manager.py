@@ -1,0 +1,130 @@
+"""The pluggy side of the host: which callables of a plug-in implement which hooks, with checked signatures."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pluggy
+
+from logitloom import hookspecs
+from logitloom.errors import InvalidSignature
+
+__all__ = ["HOOKS", "PluginManager"]
+
+#: Name of each hook -> names of its arguments, in order.
+HOOKS: dict[str, tuple[str, ...]] = {
+    name: tuple(inspect.signature(spec).parameters)
+    for name, spec in vars(hookspecs).items()
+    if hasattr(spec, "logitloom_spec")
+}
+
+
+class _Implementations:
+    """The hook implementations of one plug-in, and nothing else of it.
+
+    pluggy walks over all attributes of what it registers and compares plug-ins by ``==``; a processor may have
+    costly properties, and two equal processors may stand in one chain.
+    """
+
+    def __init__(self, plugin: Any) -> None:
+        for hook in HOOKS:
+            implementation = getattr(plugin, hook, None)
+            if implementation is not None and inspect.isroutine(implementation):
+                setattr(self, hook, implementation)
+
+
+class PluginManager(pluggy.PluginManager):
+    """A pluggy manager that knows the hooks of logitloom and takes methods named like a hook."""
+
+    def __init__(self) -> None:
+        super().__init__("logitloom")
+        self.add_hookspecs(hookspecs)
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        """pluggy's options of an implementation; the marker is optional."""
+        if name not in HOOKS:
+            return None
+        return super().parse_hookimpl_opts(plugin, name) or {
+            "wrapper": False,
+            "hookwrapper": False,
+            "optionalhook": False,
+            "tryfirst": False,
+            "trylast": False,
+            "specname": None,
+        }
+
+    def add(self, plugin: Any, name: str, required: str) -> None:
+        """Register a plug-in under a name.
+
+        Args:
+            plugin: an object whose methods are named like hooks.
+            name: its name, for messages.
+            required: the hook without which it is no plug-in of its kind.
+
+        Raises:
+            InvalidSignature: if an argument is not the hook's, a marked method is no hook, or ``required`` is
+                not implemented.
+        """
+        for attribute in dir(type(plugin)):
+            marked = getattr(getattr(type(plugin), attribute, None), "logitloom_impl", None)
+            if marked and attribute not in HOOKS:
+                near = difflib.get_close_matches(attribute, HOOKS, 1)
+                raise InvalidSignature(
+                    f"Plug-in {name!r} marks the method {attribute!r} as a hook, but there is no such hook."
+                    + (f" Did you mean {near[0]!r}?" if near else f" The hooks are {', '.join(HOOKS)}.")
+                )
+        implementations = _Implementations(plugin)
+        if not hasattr(implementations, required):
+            raise InvalidSignature(
+                f"Plug-in {name!r} ({type(plugin).__name__}) has no method {required!r}. "
+                f"Add: def {required}(self, {', '.join(HOOKS[required])})."
+            )
+        for hook, implementation in vars(implementations).items():
+            _check_signature(name, hook, implementation)
+        try:
+            self.register(implementations, name)
+        except pluggy.PluginValidationError as error:
+            raise InvalidSignature(f"Plug-in {name!r}: {error}") from error
+
+    def implementation(self, name: str, hook: str) -> Callable[..., Any] | None:
+        """The hook implementation of one plug-in as a plain function of *all* arguments of the hook."""
+        for found in getattr(self.hook, hook).get_hookimpls():
+            if found.plugin_name == name:
+                return _with_all_arguments(found.function, tuple(found.argnames), HOOKS[hook])
+        return None
+
+
+def _check_signature(name: str, hook: str, implementation: Callable[..., Any]) -> None:
+    wanted = HOOKS[hook]
+    parameters = inspect.signature(implementation).parameters.values()
+    unknown = [p.name for p in parameters if p.name not in wanted and p.default is p.empty]
+    if unknown or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
+        raise InvalidSignature(
+            f"Plug-in {name!r}: {hook}({', '.join(str(p) for p in parameters)}) does not fit the hook "
+            f"{hook}({', '.join(wanted)})."
+            + (f" Unknown arguments: {', '.join(unknown)}." if unknown else "")
+            + " An implementation takes any of the hook's arguments, by name."
+        )
+
+
+def _with_all_arguments(
+    function: Callable[..., Any], taken: tuple[str, ...], given: tuple[str, ...]
+) -> Callable[..., Any]:
+    if taken == given:
+        return function
+    places = tuple(given.index(argument) for argument in taken)
+    if "state" in given and "state" not in taken and "logits" in given:
+        state_at = given.index("state")
+
+        def stateless(*arguments: Any) -> Any:
+            return function(*[arguments[i] for i in places]), arguments[state_at]
+
+        return stateless
+
+    def fewer(*arguments: Any) -> Any:
+        return function(*[arguments[i] for i in places])
+
+    return fewer

@@ -1,0 +1,77 @@
+"""Lengths and history per row, kept by the chain for the processors that declare a need for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from logitloom.backend import Array, Backend
+from logitloom.context import Context
+
+__all__ = ["Position", "advance", "describe", "start", "tracked"]
+
+
+class Position(NamedTuple):
+    """Where each row is: a row tree.
+
+    Attributes:
+        length: ``[rows] int32``, tokens so far, prompt included.
+        prompt_length: ``[rows] int32``.
+        sequence: ``[rows, capacity] int32``, the tokens from the left, then -1; ``()`` if nobody needs it.
+    """
+
+    length: Array
+    prompt_length: Array
+    sequence: Any
+
+
+def tracked(needs: Collection[str]) -> frozenset[str]:
+    """Which needs the position serves."""
+    return frozenset(needs) & {"length", "history"}
+
+
+def start(context: Context, needs: Collection[str]) -> Position:
+    """The position at the start of a generation: the prompts, or nothing if the engine does not tell them."""
+    prompts = context.prompt if context.prompt is not None else ((),) * context.batch
+    lengths = np.asarray([len(prompt) for prompt in prompts], dtype=np.int32)
+    sequence: Any = ()
+    if "history" in needs:
+        assert context.max_length is not None
+        buffer = np.full((context.batch, context.max_length), -1, dtype=np.int32)
+        for row, prompt in enumerate(prompts):
+            buffer[row, : len(prompt)] = prompt
+        sequence = context.backend.asarray(buffer)
+    return Position(context.backend.asarray(lengths), context.backend.asarray(lengths.copy()), sequence)
+
+
+def advance(position: Position, context: Context) -> Position:
+    """The position after the context's tokens. Tokens beyond the capacity are counted but not kept."""
+    tokens = context.tokens
+    if tokens is None or tokens.shape[1] == 0:
+        return position
+    backend = context.backend
+    valid = tokens >= 0
+    length, sequence = position.length, position.sequence
+    if tokens.shape[1] == 1:
+        if not isinstance(sequence, tuple):
+            index = backend.xp.where(valid, length[:, None], -1)
+            sequence = backend.write_at(sequence, index, tokens, context.donate_state)
+        return Position(length + _as_int(backend, valid[:, 0]), position.prompt_length, sequence)
+    counted = backend.xp.cumulative_sum(_as_int(backend, valid), axis=1)
+    if not isinstance(sequence, tuple):
+        index = backend.xp.where(valid, length[:, None] + counted - 1, -1)
+        sequence = backend.write_at(sequence, index, tokens, context.donate_state)
+    return Position(length + backend.cast(counted[:, -1], "int32"), position.prompt_length, sequence)
+
+
+def describe(context: Context, position: Position) -> Context:
+    """The context with the position's fields filled in."""
+    sequence = None if isinstance(position.sequence, tuple) else position.sequence
+    return replace(context, sequence=sequence, length=position.length, prompt_length=position.prompt_length)
+
+
+def _as_int(backend: Backend, mask: Array) -> Array:
+    return backend.xp.astype(mask, backend.xp.int32)

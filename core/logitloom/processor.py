@@ -1,0 +1,64 @@
+"""What a processor declares about itself, with the defaults; deriving from :class:`Processor` is optional."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from logitloom import options
+
+__all__ = ["NEEDS", "STAGES", "Processor", "Stage"]
+
+Stage = Literal["guidance", "penalty", "constraint", "warp"]
+
+#: Stages in the order in which they belong.
+STAGES: tuple[Stage, ...] = ("guidance", "penalty", "constraint", "warp")
+
+#: What a processor may need, and how the need is met.
+NEEDS: dict[str, str] = {
+    "prompt": "the prompt's token ids per row (context.prompt)",
+    "length": "the number of tokens per row, which the chain counts (context.length, context.step)",
+    "history": "the tokens of each row, which the chain keeps (context.sequence); the caller must say max_length",
+    "vocabulary": "a tokenizer (load(..., tokenizer=...)) or context.vocabulary",
+    "model": "a model adapter (load(..., model=...)) or context.model",
+}
+
+
+class Processor:
+    """Base class for processors that are frozen dataclasses of options; checks them on construction.
+
+    The host reads these attributes from any object, derived from this class or not; they may also be properties
+    that depend on the options.
+
+    Attributes:
+        stage: where the processor belongs: ``guidance``, ``penalty``, ``constraint`` or ``warp``.
+        needs: a subset of :data:`NEEDS`.
+        branches: rows of logits per sequence that ``process`` takes (2 for one-pass guidance); it returns one.
+        mask_only: sets entries to -inf and changes no other.
+        preserves_masked: an entry that comes in as -inf goes out as -inf. Where a processor does not promise
+            this, the chain restores what a constraint before it forbade.
+        keeps_last: never forbids the only legal token of a row that it gets (as samplers that keep at least one
+            token, biases and penalties do, and constraints do not).
+        argmax_invariant: never changes which token is the most likely.
+        compilable: works inside compiled loops (array operations only; no host objects, no values read back).
+    """
+
+    stage: ClassVar[Stage] = "warp"
+    needs: ClassVar[frozenset[str]] = frozenset()
+    branches: ClassVar[int] = 1
+    mask_only: ClassVar[bool] = False
+    preserves_masked: ClassVar[bool] = False
+    keeps_last: ClassVar[bool] = False
+    argmax_invariant: ClassVar[bool] = False
+    compilable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        given = {o.name: getattr(self, o.name) for o in options.declared(self)}
+        for name, value in options.check(self, given, owner).items():
+            if value is not given[name]:
+                object.__setattr__(self, name, value)
+
+
+def declaration(processor: Any, name: str) -> Any:
+    """A declared attribute of any processor object, or its default."""
+    return getattr(processor, name, getattr(Processor, name))

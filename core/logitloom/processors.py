@@ -1,0 +1,154 @@
+"""Load processors by name and chain them: the facade that applications use.
+
+Example:
+    >>> from logitloom import processors
+    >>> chain = processors.load(("top_k", {"k": 5}), "temperature", options={"temperature": {"temperature": 0.7}})
+    >>> chain
+    <Chain top_k -> temperature>
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from logitloom import options as opts
+from logitloom import registry
+from logitloom.chain import Chain, FunctionProcessor, Link
+from logitloom.errors import InvalidSignature, UnknownPlugin
+from logitloom.processor import declaration
+from logitloom.registry import register, unregister
+
+__all__ = ["Description", "available", "describe", "load", "register", "unregister"]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What one processor says about itself.
+
+    Attributes:
+        name: the plug-in's name.
+        summary: the first line of its documentation.
+        doc: the whole of it.
+        options: its options, with type, range, default and help.
+        stage, needs, mask_only, argmax_invariant, branches: its declarations.
+    """
+
+    name: str
+    summary: str
+    doc: str
+    options: tuple[opts.Option, ...]
+    stage: str
+    needs: frozenset[str]
+    mask_only: bool
+    argmax_invariant: bool
+    branches: int
+
+
+def available(*, block: Iterable[str] = ()) -> list[registry.PluginRecord]:
+    """The installed and registered processors, from metadata alone; see :func:`logitloom.registry.available`."""
+    return registry.available("processors", block=block)
+
+
+def describe(name: str) -> Description:
+    """Import one processor and tell its summary, options and declarations.
+
+    Raises:
+        UnknownPlugin, PluginBlocked, DuplicatePlugin, PluginImportError: as :func:`load`.
+
+    Example:
+        >>> [o.signature for o in describe("top_k").options]
+        ['k: int']
+    """
+    plugin = registry.load_plugin("processors", name)
+    doc = inspect.getdoc(plugin) or ""
+
+    def told(attribute: str) -> Any:
+        found = declaration(plugin, attribute)
+        return declaration(None, attribute) if isinstance(found, property) else found
+
+    return Description(
+        name=name,
+        summary=doc.partition("\n")[0],
+        doc=doc,
+        options=opts.declared(plugin),
+        stage=told("stage"),
+        needs=frozenset(told("needs")),
+        mask_only=told("mask_only"),
+        argmax_invariant=told("argmax_invariant"),
+        branches=told("branches"),
+    )
+
+
+def load(
+    *specs: Any,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    tokenizer: Any = None,
+    model: Any = None,
+    block: Iterable[str] = (),
+    debug: bool | None = None,
+) -> Chain:
+    """A chain of processors, in the given order.
+
+    Args:
+        specs: each a name (``"regex"``, or ``"regex@distribution"``), a pair ``(name, options)``, a configured
+            processor, a processor class, or a function of ``logits`` or ``(logits, context)``.
+        options: options by label. A processor's label is its name; the second of a name is ``name#2``.
+        tokenizer: a tokenizer of any library, or a Vocabulary, for processors that need one.
+        model: a model adapter, for processors that need one.
+        block: names that must not be loaded, beside those in the environment variable ``LOGITLOOM_BLOCK``.
+        debug: check states at every step (default: environment variable ``LOGITLOOM_DEBUG``).
+
+    Returns:
+        A chain. Options that are still missing are given later with :meth:`Chain.configure`.
+
+    Raises:
+        UnknownPlugin, PluginBlocked, DuplicatePlugin, PluginImportError: a name cannot be loaded.
+        InvalidSignature: a plug-in's methods do not fit the hooks.
+        UnknownOption, OptionTypeError, OptionError: an option is wrong.
+        StageOrderError: guidance is not first.
+    """
+    by_label = dict(options or {})
+    links: list[Link] = []
+    counts: dict[str, int] = {}
+    block = tuple(block)
+    for spec in specs:
+        name, given = spec if _is_pair(spec) else (spec, {})
+        base = name.partition("@")[0] if isinstance(name, str) else _label_of(name)
+        counts[base] = counts.get(base, 0) + 1
+        label = base if counts[base] == 1 else f"{base}#{counts[base]}"
+        given = {**given, **by_label.pop(label, {})}
+        plugin = registry.load_plugin("processors", name, block=block) if isinstance(name, str) else name
+        links.append(_link(label, name if isinstance(name, str) else None, plugin, given))
+    if by_label:
+        labels = ", ".join(link.label for link in links) or "none"
+        raise UnknownPlugin(f"Options were given for {', '.join(map(repr, by_label))}, but the chain has {labels}.")
+    vocabulary = registry.read_vocabulary(tokenizer) if tokenizer is not None else None
+    return Chain(links, vocabulary=vocabulary, model=model, debug=debug)
+
+
+def _is_pair(spec: Any) -> bool:
+    return isinstance(spec, (tuple, list)) and len(spec) == 2 and isinstance(spec[1], Mapping)
+
+
+def _link(label: str, name: str | None, plugin: Any, given: Mapping[str, Any]) -> Link:
+    if isinstance(plugin, type):
+        return Link.of_class(label, name, plugin, dict(given))
+    if given:
+        opts.check(plugin if name is None else None, given, label)
+        raise InvalidSignature(f"Processor {label!r} is already configured, so it takes no options.")
+    if hasattr(plugin, "process"):
+        return Link(label, name, None, processor=plugin)
+    if callable(plugin):
+        return Link(label, name, None, processor=FunctionProcessor(plugin))
+    raise InvalidSignature(
+        f"{plugin!r} is no processor. Give a name, a pair (name, options), an object or class with a method "
+        f"process(self, logits, state, context), or a function of logits."
+    )
+
+
+def _label_of(plugin: Any) -> str:
+    named = plugin if hasattr(plugin, "__name__") else type(plugin)
+    return str(named.__name__)

@@ -1,0 +1,353 @@
+"""Finding plug-ins by name: entry points, registrations without packaging, blocking, lazy import.
+
+Nothing is imported until it is named. Names are unique per kind; if two distributions claim one, the caller
+chooses with ``name@distribution``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, distribution, entry_points
+from typing import Any
+
+from logitloom.backend import Backend
+from logitloom.errors import (
+    BackendMissing,
+    DuplicatePlugin,
+    LogitloomError,
+    PluginBlocked,
+    PluginImportError,
+    UnknownPlugin,
+    VocabularyError,
+)
+from logitloom.vocabulary import Vocabulary
+
+__all__ = [
+    "BLOCK_VARIABLE",
+    "GROUPS",
+    "PluginRecord",
+    "available",
+    "load_backend",
+    "load_plugin",
+    "read_vocabulary",
+    "refresh",
+    "register",
+    "unregister",
+]
+
+#: Kind of plug-in -> entry-point group.
+GROUPS: dict[str, str] = {
+    "processors": "logitloom.processors",
+    "backends": "logitloom.backends",
+    "tokenizers": "logitloom.tokenizers",
+    "engines": "logitloom.engines",
+    "candidates": "logitloom.candidates",
+}
+
+#: Environment variable with names to block, separated by commas: ``regex, backends/jax``.
+BLOCK_VARIABLE = "LOGITLOOM_BLOCK"
+
+#: (kind, name) -> object given to :func:`register`.
+_REGISTERED: dict[tuple[str, str], Any] = {}
+
+
+@dataclass(frozen=True)
+class PluginRecord:
+    """What is known of a plug-in from metadata alone.
+
+    Attributes:
+        name: the name it is loaded by.
+        kind: ``processors``, ``backends``, ``tokenizers``, ``engines`` or ``candidates``.
+        distribution: the distribution that brings it; ``""`` if it was registered at run time.
+        version: that distribution's version.
+        value: where its code is, ``module:attribute``.
+        missing: requirements of the plug-in's extra that are not installed.
+        extra: the distribution's extra that installs them.
+        blocked: whether the environment blocks it.
+    """
+
+    name: str
+    kind: str
+    distribution: str
+    version: str
+    value: str
+    missing: tuple[str, ...] = ()
+    extra: str | None = None
+    blocked: bool = False
+
+    @property
+    def installed(self) -> bool:
+        """Whether everything it requires is installed."""
+        return not self.missing
+
+    @property
+    def remedy(self) -> str:
+        """What to type to install what is missing; empty if nothing is."""
+        if not self.missing:
+            return ""
+        target = f"{self.distribution}[{self.extra}]" if self.extra else " ".join(self.missing)
+        return f"pip install '{target}'"
+
+
+@cache
+def _entry_points(kind: str) -> dict[str, list[EntryPoint]]:
+    """Entry points of a kind by name; one per distribution (an installation may be listed twice on sys.path)."""
+    found: dict[str, dict[str, EntryPoint]] = {}
+    for point in entry_points(group=GROUPS[kind]):
+        found.setdefault(point.name, {}).setdefault(_distribution_of(point), point)
+    return {name: list(points.values()) for name, points in sorted(found.items())}
+
+
+def refresh() -> None:
+    """Look at the installed distributions again (after installing one while Python runs)."""
+    _entry_points.cache_clear()
+    _missing_requirements.cache_clear()
+    _load_entry_point.cache_clear()
+    _backend_plugin.cache_clear()
+
+
+def _distribution_of(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "unknown"
+
+
+def _blocked_names(block: Iterable[str]) -> set[str]:
+    from_environment = os.environ.get(BLOCK_VARIABLE, "").split(",")
+    return {name.strip() for name in (*block, *from_environment) if name.strip()}
+
+
+def _is_blocked(kind: str, name: str, blocked: set[str]) -> bool:
+    return name in blocked or f"{kind}/{name}" in blocked
+
+
+@cache
+def _missing_requirements(distribution_name: str, extra: str) -> tuple[str, ...]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    absent = []
+    for text in distribution(distribution_name).requires or ():
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
+            continue
+        if requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = distribution(requirement.name).version
+        except ModuleNotFoundError:
+            absent.append(text.partition(";")[0].strip())
+            continue
+        if not requirement.specifier.contains(version, prereleases=True):
+            absent.append(text.partition(";")[0].strip())
+    return tuple(absent)
+
+
+def _record(kind: str, point: EntryPoint, blocked: set[str]) -> PluginRecord:
+    extra = point.extras[0] if point.extras else None
+    name = _distribution_of(point)
+    return PluginRecord(
+        name=point.name,
+        kind=kind,
+        distribution=name,
+        version=point.dist.version if point.dist is not None else "",
+        value=point.value.partition("[")[0].strip(),
+        missing=_missing_requirements(name, extra) if extra and point.dist is not None else (),
+        extra=extra,
+        blocked=_is_blocked(kind, point.name, blocked),
+    )
+
+
+def available(kind: str | None = None, *, block: Iterable[str] = ()) -> list[PluginRecord]:
+    """All plug-ins of a kind (default: of every kind), from metadata alone; nothing is imported.
+
+    Args:
+        kind: one of :data:`GROUPS`.
+        block: names to report as blocked, beside those of the environment variable ``LOGITLOOM_BLOCK``.
+
+    Example:
+        >>> "temperature" in [p.name for p in available("processors")]
+        True
+    """
+    blocked = _blocked_names(block)
+    kinds = [kind] if kind is not None else list(GROUPS)
+    records = []
+    for k in kinds:
+        for points in _entry_points(k).values():
+            records += [_record(k, point, blocked) for point in points]
+        records += [
+            PluginRecord(name, k, "", "", _path_of(plugin), blocked=_is_blocked(k, name, blocked))
+            for (registered_kind, name), plugin in _REGISTERED.items()
+            if registered_kind == k
+        ]
+    return sorted(records, key=lambda r: (list(GROUPS).index(r.kind), r.name, r.distribution))
+
+
+def register(name: str, plugin: Any, *, kind: str = "processors", replace: bool = False) -> None:
+    """Make a plug-in loadable by name without packaging it (tests, notebooks).
+
+    Args:
+        name: the name to load it by.
+        plugin: what an entry point would point to: a class, a function, or a configured object.
+        kind: one of :data:`GROUPS`.
+        replace: take the name even if an installed or registered plug-in has it.
+
+    Raises:
+        DuplicatePlugin: if the name is taken and ``replace`` is false.
+    """
+    if not replace:
+        taken = [_distribution_of(point) for point in _entry_points(kind).get(name, [])]
+        if (kind, name) in _REGISTERED:
+            taken.append("an earlier registration")
+        if taken:
+            raise DuplicatePlugin(
+                f"The name {name!r} is already taken among {kind} by {' and '.join(taken)}. "
+                f"Choose another name, or give replace=True."
+            )
+    _REGISTERED[kind, name] = plugin
+    _backend_plugin.cache_clear()
+
+
+def unregister(name: str, *, kind: str = "processors") -> None:
+    """Undo :func:`register`.
+
+    Raises:
+        UnknownPlugin: if nothing was registered under that name.
+    """
+    if (kind, name) not in _REGISTERED:
+        raise UnknownPlugin(f"No plug-in was registered as {name!r} among {kind} in this process.")
+    del _REGISTERED[kind, name]
+    _backend_plugin.cache_clear()
+
+
+def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
+    """Import the one plug-in of that name (``name`` or ``name@distribution``) and return what it points to.
+
+    Raises:
+        UnknownPlugin: no such name; with near matches and what to install.
+        PluginBlocked: the name is blocked.
+        DuplicatePlugin: several distributions have it; both are named.
+        PluginImportError: importing it failed; with the cause and what to install.
+    """
+    bare, _, wanted = name.partition("@")
+    if _is_blocked(kind, bare, _blocked_names(block)):
+        raise PluginBlocked(
+            f"The plug-in {bare!r} ({kind}) is blocked, by the argument 'block' or by the environment variable "
+            f"{BLOCK_VARIABLE}={os.environ.get(BLOCK_VARIABLE, '')!r}."
+        )
+    if not wanted and (kind, bare) in _REGISTERED:
+        return _REGISTERED[kind, bare]
+    points = _entry_points(kind).get(bare, [])
+    if wanted:
+        points = [point for point in points if _distribution_of(point) == wanted]
+    if not points:
+        raise UnknownPlugin(_unknown_message(kind, bare, wanted))
+    if len(points) > 1:
+        owners = [f"{_distribution_of(p)} {p.dist.version if p.dist else ''}".strip() for p in points]
+        choices = " or ".join(f"{bare}@{_distribution_of(p)}" for p in points)
+        raise DuplicatePlugin(
+            f"Several distributions have a plug-in {bare!r} ({kind}): {' and '.join(owners)}. "
+            f"Choose one by loading {choices}, or uninstall the other."
+        )
+    return _load_entry_point(kind, points[0])
+
+
+@cache
+def _load_entry_point(kind: str, point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except Exception as error:
+        record = _record(kind, point, set())
+        remedy = f" It requires {', '.join(record.missing)}: {record.remedy}." if record.missing else ""
+        raise PluginImportError(
+            f"The plug-in {point.name!r} ({kind}) of {record.distribution} {record.version} could not be imported "
+            f"from {record.value}: {type(error).__name__}: {error}.{remedy} Other plug-ins are not affected."
+        ) from error
+
+
+def _unknown_message(kind: str, name: str, wanted: str) -> str:
+    singular = kind.removesuffix("s")
+    names = sorted({*_entry_points(kind), *(n for k, n in _REGISTERED if k == kind)})
+    if wanted:
+        owners = [_distribution_of(p) for p in _entry_points(kind).get(name, [])]
+        have = f"it is provided by {', '.join(owners)}" if owners else "no distribution provides it"
+        return f"The distribution {wanted!r} has no {singular} {name!r}; {have}."
+    near = difflib.get_close_matches(name, names, 3, 0.6)
+    hint = f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+    elsewhere = [k for k in GROUPS if k != kind and name in _entry_points(k)]
+    also = f" There is a plug-in of that name among {elsewhere[0]}." if elsewhere else ""
+    return (
+        f"There is no {singular} {name!r}.{hint}{also} Installed: {', '.join(names) or 'none'}. If it comes in a "
+        f"package of its own, install that with pip; it must have an entry point {name!r} in the group "
+        f"{GROUPS[kind]!r}."
+    )
+
+
+@cache
+def _backend_plugin(library: str) -> Backend | None:
+    from logitloom.plugin_manager import PluginManager
+
+    plugin = load_plugin("backends", library)
+    manager = PluginManager()
+    manager.add(plugin() if isinstance(plugin, type) else plugin, library, required="backend_adapter")
+    backend: Backend | None = manager.hook.backend_adapter(library=library)
+    return backend
+
+
+def load_backend(library: str) -> Backend:
+    """The backend for an array library, on its default device. Imports that library and no other.
+
+    Raises:
+        BackendMissing: if there is none, or it declines.
+        PluginImportError: if the library is not installed; with what to install.
+    """
+    try:
+        backend = _backend_plugin(library)
+    except UnknownPlugin as error:
+        raise BackendMissing(str(error)) from error
+    if backend is None:
+        raise BackendMissing(f"The backend plug-in {library!r} declined to handle {library!r}.")
+    return backend
+
+
+def read_vocabulary(tokenizer: Any) -> Vocabulary:
+    """The vocabulary of a tokenizer of any library, through the installed tokenizer readers.
+
+    Args:
+        tokenizer: a tokenizer object, a path that a reader knows, or a Vocabulary (returned as it is).
+
+    Raises:
+        VocabularyError: if no reader knows the tokenizer.
+    """
+    if isinstance(tokenizer, Vocabulary):
+        return tokenizer
+    from logitloom.plugin_manager import PluginManager
+
+    manager = PluginManager()
+    blocked = _blocked_names(())
+    broken = []
+    names = [
+        r.name for r in available("tokenizers") if not r.blocked and not _is_blocked("tokenizers", r.name, blocked)
+    ]
+    for name in dict.fromkeys(names):
+        try:
+            reader = load_plugin("tokenizers", name)
+            manager.add(reader() if isinstance(reader, type) else reader, name, required="vocabulary")
+        except LogitloomError as error:
+            broken.append(f"{name} ({error})")
+    found: Vocabulary | None = manager.hook.vocabulary(tokenizer=tokenizer)
+    if found is None:
+        also = f" These readers could not be used: {'; '.join(broken)}." if broken else ""
+        raise VocabularyError(
+            f"No tokenizer reader knows {type(tokenizer).__module__}.{type(tokenizer).__qualname__}. Installed "
+            f"readers: {', '.join(names) or 'none'}.{also} Give a logitloom.Vocabulary, or install a reader."
+        )
+    return found
+
+
+def _path_of(plugin: Any) -> str:
+    return f"{getattr(plugin, '__module__', '')}:{getattr(plugin, '__qualname__', type(plugin).__qualname__)}"

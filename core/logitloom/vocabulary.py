@@ -1,0 +1,111 @@
+"""What a tokenizer's ids stand for: the exact bytes of each token, and which ids are special."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.errors import VocabularyError
+
+__all__ = ["Vocabulary"]
+
+
+class Vocabulary:
+    """An immutable table from token id to bytes.
+
+    Args:
+        token_bytes: the bytes that each id adds to a text, indexed by id. An id without text (special
+            or unused) has ``b""``. The text of a sequence is the concatenation of its tokens' bytes;
+            a single token need not be valid UTF-8.
+        eos: ids that end a sequence, most usual first.
+        special: ids that never stand for text (control tokens, padding, unused ids). Ids in ``eos``
+            are special whether listed or not. Special ids always have ``b""`` as their bytes.
+        special_text: how special ids are written when a person looks at them, ``{id: "<|im_end|>"}``.
+        name: where the vocabulary came from, for messages.
+
+    Raises:
+        VocabularyError: if an id is out of range, or no token has any bytes.
+    """
+
+    def __init__(
+        self,
+        token_bytes: Sequence[bytes],
+        *,
+        eos: Iterable[int] = (),
+        special: Iterable[int] = (),
+        special_text: dict[int, str] | None = None,
+        name: str = "vocabulary",
+    ) -> None:
+        size = len(token_bytes)
+        self.name = name
+        self.eos: tuple[int, ...] = tuple(dict.fromkeys(int(i) for i in eos))
+        specials = frozenset(int(i) for i in special) | frozenset(self.eos)
+        outside = sorted(i for i in specials if not 0 <= i < size)
+        if outside:
+            raise VocabularyError(
+                f"{name}: ids {outside[:5]} are declared special or end-of-sequence, but the vocabulary "
+                f"has ids 0 to {size - 1} only. Give a table that covers every declared id."
+            )
+        self.special: frozenset[int] = specials
+        self.special_text: dict[int, str] = dict(special_text or {})
+        self.token_bytes: tuple[bytes, ...] = tuple(
+            b"" if i in specials else bytes(b) for i, b in enumerate(token_bytes)
+        )
+        if not any(self.token_bytes):
+            raise VocabularyError(f"{name}: no token has any bytes, so no text could be written with it.")
+
+    @property
+    def size(self) -> int:
+        """Number of ids, special ones included. A model's logits may be wider (padded vocabularies)."""
+        return len(self.token_bytes)
+
+    def __len__(self) -> int:
+        return len(self.token_bytes)
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({self.name!r}, size={self.size}, eos={list(self.eos)})"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hex digest of the content: equal for equal tables, whatever object or file they came from."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(np.asarray(self.offsets, dtype="<i8").tobytes())
+        digest.update(self.flat_bytes.tobytes())
+        digest.update(repr((self.eos, sorted(self.special))).encode())
+        return digest.hexdigest()
+
+    @cached_property
+    def flat_bytes(self) -> NDArray[np.uint8]:
+        """All tokens' bytes, one after the other: ``[offsets[-1]] uint8``, read-only."""
+        return np.frombuffer(b"".join(self.token_bytes), dtype=np.uint8)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Token ``i`` is ``flat_bytes[offsets[i]:offsets[i + 1]]``: ``[size + 1] int64``."""
+        lengths = np.fromiter((len(b) for b in self.token_bytes), dtype=np.int64, count=self.size)
+        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+
+    def text_bytes(self, tokens: Iterable[int]) -> bytes:
+        """The bytes that a sequence of ids writes. Ids outside the table (padded vocabularies) write none.
+
+        >>> Vocabulary([b"he", b"llo"]).text_bytes([0, 1])
+        b'hello'
+        """
+        size = self.size
+        return b"".join(self.token_bytes[i] for i in tokens if 0 <= i < size)
+
+    def decode(self, tokens: Iterable[int], errors: str = "replace") -> str:
+        """The text that a sequence of ids writes; incomplete UTF-8 is treated as ``bytes.decode`` does."""
+        return self.text_bytes(tokens).decode("utf-8", errors)
+
+    def describe(self, token: int) -> str:
+        """How one id is shown to a person: its text, its special name, or its number."""
+        if token in self.special_text:
+            return self.special_text[token]
+        if 0 <= token < self.size and self.token_bytes[token]:
+            return repr(self.token_bytes[token].decode("utf-8", "backslashreplace"))
+        return f"<id {token}>"

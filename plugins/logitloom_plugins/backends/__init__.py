@@ -1,0 +1,1 @@
+"""Array libraries: one file per plug-in (group ``logitloom.backends``)."""

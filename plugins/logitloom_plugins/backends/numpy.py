@@ -1,0 +1,138 @@
+"""NumPy backend: the reference of every named operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from logitloom.backend import NEG_INF, Array, Backend
+from numpy.typing import NDArray
+
+__all__ = ["NumpyBackend", "NumpyPlugin"]
+
+
+class NumpyBackend(Backend):
+    """NumPy arrays in host memory."""
+
+    name = "numpy"
+    on_host = True
+
+    @property
+    def xp(self) -> Any:
+        """NumPy itself is an array API namespace (since 2.0)."""
+        return np
+
+    def asarray(self, host: NDArray[Any] | Sequence[Any], dtype: str | None = None) -> Array:
+        """A copy: a donated array may be written to, the caller's may not."""
+        return np.array(host, dtype=dtype)
+
+    def to_numpy(self, array: Array) -> NDArray[Any]:
+        """The array itself."""
+        return np.asarray(array)
+
+    def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
+        """One pass over the mask when ``x`` is donated; else a copy and a masked store."""
+        if not donate:
+            x = x.copy()
+        np.copyto(x, value, where=mask)
+        return x
+
+    def scale(self, x: Array, factor: float, donate: bool = False) -> Array:
+        """In place when donated, which spares the pages of a fresh array."""
+        return np.multiply(x, x.dtype.type(factor), out=x if donate else None)
+
+    def divide(self, x: Array, divisor: float, donate: bool = False) -> Array:
+        """In place when donated."""
+        return np.divide(x, x.dtype.type(divisor), out=x if donate else None)
+
+    def add(self, x: Array, y: Array, donate: bool = False) -> Array:
+        """In place when donated."""
+        return np.add(x, y, out=x if donate else None, dtype=x.dtype, casting="same_kind")
+
+    def softmax(self, x: Array) -> Array:
+        """One buffer for shift, exponential and quotient."""
+        x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+        e = x - _finite_top(x)
+        np.exp(e, out=e)
+        total = e.sum(axis=-1, keepdims=True)
+        return np.divide(e, np.where(total == 0, x.dtype.type(1), total), out=e)
+
+    def log_softmax(self, x: Array) -> Array:
+        """Two buffers: the shifted values become the result."""
+        x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+        shifted = x - _finite_top(x)
+        total = np.exp(shifted).sum(axis=-1, keepdims=True)
+        shifted -= np.log(np.where(total == 0, x.dtype.type(1), total))
+        return shifted
+
+    def kth_largest(self, x: Array, k: int) -> Array:
+        """Selection (introselect) instead of a sort: linear in the vocabulary."""
+        place = x.shape[-1] - k
+        return np.partition(x, place, axis=-1)[..., place : place + 1]
+
+    def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
+        """Selection first, then a sort of k values only; equal values in order of their index."""
+        if k * 8 >= x.shape[-1]:
+            return super().top_k(x, k)
+        threshold = self.kth_largest(x, k)
+        if np.isnan(threshold).any():
+            return super().top_k(x, k)
+        values = np.empty((*x.shape[:-1], k), dtype=x.dtype)
+        index = np.empty((*x.shape[:-1], k), dtype=np.int64)
+        for row, line in enumerate(x):
+            above = np.flatnonzero(line > threshold[row])
+            ties = np.flatnonzero(line == threshold[row])[: k - len(above)]
+            found = np.concatenate([above, ties])
+            order = found[np.argsort(-line[found], kind="stable")]
+            index[row], values[row] = order, line[order]
+        return values, index
+
+    def add_at(self, x: Array, tokens: Array, value: float, donate: bool = False) -> Array:
+        """Touches only the named entries (after the copy, if not donated)."""
+        if not donate:
+            x = x.copy()
+        row, column = np.nonzero((tokens >= 0) & (tokens < x.shape[-1]))
+        np.add.at(x, (row, tokens[row, column]), x.dtype.type(value))
+        return x
+
+    def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
+        """Touches only the named entries (after the copy, if not donated)."""
+        if not donate:
+            x = x.copy()
+        row, column = np.nonzero((tokens >= 0) & (tokens < x.shape[-1]))
+        x[row, tokens[row, column]] = value
+        return x
+
+    def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
+        """Touches only the named entries (after the copy, if not donated)."""
+        if not donate:
+            x = x.copy()
+        row, column = np.nonzero((index >= 0) & (index < x.shape[-1]))
+        x[row, index[row, column]] = values[row, column]
+        return x
+
+    def apply_token_mask(self, logits: Array, bits: Array, donate: bool = False) -> Array:
+        """Unpacks the bits in C, a byte at a time."""
+        vocab = logits.shape[-1]
+        octets = np.ascontiguousarray(bits).view(np.uint8)
+        allowed = np.unpackbits(octets, axis=-1, count=vocab, bitorder="little").view(np.bool_)
+        return self.masked_fill(logits, ~allowed, NEG_INF, donate)
+
+
+def _finite_top(x: Array) -> Array:
+    """The largest value of each row, 0 for a row of -inf."""
+    top = x.max(axis=-1, keepdims=True)
+    top[top == NEG_INF] = 0
+    return top
+
+
+class NumpyPlugin:
+    """Entry point: hands out the one NumPy backend."""
+
+    def __init__(self) -> None:
+        self._backend = NumpyBackend()
+
+    def backend_adapter(self, library: str) -> Backend | None:
+        """The NumPy backend for ``"numpy"``."""
+        return self._backend if library == "numpy" else None

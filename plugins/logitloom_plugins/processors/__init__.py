@@ -1,0 +1,1 @@
+"""Logits processors: one file per plug-in (group ``logitloom.processors``)."""

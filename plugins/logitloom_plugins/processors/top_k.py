@@ -1,0 +1,45 @@
+"""Top-k: keep the k most likely tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
+
+__all__ = ["TopK"]
+
+
+@dataclass(frozen=True)
+class TopK(Processor):
+    """Forbid every token less likely than the k-th most likely one.
+
+    Tokens that tie with the k-th stay, so more than k may remain. A k beyond the vocabulary keeps everything.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("top_k", {"k": 1}))
+        >>> logits = np.array([[1.0, 3.0, 2.0]], dtype=np.float32)
+        >>> context = Context.start(logits)
+        >>> chain.process(logits, chain.init_state(context), context)[0]
+        array([[-inf,   3., -inf]], dtype=float32)
+
+    References:
+        A. Fan, M. Lewis, Y. Dauphin, "Hierarchical neural story generation", 2018.
+    """
+
+    stage = "warp"
+    mask_only = True
+    preserves_masked = True
+    keeps_last = True
+    argmax_invariant = True
+
+    k: int = option(help="How many tokens to keep.", ge=1, unit="tokens")
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """A selection and a masked fill."""
+        k = min(self.k, logits.shape[-1])
+        threshold = context.backend.kth_largest(logits, k)
+        return context.backend.masked_fill(logits, logits < threshold, NEG_INF, context.donate), state

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import load_backend, processors
+from logitloom.errors import GenerationError
+from logitloom.generation import BeamSearch, Generator
+from tests.core.generation.test_loop import EOS, PROMPTS, VOCABULARY, Cycle, EndAfter
+from tests.oracles.toy_model import ToyModel
+
+
+def log_probabilities(model: ToyModel, row: list[int]) -> np.ndarray:
+    logits = model.row_logits(row).astype(np.float64)
+    return logits - np.log(np.exp(logits).sum())
+
+
+def test_enough_beams_find_the_best_sequence_there_is() -> None:
+    """With as many beams as prefixes the search is exhaustive: compare with all sequences of three tokens."""
+    model = ToyModel(load_backend("numpy"), vocab=5)
+    best = max(
+        (
+            sum(log_probabilities(model, [1, *s[:i]])[s[i]] for i in range(3))
+            for s in itertools.product(range(5), repeat=3)
+        ),
+    )
+    (found,) = Generator(model, strategy=BeamSearch(beams=25), max_tokens=3, eos=())([[1]])
+    assert found.logprob == pytest.approx(best, abs=1e-4)
+
+
+def test_scores_are_the_log_probabilities_of_the_tokens() -> None:
+    model = ToyModel(load_backend("numpy"))
+    for found in Generator(model, strategy=BeamSearch(beams=4, samples=4), max_tokens=8, vocabulary=VOCABULARY)(
+        PROMPTS
+    ):
+        tokens = [*found.tokens, EOS] if found.finish == "eos" else list(found.tokens)
+        row, total = list(PROMPTS[found.prompt]), 0.0
+        for token in tokens:
+            total += log_probabilities(model, row)[token]
+            row.append(token)
+        assert found.logprob == pytest.approx(total, abs=1e-4)
+        assert found.score == pytest.approx(total / len(tokens), abs=1e-4)
+
+
+def test_prompts_in_a_batch_are_searched_as_if_alone() -> None:
+    model = ToyModel(load_backend("numpy"))
+    generator = Generator(model, strategy=BeamSearch(beams=3, samples=2), max_tokens=10, vocabulary=VOCABULARY)
+    together = generator(PROMPTS)
+    separately = [g for prompt in PROMPTS for g in generator([prompt])]
+    assert [g.tokens for g in together] == [g.tokens for g in separately]
+
+
+def test_beams_keep_their_own_state() -> None:
+    model = ToyModel(load_backend("numpy"))
+    generator = Generator(
+        model,
+        processors.load(Cycle(forced=2)),
+        BeamSearch(beams=4, samples=4),
+        max_tokens=12,
+        vocabulary=VOCABULARY,
+    )
+    for found in generator(PROMPTS):
+        assert all(token == 2 for token in found.tokens[2::3])
+
+
+def test_a_processor_ends_hypotheses() -> None:
+    model = ToyModel(load_backend("numpy"))
+    found = Generator(
+        model,
+        processors.load(EndAfter(tokens=3)),
+        BeamSearch(beams=3, samples=3),
+        max_tokens=12,
+        vocabulary=VOCABULARY,
+    )(PROMPTS)
+    assert {g.finish for g in found} <= {"stop", "eos"}
+    assert all(len(g.tokens) <= 3 for g in found)
+    assert any(g.finish == "stop" and g.text == VOCABULARY.decode(g.tokens)[:2] for g in found)
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(GenerationError, match="1 to 2 sequences"):
+        BeamSearch(beams=2, samples=3)
+    with pytest.raises(GenerationError, match="beams must be at least 1"):
+        BeamSearch(beams=0)
+    model = ToyModel(load_backend("numpy"))
+    with pytest.raises(GenerationError, match="cannot stream"):
+        next(Generator(model, strategy=BeamSearch(), vocabulary=VOCABULARY).stream([[1]]))
+
+
+@pytest.fixture(scope="module")
+def tiny_llama() -> Any:
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, eos_token_id=7, bos_token_id=1, pad_token_id=0, initializer_range=0.5,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+class Uncached(ToyModel):
+    """A transformers model behind the toy's cache: every row computed anew from its tokens."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(load_backend("numpy"), vocab=model.config.vocab_size)
+        self.model = model
+
+    def row_logits(self, row: Any) -> np.ndarray:
+        import torch
+
+        with torch.inference_mode():
+            return self.model(torch.tensor([list(row)])).logits[0, -1].float().numpy()
+
+
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+@pytest.mark.parametrize("length_penalty", [1.0, 0.0, 2.0, -1.0])
+def test_agrees_with_transformers(tiny_llama: Any, early_stopping: Any, length_penalty: float) -> None:
+    import torch
+
+    for prompt in ([1, 5, 9], [1, 3], [1, 20, 21, 22]):
+        expected = tiny_llama.generate(
+            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long), num_beams=4,
+            num_return_sequences=3, max_new_tokens=10, do_sample=False, early_stopping=early_stopping,
+            length_penalty=length_penalty,
+        )  # fmt: skip
+        strategy = BeamSearch(beams=4, samples=3, early_stopping=early_stopping, length_penalty=length_penalty)
+        found = Generator(Uncached(tiny_llama), strategy=strategy, max_tokens=10, eos=(7,))([prompt])
+        ours = [[*g.tokens, 7] if g.finish == "eos" else list(g.tokens) for g in found]
+        assert ours == [up_to_end(row[len(prompt) :].tolist()) for row in expected]
+
+
+def up_to_end(row: list[int]) -> list[int]:
+    return row[: row.index(7) + 1] if 7 in row else row
