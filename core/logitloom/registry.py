@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, distribution, entry_points
 from typing import Any
 
-from logitloom.backend import Backend
+from logitloom.backend import Backend, forget_types
 from logitloom.errors import (
     BackendMissing,
     DuplicatePlugin,
@@ -46,6 +47,7 @@ GROUPS: dict[str, str] = {
     "tokenizers": "logitloom.tokenizers",
     "engines": "logitloom.engines",
     "candidates": "logitloom.candidates",
+    "models": "logitloom.models",
 }
 
 #: Environment variable with names to block, separated by commas: ``regex, backends/jax``.
@@ -61,7 +63,7 @@ class PluginRecord:
 
     Attributes:
         name: the name it is loaded by.
-        kind: ``processors``, ``backends``, ``tokenizers``, ``engines`` or ``candidates``.
+        kind: ``processors``, ``backends``, ``tokenizers``, ``engines``, ``candidates`` or ``models``.
         distribution: the distribution that brings it; ``""`` if it was registered at run time.
         version: that distribution's version.
         value: where its code is, ``module:attribute``.
@@ -97,9 +99,15 @@ class PluginRecord:
 def _entry_points(kind: str) -> dict[str, list[EntryPoint]]:
     """Entry points of a kind by name; one per distribution (an installation may be listed twice on sys.path)."""
     found: dict[str, dict[str, EntryPoint]] = {}
-    for point in entry_points(group=GROUPS[kind]):
+    for point in entry_points(group=_group(kind)):
         found.setdefault(point.name, {}).setdefault(_distribution_of(point), point)
     return {name: list(points.values()) for name, points in sorted(found.items())}
+
+
+def _group(kind: str) -> str:
+    if kind not in GROUPS:
+        raise UnknownPlugin(f"There is no kind of plug-in {kind!r}; there are {', '.join(GROUPS)}.")
+    return GROUPS[kind]
 
 
 def refresh() -> None:
@@ -107,11 +115,21 @@ def refresh() -> None:
     _entry_points.cache_clear()
     _missing_requirements.cache_clear()
     _load_entry_point.cache_clear()
+    _forget_backends()
+
+
+def _forget_backends() -> None:
     _backend_plugin.cache_clear()
+    forget_types()
 
 
 def _distribution_of(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "unknown"
+
+
+def _normal(distribution_name: str) -> str:
+    """The name of a distribution as pip compares it."""
+    return re.sub(r"[-_.]+", "-", distribution_name).lower()
 
 
 def _blocked_names(block: Iterable[str]) -> set[str]:
@@ -144,7 +162,10 @@ def _missing_requirements(distribution_name: str, extra: str) -> tuple[str, ...]
             continue
         if not requirement.specifier.contains(version, prereleases=True):
             absent.append(text.partition(";")[0].strip())
-    return tuple(absent)
+            continue
+        for named in requirement.extras:
+            absent += _missing_requirements(requirement.name, named)
+    return tuple(dict.fromkeys(absent))
 
 
 def _record(kind: str, point: EntryPoint, blocked: set[str]) -> PluginRecord:
@@ -199,6 +220,7 @@ def register(name: str, plugin: Any, *, kind: str = "processors", replace: bool 
     Raises:
         DuplicatePlugin: if the name is taken and ``replace`` is false.
     """
+    _group(kind)
     if not replace:
         taken = [_distribution_of(point) for point in _entry_points(kind).get(name, [])]
         if (kind, name) in _REGISTERED:
@@ -209,7 +231,7 @@ def register(name: str, plugin: Any, *, kind: str = "processors", replace: bool 
                 f"Choose another name, or give replace=True."
             )
     _REGISTERED[kind, name] = plugin
-    _backend_plugin.cache_clear()
+    _forget_backends()
 
 
 def unregister(name: str, *, kind: str = "processors") -> None:
@@ -221,7 +243,7 @@ def unregister(name: str, *, kind: str = "processors") -> None:
     if (kind, name) not in _REGISTERED:
         raise UnknownPlugin(f"No plug-in was registered as {name!r} among {kind} in this process.")
     del _REGISTERED[kind, name]
-    _backend_plugin.cache_clear()
+    _forget_backends()
 
 
 def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
@@ -243,7 +265,7 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
         return _REGISTERED[kind, bare]
     points = _entry_points(kind).get(bare, [])
     if wanted:
-        points = [point for point in points if _distribution_of(point) == wanted]
+        points = [point for point in points if _normal(_distribution_of(point)) == _normal(wanted)]
     if not points:
         raise UnknownPlugin(_unknown_message(kind, bare, wanted))
     if len(points) > 1:

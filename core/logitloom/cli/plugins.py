@@ -1,0 +1,76 @@
+"""``logitloom plugins``: what is installed, and the options of one processor."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from typing import Any
+
+from logitloom import processors, registry
+from logitloom.cli.terminal import table
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: Any) -> None:
+    """Add the sub-command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "plugins",
+        help="list the installed plug-ins, or describe one processor",
+        description="List the installed plug-ins from their metadata alone, or describe one processor.",
+    )
+    parser.add_argument("name", nargs="?", help="a processor to describe (imports that one plug-in)")
+    parser.add_argument("--kind", choices=list(registry.GROUPS), help="list only this kind")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the list, or the description."""
+    if arguments.name:
+        print(_described(arguments.name, arguments.json))
+        return 0
+    records = registry.available(arguments.kind)
+    if arguments.json:
+        listed = [{**dataclasses.asdict(r), "installed": r.installed, "remedy": r.remedy} for r in records]
+        print(json.dumps(listed, indent=2))
+        return 0
+    rows = [[r.kind, r.name, f"{r.distribution} {r.version}".strip() or "registered here", _status(r)] for r in records]
+    print(table(rows, ["KIND", "NAME", "DISTRIBUTION", "STATUS"], sys.stdout))
+    return 0
+
+
+def _status(record: registry.PluginRecord) -> str:
+    if record.blocked:
+        return "blocked"
+    return "ready" if record.installed else f"missing {', '.join(record.missing)}: {record.remedy}"
+
+
+def _described(name: str, as_json: bool) -> str:
+    found = processors.describe(name)
+    if as_json:
+        plain = dataclasses.asdict(found) | {
+            "needs": sorted(found.needs),
+            "options": [
+                {
+                    "name": o.name,
+                    "type": o.type_text,
+                    "required": o.required,
+                    "default": o.default,
+                    "range": o.range_text,
+                    "unit": o.unit,
+                    "help": o.help,
+                }
+                for o in found.options
+            ],
+        }
+        return json.dumps(plain, indent=2, default=str)
+    lines = [f"{found.name}: {found.summary}", f"stage: {found.stage}"]
+    if found.needs:
+        lines.append(f"needs: {', '.join(sorted(found.needs))}")
+    for o in found.options:
+        bounds = f"  [{o.range_text}]" if o.range_text else ""
+        lines.append(f"  {o.signature}{bounds}\n      {o.help}")
+    return "\n".join(lines)
