@@ -89,6 +89,16 @@ class Vocabulary:
         lengths = np.fromiter((len(b) for b in self.token_bytes), dtype=np.int64, count=self.size)
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
 
+    def with_eos(self, eos: Iterable[int]) -> Vocabulary:
+        """The same table with other end-of-sequence ids (for tokenizers that cannot name theirs).
+
+        >>> Vocabulary([b"a", b"b", b"</s>"]).with_eos([2])
+        Vocabulary('vocabulary', size=3, eos=[2])
+        """
+        return Vocabulary(
+            self.token_bytes, eos=eos, special=self.special, special_text=self.special_text, name=self.name
+        )
+
     def text_bytes(self, tokens: Iterable[int]) -> bytes:
         """The bytes that a sequence of ids writes. Ids outside the table (padded vocabularies) write none.
 
@@ -99,7 +109,10 @@ class Vocabulary:
         return b"".join(self.token_bytes[i] for i in tokens if 0 <= i < size)
 
     def decode(self, tokens: Iterable[int], errors: str = "replace") -> str:
-        """The text that a sequence of ids writes; incomplete UTF-8 is treated as ``bytes.decode`` does."""
+        """The text that a sequence of ids writes; incomplete UTF-8 is treated as ``bytes.decode`` does.
+
+        For broken UTF-8 a tokenizer's own decoder may show another number of U+FFFD; the bytes are the same.
+        """
         return self.text_bytes(tokens).decode("utf-8", errors)
 
     def describe(self, token: int) -> str:
