@@ -10,15 +10,15 @@ Nothing here depends on the values of arrays, so every operation can be traced b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.errors import BackendMissing
 
-__all__ = ["Array", "Backend", "HostTable", "backend_of", "library_of"]
+__all__ = ["Array", "Backend", "HostTable", "TokenIds", "backend_of", "library_of", "mask_host_rows"]
 
 #: An array of any supported library. Array libraries share no base class, so the type is open.
 Array = Any
@@ -41,6 +41,14 @@ def library_of(array: object) -> str:
 def _library_of_type(kind: type) -> str:
     root = kind.__module__.partition(".")[0]
     return _LIBRARY_OF_ROOT.get(root, root)
+
+
+class TokenIds(Protocol):
+    """A pair ``(allowed, ids)``; see :meth:`Backend.apply_token_rows`."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The two parts."""
+        ...
 
 
 class Backend:
@@ -259,6 +267,31 @@ class Backend:
         allowed = self.xp.bitwise_and(self.xp.bitwise_right_shift(words, (ids & 31)[None, :]), self._one(words))
         return self.masked_fill(logits, allowed == 0, NEG_INF, donate)
 
+    def apply_token_rows(self, logits: Array, rows: Sequence[TokenIds], donate: bool = False) -> Array:
+        """``logits`` with -inf where a row's tokens are forbidden; the lists come from the host.
+
+        Args:
+            logits: ``[batch, vocab]``.
+            rows: per row ``(allowed, ids)``: host ids that alone are allowed if ``allowed``, else that are
+                forbidden. Whichever list is shorter costs less.
+        """
+        forbidden = np.empty(tuple(logits.shape), dtype=np.bool_)
+        for line, (allowed, ids) in zip(forbidden, rows, strict=True):
+            line.fill(allowed)
+            line[ids] = not allowed
+        return self.masked_fill(logits, self.asarray(forbidden), NEG_INF, donate)
+
+    def apply_class_mask(self, logits: Array, allowed: Array, token_class: Array, donate: bool = False) -> Array:
+        """``logits`` with -inf where the class of a token is not allowed.
+
+        Args:
+            logits: ``[batch, vocab]``.
+            allowed: ``[batch, classes] bool``.
+            token_class: ``[vocab] int32``, the class of each token.
+        """
+        mask = self.xp.take(allowed, token_class, axis=1)
+        return self.masked_fill(logits, self.xp.logical_not(mask), NEG_INF, donate)
+
     def arange(self, stop: int) -> Array:
         """``0 .. stop - 1`` as int32 on this device."""
         return self.xp.arange(stop, dtype=self.xp.int32)
@@ -279,6 +312,28 @@ class Backend:
 
     def _native_index(self, index: Array) -> Array:
         return self.asarray(index, "int32") if isinstance(index, (np.ndarray, list, tuple)) else index
+
+
+def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: Any, donate: bool) -> NDArray[Any]:
+    """:meth:`Backend.apply_token_rows` in host memory: each row costs what its mask changes.
+
+    Args:
+        logits: ``[batch, vocab]`` of any element type, also bits of a type that NumPy lacks.
+        rows: as there.
+        forbidden: the element that stands for -inf.
+        donate: whether to write into ``logits``.
+    """
+    out = logits if donate else np.empty_like(logits)
+    for before, after, (allowed, ids) in zip(logits, out, rows, strict=True):
+        if allowed:
+            kept = before[ids]
+            after.fill(forbidden)
+            after[ids] = kept
+        else:
+            if not donate:
+                np.copyto(after, before)
+            after[ids] = forbidden
+    return out
 
 
 class HostTable:
@@ -311,6 +366,11 @@ class HostTable:
 
 
 _BACKEND_OF_TYPE: dict[type, Backend] = {}
+
+
+def forget_types() -> None:
+    """Ask the backend plug-ins again about every array type (after one was registered or installed)."""
+    _BACKEND_OF_TYPE.clear()
 
 
 def backend_of(array: Array) -> Backend:

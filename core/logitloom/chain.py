@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from logitloom import options as opts
 from logitloom import position as positions
@@ -36,15 +38,21 @@ class ChainState(NamedTuple):
     processors: tuple[Any, ...]
 
 
+#: First arguments of functions that are written for something else.
+_NO_LOGITS = frozenset({"context", "ids", "input_ids", "token_ids", "tokens"})
+
+
 class FunctionProcessor:
     """A plain function of ``logits`` or ``(logits, context)`` as a stateless processor."""
 
     def __init__(self, function: Callable[..., Array]) -> None:
         try:
-            names = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+            wanted = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
         except ValueError:  # a built-in without a signature, such as numpy.tanh
-            names = ["logits"]
-        if not 1 <= len(names) <= 2 or names[0] in ("input_ids", "token_ids", "ids", "tokens"):
+            wanted = [inspect.Parameter("logits", inspect.Parameter.POSITIONAL_ONLY)]
+        names = [p.name for p in wanted]
+        by_place = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in wanted)
+        if not by_place or not 1 <= len(names) <= 2 or names[0] in _NO_LOGITS or "state" in names:
             raise InvalidSignature(
                 f"A processor function takes (logits) or (logits, context), but {_name_of(function)} takes "
                 f"({', '.join(names)}). For tokens or state write a class with init_state and process."
@@ -76,7 +84,7 @@ class Link:
     processor: Any = None
 
     @classmethod
-    def of_class(cls, label: str, plugin: str | None, factory: Any, given: dict[str, Any]) -> Link:
+    def of_class(cls, label: str, plugin: str | None, factory: Any, given: Mapping[str, Any]) -> Link:
         """The link for a plug-in class, configured if nothing is missing."""
         checked = opts.check(factory, given, label)
         ready = not opts.missing(factory, checked)
@@ -99,7 +107,6 @@ class Chain:
     Args:
         links: the processors.
         vocabulary: for processors that need one, if the context brings none.
-        tokenizer: what the vocabulary was read from, kept for :meth:`configure`.
         model: a model adapter for processors that need one, if the context brings none.
         debug: check every state that a processor returns against the one it got.
 
@@ -119,7 +126,7 @@ class Chain:
         self.links = tuple(links)
         self.vocabulary = vocabulary
         self.model = model
-        self.debug = bool(int(os.environ.get("LOGITLOOM_DEBUG", "0"))) if debug is None else debug
+        self.debug = os.environ.get("LOGITLOOM_DEBUG", "") not in ("", "0") if debug is None else debug
         _check_order(self.links)
         self.needs: frozenset[str] = frozenset().union(*(link.declared("needs") for link in self.links))
         for link in self.links:
@@ -136,6 +143,7 @@ class Chain:
         self._own_resources = vocabulary is not None or model is not None
         self._inits: tuple[Callable[[Context], Any], ...] = ()
         self._steps: tuple[Step, ...] = ()
+        self._fresh: tuple[bool, ...] = ()
         self._forced: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
         self._ends: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
         self._vetoes: tuple[tuple[int, Step], ...] = ()
@@ -145,6 +153,7 @@ class Chain:
         manager = PluginManager()
         inits: list[Callable[[Context], Any]] = []
         steps: list[Step] = []
+        fresh: list[bool] = []
         forced, ends, vetoes = [], [], []
         constrained = False
         for i, link in enumerate(self.links):
@@ -154,8 +163,10 @@ class Chain:
             step = manager.implementation(link.label, "process")
             assert step is not None
             keeps = link.declared("mask_only") or link.declared("preserves_masked")
-            if constrained and not keeps:
+            restored = constrained and not keeps
+            if restored:
                 step = _restore_forbidden(step)
+            fresh.append(restored or _returns_fresh(link.processor))
             constrained = constrained or link.declared("stage") == "constraint"
             steps.append(_checked(step, link.label) if self.debug else step)
             inits.append(manager.implementation(link.label, "init_state") or _stateless)
@@ -167,7 +178,7 @@ class Chain:
                 ends.append((i, end))
             if not link.declared("keeps_last"):
                 vetoes.append((i, step))
-        self._inits, self._steps = tuple(inits), tuple(steps)
+        self._inits, self._steps, self._fresh = tuple(inits), tuple(steps), tuple(fresh)
         # Whoever forces tokens is asked for its own run; only the others can object to it.
         alone = len(forced) == 1
         self._vetoes = tuple(v for v in vetoes if not (alone and v[0] == forced[0][0]))
@@ -223,7 +234,8 @@ class Chain:
                     raise UnknownPlugin(
                         f"Processor {link.label!r} was given as an object, so it is configured where it was made."
                     )
-                link = Link.of_class(link.label, link.plugin, link.factory, {**link.options, **options[link.label]})
+                more = opts.check(link.factory, options[link.label], link.label)
+                link = Link.of_class(link.label, link.plugin, link.factory, {**link.options, **more})
             links.append(link)
         vocabulary = self.vocabulary
         if tokenizer is not None:
@@ -270,7 +282,9 @@ class Chain:
         """
         if self.missing:
             listed = "; ".join(f"{label}: {', '.join(names)}" for label, names in self.missing.items())
-            labels = ", ".join(f"{label}={{...}}" for label in self.missing)
+            labels = ", ".join(
+                f"{label}={{...}}" if label.isidentifier() else f"**{{{label!r}: {{...}}}}" for label in self.missing
+            )
             raise ChainIncomplete(f"The chain misses options ({listed}). Give them with chain.configure({labels}).")
         if self._own_resources:
             context = self._with_resources(context)
@@ -308,16 +322,16 @@ class Chain:
         single = logits.ndim == 1
         if single:
             logits = logits[None]
-        original = logits
-        donated = None
+        ours = context.donate
         after = []
-        for step, before in zip(self._steps, states, strict=True):
-            if logits is not original and not context.donate:
-                # What a processor returns is its input or a fresh array of ours: the next may overwrite it.
-                donated = donated or _donating(context)
-                context = donated
-            logits, new = step(logits, before, context)
+        for step, before, fresh in zip(self._steps, states, self._fresh, strict=True):
+            if ours and not context.donate:
+                context = _donating(context)
+            given = logits
+            logits, new = step(given, before, context)
             after.append(new)
+            # What a processor returns is its input or a fresh array, which is ours: the next may overwrite it.
+            ours = ours or (fresh and logits is not given)
         return (logits[0] if single else logits), ChainState(position, tuple(after))
 
     def replay(self, tokens: Sequence[Sequence[int]], context: Context) -> ChainState:
@@ -327,11 +341,10 @@ class Chain:
             tokens: accepted tokens per row, ragged, prompts not included.
             context: the context of the start.
         """
-        xp = context.backend.xp
         state = self.init_state(context)
-        if not any(tokens):
+        if not any(len(row) for row in tokens):
             return state
-        blank = xp.zeros((self.branches * context.batch, context.vocab_size), dtype=xp.float32)
+        blank = context.backend.asarray(np.zeros((self.branches * context.batch, context.vocab_size), np.float32))
         return self.process(blank, state, context.accept([list(row) for row in tokens]))[1]
 
     def forced_tokens(self, state: ChainState, context: Context) -> list[list[int]] | None:
@@ -392,7 +405,7 @@ class Chain:
             step = replace(context, batch=1, donate=False, donate_state=False).accept([before + run[:n]])
             if self._tracked:
                 step = positions.describe(step, positions.advance(alone.position, step))
-            blank = backend.xp.zeros((1, context.vocab_size), dtype=backend.xp.float32)
+            blank = backend.asarray(np.zeros((1, context.vocab_size), np.float32))
             for i, veto in self._vetoes:
                 logits, _ = veto(blank, alone.processors[i], step)
                 if float(logits[0, token]) == NEG_INF:
@@ -424,6 +437,13 @@ class Chain:
         if vocabulary is context.vocabulary and model is context.model:
             return context
         return replace(context, vocabulary=vocabulary, model=model)
+
+
+def _returns_fresh(processor: Any) -> bool:
+    """Whether logits that are not the very input are an array of our own. A function may return a view."""
+    if isinstance(processor, Chain):
+        return all(processor._fresh)
+    return not isinstance(processor, FunctionProcessor)
 
 
 def _donating(context: Context) -> Context:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,7 +87,9 @@ class Context:
                 f"Logits have shape {tuple(logits.shape)}; give [batch, vocab], or [vocab] for one sequence."
             )
         branches = int(more.pop("branches", 1))
-        rows = 1 if logits.ndim == 1 else int(logits.shape[0]) // branches
+        rows, left = (1, 0) if logits.ndim == 1 else divmod(int(logits.shape[0]), branches)
+        if left:
+            raise InvalidContext(f"{logits.shape[0]} rows of logits cannot be split into {branches} branches each.")
         return cls(
             backend=backend_of(logits),
             batch=rows,
@@ -95,7 +97,7 @@ class Context:
             vocabulary=vocabulary,
             prompt=None if prompt is None else tuple(tuple(int(t) for t in row) for row in prompt),
             max_length=max_length,
-            seed=seed if isinstance(seed, int) else tuple(int(s) for s in seed),
+            seed=tuple(int(s) for s in seed) if isinstance(seed, Iterable) else int(seed),
             **more,
         ).validated()
 
@@ -105,6 +107,9 @@ class Context:
             raise InvalidContext(
                 f"The context has {self.batch} rows but {len(self.prompt)} prompts; give one prompt per row."
             )
+        for row, prompt in enumerate(self.prompt or ()):
+            if prompt and min(prompt) < 0:
+                raise InvalidContext(f"The prompt of row {row} has the id {min(prompt)}; ids are never negative.")
         if isinstance(self.seed, tuple) and len(self.seed) != self.batch:
             raise InvalidContext(
                 f"The context has {self.batch} rows but {len(self.seed)} seeds; give one integer, or one per row."
@@ -134,8 +139,8 @@ class Context:
         """
         if isinstance(tokens, (list, tuple, np.ndarray)):
             tokens = self.backend.asarray(padded(tokens))
-        elif tokens is not None and tokens.ndim == 1:
-            tokens = tokens[:, None]
+        elif tokens is not None:
+            tokens = self.backend.cast(tokens if tokens.ndim == 2 else tokens[:, None], "int32")
         return replace(self, tokens=tokens, **changes)
 
     @property

@@ -44,14 +44,14 @@ def to_document(chain: Chain) -> dict[str, Any]:
     """
     entries = []
     for link in chain.links:
-        name = link.plugin or _name_of_class(type(link.processor))
+        name = link.plugin or _name_of_class(link.factory or type(link.processor))
         if name is None:
             raise ChainDocumentError(
                 f"Processor {link.label!r} is not an installed or registered plug-in, so a document cannot name it. "
                 f"Give it an entry point, or call processors.register({link.label!r}, ...) first."
             )
         values = link.options
-        if link.factory is None:
+        if link.factory is None and link.plugin is None:
             values = {o.name: getattr(link.processor, o.name) for o in opts.declared(link.processor)}
         defaults = {o.name: o.default for o in opts.declared(link.factory or link.processor) if not o.required}
         plain = {
@@ -99,7 +99,12 @@ def from_document(
             raise ChainDocumentError(
                 f"Processor {i} of the chain document must have 'use' (a name) and may have 'options': {entry!r}."
             )
-        specs.append((entry["use"], entry.get("options", {})))
+        given = entry.get("options", {})
+        if not isinstance(given, Mapping):
+            raise ChainDocumentError(
+                f"Processor {i} of the chain document ({entry['use']}) has options that are no table: {given!r}."
+            )
+        specs.append((entry["use"], given))
     return processors.load(*specs, tokenizer=tokenizer, model=model, block=block)
 
 
@@ -122,9 +127,13 @@ def load_file(path: str | Path, *, tokenizer: Any = None, model: Any = None, blo
 
 def _name_of_class(cls: type) -> str | None:
     wanted = f"{cls.__module__}:{cls.__qualname__}"
-    for record in registry.available("processors"):
-        if record.value == wanted:
-            return record.name
+    records = registry.available("processors")
+    for record in records:
+        if record.value == wanted and not record.blocked:
+            shared = record.distribution and sum(other.name == record.name for other in records) > 1
+            name = f"{record.name}@{record.distribution}" if shared else record.name
+            if registry.load_plugin("processors", name) is cls:
+                return name
     return None
 
 
@@ -141,6 +150,8 @@ def _plain(value: Any, place: str) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         return {str(k): _plain(v, place) for k, v in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return [_plain(v, place) for v in sorted(value)]
     if isinstance(value, (list, tuple)):
         return [_plain(v, place) for v in value]
     raise ChainDocumentError(f"Option {place} is a {type(value).__name__}, which a TOML or JSON document cannot hold.")

@@ -15,6 +15,7 @@ __all__ = [
     "ChainIncomplete",
     "DuplicatePlugin",
     "GenerationError",
+    "IllegalToken",
     "InvalidContext",
     "InvalidSignature",
     "LogitloomError",
@@ -121,6 +122,18 @@ class GenerationError(LogitloomError, ValueError):
 
 class NoLegalToken(LogitloomError, RuntimeError):
     """Every token of a row is forbidden; names the row and the processor that closed it."""
+
+
+class IllegalToken(LogitloomError, ValueError):
+    """A row accepted a token that a constraint forbids.
+
+    Attributes:
+        row: the row's place in the batch.
+    """
+
+    def __init__(self, message: str, row: int) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 class UnsupportedPattern(LogitloomError, ValueError):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import numbers
+import operator
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -89,7 +92,7 @@ def declared(plugin: Any) -> tuple[Option, ...]:
     if not dataclasses.is_dataclass(plugin):
         return ()
     cls = plugin if isinstance(plugin, type) else type(plugin)
-    hints = typing.get_type_hints(cls)
+    hints = _type_hints(cls)
     found = []
     for field in dataclasses.fields(cls):
         if not field.init:
@@ -111,6 +114,22 @@ def declared(plugin: Any) -> tuple[Option, ...]:
     return tuple(found)
 
 
+def _type_hints(cls: type) -> dict[str, Any]:
+    """The types of a dataclass's fields; one that only a type checker can see stays text and is not checked."""
+    try:
+        return typing.get_type_hints(cls)
+    except NameError:
+        hints: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            namespace = vars(sys.modules[base.__module__])
+            for name, annotation in base.__dict__.get("__annotations__", {}).items():
+                try:
+                    hints[name] = eval(annotation, namespace) if isinstance(annotation, str) else annotation
+                except NameError:
+                    hints[name] = annotation
+        return hints
+
+
 def missing(plugin: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of required options that ``values`` does not give."""
     return tuple(o.name for o in declared(plugin) if o.required and o.name not in values)
@@ -124,9 +143,13 @@ def check(plugin: Any, values: Mapping[str, Any], owner: str) -> dict[str, Any]:
 
     Raises:
         UnknownOption: with near matches.
-        OptionTypeError: with the declared type.
+        OptionTypeError: with the declared type; or if ``values`` is no table.
         OptionError: if a value is outside its range.
     """
+    if not isinstance(values, Mapping):
+        raise OptionTypeError(
+            f"The options of {owner!r} must be a table, name to value, but are {values!r} ({type(values).__name__})."
+        )
     by_name = {o.name: o for o in declared(plugin)}
     checked = {}
     for name, value in values.items():
@@ -172,11 +195,13 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
     return converted
 
 
+_COMPARE = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+
+
 def _within(number: float, bounds: tuple[tuple[str, float], ...]) -> bool:
     if math.isnan(number):
         return False
-    compare = {">=": number.__ge__, ">": number.__gt__, "<=": number.__le__, "<": number.__lt__}
-    return all(compare[sign](type(number)(b) if isinstance(number, float) else b) is True for sign, b in bounds)
+    return all(_COMPARE[sign](number, bound) for sign, bound in bounds)
 
 
 def _numbers(value: Any) -> list[Any]:
@@ -193,7 +218,7 @@ def _numbers(value: Any) -> list[Any]:
 
 def _convert(kind: Any, value: Any) -> Any:
     origin, args = get_origin(kind), get_args(kind)
-    if kind is Any:
+    if kind is Any or isinstance(kind, str):
         return value
     if origin is Literal:
         if value not in args:
@@ -216,7 +241,7 @@ def _convert(kind: Any, value: Any) -> Any:
     if kind is int:
         return _integer(value)
     if kind is float:
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else _only(float, value)
+        return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else _only(float, value)
     if kind is Path:
         return Path(value) if isinstance(value, (str, Path)) else _only(Path, value)
     if origin in (tuple, list, frozenset) or kind in (tuple, list):

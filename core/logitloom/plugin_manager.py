@@ -68,8 +68,9 @@ class PluginManager(pluggy.PluginManager):
             InvalidSignature: if an argument is not the hook's, a marked method is no hook, or ``required`` is
                 not implemented.
         """
-        for attribute in dir(type(plugin)):
-            marked = getattr(getattr(type(plugin), attribute, None), "logitloom_impl", None)
+        for attribute in dir(plugin):
+            # Statically: properties of a plug-in may be costly, or fail.
+            marked = getattr(inspect.getattr_static(plugin, attribute, None), "logitloom_impl", None)
             if marked and attribute not in HOOKS:
                 near = difflib.get_close_matches(attribute, HOOKS, 1)
                 raise InvalidSignature(
@@ -93,7 +94,8 @@ class PluginManager(pluggy.PluginManager):
         """The hook implementation of one plug-in as a plain function of *all* arguments of the hook."""
         for found in getattr(self.hook, hook).get_hookimpls():
             if found.plugin_name == name:
-                return _with_all_arguments(found.function, tuple(found.argnames), HOOKS[hook])
+                taken = (p for p in inspect.signature(found.function).parameters if p in HOOKS[hook])
+                return _with_all_arguments(found.function, tuple(taken), HOOKS[hook])
         return None
 
 
@@ -101,12 +103,14 @@ def _check_signature(name: str, hook: str, implementation: Callable[..., Any]) -
     wanted = HOOKS[hook]
     parameters = inspect.signature(implementation).parameters.values()
     unknown = [p.name for p in parameters if p.name not in wanted and p.default is p.empty]
-    if unknown or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
+    # Arguments of the implementation's own have defaults and stand last, since hooks are called by place.
+    own_first = [p.name in wanted for p in parameters] != sorted((p.name in wanted for p in parameters), reverse=True)
+    if unknown or own_first or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
         raise InvalidSignature(
             f"Plug-in {name!r}: {hook}({', '.join(str(p) for p in parameters)}) does not fit the hook "
             f"{hook}({', '.join(wanted)})."
             + (f" Unknown arguments: {', '.join(unknown)}." if unknown else "")
-            + " An implementation takes any of the hook's arguments, by name."
+            + " An implementation takes any of the hook's arguments, by name, and those of its own last, with defaults."
         )
 
 

@@ -119,7 +119,8 @@ def load(
         base = name.partition("@")[0] if isinstance(name, str) else _label_of(name)
         counts[base] = counts.get(base, 0) + 1
         label = base if counts[base] == 1 else f"{base}#{counts[base]}"
-        given = {**given, **by_label.pop(label, {})}
+        more = by_label.pop(label, {})
+        given = {**given, **more} if isinstance(more, Mapping) else more
         plugin = registry.load_plugin("processors", name, block=block) if isinstance(name, str) else name
         links.append(_link(label, name if isinstance(name, str) else None, plugin, given))
     if by_label:
@@ -135,7 +136,7 @@ def _is_pair(spec: Any) -> bool:
 
 def _link(label: str, name: str | None, plugin: Any, given: Mapping[str, Any]) -> Link:
     if isinstance(plugin, type):
-        return Link.of_class(label, name, plugin, dict(given))
+        return Link.of_class(label, name, plugin, given)
     if given:
         opts.check(plugin if name is None else None, given, label)
         raise InvalidSignature(f"Processor {label!r} is already configured, so it takes no options.")

@@ -146,10 +146,22 @@ def repeat(state: State, times: int) -> State:
 
 
 def concat(states: Sequence[State]) -> State:
-    """The rows of several states of one structure, one after the other (joining batches)."""
+    """The rows of several states of one structure, one after the other (joining batches).
+
+    Raises:
+        StateMismatch: if the structures differ.
+    """
     first, *rest = states
     if not rest:
         return first
+    wanted = [path for path, _ in leaves(first)]
+    for state in rest:
+        found = [path for path, _ in leaves(state)]
+        if found != wanted:
+            raise StateMismatch(
+                f"States of another structure cannot be joined: one has the leaves {', '.join(wanted) or 'none'}, "
+                f"another {', '.join(found) or 'none'}. Join states of one chain."
+            )
 
     def one(leaf: Any, *others: Any) -> Any:
         if isinstance(leaf, RowLeaf):
@@ -166,6 +178,9 @@ def select(states: Sequence[State], which: Sequence[int] | np.ndarray[Any, Any])
         states: the same rows at different times.
         which: ``[rows]`` host integers: row ``i`` of the result is row ``i`` of ``states[which[i]]``.
 
+    Raises:
+        StateMismatch: if a state has another number of rows.
+
     Example:
         >>> select([(np.array([1, 2]),), (np.array([10, 20]),)], [1, 0])
         (array([10,  2]),)
@@ -175,6 +190,12 @@ def select(states: Sequence[State], which: Sequence[int] | np.ndarray[Any, Any])
     if len(used) == 1:
         return states[used[0]]
     rows = len(chosen)
+    for w in used:
+        if row_count(states[w]) not in (None, rows):
+            raise StateMismatch(
+                f"A version was chosen for {rows} rows, but state {w} has {row_count(states[w])} rows. "
+                f"Every version holds the same rows."
+            )
     place = {w: i for i, w in enumerate(used)}
     index = np.asarray([place[int(w)] * rows + i for i, w in enumerate(chosen)], dtype=np.int32)
     return take(concat([states[w] for w in used]), index)

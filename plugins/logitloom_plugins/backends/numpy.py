@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
-from logitloom.backend import NEG_INF, Array, Backend
 from numpy.typing import NDArray
+
+from logitloom.backend import NEG_INF, Array, Backend, TokenIds, mask_host_rows
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
 
@@ -20,8 +22,8 @@ class NumpyBackend(Backend):
 
     @property
     def xp(self) -> Any:
-        """NumPy itself is an array API namespace (since 2.0)."""
-        return np
+        """NumPy, with the keywords of the array API that its functions lack."""
+        return _NAMESPACE
 
     def asarray(self, host: NDArray[Any] | Sequence[Any], dtype: str | None = None) -> Array:
         """A copy: a donated array may be written to, the caller's may not."""
@@ -32,9 +34,9 @@ class NumpyBackend(Backend):
         return np.asarray(array)
 
     def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
-        """One pass over the mask when ``x`` is donated; else a copy and a masked store."""
+        """One pass, over the mask alone where that is empty if ``x`` is donated."""
         if not donate:
-            x = x.copy()
+            return np.where(mask, x.dtype.type(value), x)
         np.copyto(x, value, where=mask)
         return x
 
@@ -125,6 +127,41 @@ def _finite_top(x: Array) -> Array:
     top = x.max(axis=-1, keepdims=True)
     top[top == NEG_INF] = 0
     return top
+
+    def apply_token_rows(self, logits: Array, rows: Sequence[TokenIds], donate: bool = False) -> Array:
+        """Touches what the mask changes: allowed rows cost one fill, others only their forbidden entries."""
+        return mask_host_rows(logits, rows, NEG_INF, donate)
+
+
+class _Namespace(ModuleType):
+    """NumPy's own names, each looked up once, beside the completed functions."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        setattr(self, name, found)
+        return found
+
+    @staticmethod
+    def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+        """Sorted values; descending, too."""
+        values = np.sort(x, axis=axis, stable=stable or None)
+        return np.flip(values, axis=axis) if descending else values
+
+    @staticmethod
+    def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+        """Order of the values; descending, too, where equal values still keep their order."""
+        if not descending:
+            return np.argsort(x, axis=axis, stable=stable or None)
+        last = x.shape[axis] - 1
+        return last - np.flip(np.argsort(np.flip(x, axis=axis), axis=axis, stable=stable or None), axis=axis)
+
+    @staticmethod
+    def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
+        """Elements along an axis, the last by default."""
+        return np.take_along_axis(x, indices, axis)
+
+
+_NAMESPACE = _Namespace("numpy")
 
 
 class NumpyPlugin:

@@ -1,0 +1,302 @@
+"""MLX backend: Apple silicon, CUDA and CPU.
+
+Arrays of MLX are values and its memory is shared by all devices, so there is one backend, and donation changes
+nothing (MLX reuses the memory of arrays that nobody holds by itself). Execution is lazy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.backend import NEG_INF, Array, Backend
+
+__all__ = ["MlxBackend", "MlxPlugin"]
+
+
+class MlxBackend(Backend):
+    """MLX arrays."""
+
+    name = "mlx"
+    compiles = True
+
+    def __init__(self, device: Any = None) -> None:
+        super().__init__(device)
+        self._xp = _namespace()
+
+    @property
+    def xp(self) -> Any:
+        """``mlx.core`` with the names and keywords that it lacks of the array API."""
+        return self._xp
+
+    def asarray(self, host: NDArray[Any] | Sequence[Any], dtype: str | None = None) -> Array:
+        """A copy. float64 is stored as float32."""
+        array = mx.array(np.asarray(host))
+        return array if dtype is None else array.astype(getattr(self._xp, dtype))
+
+    def to_numpy(self, array: Array) -> NDArray[Any]:
+        """Evaluates the array."""
+        return np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
+
+    def is_floating(self, array: Array) -> bool:
+        """By dtype."""
+        return bool(mx.issubdtype(array.dtype, mx.floating))
+
+    def cast(self, array: Array, dtype: str) -> Array:
+        """The array itself if it has the dtype."""
+        wanted = getattr(self._xp, dtype)
+        return array if array.dtype == wanted else array.astype(wanted)
+
+    def synchronize(self, *arrays: Array) -> None:
+        """Evaluate these arrays."""
+        mx.eval(*arrays)
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``mx.compile``."""
+        compiled: Callable[..., Any] = mx.compile(function)
+        return compiled
+
+    def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
+        """One pass; a Python number takes the dtype of the array."""
+        del donate
+        return mx.where(mask, value, x)
+
+    def add(self, x: Array, y: Array, donate: bool = False) -> Array:
+        """The sum."""
+        del donate
+        return x + (y if y.dtype == x.dtype else y.astype(x.dtype))
+
+    def softmax(self, x: Array) -> Array:
+        """The fused kernel; rows of -inf are mended lazily."""
+        x = _wide(x)
+        return mx.where(mx.max(x, axis=-1, keepdims=True) == NEG_INF, 0.0, mx.softmax(x, axis=-1))
+
+    def log_softmax(self, x: Array) -> Array:
+        """The fused kernel; a row of -inf has the total -inf, which is replaced before it is subtracted."""
+        x = _wide(x)
+        if 0 in x.shape:
+            return x
+        total = mx.logsumexp(x, axis=-1, keepdims=True)
+        return x - mx.where(total == NEG_INF, 0.0, total)
+
+    def sort_descending(self, x: Array) -> Array:
+        """The ascending sort, read backwards."""
+        return mx.sort(x, axis=-1)[..., ::-1]
+
+    def argsort_descending(self, x: Array) -> Array:
+        """The stable sort of the negated values. Signed, so that -1 can stand beside the result."""
+        return mx.argsort(-x, axis=-1).astype(mx.int32)
+
+    def kth_largest(self, x: Array, k: int) -> Array:
+        """Selection."""
+        if k == 1:
+            return mx.max(x, axis=-1, keepdims=True)
+        place = x.shape[-1] - k
+        return mx.partition(x, place, axis=-1)[..., place : place + 1]
+
+    def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
+        """Two selections: of values, then of the first indices that hold the smallest of them."""
+        vocab = x.shape[-1]
+        if k == 1 and x.shape[0]:
+            index = mx.argmax(x, axis=-1, keepdims=True).astype(mx.int32)
+            return mx.take_along_axis(x, index, axis=-1), index
+        if k * 8 >= vocab:
+            order = self.argsort_descending(x)[..., :k]
+            return mx.take_along_axis(x, order, axis=-1), order
+        # The selection orders equal values as it likes. Above the smallest selected value all are selected;
+        # among those equal to it take the first.
+        smallest = self.kth_largest(x, k)
+        ids = mx.arange(vocab, dtype=mx.int32)
+        rank = mx.where(x > smallest, ids - vocab, mx.where(x == smallest, ids, vocab))
+        chosen = mx.sort(mx.partition(rank, k - 1, axis=-1)[..., :k], axis=-1)
+        index = mx.sort(mx.minimum(mx.where(chosen < 0, chosen + vocab, chosen), vocab - 1), axis=-1)
+        values = mx.take_along_axis(x, index, axis=-1)
+        order = mx.argsort(-values, axis=-1)
+        return mx.take_along_axis(values, order, axis=-1), mx.take_along_axis(index, order, axis=-1)
+
+    def take_rows(self, x: Array, index: Array) -> Array:
+        """The native selection."""
+        if not isinstance(index, mx.array):
+            index = mx.array(np.asarray(index, dtype=np.int32))
+        return mx.take(x, index, axis=0)
+
+    def concat_rows(self, arrays: Sequence[Array]) -> Array:
+        """The native concatenation."""
+        return mx.concatenate(list(arrays), axis=0)
+
+    def gather(self, x: Array, index: Array) -> Array:
+        """The native gather."""
+        return mx.take_along_axis(x, index, axis=-1)
+
+    def add_at(self, x: Array, tokens: Array, value: float, donate: bool = False) -> Array:
+        """One scatter; skipped tokens add nothing to token 0."""
+        del donate
+        if 0 in tokens.shape:
+            return x
+        valid, index = _valid(tokens, x.shape[-1])
+        amount = mx.where(valid, value, mx.zeros((), dtype=x.dtype))
+        return x.at[mx.arange(x.shape[0])[:, None], index].add(amount)
+
+    def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
+        """One scatter; skipped tokens repeat another write of their row."""
+        del donate
+        if 0 in tokens.shape:
+            return x
+        valid, index = _valid(tokens, x.shape[-1])
+        # index is 0 where it is not valid, so the largest is a valid one of the row unless only token 0 is.
+        anchor = mx.max(index, axis=1, keepdims=True)
+        written = mx.where(mx.any(valid, axis=1, keepdims=True), value, x[:, :1])
+        return mx.put_along_axis(
+            x, mx.where(valid, index, anchor), mx.broadcast_to(written.astype(x.dtype), index.shape), axis=1
+        )
+
+    def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
+        """One scatter; skipped places repeat another write of their row."""
+        del donate
+        if 0 in index.shape:
+            return x
+        valid, place = _valid(index, x.shape[-1])
+        values = mx.broadcast_to(values.astype(x.dtype), place.shape)
+        if place.shape[1] > 1:
+            first = mx.argmax(valid.astype(mx.int32), axis=1, keepdims=True)
+            place = mx.where(valid, place, mx.take_along_axis(place, first, axis=1))
+            values = mx.where(valid, values, mx.take_along_axis(values, first, axis=1))
+            valid = mx.any(valid, axis=1, keepdims=True)
+        return mx.put_along_axis(x, place, mx.where(valid, values, mx.take_along_axis(x, place, axis=1)), axis=1)
+
+    def apply_token_mask(self, logits: Array, bits: Array, donate: bool = False) -> Array:
+        """Word by word, without a gather."""
+        del donate
+        vocab, (batch, words) = logits.shape[-1], bits.shape
+        allowed = mx.bitwise_and(mx.right_shift(bits[:, :, None], mx.arange(32, dtype=bits.dtype)), 1)
+        return mx.where(mx.reshape(allowed, (batch, words * 32))[:, :vocab] == 0, NEG_INF, logits)
+
+
+def _wide(x: Array) -> Array:
+    return x if x.dtype in (mx.float32, mx.float64) else x.astype(mx.float32)
+
+
+def _valid(tokens: Array, vocab: int) -> tuple[Array, Array]:
+    """Which tokens are in the row, and indices that are 0 for the others (MLX does not check bounds)."""
+    valid = mx.logical_and(tokens >= 0, tokens < vocab)
+    return valid, mx.where(valid, tokens, 0)
+
+
+def _namespace() -> SimpleNamespace:
+    """``mlx.core`` completed to the array API, as far as operations of fixed shape go."""
+    functions = {name: getattr(mx, name) for name in dir(mx) if not name.startswith("_")}
+    functions.update(
+        arange=_arange,
+        argmax=_argmax,
+        argmin=_argmin,
+        argsort=_argsort,
+        astype=_astype,
+        bool=mx.bool_,
+        clip=_clip,
+        cumulative_sum=_cumulative_sum,
+        empty=_creating(mx.zeros),
+        full=_creating(mx.full),
+        isin=_isin,
+        nonzero=_nonzero,
+        ones=_creating(mx.ones),
+        prod=_reducing(mx.prod),
+        searchsorted=_searchsorted,
+        signbit=_signbit,
+        sort=_sort,
+        sum=_reducing(mx.sum),
+        zeros=_creating(mx.zeros),
+    )
+    return SimpleNamespace(**functions)
+
+
+def _creating(create: Callable[..., Any]) -> Callable[..., Any]:
+    def creating(*args: Any, dtype: Any = None, device: Any = None) -> Array:
+        del device  # memory is shared by all devices
+        return create(*args) if dtype is None else create(*args, dtype=dtype)
+
+    return creating
+
+
+def _arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Array:
+    del device
+    return mx.arange(0, start, step, dtype=dtype) if stop is None else mx.arange(start, stop, step, dtype=dtype)
+
+
+def _argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+    return mx.argmax(x, axis=axis, keepdims=keepdims).astype(mx.int32)
+
+
+def _argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+    return mx.argmin(x, axis=axis, keepdims=keepdims).astype(mx.int32)
+
+
+def _argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+    del stable  # it always is
+    return mx.argsort(-x if descending else x, axis=axis).astype(mx.int32)
+
+
+def _sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+    del stable  # it always is
+    return mx.flip(mx.sort(x, axis=axis), axis=axis) if descending else mx.sort(x, axis=axis)
+
+
+def _astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
+    del copy, device  # arrays are values
+    return x.astype(dtype)
+
+
+def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
+    return x if min is None and max is None else mx.clip(x, min, max)
+
+
+def _cumulative_sum(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    axis = 0 if axis is None else axis
+    total = mx.cumsum(x if dtype is None else x.astype(dtype), axis=axis)
+    if not include_initial:
+        return total
+    shape = list(total.shape)
+    shape[axis] = 1
+    return mx.concatenate([mx.zeros(shape, dtype=total.dtype), total], axis=axis)
+
+
+def _isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
+    found = mx.any(mx.expand_dims(x1, -1) == mx.reshape(mx.array(x2), (-1,)), axis=-1)
+    return mx.logical_not(found) if invert else found
+
+
+def _nonzero(x: Array, /) -> tuple[Array, ...]:
+    """Indices of true elements. Evaluates the array: not for compiled functions."""
+    return tuple(mx.array(index.astype(np.int32)) for index in np.nonzero(np.array(x)))
+
+
+def _reducing(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    def reducing(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        return reduce(x if dtype is None else x.astype(dtype), axis=axis, keepdims=keepdims)
+
+    return reducing
+
+
+def _searchsorted(x1: Array, x2: Array, /, *, side: str = "left", sorter: Array | None = None) -> Array:
+    x1 = x1 if sorter is None else mx.take(x1, sorter)
+    return mx.searchsorted(x1, x2, side=side).astype(mx.int32)
+
+
+def _signbit(x: Array, /) -> Array:
+    # A quotient tells -0.0 from 0.0.
+    return mx.where(x == 0, 1.0 / x, x) < 0
+
+
+class MlxPlugin:
+    """Entry point: hands out the one MLX backend."""
+
+    def __init__(self) -> None:
+        self._backend = MlxBackend()
+
+    def backend_adapter(self, library: str) -> Backend | None:
+        """The MLX backend for ``"mlx"``."""
+        return self._backend if library == "mlx" else None

@@ -1,0 +1,327 @@
+"""PyTorch backend: CPU, CUDA and whatever else PyTorch runs on.
+
+No operation waits for the device: there is no boolean indexing, no ``nonzero`` and no ``item``, except on the
+CPU, where there is nothing to wait for. Results never carry gradients: logits that require them are detached,
+so that writing into donated logits cannot fail or grow an autograd graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import array_api_compat.torch as compat
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from logitloom.backend import NEG_INF, Array, Backend, TokenIds, mask_host_rows
+
+__all__ = ["TorchBackend", "TorchPlugin"]
+
+#: Functions of the array API that make arrays from nothing; each backend binds them to its device.
+_CREATION = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
+
+#: The bits of -inf in bfloat16, as a signed integer.
+_BFLOAT16_NEG_INF = -128
+
+
+class TorchBackend(Backend):
+    """PyTorch tensors on one device.
+
+    Args:
+        device: a ``torch.device``; default: PyTorch's own default.
+    """
+
+    name = "torch"
+    compiles = True
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        device = self._exact_device(torch.get_default_device() if device is None else device)
+        super().__init__(device)
+        self.on_host = device.type == "cpu"
+        self._xp = _namespace(device)
+        self._bit = torch.from_numpy((np.uint32(1) << np.arange(32, dtype=np.uint32)).view(np.int32)).to(device)
+        # Entry b: 8 bytes, 1 where bit i of b is 0, read as one 64-bit number.
+        octets = np.arange(256, dtype=np.uint8)[:, None] >> np.arange(8, dtype=np.uint8)
+        self._cleared = torch.from_numpy((octets & 1 == 0).view(np.int64)[:, 0]).to(device)
+
+    @property
+    def xp(self) -> Any:
+        """The namespace of array-api-compat, with creation functions bound to this device."""
+        return self._xp
+
+    def _exact_device(self, device: Any) -> torch.device:
+        device = torch.device(device)
+        if device.type == "cpu":
+            return torch.device("cpu")
+        return device if device.index is not None else torch.empty(0, device=device).device
+
+    def device_of(self, array: Array) -> Any:
+        """The tensor's ``torch.device``."""
+        return array.device
+
+    def asarray(self, host: NDArray[Any] | Sequence[Any], dtype: str | None = None) -> Array:
+        """One copy in host memory, or one transfer to the device."""
+        if isinstance(host, np.ndarray) and host.dtype.name == "bfloat16":
+            tensor = torch.from_numpy(np.array(host).view(np.int16)).view(torch.bfloat16)
+            if dtype is not None:
+                tensor = tensor.to(getattr(torch, dtype))
+        elif dtype == "bfloat16":
+            tensor = torch.from_numpy(np.array(host)).to(torch.bfloat16)
+        else:
+            tensor = torch.from_numpy(np.array(host, dtype=dtype))
+        return tensor if self.on_host else tensor.to(self.device)
+
+    def to_numpy(self, array: Array) -> NDArray[Any]:
+        """A view of CPU memory, or a transfer from the device."""
+        array = array.detach()
+        if array.dtype == torch.bfloat16:
+            array = array.float()
+        result: NDArray[Any] = array.cpu().numpy()
+        return result
+
+    def is_floating(self, array: Array) -> bool:
+        """PyTorch's own test."""
+        return bool(array.dtype.is_floating_point)
+
+    def cast(self, array: Array, dtype: str) -> Array:
+        """The tensor itself if it has the dtype."""
+        return array.to(getattr(torch, dtype))
+
+    def synchronize(self, *arrays: Array) -> None:
+        """Wait for the device."""
+        if not self.on_host:
+            torch.accelerator.synchronize(self.device)
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``torch.compile(fullgraph=True)``: one graph, or an error that names what broke it."""
+        compiled: Callable[..., Any] = torch.compile(function, fullgraph=True)
+        return compiled
+
+    def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
+        """In place when donated."""
+        if donate and _writable(x):
+            return _detached(x).masked_fill_(mask, value)
+        return torch.where(mask, value, _detached(x))
+
+    def scale(self, x: Array, factor: float, donate: bool = False) -> Array:
+        """In place when donated."""
+        return _detached(x).mul_(factor) if donate and _writable(x) else _detached(x) * factor
+
+    def divide(self, x: Array, divisor: float, donate: bool = False) -> Array:
+        """In place when donated."""
+        return _detached(x).div_(divisor) if donate and _writable(x) else _detached(x) / divisor
+
+    def add(self, x: Array, y: Array, donate: bool = False) -> Array:
+        """In place when donated."""
+        y = _detached(y).to(x.dtype)
+        return _detached(x).add_(y) if donate and _writable(x) else _detached(x) + y
+
+    def softmax(self, x: Array) -> Array:
+        """The fused kernel, which widens as it reads; rows of -inf are mended afterwards."""
+        x = _detached(x)
+        return self._mend_dead_rows(torch.softmax(x, -1, dtype=_wide(x)), x, 0.0)
+
+    def log_softmax(self, x: Array) -> Array:
+        """The fused kernel, which widens as it reads; rows of -inf are mended afterwards."""
+        x = _detached(x)
+        return self._mend_dead_rows(torch.log_softmax(x, -1, dtype=_wide(x)), x, NEG_INF)
+
+    def _mend_dead_rows(self, result: Array, x: Array, value: float) -> Array:
+        # On the CPU asking costs less than a pass over the vocabulary; a device must not be waited for. A dead
+        # row comes out as not-a-number throughout, so its first column tells.
+        if self.on_host and not torch.compiler.is_compiling():
+            told = float(result[..., 0].sum())
+            if told == told:
+                return result
+        return result.masked_fill_(x.amax(-1, keepdim=True) == NEG_INF, value)
+
+    def sort_descending(self, x: Array) -> Array:
+        """The native sort."""
+        return torch.sort(_detached(x), dim=-1, descending=True).values
+
+    def argsort_descending(self, x: Array) -> Array:
+        """The native stable sort."""
+        return torch.sort(_detached(x), dim=-1, descending=True, stable=True).indices
+
+    def kth_largest(self, x: Array, k: int) -> Array:
+        """Selection without ordering the selected."""
+        x = _detached(x)
+        if k == 1:
+            return x.amax(-1, keepdim=True)
+        return torch.topk(x, k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
+
+    def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
+        """Two selections: of values, then of the first indices that hold the smallest of them."""
+        x = _detached(x)
+        if k == 1:
+            values, index = x.max(-1, keepdim=True)
+            return values, index
+        vocab = x.shape[-1]
+        if k * 8 >= vocab:
+            values, index = torch.sort(x, dim=-1, descending=True, stable=True)
+            return values[..., :k], index[..., :k]
+        # Which of several equal values topk selects, and their order, is its own choice. Above the smallest
+        # selected value all are selected, so only the order is open; among the smallest take the first.
+        values, index = torch.topk(x, k, dim=-1)
+        smallest = values[..., -1:]
+        ids = torch.arange(vocab, dtype=torch.int32, device=x.device)
+        ties = torch.topk(torch.where(x == smallest, ids, vocab - 1), k, dim=-1, largest=False).values.long()
+        above = values > smallest
+        place = torch.arange(k, device=x.device) - above.sum(-1, keepdim=True)
+        index = torch.where(above, index, ties.gather(-1, place.clamp(min=0)))
+        index = index.sort(-1).values
+        values, order = torch.sort(x.gather(-1, index), dim=-1, descending=True, stable=True)
+        return values, index.gather(-1, order)
+
+    def take_rows(self, x: Array, index: Array) -> Array:
+        """The native selection, which takes 32-bit indices as they are."""
+        if not isinstance(index, torch.Tensor):
+            index = self.asarray(index, "int32")
+        return torch.index_select(x, 0, index)
+
+    def concat_rows(self, arrays: Sequence[Array]) -> Array:
+        """The native concatenation."""
+        return torch.cat(list(arrays))
+
+    def gather(self, x: Array, index: Array) -> Array:
+        """The native gather."""
+        return torch.gather(x, -1, index.long())
+
+    def add_at(self, x: Array, tokens: Array, value: float, donate: bool = False) -> Array:
+        """One scatter; skipped tokens add nothing to token 0."""
+        if self._all_valid(tokens, x.shape[-1]):
+            amount = torch.full(tokens.shape, value, dtype=x.dtype)
+            return _target(x, donate).scatter_add_(1, tokens.long(), amount)
+        valid, index = _valid(tokens, x.shape[-1])
+        amount = torch.where(valid, value, torch.zeros((), dtype=x.dtype, device=x.device))
+        return _target(x, donate).scatter_add_(1, index, amount)
+
+    def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
+        """One scatter; skipped tokens repeat another write of their row."""
+        target = _target(x, donate)
+        if tokens.shape[1] == 0:
+            return target
+        if self._all_valid(tokens, x.shape[-1]):
+            return target.scatter_(1, tokens.long(), value)
+        valid, index = _valid(tokens, x.shape[-1])
+        anchor = index.amax(1, keepdim=True)
+        # index is 0 where it is not valid, so the largest is a valid one of the row unless only token 0 is.
+        written = torch.where(valid.any(1, keepdim=True), value, target[:, :1])
+        return target.scatter_(1, torch.where(valid, index, anchor), written.to(x.dtype).expand(index.shape))
+
+    def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
+        """One scatter; skipped places repeat another write of their row."""
+        target = _target(x, donate)
+        if index.shape[1] == 0:
+            return target
+        values = _detached(values).to(x.dtype).expand(index.shape)
+        if self._all_valid(index, x.shape[-1]):
+            return target.scatter_(1, index.long(), values)
+        valid, place = _valid(index, x.shape[-1])
+        if place.shape[1] > 1:
+            first = valid.to(torch.int8).argmax(1, keepdim=True)
+            place = torch.where(valid, place, place.gather(1, first))
+            values = torch.where(valid, values, values.gather(1, first))
+            valid = valid.any(1, keepdim=True)
+        return target.scatter_(1, place, torch.where(valid, values, target.gather(1, place)))
+
+    def _all_valid(self, tokens: Array, vocab: int) -> bool:
+        """Whether no token has to be skipped, where that can be asked without waiting for a device."""
+        if not self.on_host or torch.compiler.is_compiling() or tokens.numel() == 0:
+            return False
+        lowest, highest = tokens.aminmax()
+        return bool(lowest >= 0 and highest < vocab)
+
+    def apply_token_mask(self, logits: Array, bits: Array, donate: bool = False) -> Array:
+        """On the CPU eight tokens at a time through a table; elsewhere word by word, one fusible expression."""
+        vocab, (batch, words) = logits.shape[-1], bits.shape
+        if self.on_host:
+            octets = bits.reshape(-1).view(torch.uint8).to(torch.int32)
+            banned = torch.index_select(self._cleared, 0, octets).view(torch.bool).view(batch, words * 32)
+        else:
+            banned = (torch.bitwise_and(bits[:, :, None], self._bit) == 0).view(batch, words * 32)
+        return self.masked_fill(logits, banned[:, :vocab], NEG_INF, donate)
+
+    def apply_token_rows(self, logits: Array, rows: Sequence[TokenIds], donate: bool = False) -> Array:
+        """On the CPU through a NumPy view of the same memory, without PyTorch's cost per call."""
+        if not self.on_host:
+            return super().apply_token_rows(logits, rows, donate)
+        x = _detached(logits)
+        bits = x.view(torch.int16) if x.dtype == torch.bfloat16 else x
+        forbidden = _BFLOAT16_NEG_INF if x.dtype == torch.bfloat16 else NEG_INF
+        masked = torch.from_numpy(mask_host_rows(bits.numpy(), rows, forbidden, donate and _writable(x)))
+        return masked.view(x.dtype)
+
+    def arange(self, stop: int) -> Array:
+        """The native range."""
+        return torch.arange(stop, dtype=torch.int32, device=self.device)
+
+    def _scalar(self, value: float | bool, x: Array) -> Array:
+        return torch.full((), value, dtype=x.dtype, device=x.device)
+
+
+def _detached(x: Array) -> Array:
+    return x.detach() if x.requires_grad else x
+
+
+def _wide(x: Array) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _writable(x: Array) -> bool:
+    """Whether a donated tensor can be written to: not when it was made in inference mode and that has ended."""
+    # A compiler cannot ask; it handles in-place operations by itself.
+    return torch.compiler.is_compiling() or not x.is_inference() or torch.is_inference_mode_enabled()
+
+
+def _target(x: Array, donate: bool) -> Array:
+    """The tensor to write to."""
+    return _detached(x) if donate and _writable(x) else _detached(x).clone()
+
+
+def _valid(tokens: Array, vocab: int) -> tuple[Array, Array]:
+    """Which tokens are in the row, and 64-bit indices that are 0 for the others."""
+    tokens = tokens.long()
+    valid = (tokens >= 0) & (tokens < vocab)
+    return valid, torch.where(valid, tokens, 0)
+
+
+def _namespace(device: torch.device) -> SimpleNamespace:
+    """Array API functions as plain attributes. Copied, so that a compiler sees functions and no look-ups."""
+    names = [name for name in dir(compat) if not name.startswith("_")]
+    functions = {name: getattr(compat, name) for name in names}
+    functions.update({name: _on_device(functions[name], device) for name in _CREATION})
+    functions["where"] = torch.where
+    functions["take_along_axis"] = _take_along_axis
+    return SimpleNamespace(**functions)
+
+
+def _on_device(create: Callable[..., Any], default: torch.device) -> Callable[..., Any]:
+    def creating(*args: Any, device: Any = None, **kwargs: Any) -> Any:
+        return create(*args, device=default if device is None else device, **kwargs)
+
+    creating.__name__, creating.__doc__ = create.__name__, create.__doc__
+    return creating
+
+
+def _take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
+    """Elements along an axis; unlike PyTorch's function this takes indices of any integer dtype."""
+    return torch.take_along_dim(x, indices.long(), axis)
+
+
+class TorchPlugin:
+    """Entry point: hands out the PyTorch backend of the default device."""
+
+    def __init__(self) -> None:
+        self._backend: TorchBackend | None = None
+
+    def backend_adapter(self, library: str) -> Backend | None:
+        """The PyTorch backend for ``"torch"``."""
+        if library != "torch":
+            return None
+        if self._backend is None:
+            self._backend = TorchBackend()
+        return self._backend

@@ -1,0 +1,52 @@
+"""Fixtures of every test: the array backends, and an environment that is the same everywhere.
+
+The environment variable ``LOGITLOOM_EXPECT_BACKENDS`` (names separated by spaces) states which backends the
+environment promises. A promised backend that cannot be loaded fails; any other one skips.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from logitloom import load_backend
+from logitloom.backend import Backend
+from logitloom.errors import LogitloomError
+
+EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
+BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
+
+settings.register_profile("logitloom", derandomize=True, deadline=None, max_examples=25)
+settings.load_profile("logitloom")
+
+# Chains check what processors return; nothing is blocked by whoever runs the tests.
+os.environ["LOGITLOOM_DEBUG"] = "1"
+os.environ.pop("LOGITLOOM_BLOCK", None)
+
+
+@pytest.fixture(scope="session")
+def promised_backends() -> frozenset[str] | None:
+    """The backends that the environment promises; None if it makes no statement."""
+    text = os.environ.get(EXPECT_VARIABLE)
+    return None if text is None else frozenset(text.split())
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def backend(request: pytest.FixtureRequest, promised_backends: frozenset[str] | None) -> Backend:
+    """Each array backend in turn, on its default device."""
+    try:
+        return load_backend(request.param)
+    except LogitloomError as error:
+        if request.param in (promised_backends or ()):
+            pytest.fail(f"{EXPECT_VARIABLE} promises the backend {request.param!r}. {error}", pytrace=False)
+        pytest.skip(f"the backend {request.param!r} is not available here: {type(error).__name__}: {error}")
+
+
+@pytest.fixture(scope="session")
+def to_backend(backend: Backend) -> Callable[..., Any]:
+    """Upload host data to the backend: ``to_backend(host, dtype=None)``."""
+    return backend.asarray

@@ -1,0 +1,185 @@
+"""Uploads, downloads, devices and namespaces of the array backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import load_backend
+from logitloom.backend import Backend, HostTable, backend_of, library_of
+
+
+def test_a_backend_knows_its_arrays(backend: Backend, to_backend: Callable[..., Any]) -> None:
+    array = to_backend(np.zeros((2, 3), dtype=np.float32))
+    assert library_of(array) == backend.name
+    assert backend_of(array) is backend
+    assert backend.at(backend.device) is backend
+    assert backend.at(backend.device_of(array)) is backend
+
+
+def test_uploads_do_not_share_memory_with_the_host(backend: Backend) -> None:
+    for dtype in (np.float32, np.int32, np.bool_):
+        host = np.ones((64, 64), dtype=dtype)
+        array = backend.asarray(host)
+        host[:] = 0
+        assert np.asarray(backend.to_numpy(array)).all()
+
+
+def test_read_only_host_arrays_can_be_uploaded(backend: Backend) -> None:
+    host = np.arange(6, dtype=np.float32)
+    host.flags.writeable = False
+    np.testing.assert_array_equal(backend.to_numpy(backend.asarray(host)), host)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int8", "uint8", "bool"])
+def test_uploads_keep_the_dtype(backend: Backend, dtype: str) -> None:
+    host = np.asarray([[0, 1], [1, 0]], dtype=dtype)
+    array = backend.asarray(host)
+    assert array.dtype == getattr(backend.xp, dtype)
+    assert backend.to_numpy(array).dtype == host.dtype
+    assert backend.asarray([[0, 1], [1, 0]], dtype).dtype == getattr(backend.xp, dtype)
+
+
+def test_bfloat16_is_downloaded_as_float32(backend: Backend) -> None:
+    if not hasattr(backend.xp, "bfloat16"):
+        pytest.skip(f"{backend.name} has no bfloat16")
+    array = backend.asarray([1.0, -2.5, float("-inf")], "bfloat16")
+    assert array.dtype == backend.xp.bfloat16
+    assert backend.is_floating(array)
+    host = backend.to_numpy(array)
+    assert host.dtype == np.float32
+    np.testing.assert_array_equal(host, [1.0, -2.5, float("-inf")])
+    assert backend.cast(array, "float32").dtype == backend.xp.float32
+
+
+def test_host_bfloat16_arrays_are_uploaded_as_they_are(backend: Backend) -> None:
+    if not hasattr(backend.xp, "bfloat16"):
+        pytest.skip(f"{backend.name} has no bfloat16")
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="NumPy has bfloat16 through ml_dtypes only")
+    host = np.asarray([1.0, -2.5], dtype=ml_dtypes.bfloat16)
+    assert backend.asarray(host).dtype == backend.xp.bfloat16
+
+
+def test_casting_to_the_own_dtype_gives_the_array_itself(backend: Backend, to_backend: Callable[..., Any]) -> None:
+    array = to_backend(np.zeros(3, dtype=np.float32))
+    assert backend.cast(array, "float32") is array
+    assert backend.cast(array, "float16").dtype == backend.xp.float16
+    assert backend.is_floating(array)
+    assert not backend.is_floating(backend.cast(array, "int32"))
+
+
+def test_a_table_is_uploaded_once(backend: Backend) -> None:
+    table = HostTable(np.arange(5, dtype=np.int32))
+    first = table.on(backend)
+    assert table.on(backend) is first
+    assert table.on(backend_of(first)) is first
+    np.testing.assert_array_equal(backend.to_numpy(first), np.arange(5))
+
+
+def test_a_step_is_complete_after_synchronize(backend: Backend, to_backend: Callable[..., Any]) -> None:
+    doubled = backend.scale(to_backend(np.ones((2, 5), dtype=np.float32)), 2.0)
+    backend.synchronize(doubled)
+    np.testing.assert_array_equal(backend.to_numpy(doubled), np.full((2, 5), 2.0))
+
+
+def test_the_namespace_has_what_processors_use(backend: Backend) -> None:
+    xp, up = backend.xp, backend.asarray
+    x = up(np.asarray([[3.0, 1.0, 2.0], [1.0, 1.0, 0.0]], dtype=np.float32))
+    ids = up(np.asarray([[2, 0], [1, 1]], dtype=np.int32))
+    plain = np.asarray(backend.to_numpy(x))
+
+    def same(got: Any, expected: Any) -> None:
+        assert library_of(got) == backend.name
+        np.testing.assert_allclose(np.asarray(backend.to_numpy(got)), expected, rtol=1e-6)
+
+    same(xp.where(x > 1, x, 0.0), np.where(plain > 1, plain, 0))
+    same(xp.sort(x, axis=-1, descending=True), -np.sort(-plain, axis=-1))
+    same(xp.argsort(x, axis=-1, stable=True), np.argsort(plain, axis=-1, stable=True))
+    same(xp.argsort(x, axis=-1, descending=True, stable=True), [[0, 2, 1], [0, 1, 2]])
+    same(xp.cumulative_sum(x, axis=1), np.cumsum(plain, axis=1))
+    same(xp.take(x, ids[:, 0], axis=1), plain[:, [2, 1]])
+    same(xp.take_along_axis(x, ids, axis=-1), [[2, 3], [1, 1]])
+    same(xp.searchsorted(up(np.asarray([1.0, 2.0, 3.0], dtype=np.float32)), x[0]), [2, 0, 1])
+    same(xp.bitwise_and(ids, 1), [[0, 0], [1, 1]])
+    same(xp.bitwise_or(ids, ids), [[2, 0], [1, 1]])
+    same(xp.bitwise_xor(ids, 3), [[1, 3], [2, 2]])
+    same(xp.bitwise_right_shift(ids, ids), [[0, 0], [0, 0]])
+    same(xp.bitwise_left_shift(ids, ids), [[8, 0], [2, 2]])
+    same(xp.astype(x, xp.int32), plain.astype(int))
+    same(xp.expand_dims(x, axis=1), plain[:, None])
+    same(xp.concat([x, x], axis=1), np.concatenate([plain, plain], axis=1))
+    same(xp.stack([x, x], axis=0), np.stack([plain, plain]))
+    for name in ("sum", "max", "min", "mean", "prod", "argmax", "argmin"):
+        same(getattr(xp, name)(x, axis=-1, keepdims=True), getattr(np, name)(plain, axis=-1, keepdims=True))
+    same(xp.any(x > 2, axis=-1), [True, False])
+    same(xp.all(x > 0, axis=-1), [True, False])
+    same(xp.logical_and(x > 0, x < 2), (plain > 0) & (plain < 2))
+    same(xp.logical_not(x > 1), plain <= 1)
+    for name in ("exp", "sqrt", "abs", "tanh", "floor", "isnan", "isfinite", "square", "negative"):
+        same(getattr(xp, name)(x), getattr(np, name)(plain))
+    same(xp.log(x + 1), np.log(plain + 1))
+    same(xp.maximum(x, x[:, :1]), np.maximum(plain, plain[:, :1]))
+    same(xp.minimum(x, x[:, :1]), np.minimum(plain, plain[:, :1]))
+    same(xp.clip(x, 1.0, 2.0), np.clip(plain, 1, 2))
+    same(xp.flip(x, axis=-1), plain[:, ::-1])
+    same(xp.roll(x, 1, axis=-1), np.roll(plain, 1, axis=-1))
+    same(xp.reshape(x, (3, 2)), plain.reshape(3, 2))
+    same(xp.broadcast_to(x[:1], (2, 3)), np.broadcast_to(plain[:1], (2, 3)))
+    same(xp.permute_dims(x, (1, 0)), plain.T)
+    same(xp.repeat(x, 2, axis=0), np.repeat(plain, 2, axis=0))
+    same(xp.tile(x, (2, 1)), np.tile(plain, (2, 1)))
+    same(xp.matmul(x, xp.permute_dims(x, (1, 0))), plain @ plain.T)
+    same(xp.tril(xp.ones((3, 3))), np.tri(3))
+    same(xp.count_nonzero(x, axis=-1), [3, 2])
+    same(xp.zeros((2, 3), dtype=xp.int32), np.zeros((2, 3)))
+    same(xp.full((2,), 4, dtype=xp.int32), [4, 4])
+    same(xp.full_like(x, 4.0), np.full((2, 3), 4.0))
+    same(xp.zeros_like(x), np.zeros((2, 3)))
+    same(xp.arange(1, 4, dtype=xp.int32), [1, 2, 3])
+    same(xp.asarray([1.0, 2.0], dtype=xp.float32), [1, 2])
+    assert xp.isdtype(x.dtype, "real floating")
+    assert not xp.isdtype(ids.dtype, "real floating")
+    assert (x > 1).dtype == xp.bool
+    assert xp.finfo(x.dtype).max > 1e38
+
+
+def test_new_arrays_are_made_on_the_backends_device(backend: Backend) -> None:
+    for array in (backend.xp.zeros((2,)), backend.xp.arange(3), backend.xp.asarray([1.0]), backend.arange(3)):
+        assert backend_of(array) is backend
+
+
+def test_strided_numpy_logits_are_processed_in_place_of_their_rows() -> None:
+    backend = load_backend("numpy")
+    records = np.zeros((2, 40), dtype=np.dtype([("id", "i4"), ("logit", "f4"), ("p", "f4")]))
+    records["logit"] = np.random.default_rng(0).normal(size=(2, 40))
+    x = records["logit"]
+    assert x.strides == (480, 12)
+    plain = x.copy()
+    tokens = np.asarray([[1, 1, -1], [-1, 0, 39]], dtype=np.int32)
+    bits = np.asarray([[0x0F0F0F0F, 1], [-1, -1]], dtype=np.int32)
+    for donate in (False, True):
+        for name, arguments in {
+            "masked_fill": (plain > 0, -1.0),
+            "scale": (2.0,),
+            "divide": (2.0,),
+            "add": (plain,),
+            "add_at": (tokens, 1.0),
+            "set_at": (tokens, 9.0),
+            "write_at": (tokens[:, 1:], tokens[:, 1:].astype(np.float32)),
+            "apply_token_mask": (bits,),
+        }.items():
+            expected = getattr(backend, name)(plain, *arguments)
+            x[:] = plain
+            result = getattr(backend, name)(x, *arguments, donate=donate)
+            np.testing.assert_array_equal(result, expected)
+            assert donate or np.array_equal(x, plain)
+            assert not donate or np.shares_memory(result, records)
+    x[:] = plain
+    for name, arguments in {"kth_largest": (3,), "top_k": (3,), "softmax": (), "log_softmax": ()}.items():
+        np.testing.assert_allclose(getattr(backend, name)(x, *arguments), getattr(backend, name)(plain, *arguments))
+        np.testing.assert_array_equal(x, plain)
+    assert not records["id"].any()
+    assert not records["p"].any()
