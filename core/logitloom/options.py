@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import math
 import numbers
 import operator
@@ -122,7 +123,7 @@ def _type_hints(cls: type) -> dict[str, Any]:
         hints: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
             namespace = vars(sys.modules[base.__module__])
-            for name, annotation in base.__dict__.get("__annotations__", {}).items():
+            for name, annotation in inspect.get_annotations(base).items():
                 try:
                     hints[name] = eval(annotation, namespace) if isinstance(annotation, str) else annotation
                 except NameError:

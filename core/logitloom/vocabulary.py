@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
@@ -72,6 +71,8 @@ class Vocabulary:
     @cached_property
     def fingerprint(self) -> str:
         """Hex digest of the content: equal for equal tables, whatever object or file they came from."""
+        import hashlib  # here, because importing logitloom costs little more than importing NumPy
+
         digest = hashlib.blake2b(digest_size=16)
         digest.update(np.asarray(self.offsets, dtype="<i8").tobytes())
         digest.update(self.flat_bytes.tobytes())

@@ -1,0 +1,93 @@
+"""Writes the page of built-in plug-ins from what each says about itself, when the documentation is built."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+from logitloom import processors, registry
+from logitloom.processors import Description
+from logitloom.registry import PluginRecord
+
+__all__ = ["on_files", "render"]
+
+PAGE = "processors.md"
+DISTRIBUTION = "logitloom"
+
+
+def on_files(files: Any, config: Any, **_: Any) -> Any:
+    """Add the page to the site (an event of MkDocs)."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, PAGE, content=render()))
+    return files
+
+
+def render() -> str:
+    """The page, in Markdown: a table of processors, a section for each, then the other kinds."""
+    mine = [record for record in registry.available() if record.distribution == DISTRIBUTION]
+    described = [processors.describe(f"{r.name}@{r.distribution}") for r in mine if r.kind == "processors"]
+    described = [_renamed(told) for told in described]
+    parts = [
+        "# Processors",
+        "What is shipped with logitloom. This page is written from the declarations in the code; "
+        "`logitloom plugins` shows the same at the command line, with whatever else is installed.",
+        _table(
+            ("name", "stage", "what it does"),
+            [(f"[`{d.name}`](#{d.name})", d.stage, d.summary) for d in described],
+        ),
+        *[_section(told) for told in described],
+        "## Other plug-ins",
+        "Loaded by name like processors, when they are needed.",
+        _table(
+            ("kind", "name", "install"),
+            [(r.kind, f"`{r.name}`", _install(r)) for r in mine if r.kind != "processors"],
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _renamed(told: Description) -> Description:
+    return replace(told, name=told.name.partition("@")[0])
+
+
+def _section(told: Description) -> str:
+    facts = [f"stage `{told.stage}`"]
+    facts += [f"needs {', '.join(sorted(told.needs))}"] if told.needs else []
+    facts += ["only masks"] if told.mask_only else []
+    facts += ["never changes the most likely token"] if told.argmax_invariant else []
+    options = _table(
+        ("option", "type", "default", "range", "meaning"),
+        [
+            (
+                f"`{o.name}`",
+                f"`{o.type_text}`",
+                "required" if o.required else f"`{o.default!r}`",
+                " ".join(filter(None, (o.range_text, o.unit))),
+                o.help,
+            )
+            for o in told.options
+        ],
+    )
+    return "\n\n".join([f"## {told.name} {{ #{told.name} }}", f"*{'; '.join(facts)}*", _prose(told.doc), options])
+
+
+def _prose(doc: str) -> str:
+    """A docstring as Markdown: examples stay indented and so become code, references become paragraphs."""
+    text, _, references = doc.replace("``", "`").partition("References:\n")
+    text = text.replace("Example:\n", "**Example**\n\n")
+    return f"{text}**References**\n\n{inspect.cleandoc(references)}" if references else text
+
+
+def _install(record: PluginRecord) -> str:
+    return f"`pip install '{record.distribution}[{record.extra}]'`" if record.extra else "always there"
+
+
+def _table(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+    def row(cells: tuple[str, ...]) -> str:
+        return (
+            "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ").replace("``", "`") for cell in cells) + " |"
+        )
+
+    return "\n".join([row(head), row(("---",) * len(head)), *[row(line) for line in lines]]) if lines else "No options."

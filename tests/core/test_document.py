@@ -1,0 +1,206 @@
+"""A chain as TOML or JSON, there and back."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logitloom import Processor, errors, option, processors, registry
+from logitloom.document import VERSION, from_document, load_file, to_document, to_json, to_toml
+
+
+class Mode(Enum):
+    FAST = "fast"
+
+
+@dataclass(frozen=True)
+class Rich(Processor):
+    """Options of every kind a document can hold."""
+
+    count: int = option(3, help="A count.")
+    ratio: float = option(0.5, help="A ratio.")
+    flag: bool = option(False, help="A switch.")
+    text: str = option("", help="A text.")
+    ids: tuple[int, ...] = option((), help="Ids.")
+    groups: tuple[tuple[int, ...], ...] = option((), help="Lists of ids.")
+    bias: dict[int, float] = option({}, help="A table.")
+    path: Path | None = option(None, help="A file.")
+    limit: int | None = option(None, help="A limit.")
+    chosen: frozenset[int] = option(frozenset(), help="A set.")
+
+    def process(self, logits):
+        return logits
+
+
+@pytest.fixture(autouse=True)
+def _rich():
+    registry.register("rich", Rich)
+    yield
+    registry.unregister("rich")
+
+
+finite = st.floats(allow_nan=False, allow_infinity=True)
+integers = st.integers(-(2**31), 2**31)
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+rich_options = st.fixed_dictionaries(
+    {},
+    optional={
+        "count": integers,
+        "ratio": finite,
+        "flag": st.booleans(),
+        "text": texts,
+        "ids": st.lists(integers, max_size=4),
+        "groups": st.lists(st.lists(integers, max_size=3), max_size=3),
+        "bias": st.dictionaries(integers, finite, max_size=3),
+        "path": st.text("abc/.", min_size=1, max_size=8),
+        "limit": integers,
+        "chosen": st.frozensets(integers, max_size=3),
+    },
+)
+specs = st.lists(
+    st.one_of(
+        rich_options.map(lambda options: ("rich", options)),
+        st.floats(0.01, 100).map(lambda t: ("temperature", {"temperature": t})),
+        st.integers(1, 1000).map(lambda k: ("top_k", {"k": k})),
+        st.just("temperature"),
+        st.just("top_k"),
+    ),
+    max_size=4,
+)
+
+
+@given(specs)
+def test_chains_survive_toml_and_json(given_specs):
+    chain = processors.load(*given_specs)
+    for document in (tomllib.loads(to_toml(chain)), json.loads(to_json(chain)), to_document(chain)):
+        again = from_document(document)
+        assert again.labels == chain.labels
+        assert [link.processor for link in again.links] == [link.processor for link in chain.links]
+        assert again.missing == chain.missing
+        assert to_document(again) == to_document(chain)
+
+
+def test_a_document_says_only_what_differs_from_the_defaults():
+    chain = processors.load(("top_k", {"k": 40}), ("temperature", {"temperature": 1.0}), ("rich", {"count": 3}))
+    assert to_document(chain) == {
+        "logitloom": VERSION,
+        "processor": [{"use": "top_k", "options": {"k": 40}}, {"use": "temperature"}, {"use": "rich"}],
+    }
+
+
+def test_the_documented_form_is_read():
+    chain = from_document(tomllib.loads('logitloom = 1\n[[processor]]\nuse = "top_k"\noptions = { k = 40 }\n'))
+    assert chain["top_k"].k == 40
+
+
+def test_objects_and_classes_of_installed_plugins_are_named():
+    from logitloom_plugins.processors.temperature import Temperature
+    from logitloom_plugins.processors.top_k import TopK
+
+    chain = processors.load(Temperature(0.5), TopK, (TopK, {"k": 3}))
+    assert to_document(chain)["processor"] == [
+        {"use": "temperature", "options": {"temperature": 0.5}},
+        {"use": "top_k"},
+        {"use": "top_k", "options": {"k": 3}},
+    ]
+
+
+def test_a_registered_object_is_named_without_options():
+    registry.register("ready", Rich(count=9))
+    try:
+        chain = processors.load("ready")
+        assert to_document(chain)["processor"] == [{"use": "ready"}]
+        assert from_document(to_document(chain))["ready"] == Rich(count=9)
+        assert to_document(processors.load(Rich(count=4)))["processor"] == [{"use": "rich", "options": {"count": 4}}]
+    finally:
+        registry.unregister("ready")
+
+
+def test_the_chosen_distribution_is_kept(installed):
+    installed("duplicate_name")
+    chain = processors.load("twin@loom-twin-b")
+    assert to_document(chain)["processor"] == [{"use": "twin@loom-twin-b"}]
+
+
+def test_functions_have_no_place_in_a_document():
+    with pytest.raises(errors.ChainDocumentError, match=r"'<lambda>' is not an installed or registered plug-in"):
+        to_document(processors.load(lambda logits: logits))
+
+
+def test_values_without_plain_form_are_refused():
+    @dataclass(frozen=True)
+    class Odd(Processor):
+        value: object = option(None, help="Anything.")
+        mode: Mode | None = option(None, help="A mode.")
+
+        def process(self, logits):
+            return logits
+
+    registry.register("odd", Odd)
+    try:
+        with pytest.raises(errors.ChainDocumentError, match=r"Option odd.value is a bytes"):
+            to_document(processors.load(("odd", {"value": b"x"})))
+        assert to_document(processors.load(("odd", {"mode": Mode.FAST})))["processor"][0]["options"] == {"mode": "fast"}
+    finally:
+        registry.unregister("odd")
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({}, "starts with logitloom = 1; this one has None"),
+        ({"logitloom": 2}, "this one has 2"),
+        ({"logitloom": 1, "processors": []}, "has no 'processors'"),
+        ({"logitloom": 1, "processor": {"use": "top_k"}}, r"is a list: write \[\[processor\]\]"),
+        ({"logitloom": 1, "processor": ["top_k"]}, "Processor 1 of the chain document must have 'use'"),
+        ({"logitloom": 1, "processor": [{"use": "top_k", "k": 3}]}, "Processor 1"),
+        ({"logitloom": 1, "processor": [{"use": "top_k"}, {"use": 5}]}, "Processor 2"),
+        ({"logitloom": 1, "processor": [{"use": "top_k", "options": 5}]}, "Processor 1"),
+    ],
+)
+def test_documents_of_another_form_are_refused(document, text):
+    with pytest.raises(errors.ChainDocumentError, match=text):
+        from_document(document)
+
+
+def test_names_and_options_in_documents_are_checked_like_any_other():
+    with pytest.raises(errors.UnknownPlugin, match="'top_k'"):
+        from_document({"logitloom": 1, "processor": [{"use": "topk"}]})
+    with pytest.raises(errors.UnknownOption):
+        from_document({"logitloom": 1, "processor": [{"use": "top_k", "options": {"kk": 1}}]})
+    with pytest.raises(errors.PluginBlocked):
+        from_document({"logitloom": 1, "processor": [{"use": "top_k"}]}, block=["top_k"])
+
+
+@pytest.mark.parametrize(("suffix", "write"), [(".toml", to_toml), (".json", to_json)])
+def test_files_are_read_by_their_suffix(tmp_path, suffix, write):
+    path = tmp_path / f"chain{suffix}"
+    path.write_text(write(processors.load(("rich", {"text": "ä\n\"'\\"}))), encoding="utf-8")
+    assert load_file(path)["rich"].text == "ä\n\"'\\"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.toml", "not toml", "could not be read"),
+        ("a.json", "{", "could not be read"),
+        ("a.json", "[]", "holds a list"),
+    ],
+)
+def test_unreadable_files_are_named(tmp_path, name, content, text):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(errors.ChainDocumentError, match=text) as caught:
+        load_file(tmp_path / name)
+    assert name in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(errors.ChainDocumentError, match="'.*nowhere.toml' could not be read"):
+        load_file(tmp_path / "nowhere.toml")

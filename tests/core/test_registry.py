@@ -1,0 +1,429 @@
+"""Finding plug-ins: by name, lazily, one at a time; every error says what to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import distributions
+
+import numpy as np
+import pytest
+
+from logitloom import errors, processors, registry
+from logitloom.backend import Backend, backend_of
+
+
+def python(code: str, **environment: str) -> str:
+    """What a fresh interpreter with the same paths prints."""
+    import os
+
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **environment}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class Doubling:
+    """Twice the logits."""
+
+    def process(self, logits):
+        return logits * 2
+
+
+class Tripling:
+    def process(self, logits):
+        return logits * 3
+
+
+def outcome(chain, value=1.0):
+    from logitloom import Context
+
+    logits = np.full((1, 3), value, dtype=np.float32)
+    context = Context.start(logits)
+    return float(chain.process(logits, chain.init_state(context), context)[0][0, 0])
+
+
+# -- what is imported ----------------------------------------------------------------------------------
+
+ARRAY_LIBRARIES = ["torch", "mlx", "jax", "jaxlib", "cupy", "tensorflow", "array_api_compat"]
+
+
+def test_importing_logitloom_imports_no_array_library_but_numpy():
+    loaded = json.loads(python("import sys, json, logitloom; print(json.dumps(sorted(sys.modules)))"))
+    roots = {name.partition(".")[0] for name in loaded}
+    assert not roots & set(ARRAY_LIBRARIES)
+    assert "numpy" in roots
+
+
+def test_importing_logitloom_imports_numpy_and_pluggy_and_no_other_package():
+    code = """
+import sys
+before = set(sys.modules)
+import json, logitloom
+print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
+"""
+    from_distributions = {
+        path.parts[0].removesuffix(".py")
+        for found in distributions()
+        for path in found.files or ()
+        if path.suffix == ".py" and path.parts[0] not in ("..", ".")
+    }
+    third_party = {name for name in json.loads(python(code)) if name in from_distributions}
+    assert third_party - {"logitloom", "_virtualenv", "__editable___logitloom"} <= {"numpy", "pluggy"}
+
+
+def test_importing_logitloom_imports_no_plugin():
+    loaded = json.loads(python("import sys, json, logitloom; print(json.dumps(sorted(sys.modules)))"))
+    assert not [name for name in loaded if name.startswith(("logitloom_plugins", "logitloom_contrib"))]
+
+
+def test_listing_imports_no_plugin():
+    code = """
+import sys, json
+from logitloom import processors, registry
+assert processors.available() and registry.available()
+print(json.dumps(sorted(sys.modules)))
+"""
+    loaded = json.loads(python(code))
+    assert not [name for name in loaded if name.startswith(("logitloom_plugins", "logitloom_contrib"))]
+    assert not {name.partition(".")[0] for name in loaded} & set(ARRAY_LIBRARIES)
+
+
+def test_loading_imports_only_the_named_plugin():
+    code = """
+import sys, json
+from logitloom import processors
+processors.load("temperature")
+print(json.dumps(sorted(m for m in sys.modules if m.startswith("logitloom_plugins.") and m.count(".") == 2)))
+"""
+    assert json.loads(python(code)) == ["logitloom_plugins.processors.temperature"]
+
+
+def test_describing_imports_only_the_named_plugin():
+    code = """
+import sys, json
+from logitloom import processors
+processors.describe("top_k")
+print(json.dumps(sorted(m for m in sys.modules if m.startswith("logitloom_plugins.") and m.count(".") == 2)))
+"""
+    assert json.loads(python(code)) == ["logitloom_plugins.processors.top_k"]
+
+
+# -- listing ------------------------------------------------------------------------------------------
+
+
+def test_available_tells_name_kind_distribution_and_version():
+    record = next(r for r in processors.available() if r.name == "temperature")
+    from importlib.metadata import version
+
+    assert (record.kind, record.distribution) == ("processors", "logitloom")
+    assert record.version == version("logitloom")
+    assert record.value == "logitloom_plugins.processors.temperature:Temperature"
+    assert record.installed
+    assert record.remedy == ""
+    assert not record.blocked
+
+
+def test_available_is_sorted_by_kind_and_name():
+    records = registry.available()
+    kinds = list(registry.GROUPS)
+    assert [(kinds.index(r.kind), r.name) for r in records] == sorted((kinds.index(r.kind), r.name) for r in records)
+
+
+def test_available_tells_which_requirements_of_the_extra_are_missing(installed):
+    installed("missing_extra")
+    by_name = {r.name: r for r in processors.available()}
+    assert by_name["heavy"].missing == ("no-such-library>=3", "numpy>=999")
+    assert by_name["heavy"].remedy == "pip install 'loom-heavy[fast]'"
+    assert not by_name["heavy"].installed
+    assert by_name["light"].installed
+
+
+def test_an_extra_that_names_another_extra_of_its_distribution_is_followed(installed):
+    installed("missing_extra")
+    by_name = {r.name: r for r in processors.available()}
+    assert by_name["heavier"].missing == ("no-such-library>=3", "numpy>=999")
+    assert by_name["heavier"].remedy == "pip install 'loom-heavy[more]'"
+
+
+def test_registered_plugins_are_listed_without_distribution(register):
+    register("doubling", Doubling)
+    record = next(r for r in processors.available() if r.name == "doubling")
+    assert (record.distribution, record.version) == ("", "")
+    assert record.value.endswith(":Doubling")
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(errors.UnknownPlugin, match="no kind of plug-in 'processor'.*processors, backends"):
+        registry.available("processor")
+    with pytest.raises(errors.UnknownPlugin, match="no kind of plug-in 'processor'"):
+        registry.register("x", Doubling, kind="processor")
+
+
+# -- unknown names --------------------------------------------------------------------------------------
+
+
+def test_an_unknown_name_comes_with_near_matches():
+    with pytest.raises(errors.UnknownPlugin, match="There is no processor 'temperatur'.*'temperature'"):
+        processors.load("temperatur")
+
+
+def test_an_unknown_name_comes_with_what_is_installed_and_what_to_install():
+    with pytest.raises(errors.UnknownPlugin) as caught:
+        processors.load("zzz")
+    text = str(caught.value)
+    assert "Did you mean" not in text
+    assert "top_k" in text
+    assert "entry point 'zzz' in the group 'logitloom.processors'" in text
+
+
+def test_a_name_of_another_kind_is_pointed_out():
+    with pytest.raises(errors.UnknownPlugin, match="There is a plug-in of that name among backends"):
+        processors.load("numpy")
+
+
+def test_unknown_names_are_lookup_errors():
+    with pytest.raises(LookupError):
+        processors.describe("zzz")
+
+
+# -- duplicates -----------------------------------------------------------------------------------------
+
+
+def test_two_distributions_with_one_name_are_both_named(installed):
+    installed("duplicate_name")
+    with pytest.raises(errors.DuplicatePlugin) as caught:
+        processors.load("twin")
+    text = str(caught.value)
+    assert "loom-twin-a 1.0" in text
+    assert "loom-twin-b 2.0" in text
+    assert "twin@loom-twin-a" in text
+    assert "twin@loom-twin-b" in text
+
+
+@pytest.mark.parametrize(("wanted", "doc"), [("loom-twin-a", "Twin a."), ("loom-twin-b", "Twin b.")])
+def test_the_distribution_is_chosen_with_an_at_sign(installed, wanted, doc):
+    installed("duplicate_name")
+    chain = processors.load(f"twin@{wanted}")
+    assert type(chain["twin"]).__doc__ == doc
+
+
+def test_distribution_names_are_compared_as_pip_does(installed):
+    installed("duplicate_name")
+    assert type(processors.load("twin@Loom_Twin.A")["twin"]).__doc__ == "Twin a."
+
+
+def test_a_distribution_without_that_name_is_told_who_has_it(installed):
+    installed("duplicate_name")
+    with pytest.raises(errors.UnknownPlugin, match="'logitloom' has no processor 'twin'.*loom-twin-a, loom-twin-b"):
+        processors.load("twin@logitloom")
+    with pytest.raises(errors.UnknownPlugin, match="no distribution provides it"):
+        processors.load("nobody@logitloom")
+
+
+def test_duplicates_elsewhere_do_not_disturb_other_names(installed):
+    installed("duplicate_name")
+    assert processors.load(("top_k", {"k": 2})).labels == ("top_k",)
+    assert [r.distribution for r in processors.available() if r.name == "twin"] == ["loom-twin-a", "loom-twin-b"]
+
+
+# -- plug-ins that cannot be imported ----------------------------------------------------------------------
+
+
+def test_a_failing_import_is_reported_with_its_cause(installed):
+    installed("import_error")
+    with pytest.raises(errors.PluginImportError) as caught:
+        processors.load("broken")
+    assert "'broken' (processors) of loom-broken 1.0" in str(caught.value)
+    assert "RuntimeError: the license server does not answer" in str(caught.value)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize(("name", "cause"), [("gone", ModuleNotFoundError), ("absent", AttributeError)])
+def test_a_missing_module_or_attribute_is_an_import_error_too(installed, name, cause):
+    installed("import_error")
+    with pytest.raises(ImportError) as caught:
+        processors.load(name)
+    assert isinstance(caught.value.__cause__, cause)
+
+
+def test_a_broken_plugin_leaves_the_others_of_its_distribution_alone(installed):
+    installed("import_error")
+    with pytest.raises(errors.PluginImportError):
+        processors.load("broken")
+    assert outcome(processors.load("sound")) == 2.0
+    assert "broken" in [r.name for r in processors.available()]
+
+
+def test_a_failing_import_says_what_to_install(installed):
+    installed("missing_extra")
+    with pytest.raises(
+        errors.PluginImportError, match=r"requires no-such-library>=3.*pip install 'loom-heavy\[fast\]'"
+    ):
+        processors.load("heavy")
+
+
+# -- blocking -------------------------------------------------------------------------------------------
+
+
+def test_a_name_is_blocked_by_argument():
+    with pytest.raises(errors.PluginBlocked, match="'temperature'.*is blocked"):
+        processors.load("temperature", block=["temperature"])
+    assert [r.blocked for r in processors.available(block=["temperature"]) if r.name == "temperature"] == [True]
+
+
+@pytest.mark.parametrize("value", ["temperature", "top_k , temperature", "processors/temperature"])
+def test_a_name_is_blocked_by_the_environment(monkeypatch, value):
+    monkeypatch.setenv("LOGITLOOM_BLOCK", value)
+    with pytest.raises(errors.PluginBlocked, match=f"LOGITLOOM_BLOCK='{value}'"):
+        processors.load("temperature")
+    assert [r.blocked for r in processors.available() if r.name == "temperature"] == [True]
+
+
+def test_blocking_another_kind_of_that_name_blocks_nothing(monkeypatch):
+    monkeypatch.setenv("LOGITLOOM_BLOCK", "backends/temperature")
+    assert processors.load("temperature").labels == ("temperature",)
+
+
+def test_a_blocked_name_cannot_be_reached_through_its_distribution():
+    with pytest.raises(errors.PluginBlocked):
+        processors.load("temperature@logitloom", block=["temperature"])
+
+
+def test_a_registered_plugin_can_be_blocked(register):
+    register("doubling", Doubling)
+    with pytest.raises(errors.PluginBlocked):
+        processors.load("doubling", block=["doubling"])
+
+
+# -- registering without packaging ---------------------------------------------------------------------------
+
+
+def test_a_registered_class_is_loaded_by_name(register):
+    register("doubling", Doubling)
+    assert outcome(processors.load("doubling", "temperature")) == 2.0
+    assert processors.describe("doubling").summary == "Twice the logits."
+
+
+def test_a_registered_function_and_object_are_loaded_by_name(register):
+    register("tripled", lambda logits: logits * 3)
+    register("doubled", Doubling())
+    assert outcome(processors.load("tripled", "doubled")) == 6.0
+
+
+def test_a_taken_name_is_not_registered_twice(register):
+    register("doubling", Doubling)
+    with pytest.raises(errors.DuplicatePlugin, match="'doubling' is already taken.*an earlier registration"):
+        processors.register("doubling", Tripling)
+    with pytest.raises(errors.DuplicatePlugin, match=r"'top_k' is already taken .*by logitloom\..*replace=True"):
+        processors.register("top_k", Tripling)
+
+
+def test_a_builtin_is_replaced_and_comes_back(register):
+    register("temperature", Tripling, replace=True)
+    assert outcome(processors.load("temperature")) == 3.0
+    registry.unregister("temperature")
+    assert outcome(processors.load(("temperature", {"temperature": 0.5}))) == 2.0
+    register("temperature", Tripling, replace=True)
+
+
+def test_a_replaced_builtin_is_still_reached_through_its_distribution(register):
+    register("temperature", Tripling, replace=True)
+    assert outcome(processors.load(("temperature@logitloom", {"temperature": 0.5}))) == 2.0
+
+
+def test_what_was_not_registered_cannot_be_unregistered():
+    with pytest.raises(errors.UnknownPlugin, match="No plug-in was registered as 'top_k'"):
+        processors.unregister("top_k")
+
+
+# -- backends -------------------------------------------------------------------------------------------
+
+
+def test_a_library_without_backend_is_named():
+    with pytest.raises(errors.BackendMissing, match=r"builtins\.list, which no backend handles"):
+        backend_of([1.0])
+    with pytest.raises(errors.BackendMissing, match="no backend 'nosuch'"):
+        registry.load_backend("nosuch")
+
+
+def test_a_backend_may_decline(register):
+    class Declining:
+        def backend_adapter(self, library):
+            return None
+
+    register("strange", Declining, kind="backends")
+    with pytest.raises(errors.BackendMissing, match="declined to handle 'strange'"):
+        registry.load_backend("strange")
+
+
+def test_a_replaced_backend_is_used_from_then_on(register):
+    assert backend_of(np.zeros(1)).name == "numpy"
+    original = registry.load_backend("numpy")
+
+    class Marked(type(original)):
+        mark = True
+
+    class Plugin:
+        def backend_adapter(self):
+            return Marked()
+
+    register("numpy", Plugin, kind="backends", replace=True)
+    assert isinstance(backend_of(np.zeros(1)), Marked)
+    registry.unregister("numpy", kind="backends")
+    assert backend_of(np.zeros(1)) is original or not isinstance(backend_of(np.zeros(1)), Marked)
+    register("numpy", Plugin, kind="backends", replace=True)
+
+
+def test_backends_are_one_object_per_device():
+    backend = registry.load_backend("numpy")
+    assert registry.load_backend("numpy") is backend
+    assert backend.at(None) is backend
+    assert isinstance(backend, Backend)
+
+
+# -- tokenizer readers ------------------------------------------------------------------------------------
+
+
+def test_a_vocabulary_is_read_as_itself():
+    from logitloom import Vocabulary, read_vocabulary
+
+    vocabulary = Vocabulary([b"a"])
+    assert read_vocabulary(vocabulary) is vocabulary
+
+
+def test_a_tokenizer_nobody_knows_is_named_with_the_installed_readers():
+    from logitloom import read_vocabulary
+
+    with pytest.raises(errors.VocabularyError, match=r"No tokenizer reader knows .*\.Doubling.*Installed readers: "):
+        read_vocabulary(Doubling())
+
+
+def test_a_registered_reader_is_asked(register):
+    from logitloom import Vocabulary, read_vocabulary
+
+    class Reader:
+        def vocabulary(self, tokenizer):
+            return Vocabulary([b"x"], name="mine") if isinstance(tokenizer, Doubling) else None
+
+    register("mine", Reader, kind="tokenizers")
+    assert read_vocabulary(Doubling()).name == "mine"
+
+
+def test_a_broken_reader_is_mentioned_only_if_no_other_reads(register):
+    from logitloom import Vocabulary, read_vocabulary
+
+    class Unfit:
+        def read(self, tokenizer):
+            return None
+
+    class Reader:
+        def vocabulary(self, tokenizer):
+            return Vocabulary([b"x"], name="mine") if isinstance(tokenizer, Doubling) else None
+
+    register("unfit", Unfit, kind="tokenizers")
+    with pytest.raises(errors.VocabularyError, match="could not be used: .*unfit"):
+        read_vocabulary(Tripling())
+    register("mine", Reader, kind="tokenizers")
+    assert read_vocabulary(Doubling()).name == "mine"

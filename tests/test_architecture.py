@@ -1,0 +1,208 @@
+"""The folder tree is the architecture: imports run one way, entry points are the modules, nothing leaks."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import re
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from logitloom import errors, registry
+
+ROOT = Path(__file__).parent.parent
+CORE, PLUGINS, CONTRIB = ROOT / "core", ROOT / "plugins", ROOT / "contrib"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+ENTRY_POINTS = {k.removeprefix("logitloom."): v for k, v in PROJECT["project"]["entry-points"].items() if "." in k}
+
+#: Where each kind of built-in plug-in lives; engines are modules of contrib.
+FOLDERS = {
+    "processors": PLUGINS / "logitloom_plugins" / "processors",
+    "backends": PLUGINS / "logitloom_plugins" / "backends",
+    "tokenizers": PLUGINS / "logitloom_plugins" / "tokenizers",
+    "candidates": PLUGINS / "logitloom_plugins" / "candidates",
+    "engines": CONTRIB / "logitloom_contrib" / "engines",
+}
+
+ARRAY_LIBRARIES = {"torch", "mlx", "jax", "jaxlib", "cupy", "array_api_compat", "tensorflow", "dask"}
+
+
+def modules(*folders: Path) -> list[Path]:
+    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level packages that a module imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)} imports relatively"
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+# -- imports ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", modules(CORE), ids=name_of)
+def test_core_imports_neither_plugins_nor_contrib(path):
+    assert not imported(path) & {"logitloom_plugins", "logitloom_contrib"}
+
+
+@pytest.mark.parametrize("path", modules(CORE), ids=name_of)
+def test_core_imports_no_array_library_but_numpy(path):
+    assert not imported(path) & ARRAY_LIBRARIES
+
+
+@pytest.mark.parametrize("path", modules(PLUGINS), ids=name_of)
+def test_plugins_never_import_contrib(path):
+    assert "logitloom_contrib" not in imported(path)
+
+
+@pytest.mark.parametrize("path", modules(FOLDERS["processors"]), ids=name_of)
+def test_processors_are_written_for_no_array_library(path):
+    assert not imported(path) & ARRAY_LIBRARIES
+
+
+@pytest.mark.parametrize("path", modules(CONTRIB / "example-processor" / "src"), ids=name_of)
+def test_the_example_uses_only_what_is_documented(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    allowed = set(__import__("logitloom").__all__)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("logitloom"):
+            assert node.module == "logitloom"
+            assert {alias.name for alias in node.names} <= allowed
+        assert not (isinstance(node, ast.Attribute) and node.attr.startswith("_") and not _is_self(node))
+
+
+def _is_self(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def test_what_is_checked_exists():
+    assert len(modules(CORE)) > 10
+    assert len(modules(PLUGINS)) > 10
+    assert modules(CONTRIB / "example-processor" / "src")
+
+
+# -- entry points ---------------------------------------------------------------------------------------
+
+
+def plugin_modules(folder: Path) -> set[str]:
+    """Public modules and packages directly in a folder (folders named ``*_kernels`` are parts of a neighbour)."""
+    found = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    return {name for name in found if not name.startswith("_") and not name.endswith("_kernels")}
+
+
+@pytest.mark.parametrize("kind", sorted(FOLDERS))
+def test_the_modules_of_a_kind_are_exactly_its_entry_points(kind):
+    folder = FOLDERS[kind]
+    package = ".".join(folder.relative_to(folder.parent.parent).parts)
+    targets = {value.partition("[")[0].partition(":")[0].strip() for value in ENTRY_POINTS.get(kind, {}).values()}
+    assert all(target.startswith(f"{package}.") for target in targets)
+    assert {target.removeprefix(f"{package}.").partition(".")[0] for target in targets} == plugin_modules(folder)
+
+
+def test_models_are_packages_of_contrib():
+    for value in ENTRY_POINTS.get("models", {}).values():
+        package, _, module = value.partition("[")[0].partition(":")[0].strip().partition(".")
+        assert package == "logitloom_contrib"
+        assert (CONTRIB / package / module.replace(".", "/")).is_dir()
+
+
+def test_kinds_of_entry_points_are_those_of_the_registry():
+    assert set(ENTRY_POINTS) <= set(registry.GROUPS)
+
+
+def test_the_installed_entry_points_are_those_of_the_project():
+    installed = {
+        (kind, point.name, point.value)
+        for kind, group in registry.GROUPS.items()
+        for point in entry_points(group=group)
+        if point.dist is not None and point.dist.name == "logitloom"
+    }
+    declared = {(kind, name, value) for kind, points in ENTRY_POINTS.items() for name, value in points.items()}
+    plain = {(kind, name, re.sub(r"\s+", "", value)) for kind, name, value in installed}
+    assert plain == {(kind, name, re.sub(r"\s+", "", value)) for kind, name, value in declared}, (
+        "the installed metadata is older than pyproject.toml: run pip install -e . again"
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(ENTRY_POINTS))
+def test_entry_points_stand_in_alphabetical_order(kind):
+    assert list(ENTRY_POINTS[kind]) == sorted(ENTRY_POINTS[kind])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, points in sorted(ENTRY_POINTS.items()) for name in sorted(points)]
+)
+def test_every_plugin_loads_or_names_the_extra_that_is_missing(kind, name):
+    record = next(r for r in registry.available(kind) if (r.name, r.distribution) == (name, "logitloom"))
+    if record.installed:
+        assert registry.load_plugin(kind, f"{name}@logitloom") is not None
+        return
+    assert record.extra in PROJECT["project"]["optional-dependencies"]
+    with contextlib.suppress(errors.PluginImportError):  # the library may be there, only older than required
+        registry.load_plugin(kind, f"{name}@logitloom")
+        pytest.skip(f"{kind}/{name} loads, with another version than {', '.join(record.missing)}")
+    with pytest.raises(errors.PluginImportError, match=re.escape(f"pip install 'logitloom[{record.extra}]'")):
+        registry.load_plugin(kind, f"{name}@logitloom")
+    pytest.skip(f"{kind}/{name} is not available here: it requires {', '.join(record.missing)}")
+
+
+# -- traps -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", [CORE, PLUGINS, CONTRIB], ids=lambda p: p.name)
+def test_folders_on_the_path_hide_no_library(folder):
+    """In a development installation these folders are on sys.path; whatever lies in them can be imported."""
+    names = {path.name for path in folder.iterdir() if path.is_dir() and path.name.isidentifier()} - {"__pycache__"}
+    assert all(name.startswith("logitloom") for name in names), names
+
+
+def test_the_top_level_stays_small():
+    tracked = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    assert tracked <= {"core", "plugins", "contrib", "tests", "docs", "benchmarks"} | {
+        "build",
+        "dist",
+        "site",
+        "shared",
+    }
+
+
+#: Written in pieces, so that this file does not contain what it forbids.
+FORBIDDEN = [re.compile("/" + word) for word in ("root/", "opt/" + "dev", "work/", "home/[a-z]+/")]
+
+
+def test_no_file_names_a_place_on_somebodys_machine():
+    suffixes = {".py", ".md", ".toml", ".ini", ".txt", ".yml", ".svg", ".json", ".cfg", ".sh"}
+    folders = [CORE, PLUGINS, CONTRIB, ROOT / "tests", ROOT / "docs", ROOT / "benchmarks", ROOT / ".ci"]
+    files = [p for f in folders for p in f.rglob("*") if p.suffix in suffixes or p.name == "run"]
+    files += [path for path in ROOT.iterdir() if path.suffix in suffixes]
+    for path in files:
+        if path.is_file() and path.stat().st_size < 2_000_000:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found = [pattern.pattern for pattern in FORBIDDEN if pattern.search(text)]
+            assert not found, f"{name_of(path)} mentions {found}"
+
+
+def test_packages_are_typed():
+    for package in ("core/logitloom", "plugins/logitloom_plugins", "contrib/logitloom_contrib"):
+        assert (ROOT / package / "py.typed").is_file()
+
+
+def test_the_package_under_test_is_the_one_expected():
+    spec = importlib.util.find_spec("logitloom")
+    assert spec is not None
+    assert spec.origin is not None
+    assert spec.origin.endswith("__init__.py")

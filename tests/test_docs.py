@@ -1,0 +1,171 @@
+"""Documentation is complete and true: hooks, names and options are documented, and every Python block runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import logitloom
+from logitloom import errors, processors, registry
+from logitloom.plugin_manager import HOOKS
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "contrib").rglob("*.md")])
+BUILTINS = [r.name for r in processors.available() if r.distribution == "logitloom"]
+
+#: Public modules whose whole content the reference shows.
+WHOLE_MODULES = ("errors", "options", "processors", "state")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(path: Path, language: str) -> list[tuple[int, str]]:
+    """The fenced blocks of a language: line number and code. A block after ``<!-- not run: why -->`` is left out."""
+    text = path.read_text(encoding="utf-8")
+    found = re.finditer(rf"(<!-- not run: .+ -->\n+)?^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, m.start(2)), m.group(2)) for m in found if not m.group(1)]
+
+
+@pytest.fixture
+def _nothing_left_registered():
+    before = dict(registry._REGISTERED)
+    yield
+    registry._REGISTERED.clear()
+    registry._REGISTERED.update(before)
+
+
+@pytest.mark.usefixtures("_nothing_left_registered")
+@pytest.mark.parametrize("path", [p for p in PAGES if blocks(p, "python")], ids=name_of)
+def test_every_python_block_of_a_page_runs(path, monkeypatch):
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)  # dataclasses look their module up
+    if "tokenizer=tokenizer" in path.read_text(encoding="utf-8"):
+        module.tokenizer = logitloom.Vocabulary([bytes([i]) for i in range(256)] + [b""], eos=[256])
+    for line, code in blocks(path, "python"):
+        try:
+            exec(compile("\n" * line + code, str(path), "exec"), module.__dict__)
+        except errors.UnknownPlugin as error:
+            if "length_ramp" in str(error):
+                pytest.skip("the example distribution is not installed")
+            raise
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_chain_documents_on_a_page_can_be_read(path):
+    import tomllib
+
+    from logitloom.document import from_document
+
+    for _, text in blocks(path, "toml"):
+        document = tomllib.loads(text)
+        if "logitloom" in document:
+            assert len(from_document(document)) == len(document["processor"])
+
+
+@pytest.mark.parametrize("hook", sorted(HOOKS))
+def test_every_hook_is_documented_with_its_signature(hook):
+    headings = re.findall(r"^## `(.+)`$", (DOCS / "plugins" / "hooks.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert f"{hook}({', '.join(HOOKS[hook])})" in headings
+
+
+def test_no_hook_is_documented_that_does_not_exist():
+    headings = re.findall(r"^## `(\w+)\(", (DOCS / "plugins" / "hooks.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(headings) == sorted(HOOKS)
+
+
+@pytest.mark.parametrize("name", logitloom.__all__)
+def test_every_public_name_is_in_the_reference(name):
+    shown = re.findall(r"^::: logitloom\.(\S+)$", (DOCS / "reference.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert name in shown
+    if name in WHOLE_MODULES:
+        module = getattr(logitloom, name)
+        assert all(
+            getattr(getattr(module, n), "__doc__", None) for n in module.__all__ if n.islower() or n[0].isupper()
+        )
+
+
+@pytest.mark.parametrize("name", logitloom.__all__)
+def test_every_public_name_has_documentation_of_its_own(name):
+    value = getattr(logitloom, name)
+    assert name == "Array" or value.__doc__
+
+
+def test_public_names_stand_in_alphabetical_order():
+    assert sorted(logitloom.__all__) == logitloom.__all__
+
+
+def test_every_declaration_of_processors_is_explained():
+    page = (DOCS / "plugins" / "writing.md").read_text(encoding="utf-8")
+    declared = [n for n in logitloom.Processor.__annotations__ if not n.startswith("_")]
+    assert declared
+    for name in declared:
+        assert f"| `{name}` |" in page
+    from logitloom.processor import NEEDS
+
+    assert all(f"`{need}`" in page for need in NEEDS)
+
+
+# -- the page of built-ins --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def builtins_page():
+    spec = importlib.util.spec_from_file_location("builtins_page", DOCS / "mkdocs" / "builtins_page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.render()
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_every_builtin_is_on_the_page_with_every_option(builtins_page, name):
+    section = re.search(rf"^## {name} \{{.*?(?=^## |\Z)", builtins_page, re.MULTILINE | re.DOTALL)
+    assert section, f"no section for {name}"
+    told = processors.describe(name)
+    assert told.summary.replace("``", "`") in section.group()
+    for o in told.options:
+        line = next(line for line in section.group().splitlines() if line.startswith(f"| `{o.name}` |"))
+        assert ("required" if o.required else repr(o.default).replace("|", "\\|")) in line
+        assert o.range_text in line.replace("\\|", "|")
+        assert o.help.replace("|", "\\|").replace("``", "`") in line
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_every_builtin_says_what_it_does_and_what_its_options_mean(name):
+    told = processors.describe(name)
+    assert told.summary.endswith(".")
+    assert "Example:" in told.doc
+    for o in told.options:
+        assert o.help.endswith("."), f"{name}.{o.name} has no sentence of help"
+
+
+def test_the_page_lists_every_other_plugin(builtins_page):
+    for record in registry.available():
+        if record.distribution == "logitloom":
+            assert f"`{record.name}`" in builtins_page
+
+
+# -- links ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_links_to_files_lead_somewhere(path):
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if not target.startswith(("http://", "https://", "mailto:")) and target not in ("processors.md",):
+            assert (path.parent / target).exists(), f"{name_of(path)} links to {target}"
+
+
+def test_the_picture_of_the_chain_names_every_stage():
+    from logitloom.processor import STAGES
+
+    picture = (DOCS / "images" / "chain.svg").read_text(encoding="utf-8")
+    assert all(f">{stage}</text>" in picture for stage in STAGES)
+    assert "prefers-color-scheme: dark" in picture
