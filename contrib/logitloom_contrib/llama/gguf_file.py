@@ -1,0 +1,170 @@
+"""The container format of GGUF files: metadata, and tensors dequantised to float32 on demand."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.errors import ModelError
+
+__all__ = ["GGUFFile"]
+
+# struct codes of the scalar value types of the format
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_DEFAULT_ALIGNMENT = 32
+
+
+class TensorInfo(NamedTuple):
+    """Where a tensor lies in the file.
+
+    Attributes:
+        shape: slowest axis first (the file writes the fastest first).
+        kind: number of its quantisation type.
+        offset: bytes from the beginning of the tensor data.
+    """
+
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+
+
+class GGUFFile:
+    """A GGUF file, version 2 or 3, mapped into memory.
+
+    The header is parsed here rather than by ``gguf.GGUFReader``, which makes an array of every string of the
+    vocabulary and thereby takes seconds; tensors are dequantised by ``gguf.quants``.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ModelError: if there is no such file, or if it is no complete little-endian GGUF file.
+
+    References:
+        The GGUF specification, ggml project, ``docs/gguf.md``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        try:
+            self._content: NDArray[np.uint8] = np.asarray(np.memmap(self.path, dtype=np.uint8, mode="r"))
+        except FileNotFoundError as error:
+            raise ModelError(f"There is no model file {self.path!r}. Give the path of a GGUF file.") from error
+        except (OSError, ValueError) as error:
+            raise ModelError(f"The model file {self.path!r} cannot be read: {error}.") from error
+        self.metadata: dict[str, Any] = {}
+        self.tensors: dict[str, TensorInfo] = {}
+        try:
+            self._parse(self._content.data)
+        except (struct.error, KeyError, UnicodeDecodeError, OverflowError) as error:
+            raise ModelError(
+                f"The model file {self.path!r} is damaged: its header cannot be read to the end ({error}). "
+                f"Download it again."
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"GGUFFile({self.path!r})"
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """A tensor, dequantised.
+
+        Raises:
+            ModelError: if the file lacks it, ends before it does, or stores it in a way that ``gguf.quants``
+                cannot dequantise.
+        """
+        quants, types, sizes = _gguf_library()
+        info = self.tensors.get(name)
+        if info is None:
+            raise ModelError(f"The model file {self.path!r} has no tensor {name!r}, so it is incomplete.")
+        try:
+            kind = types(info.kind)
+            block_size, block_bytes = sizes[kind]
+        except (ValueError, KeyError) as error:
+            raise ModelError(
+                f"The model file {self.path!r} stores the tensor {name!r} in a quantisation of number {info.kind}, "
+                f"which the installed package gguf does not know. Upgrade it: pip install -U gguf."
+            ) from error
+        size = math.prod(info.shape) // block_size * block_bytes
+        begin = self._data_begin + info.offset
+        if begin + size > len(self._content):
+            raise ModelError(
+                f"The model file {self.path!r} ends before its tensor {name!r} does; it was probably not "
+                f"downloaded to the end."
+            )
+        stored = self._content[begin : begin + size].reshape(*info.shape[:-1], -1)
+        try:
+            values = quants.dequantize(stored, kind)
+        except NotImplementedError as error:
+            raise ModelError(
+                f"The model file {self.path!r} stores the tensor {name!r} as {kind.name}, which the package gguf "
+                f"cannot dequantise. Take the same model in another quantisation."
+            ) from error
+        floats: NDArray[np.float32] = np.ascontiguousarray(values, dtype=np.float32).reshape(info.shape)
+        return floats
+
+    def _parse(self, content: memoryview) -> None:
+        if bytes(content[:4]) != b"GGUF":
+            raise ModelError(f"{self.path!r} does not begin with the letters GGUF, so it is no GGUF file.")
+        version, tensors, fields = struct.unpack_from("<IQQ", content, 4)
+        if version not in (2, 3):
+            raise ModelError(
+                f"The model file {self.path!r} is written in version {version} of the GGUF format, or not in "
+                f"little-endian order; versions 2 and 3 can be read. Convert the model again."
+            )
+        offset = 24
+        for _ in range(fields):
+            key, offset = _string(content, offset)
+            (kind,) = struct.unpack_from("<I", content, offset)
+            self.metadata[key], offset = _value(content, offset + 4, kind)
+        for _ in range(tensors):
+            name, offset = _string(content, offset)
+            (axes,) = struct.unpack_from("<I", content, offset)
+            *shape, kind, place = struct.unpack_from(f"<{axes}QIQ", content, offset + 4)
+            offset += 4 + 8 * axes + 12
+            self.tensors[name] = TensorInfo(tuple(reversed(shape)), kind, place)
+        alignment = self.metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
+        self._data_begin = -(-offset // alignment) * alignment
+
+
+def _gguf_library() -> tuple[Any, Any, Any]:
+    try:
+        import gguf
+        from gguf import quants
+    except ImportError as error:
+        raise ModelError(
+            "Dequantising a GGUF file needs the package gguf. Install it: pip install 'logitloom[demo]'."
+        ) from error
+    return quants, gguf.GGMLQuantizationType, gguf.GGML_QUANT_SIZES
+
+
+def _string(content: memoryview, offset: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from("<Q", content, offset)
+    end = offset + 8 + length
+    if end > len(content):
+        raise struct.error(f"a text at byte {offset} claims {length} bytes")
+    return str(content[offset + 8 : end], "utf-8"), end
+
+
+def _value(content: memoryview, offset: int, kind: int) -> tuple[Any, int]:
+    """One metadata value and the offset behind it."""
+    if kind == _STRING:
+        return _string(content, offset)
+    if kind != _ARRAY:
+        code = "<" + _SCALARS[kind]
+        return struct.unpack_from(code, content, offset)[0], offset + struct.calcsize(code)
+    item, count = struct.unpack_from("<IQ", content, offset)
+    offset += 12
+    if item in _SCALARS:
+        code = f"<{count}{_SCALARS[item]}"
+        return list(struct.unpack_from(code, content, offset)), offset + struct.calcsize(code)
+    values = []
+    for _ in range(count):
+        value, offset = _value(content, offset, item)
+        values.append(value)
+    return values, offset
