@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -390,7 +390,7 @@ class Chain:
         if self._own_resources:
             context = self._with_resources(context)
         if self._tracked:
-            kept = replace(context, donate_state=False)
+            kept = context.with_fields(donate_state=False)
             context = positions.describe(context, positions.advance(state.position, kept))
         return context
 
@@ -402,7 +402,7 @@ class Chain:
         before = [] if context.tokens is None else [t for t in backend.to_numpy(context.tokens[row]).tolist() if t >= 0]
         alone = rows.take(state, [row])
         for n, token in enumerate(run):
-            step = replace(context, batch=1, donate=False, donate_state=False).accept([before + run[:n]])
+            step = context.with_fields(batch=1, donate=False, donate_state=False).accept([before + run[:n]])
             if self._tracked:
                 step = positions.describe(step, positions.advance(alone.position, step))
             blank = backend.asarray(np.zeros((1, context.vocab_size), np.float32))
@@ -421,7 +421,7 @@ class Chain:
             logits, state, context: what :meth:`process` got.
             row: the row that came out all -inf.
         """
-        context = replace(context, donate=False)
+        context = context.with_fields(donate=False)
         for end in range(1, len(self.links) + 1):
             part = Chain(self.links[:end], vocabulary=self.vocabulary, model=self.model, debug=False)
             part._tracked = self._tracked
@@ -436,7 +436,7 @@ class Chain:
         model = context.model if context.model is not None else self.model
         if vocabulary is context.vocabulary and model is context.model:
             return context
-        return replace(context, vocabulary=vocabulary, model=model)
+        return context.with_fields(vocabulary=vocabulary, model=model)
 
 
 def _returns_fresh(processor: Any) -> bool:
@@ -448,7 +448,7 @@ def _returns_fresh(processor: Any) -> bool:
 
 def _donating(context: Context) -> Context:
     """The context with permission to overwrite the logits."""
-    return replace(context, donate=True)
+    return context.with_fields(donate=True)
 
 
 def _first_end(a: TextEnd, b: TextEnd) -> TextEnd:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +69,7 @@ def advance(position: Position, context: Context) -> Position:
 def describe(context: Context, position: Position) -> Context:
     """The context with the position's fields filled in."""
     sequence = None if isinstance(position.sequence, tuple) else position.sequence
-    return replace(context, sequence=sequence, length=position.length, prompt_length=position.prompt_length)
+    return context.with_fields(sequence=sequence, length=position.length, prompt_length=position.prompt_length)
 
 
 def _as_int(backend: Backend, mask: Array) -> Array:

@@ -155,7 +155,7 @@ def decode(
 class _Row:
     """One sequence that is still being decoded."""
 
-    __slots__ = ("forced", "hold", "length", "logprob", "number", "pending", "room")
+    __slots__ = ("forced", "hold", "length", "logprob", "number", "pending", "room", "taken")
 
     def __init__(self, number: int, length: int, room: int) -> None:
         self.number = number
@@ -163,12 +163,15 @@ class _Row:
         self.room = room
         #: Accepted tokens that neither the chain's state nor the model has seen yet.
         self.pending: list[int] = []
+        #: All tokens it accepted, for messages.
+        self.taken: list[int] = []
         self.logprob = 0.0
         self.forced = 0
         self.hold = 0
 
     def add(self, tokens: Sequence[int]) -> None:
         self.pending += tokens
+        self.taken += tokens
         self.length += len(tokens)
         self.room -= len(tokens)
 
@@ -288,8 +291,9 @@ class _Batch:
         label = self.chain.closing_processor(blank, before, context, i)
         by = f"Processor {label!r} left" if label else "The processors of the chain together left"
         written = ""
-        if self.context.vocabulary is not None and row.pending:
-            written = f" after {self.context.vocabulary.decode(row.pending)!r}"
+        vocabulary = self.context.vocabulary or self.chain.vocabulary
+        if vocabulary is not None and row.taken:
+            written = f" after {vocabulary.decode(row.taken)!r}"
         return NoLegalToken(
             f"{by} row {row.number} without any legal token at position {row.length}{written}. Chain: "
             f"{', '.join(self.chain.labels)}. Loosen one of its constraints, or let the row end there."

@@ -1,0 +1,81 @@
+"""Which tokens each row has had, as row state whose size does not depend on the length of the text."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from logitloom import Array, Context
+
+__all__ = ["Recent", "Seen", "count", "mark", "recent", "seen", "slide"]
+
+
+class Seen(NamedTuple):
+    """Everything a row has had.
+
+    Attributes:
+        table: ``[rows, vocab]``: bool (had it or not) or float32 (how often).
+    """
+
+    table: Array
+
+
+class Recent(NamedTuple):
+    """The last tokens of a row.
+
+    Attributes:
+        tokens: ``[rows, window] int32``, newest last, -1 where there are fewer.
+    """
+
+    tokens: Array
+
+
+def seen(context: Context, include_prompt: bool, dtype: str) -> Seen:
+    """The table at the start: the prompt's tokens, or nothing. Prompt ids beyond the logits are left out."""
+    table = np.zeros((context.batch, context.vocab_size), dtype=dtype)
+    for row, prompt in enumerate(_prompts(context, include_prompt)):
+        ids = np.asarray(prompt, dtype=np.int64)
+        np.add.at(table[row], ids[(ids >= 0) & (ids < context.vocab_size)], table.dtype.type(1))
+    return Seen(context.backend.asarray(table))
+
+
+def recent(context: Context, include_prompt: bool, window: int) -> Recent:
+    """The window at the start: the end of the prompt, or nothing."""
+    tokens = np.full((context.batch, window), -1, dtype=np.int32)
+    for row, prompt in enumerate(_prompts(context, include_prompt)):
+        ids = np.asarray(prompt, dtype=np.int32)[-window:]
+        tokens[row, window - len(ids) :] = np.where(ids < context.vocab_size, ids, -1)
+    return Recent(context.backend.asarray(tokens))
+
+
+def mark(state: Seen, context: Context) -> Seen:
+    """The bool table after the newly accepted tokens: a store each, after a copy if earlier states are kept."""
+    if context.tokens is None or context.tokens.shape[1] == 0:
+        return state
+    return Seen(context.backend.set_at(state.table, context.tokens, True, context.donate_state))
+
+
+def count(state: Seen, context: Context) -> Seen:
+    """The float32 table after the newly accepted tokens: an addition each, after a copy if earlier states are kept."""
+    if context.tokens is None or context.tokens.shape[1] == 0:
+        return state
+    return Seen(context.backend.add_at(state.table, context.tokens, 1.0, context.donate_state))
+
+
+def slide(state: Recent, context: Context) -> Recent:
+    """The window after the newly accepted tokens."""
+    backend, before, tokens = context.backend, state.tokens, context.tokens
+    if tokens is None or tokens.shape[1] == 0:
+        return state
+    tokens = backend.cast(tokens, "int32")
+    longer = backend.xp.concat([before, tokens], axis=1)
+    if tokens.shape[1] == 1:
+        return Recent(backend.xp.where(tokens >= 0, longer[:, 1:], before))
+    # A stable order by "is a gap" brings gaps to the left and keeps the tokens' own order.
+    gaps_first = backend.argsort_descending(backend.cast(longer < 0, "int32"))
+    return Recent(backend.gather(longer, gaps_first)[:, tokens.shape[1] :])
+
+
+def _prompts(context: Context, include_prompt: bool) -> tuple[tuple[int, ...], ...]:
+    return context.prompt if include_prompt and context.prompt is not None else ()

@@ -1,0 +1,204 @@
+"""DRY (don't repeat yourself): penalise tokens that would prolong a repetition, ever more the longer it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom import Array, Context, HostTable, Processor, Vocabulary, option
+from logitloom_plugins.processors._token_table import check_ids
+
+__all__ = ["Dry", "DryState"]
+
+#: Penalties go no further, so that float16 logits stay finite; e ** -30000 is 0 in any precision.
+_HARSHEST = 30000.0
+
+
+class DryState(NamedTuple):
+    """State: a row tree.
+
+    Attributes:
+        match: ``[rows, capacity] int32``: how many tokens that end at this place equal those that end the text.
+    """
+
+    match: Array
+
+
+@dataclass(frozen=True)
+class Dry(Processor):
+    """Subtract ``multiplier * base ** (match - allowed_length)`` from the logit of a token that prolongs a match.
+
+    A match is a stretch of earlier text, at least ``allowed_length`` tokens, that equals the end of the text; the
+    token that followed it is penalised, by its longest match. Matches do not reach across sequence breakers,
+    breakers are never penalised, and ``match`` counts up to ``max_match``. The prompt belongs to the text.
+
+    The lengths of the matches are kept from step to step (they grow by one where the new token matches, and
+    else vanish), so a step costs one scan of the history however long the matches are.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("dry", {"multiplier": 1.0, "breakers": []}))
+        >>> logits = np.zeros((1, 4), dtype=np.float32)
+        >>> context = Context.start(logits, prompt=[[1, 2, 3, 0, 1, 2]], max_length=8)
+        >>> chain.process(logits, chain.init_state(context), context)[0]
+        array([[ 0.,  0.,  0., -1.]], dtype=float32)
+
+    References:
+        P. E. Weidmann, "DRY: a modern repetition penalty that reliably prevents looping", pull request to
+        text-generation-webui, 2024.
+    """
+
+    stage = "penalty"
+    preserves_masked = True
+    keeps_last = True
+
+    multiplier: float = option(0.8, help="Penalty of a match of the allowed length.", ge=0.0, le=_HARSHEST)
+    base: float = option(1.75, help="Growth of the penalty per further token.", ge=1.0, le=_HARSHEST)
+    allowed_length: int = option(2, help="Length from which a match is penalised.", ge=1, unit="tokens")
+    window: int | None = option(None, help="Only the last so many tokens are searched; none: all.", ge=1, unit="tokens")
+    breakers: tuple[str, ...] = option(
+        ("\n", ":", '"', "*"), help="Texts that break a match; a token that contains one is a breaker."
+    )
+    breaker_ids: tuple[int, ...] = option((), help="Further tokens that break a match.", ge=0, unit="id")
+    max_match: int = option(50, help="Longest match that is told apart.", ge=1, le=1000, unit="tokens")
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The history, and the vocabulary to find breakers by their text."""
+        return frozenset({"prompt", "history"}) | (frozenset({"vocabulary"}) if self.breakers else frozenset())
+
+    @cached_property
+    def _strength(self) -> HostTable:
+        """Length of a match -> penalty, ``[max_match + 1] float32``."""
+        length = np.arange(self.max_match + 1, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            penalty = np.float64(self.multiplier) * np.float64(self.base) ** np.maximum(length - self.allowed_length, 0)
+        penalty = np.where(length < self.allowed_length, 0.0, np.minimum(penalty, _HARSHEST))
+        return HostTable(penalty.astype(np.float32))
+
+    @cached_property
+    def _tables(self) -> dict[tuple[Vocabulary | None, int], HostTable]:
+        """Vocabulary and width of the logits -> which tokens are breakers."""
+        return {}
+
+    def init_state(self, context: Context) -> DryState:
+        """The matches at the end of the prompt.
+
+        Raises:
+            OptionError: if a breaker id lies outside the logits.
+        """
+        check_ids(self.breaker_ids, context.vocab_size, "breaker_ids", "dry")
+        self._strength.on(context.backend)
+        return DryState(self._matches(context, self._is_breaker(context)))
+
+    def process(self, logits: Array, state: DryState, context: Context) -> tuple[Array, DryState]:
+        """One scan of the history per new token, a sort of the places that match, and a store per place."""
+        backend, xp = context.backend, context.backend.xp
+        sequence, tokens = context.sequence, context.tokens
+        assert sequence is not None
+        assert context.length is not None
+        breaker = self._is_breaker(context)
+        match = state.match
+        if tokens is not None and tokens.shape[1] > self.max_match:
+            match = self._matches(context, breaker)
+        elif tokens is not None and tokens.shape[1] > 0:
+            match = self._prolonged(match, context, breaker)
+        if sequence.shape[1] < 2:
+            return logits, DryState(match)
+
+        reach, token = match[:, :-1], sequence[:, 1:]
+        if self.window is not None:
+            inside = backend.arange(sequence.shape[1] - 1)[None, :] - (context.length[:, None] - self.window) + 1
+            reach = xp.minimum(reach, inside)
+        penalized = (reach >= self.allowed_length) & (token >= 0)
+        if breaker is not None:
+            penalized = penalized & ~_look_up(xp, breaker, xp.where(token < 0, 0, token))
+        # One place per token, the one of its longest match: sorted by token, then by length, the last of a run.
+        width = self.max_match + 1
+        key = xp.sort(xp.where(penalized, token * width + reach, -1), axis=-1)
+        token = xp.where(key < 0, -1, key // width)
+        last = xp.concat([token[:, :-1] != token[:, 1:], token[:, -1:] >= 0], axis=1)
+        index = xp.where(last, token, -1)
+        reach = xp.where(index < 0, 0, key - token * width)
+        penalty = _look_up(xp, self._strength.on(backend), reach)
+        entries = backend.gather(logits, xp.where(index < 0, 0, index))
+        lowered = backend.add(entries, -penalty, donate=True)
+        return backend.write_at(logits, index, lowered, context.donate), DryState(match)
+
+    def _prolonged(self, match: Array, context: Context, breaker: Array | None) -> Array:
+        """The matches after each of a few new tokens in turn: one longer, or gone."""
+        backend, xp = context.backend, context.backend.xp
+        tokens, sequence = context.tokens, context.sequence
+        assert tokens is not None
+        assert sequence is not None
+        assert context.length is not None
+        places = backend.arange(sequence.shape[1])[None, :]
+        later = context.length[:, None]
+        valid = backend.cast(tokens >= 0, "int32")
+        for j in range(tokens.shape[1]):
+            token = tokens[:, j : j + 1]
+            place = later - backend.cast(xp.sum(valid[:, j:], axis=1, keepdims=True), "int32")
+            hit = (sequence == token) & (places < place)
+            if breaker is not None:
+                hit = hit & ~_look_up(xp, breaker, xp.where(token < 0, 0, token))
+            before = xp.concat([xp.zeros_like(match[:, :1]), match[:, :-1]], axis=1)
+            longer = xp.where(hit, before + 1, 0)
+            longer = xp.where(longer > self.max_match, self.max_match, longer)
+            match = xp.where(token < 0, match, longer)
+        return match
+
+    def _matches(self, context: Context, breaker: Array | None) -> Array:
+        """The matches at the end of the text, found without knowing earlier ones: a scan per token of length."""
+        backend, xp = context.backend, context.backend.xp
+        sequence = context.sequence
+        assert sequence is not None
+        assert context.length is not None
+        capacity = sequence.shape[1]
+        end = context.length[:, None] - 1
+        going = backend.arange(capacity)[None, :] < end
+        match = xp.zeros_like(sequence)
+        shifted, nothing = sequence, xp.zeros_like(sequence[:, :1]) - 1
+        for k in range(min(self.max_match, capacity)):
+            place = end - k
+            token = backend.gather(sequence, xp.where((place >= 0) & (place < capacity), place, 0))
+            going = going & (shifted == token) & (place >= 0)
+            if breaker is not None:
+                going = going & ~_look_up(xp, breaker, xp.where(token < 0, 0, token))
+            match = match + backend.cast(going, "int32")
+            # One place at a time: shapes that stay the same are compiled once where operations are compiled.
+            shifted = xp.concat([nothing, shifted[:, :-1]], axis=1)
+        return match
+
+    def _is_breaker(self, context: Context) -> Array | None:
+        if not self.breakers and not self.breaker_ids:
+            return None
+        vocabulary = context.vocabulary if self.breakers else None
+        table = self._tables.get((vocabulary, context.vocab_size))
+        if table is None:
+            host = _breaker_table(vocabulary, context.vocab_size, self.breakers, self.breaker_ids)
+            table = self._tables[vocabulary, context.vocab_size] = HostTable(host)
+        return table.on(context.backend)
+
+
+def _look_up(xp: Any, table: Array, index: Array) -> Array:
+    """``table[index]`` for an index of any shape (the standard's ``take`` wants a flat one)."""
+    return xp.reshape(xp.take(table, xp.reshape(index, (-1,)), axis=0), index.shape)
+
+
+def _breaker_table(
+    vocabulary: Vocabulary | None, vocab: int, texts: tuple[str, ...], ids: tuple[int, ...]
+) -> NDArray[np.bool_]:
+    """Whether each token is a breaker, ``[vocab] bool``."""
+    table = np.zeros(vocab, dtype=np.bool_)
+    table[list(ids)] = True
+    if vocabulary is not None:
+        wanted = [text.encode() for text in texts]
+        for token, written in enumerate(vocabulary.token_bytes[:vocab]):
+            if any(text in written for text in wanted):
+                table[token] = True
+    return table

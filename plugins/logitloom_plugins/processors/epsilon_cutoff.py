@@ -1,0 +1,47 @@
+"""Epsilon cutoff: keep tokens above a fixed probability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
+
+__all__ = ["EpsilonCutoff"]
+
+
+@dataclass(frozen=True)
+class EpsilonCutoff(Processor):
+    """Forbid every token whose probability is below ``epsilon``, except the ``min_keep`` most likely.
+
+    ``keep = (softmax(logits) >= epsilon) or (logits >= the min_keep-th largest logit)``.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("epsilon_cutoff", {"epsilon": 0.25}))
+        >>> logits = np.log(np.array([[0.5, 0.3, 0.2]], dtype=np.float32))
+        >>> context = Context.start(logits)
+        >>> np.isfinite(chain.process(logits, chain.init_state(context), context)[0])
+        array([[ True,  True, False]])
+
+    References:
+        J. Hewitt, C. Manning, P. Liang, "Truncation sampling as language model desmoothing", 2022.
+    """
+
+    stage = "warp"
+    mask_only = True
+    preserves_masked = True
+    keeps_last = True
+    argmax_invariant = True
+
+    epsilon: float = option(help="Least probability; usually 3e-4 to 9e-4.", gt=0.0, lt=1.0)
+    min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """A softmax, a selection, two comparisons and a masked fill."""
+        backend = context.backend
+        certain = backend.kth_largest(logits, min(self.min_keep, logits.shape[-1]))
+        forbidden = (backend.softmax(logits) < self.epsilon) & (logits < certain)
+        return backend.masked_fill(logits, forbidden, NEG_INF, context.donate), state

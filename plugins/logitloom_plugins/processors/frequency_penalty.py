@@ -1,0 +1,67 @@
+"""Frequency penalty: lower the logits of tokens in proportion to how often they occurred."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logitloom import Array, Context, Processor, option
+from logitloom_plugins.processors._occurrence import Recent, Seen, count, recent, seen, slide
+
+__all__ = ["FrequencyPenalty"]
+
+
+@dataclass(frozen=True)
+class FrequencyPenalty(Processor):
+    """Subtract a penalty from the logit of each token, times how often it occurred.
+
+    ``out = logits - penalty * count``. By default the generated tokens count (as in the OpenAI API and vLLM);
+    mlx-lm counts the last 20 tokens, prompt included: ``window = 20, include_prompt = true``.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("frequency_penalty", {"penalty": 0.5}))
+        >>> logits = np.array([[1.0, 2.0]], dtype=np.float32)
+        >>> context = Context.start(logits)
+        >>> state = chain.init_state(context)
+        >>> chain.process(logits, state, context.accept([[1, 1]]))[0]
+        array([[1., 1.]], dtype=float32)
+
+    References:
+        OpenAI, "API reference: completions, frequency and presence penalties", 2021.
+    """
+
+    stage = "penalty"
+    preserves_masked = True
+    keeps_last = True
+
+    penalty: float = option(
+        help="What is subtracted per occurrence; usually -2 to 2, negative encourages.",
+        gt=-float("inf"),
+        lt=float("inf"),
+    )
+    window: int | None = option(None, help="Only the last so many tokens count; none: all.", ge=1, unit="tokens")
+    include_prompt: bool = option(False, help="Whether the prompt's tokens count.")
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The prompt, if it counts."""
+        return frozenset({"prompt"}) if self.include_prompt else frozenset()
+
+    def init_state(self, context: Context) -> Seen | Recent:
+        """Nothing, or what the prompt holds: counts over the vocabulary, or the window."""
+        if self.window is None:
+            return seen(context, self.include_prompt, "float32")
+        return recent(context, self.include_prompt, self.window)
+
+    def process(self, logits: Array, state: Seen | Recent, context: Context) -> tuple[Array, Seen | Recent]:
+        """Two sweeps over the vocabulary; with a window one store per token more."""
+        backend = context.backend
+        if isinstance(state, Seen):
+            state = count(state, context)
+            counts = state.table
+        else:
+            state = slide(state, context)
+            blank = backend.xp.zeros(logits.shape, dtype=backend.xp.float32)
+            counts = backend.add_at(blank, state.tokens, 1.0, donate=True)
+        return backend.add(logits, backend.scale(counts, -self.penalty), context.donate), state

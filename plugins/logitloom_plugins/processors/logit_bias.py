@@ -1,0 +1,77 @@
+"""Logit bias: add a number to the logits of certain tokens."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from logitloom import Array, Context, Processor, option
+from logitloom.processor import Stage
+from logitloom_plugins.processors._token_table import TokenTable, check_ids
+
+__all__ = ["LogitBias"]
+
+
+@dataclass(frozen=True)
+class LogitBias(Processor):
+    """Add a bias to the logits of some tokens: ``out[token] = logits[token] + bias[token]``.
+
+    A bias of ``-inf`` forbids the token; what came in as -inf stays so. There is no ``+inf``: it would meet a
+    forbidden token in NaN; the processor ``force_tokens`` forces.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("logit_bias", {"bias": {1: 2.5}}))
+        >>> logits = np.array([[1.0, 2.0]], dtype=np.float32)
+        >>> context = Context.start(logits)
+        >>> chain.process(logits, chain.init_state(context), context)[0]
+        array([[1. , 4.5]], dtype=float32)
+
+    References:
+        OpenAI, "API reference: chat completions, logit_bias", 2023.
+    """
+
+    preserves_masked = True
+
+    bias: dict[int, float] = option(help="Id -> what is added to its logit.", lt=math.inf)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ids([i for i in self.bias if i < 0], 1 << 31, "bias", "logit_bias")
+
+    @property
+    def stage(self) -> Stage:  # type: ignore[override]
+        """A constraint if it forbids, else a penalty."""
+        return "constraint" if -math.inf in self.bias.values() else "penalty"
+
+    @property
+    def mask_only(self) -> bool:  # type: ignore[override]
+        """Whether every bias is -inf."""
+        return all(value == -math.inf for value in self.bias.values())
+
+    @property
+    def keeps_last(self) -> bool:  # type: ignore[override]
+        """Whether nothing is forbidden."""
+        return -math.inf not in self.bias.values()
+
+    @cached_property
+    def _table(self) -> TokenTable:
+        return TokenTable(self.bias, "bias", "logit_bias")
+
+    def init_state(self, context: Context) -> tuple[()]:
+        """Upload the table; no state.
+
+        Raises:
+            OptionError: if an id lies outside the logits.
+        """
+        self._table.on(context.backend, context.vocab_size)
+        return ()
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """One addition."""
+        if not self.bias:
+            return logits, state
+        return context.backend.add(logits, self._table.on(context.backend, logits.shape[-1]), context.donate), state

@@ -1,0 +1,55 @@
+"""Min-p: keep tokens at least a fraction as likely as the most likely one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
+from logitloom_plugins.processors._precision import at_least_float32
+
+__all__ = ["MinP"]
+
+
+@dataclass(frozen=True)
+class MinP(Processor):
+    """Forbid every token whose probability is below ``p`` times that of the most likely token.
+
+    ``keep = logits >= max(logits) + log(p)``, which is ``probability >= p * max(probability)`` without the
+    exponentials. Tokens that tie with the ``min_keep``-th most likely one stay.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("min_p", {"p": 0.5}))
+        >>> logits = np.log(np.array([[0.5, 0.3, 0.2]], dtype=np.float32))
+        >>> context = Context.start(logits)
+        >>> np.isfinite(chain.process(logits, chain.init_state(context), context)[0])
+        array([[ True,  True, False]])
+
+    References:
+        N. Nguyen et al., "Turning up the heat: min-p sampling for creative and coherent LLM outputs", 2024.
+    """
+
+    stage = "warp"
+    mask_only = True
+    preserves_masked = True
+    keeps_last = True
+    argmax_invariant = True
+
+    p: float = option(help="Least probability, as a fraction of the highest; 0 keeps all.", ge=0.0, le=1.0)
+    min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """A maximum, a comparison and a masked fill."""
+        if self.p == 0.0:
+            return logits, state
+        backend, xp = context.backend, context.backend.xp
+        top = at_least_float32(backend, xp.max(logits, axis=-1, keepdims=True))
+        threshold = top + math.log(self.p)
+        if self.min_keep > 1:
+            kept = backend.kth_largest(logits, min(self.min_keep, logits.shape[-1]))
+            threshold = xp.minimum(threshold, at_least_float32(backend, kept))
+        return backend.masked_fill(logits, logits < threshold, NEG_INF, context.donate), state

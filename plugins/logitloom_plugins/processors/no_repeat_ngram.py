@@ -1,0 +1,56 @@
+"""No repeated n-grams: forbid tokens that would complete an n-gram a second time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
+
+__all__ = ["NoRepeatNgram"]
+
+
+@dataclass(frozen=True)
+class NoRepeatNgram(Processor):
+    """Forbid each token that would complete an n-gram which the row already contains, prompt included.
+
+    A token ``t`` is forbidden if some earlier ``n - 1`` tokens equal the last ``n - 1`` and ``t`` follows them.
+    With ``n = 1`` no token may come twice.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("no_repeat_ngram", {"n": 2}))
+        >>> logits = np.zeros((1, 4), dtype=np.float32)
+        >>> context = Context.start(logits, prompt=[[1, 2, 1]], max_length=8)
+        >>> chain.process(logits, chain.init_state(context), context)[0]
+        array([[  0.,   0., -inf,   0.]], dtype=float32)
+
+    References:
+        R. Paulus, C. Xiong, R. Socher, "A deep reinforced model for abstractive summarization", 2017.
+    """
+
+    stage = "constraint"
+    needs = frozenset({"prompt", "history"})
+    mask_only = True
+    preserves_masked = True
+
+    n: int = option(help="Length of the n-grams.", ge=1, unit="tokens")
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """One scan over the history with ``n - 1`` comparisons, and a store per repetition."""
+        backend, xp = context.backend, context.backend.xp
+        sequence, length, ahead = context.sequence, context.length, self.n - 1
+        assert sequence is not None
+        assert length is not None
+        capacity = sequence.shape[1]
+        if capacity < self.n:
+            return logits, state
+        # What follows the last n - 1 tokens themselves is the fill, -1; so is everything if there are fewer.
+        following = sequence[:, ahead:]
+        for j in range(ahead):
+            place = length[:, None] - (ahead - j)
+            token = backend.gather(sequence, xp.where((place >= 0) & (place < capacity), place, 0))
+            following = xp.where(sequence[:, j : capacity - ahead + j] == token, following, -1)
+        return backend.set_at(logits, following, NEG_INF, context.donate), state

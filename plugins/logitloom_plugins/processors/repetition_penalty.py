@@ -1,0 +1,67 @@
+"""Repetition penalty: make tokens that already occurred less likely, by a factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logitloom import Array, Backend, Context, Processor, option
+from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, slide
+
+__all__ = ["RepetitionPenalty"]
+
+
+@dataclass(frozen=True)
+class RepetitionPenalty(Processor):
+    """Divide the positive logits of tokens that already occurred by a penalty, and multiply the negative ones.
+
+    ``out = logits / penalty if logits > 0 else logits * penalty``, once per token however often it occurred. By
+    default the whole text counts, prompt included (as in transformers); with ``window`` only its last
+    tokens (as in mlx-lm, whose default is 20).
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("repetition_penalty", {"penalty": 2.0}))
+        >>> logits = np.array([[4.0, -1.0, 3.0]], dtype=np.float32)
+        >>> context = Context.start(logits, prompt=[[0, 1]])
+        >>> chain.process(logits, chain.init_state(context), context)[0]
+        array([[ 2., -2.,  3.]], dtype=float32)
+
+    References:
+        N. Keskar et al., "CTRL: a conditional transformer language model for controllable generation", 2019.
+    """
+
+    stage = "penalty"
+    preserves_masked = True
+    keeps_last = True
+
+    penalty: float = option(help="Factor; above 1 discourages, below 1 encourages.", gt=0.0, lt=float("inf"))
+    window: int | None = option(None, help="Only the last so many tokens count; none: all.", ge=1, unit="tokens")
+    include_prompt: bool = option(True, help="Whether the prompt's tokens count.")
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The prompt, if it counts."""
+        return frozenset({"prompt"}) if self.include_prompt else frozenset()
+
+    def init_state(self, context: Context) -> Seen | Recent:
+        """What the prompt holds: a table over the vocabulary, or the window."""
+        if self.window is None:
+            return seen(context, self.include_prompt, "bool")
+        return recent(context, self.include_prompt, self.window)
+
+    def process(self, logits: Array, state: Seen | Recent, context: Context) -> tuple[Array, Seen | Recent]:
+        """Four sweeps over the vocabulary; with a window one copy and two small gathers."""
+        backend, xp = context.backend, context.backend.xp
+        if isinstance(state, Seen):
+            state = mark(state, context)
+            return xp.where(state.table, self._penalized(backend, logits), logits), state
+        state = slide(state, context)
+        entries = backend.gather(logits, xp.where(state.tokens < 0, 0, state.tokens))
+        penalized = self._penalized(backend, entries)
+        return backend.write_at(logits, state.tokens, penalized, context.donate), state
+
+    def _penalized(self, backend: Backend, x: Array) -> Array:
+        # Of x * penalty and x / penalty the one that a positive x shrinks to is also the one a negative x grows to.
+        choose = backend.xp.minimum if self.penalty >= 1.0 else backend.xp.maximum
+        return choose(backend.scale(x, self.penalty), backend.divide(x, self.penalty))

@@ -1,0 +1,57 @@
+"""Top-p (nucleus sampling): keep the smallest set of tokens that has a given mass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
+
+__all__ = ["TopP"]
+
+
+@dataclass(frozen=True)
+class TopP(Processor):
+    """Forbid the least likely tokens as long as together they have no more than ``1 - p`` of the mass.
+
+    A token stays if the tokens before it, from the most likely down, have less than ``p``. Tokens with the very
+    logit of the least likely kept one stay too, so that the result does not depend on the order in which a sort
+    leaves equal values (mlx-lm keeps them as well; transformers cuts them in an order that PyTorch's unstable
+    sort leaves open).
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("top_p", {"p": 0.7}))
+        >>> logits = np.log(np.array([[0.5, 0.3, 0.2]], dtype=np.float32))
+        >>> context = Context.start(logits)
+        >>> np.isfinite(chain.process(logits, chain.init_state(context), context)[0])
+        array([[ True,  True, False]])
+
+    References:
+        A. Holtzman et al., "The curious case of neural text degeneration", 2020.
+    """
+
+    stage = "warp"
+    mask_only = True
+    preserves_masked = True
+    keeps_last = True
+    argmax_invariant = True
+
+    p: float = option(help="Mass to keep; 1 keeps all, 0 only the most likely.", ge=0.0, le=1.0)
+    min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """A sort of values (no indices), a softmax, a cumulative sum and a masked fill."""
+        vocab = logits.shape[-1]
+        if self.p == 1.0 or vocab == 1:
+            return logits, state
+        backend, xp = context.backend, context.backend.xp
+        descending = backend.sort_descending(logits)
+        above = xp.cumulative_sum(backend.softmax(descending), axis=-1)[:, :-1]
+        # Beside the most likely token stay those that have less than p of the mass above them.
+        others = backend.masked_fill(descending[:, 1:], above >= self.p, float("inf"))
+        place = min(self.min_keep, vocab) - 1
+        threshold = xp.minimum(xp.min(others, axis=-1, keepdims=True), descending[:, place : place + 1])
+        return backend.masked_fill(logits, logits < threshold, NEG_INF, context.donate), state

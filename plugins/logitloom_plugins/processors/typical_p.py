@@ -1,0 +1,58 @@
+"""Typical sampling: keep the tokens whose surprise is closest to the expected one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
+from logitloom_plugins.processors._entropy import entropy
+
+__all__ = ["TypicalP"]
+
+
+@dataclass(frozen=True)
+class TypicalP(Processor):
+    """Keep the tokens of the most typical information content until they have the mass ``p``.
+
+    A token's distance is ``| -log(probability) - entropy |``. From the smallest distance up, tokens stay until
+    their cumulative probability reaches ``p``; all of the distance at which it does so stay.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("typical_p", {"p": 0.2}))
+        >>> logits = np.log(np.array([[0.5, 0.3, 0.2]], dtype=np.float32))
+        >>> context = Context.start(logits)
+        >>> np.isfinite(chain.process(logits, chain.init_state(context), context)[0])
+        array([[False,  True, False]])
+
+    References:
+        C. Meister, T. Pimentel, G. Wiher, R. Cotterell, "Locally typical sampling", 2022.
+    """
+
+    stage = "warp"
+    mask_only = True
+    preserves_masked = True
+    keeps_last = True
+
+    p: float = option(help="Mass to keep; 1 keeps all.", gt=0.0, le=1.0)
+    min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """A log-softmax, an indirect sort with two gathers, a cumulative sum and a masked fill."""
+        if self.p == 1.0:
+            return logits, state
+        backend, xp = context.backend, context.backend.xp
+        log_probability = backend.log_softmax(logits)
+        probability = xp.exp(log_probability)
+        closeness = -xp.abs(log_probability + entropy(backend, log_probability, probability))
+        order = backend.argsort_descending(closeness)
+        mass = xp.cumulative_sum(backend.gather(probability, order), axis=-1)
+        descending = backend.gather(closeness, order)
+        place = min(self.min_keep, logits.shape[-1]) - 1
+        certain = descending[:, place : place + 1]
+        reached = xp.max(backend.masked_fill(descending, mass < self.p, NEG_INF), axis=-1, keepdims=True)
+        threshold = xp.minimum(reached, certain)
+        return backend.masked_fill(logits, closeness < threshold, NEG_INF, context.donate), state

@@ -1,0 +1,82 @@
+"""XTC (exclude top choices): now and then, forbid the most likely tokens but the least of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from logitloom import Array, Context, Processor, option, rng
+from logitloom.backend import NEG_INF
+from logitloom_plugins.processors._token_table import TokenTable
+
+__all__ = ["Xtc", "XtcState"]
+
+#: Tells the draws of this processor from those of others at the same step.
+_STREAM = 0x787463
+
+
+class XtcState(NamedTuple):
+    """State: a row tree.
+
+    Attributes:
+        seed: ``[rows] int32``.
+    """
+
+    seed: Array
+
+
+@dataclass(frozen=True)
+class Xtc(Processor):
+    """With some probability, forbid all tokens above a threshold except the least likely of them.
+
+    If at least two tokens have a probability ``>= threshold``, the likelier ones go and the least likely of them
+    stays (several, if they tie). Each row draws for itself from its seed and its length, so a row draws the same in
+    any batch, on any backend, and when it is rebuilt.
+
+    mlx-lm compares with ``>`` instead of ``>=`` and draws once for the whole batch.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("xtc", {"threshold": 0.25, "probability": 1.0}))
+        >>> logits = np.log(np.array([[0.5, 0.3, 0.2]], dtype=np.float32))
+        >>> context = Context.start(logits)
+        >>> np.isfinite(chain.process(logits, chain.init_state(context), context)[0])
+        array([[False,  True,  True]])
+
+    References:
+        P. E. Weidmann, "Exclude Top Choices (XTC): a sampler that boosts creativity, breaks writing clichés, and
+        inhibits non-verbatim repetition", pull request to text-generation-webui, 2024.
+    """
+
+    stage = "warp"
+    needs = frozenset({"length"})
+    mask_only = True
+    preserves_masked = True
+    keeps_last = True
+
+    threshold: float = option(0.1, help="Probability from which a token is a top choice.", gt=0.0, le=1.0)
+    probability: float = option(0.5, help="How often top choices are excluded.", ge=0.0, le=1.0)
+    keep: tuple[int, ...] = option((), help="Ids that are never excluded, such as end of sequence.", ge=0, unit="id")
+
+    @cached_property
+    def _excludable(self) -> TokenTable:
+        return TokenTable(self.keep, "keep", "xtc", invert=True)
+
+    def init_state(self, context: Context) -> XtcState:
+        """One seed per row."""
+        if self.keep:
+            self._excludable.on(context.backend, context.vocab_size)
+        return XtcState(context.backend.asarray(context.row_seeds()))
+
+    def process(self, logits: Array, state: XtcState, context: Context) -> tuple[Array, XtcState]:
+        """A softmax, a masked minimum, a comparison and a masked fill."""
+        backend, xp = context.backend, context.backend.xp
+        drawn = rng.uniform(backend, state.seed, context.length, _STREAM) < self.probability
+        others = backend.softmax(logits) < self.threshold
+        least = xp.min(backend.masked_fill(logits, others, float("inf")), axis=-1, keepdims=True)
+        excluded = (logits > least) & drawn[:, None]
+        if self.keep:
+            excluded = excluded & self._excludable.on(backend, logits.shape[-1])
+        return backend.masked_fill(logits, excluded, NEG_INF, context.donate), state
