@@ -1,0 +1,73 @@
+"""Regular constraints on text as automata over tokens; usable on its own.
+
+From a pattern to the tokens that may come next::
+
+    dfa = compile_pattern(r"[0-9]{4}-[0-9]{2}")          # bytes
+    automaton = TokenAutomaton(dfa, vocabulary)           # tokens
+    allowed = automaton.row(automaton.start)
+    state = automaton.advance(automaton.start, token)
+
+Automata can be combined (:func:`union`, :func:`intersection`, :func:`complement`, :func:`concatenation`, ...)
+before they are lifted to tokens. Everything is NumPy and plain Python, and every compilation has a :class:`Budget`.
+"""
+
+from __future__ import annotations
+
+from logitloom.automata.aho_corasick import AhoCorasick, Match, StopAutomaton
+from logitloom.automata.algebra import (
+    any_bytes,
+    any_text,
+    choice,
+    complement,
+    concatenation,
+    difference,
+    intersection,
+    literal,
+    nothing,
+    optional,
+    repeat,
+    star,
+    union,
+)
+from logitloom.automata.budget import DEFAULT_BUDGET, Budget
+from logitloom.automata.cache import AutomatonCache, default_cache
+from logitloom.automata.compilation import compile_pattern
+from logitloom.automata.dfa import DEAD, Dfa
+from logitloom.automata.minimize import minimize
+from logitloom.automata.token_automaton import FINISHED, TokenAutomaton, TokenRow, TokenTables
+from logitloom.automata.trie import Trie, vocabulary_trie
+from logitloom.automata.watching import WatchingAutomaton
+
+__all__ = [
+    "DEAD",
+    "DEFAULT_BUDGET",
+    "FINISHED",
+    "AhoCorasick",
+    "AutomatonCache",
+    "Budget",
+    "Dfa",
+    "Match",
+    "StopAutomaton",
+    "TokenAutomaton",
+    "TokenRow",
+    "TokenTables",
+    "Trie",
+    "WatchingAutomaton",
+    "any_bytes",
+    "any_text",
+    "choice",
+    "compile_pattern",
+    "complement",
+    "concatenation",
+    "default_cache",
+    "difference",
+    "intersection",
+    "literal",
+    "minimize",
+    "nothing",
+    "optional",
+    "repeat",
+    "star",
+    "union",
+    "vocabulary_trie",
+]

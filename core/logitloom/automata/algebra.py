@@ -1,0 +1,250 @@
+"""Operations on languages: automata in, automaton out.
+
+Complements are taken within a universe. The default universe is all well-formed UTF-8, because a complement that
+contained broken encodings would be of no use for text; :func:`any_bytes` is there for those who want all bytes.
+
+Every operation returns a minimal automaton unless told otherwise, so equal languages have equal fingerprints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.budget import Budget, Meter
+from logitloom.automata.choice import choice, literal, nothing
+from logitloom.automata.compilation import compile_pattern
+from logitloom.automata.dfa import DEAD, Dfa
+from logitloom.automata.minimize import minimize
+from logitloom.errors import OptionError
+
+__all__ = [
+    "any_bytes",
+    "any_text",
+    "choice",
+    "complement",
+    "concatenation",
+    "difference",
+    "intersection",
+    "literal",
+    "nothing",
+    "optional",
+    "repeat",
+    "star",
+    "union",
+]
+
+Flags = NDArray[np.bool_]
+
+
+@cache
+def any_text() -> Dfa:
+    """Every well-formed UTF-8 text, the empty one included."""
+    return compile_pattern("(?s:.*)", minimal=True)
+
+
+@cache
+def any_bytes() -> Dfa:
+    """Every byte string."""
+    return Dfa(np.zeros(256, dtype=np.uint8), [[0]], [True], trim=True)
+
+
+# --- products ----------------------------------------------------------------------------------------------
+
+
+def intersection(first: Dfa, *others: Dfa, budget: Budget | None = None, minimal: bool = True) -> Dfa:
+    """Texts that every automaton accepts.
+
+    Example:
+        >>> both = intersection(compile_pattern("[a-z]*"), compile_pattern(".{3}"))
+        >>> both.fullmatch("abc"), both.fullmatch("ab1")
+        (True, False)
+    """
+    meter = Meter(budget, "the intersection")
+    return _fold(first, others, np.logical_and, np.logical_and, meter, minimal)
+
+
+def union(first: Dfa, *others: Dfa, budget: Budget | None = None, minimal: bool = True) -> Dfa:
+    """Texts that at least one automaton accepts."""
+    meter = Meter(budget, "the union")
+    return _fold(first, others, np.logical_or, np.logical_or, meter, minimal)
+
+
+def difference(first: Dfa, second: Dfa, *, budget: Budget | None = None, minimal: bool = True) -> Dfa:
+    """Texts that the first automaton accepts and the second does not."""
+    meter = Meter(budget, "the difference")
+    return _fold(first, (second,), lambda a, b: a & ~b, lambda a, b: a, meter, minimal)
+
+
+def complement(dfa: Dfa, *, universe: Dfa | None = None, budget: Budget | None = None, minimal: bool = True) -> Dfa:
+    """Texts of a universe that an automaton does not accept.
+
+    Args:
+        dfa: the automaton.
+        universe: all texts there are; default: every well-formed UTF-8 text (:func:`any_text`).
+        budget: what it may cost.
+        minimal: whether to minimise the result.
+
+    Example:
+        >>> complement(literal("no")).fullmatch("yes")
+        True
+    """
+    return difference(any_text() if universe is None else universe, dfa, budget=budget, minimal=minimal)
+
+
+Combination = Callable[[Flags, Flags], Flags]
+
+
+def _fold(
+    first: Dfa, others: Sequence[Dfa], accepts: Combination, lives: Combination, meter: Meter, minimal: bool
+) -> Dfa:
+    result = reduce(lambda a, b: _product(a, b, accepts, lives, meter).trimmed(), others, first.trimmed())
+    return minimize(result, meter=meter) if minimal else result
+
+
+def _product(a: Dfa, b: Dfa, accepts: Combination, lives: Combination, meter: Meter) -> Dfa:
+    """Both automata side by side; a pair of states is one number, with dead as the last state of each."""
+    pairs, byte_class = np.unique(a.byte_class.astype(np.int64) * 256 + b.byte_class, return_inverse=True)
+    width_b = b.states + 1
+
+    def padded(dfa: Dfa, columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        table = np.full((dfa.states + 1, len(columns)), dfa.states, dtype=np.int64)
+        rows = dfa.next[:, columns]
+        table[:-1] = np.where(rows >= 0, rows, dfa.states)
+        return table
+
+    table_a, table_b = padded(a, pairs >> 8), padded(b, pairs & 255)
+    number = {a.start * width_b + b.start: 0}
+    frontier = np.array([a.start * width_b + b.start])
+    rows = []
+    while len(frontier):
+        of_a, of_b = np.divmod(frontier, width_b)
+        targets = table_a[of_a] * width_b + table_b[of_b]
+        alive = lives(table_a[of_a] < a.states, table_b[of_b] < b.states)
+        targets = np.where(alive, targets, DEAD)
+        rows.append(targets)
+        known = len(number)
+        for code in np.unique(targets[alive]).tolist():
+            number.setdefault(code, len(number))
+        frontier = np.array(list(number)[known:], dtype=np.int64)
+        meter.check_states(len(number))
+    codes, table = np.array(list(number), dtype=np.int64), np.concatenate(rows)
+    by_code = codes.argsort()
+    place = by_code[np.minimum(np.searchsorted(codes[by_code], table), len(codes) - 1)]
+    of_a, of_b = np.divmod(codes, width_b)
+    accepting = accepts(np.append(a.accepting, False)[of_a], np.append(b.accepting, False)[of_b])
+    return Dfa(byte_class.ravel(), np.where(table >= 0, place, DEAD), accepting)
+
+
+# --- sequences ---------------------------------------------------------------------------------------------
+
+
+def concatenation(*dfas: Dfa, budget: Budget | None = None, minimal: bool = True) -> Dfa:
+    """A text of each automaton, one after the other; of no automaton: the empty text.
+
+    Example:
+        >>> concatenation(literal("n="), compile_pattern("[0-9]+")).fullmatch("n=12")
+        True
+    """
+    if not dfas:
+        return literal("")
+    follow = [[i + 1] for i in range(len(dfas) - 1)] + [[]]
+    return _glue(list(dfas), follow, {len(dfas) - 1}, False, Meter(budget, "the concatenation"), minimal)
+
+
+def optional(dfa: Dfa, *, budget: Budget | None = None, minimal: bool = True) -> Dfa:
+    """The empty text, or a text of the automaton."""
+    return repeat(dfa, 0, 1, budget=budget, minimal=minimal)
+
+
+def star(dfa: Dfa, *, budget: Budget | None = None, minimal: bool = True) -> Dfa:
+    """Any number of texts of the automaton, one after the other."""
+    return repeat(dfa, 0, None, budget=budget, minimal=minimal)
+
+
+def repeat(dfa: Dfa, least: int, most: int | None, *, budget: Budget | None = None, minimal: bool = True) -> Dfa:
+    """``least`` to ``most`` texts of the automaton, one after the other; ``most=None``: no upper limit.
+
+    Raises:
+        OptionError: if ``least`` is negative or more than ``most``.
+        BudgetExceeded: if it takes more than the budget allows.
+    """
+    if least < 0 or (most is not None and most < least):
+        raise OptionError(
+            f"A repetition of {least} to {most} times does not exist. Give 0 <= least <= most, or most=None."
+        )
+    if most == 0:
+        return literal("")
+    copies = max(least, 1) if most is None else most
+    meter = Meter(budget, "the repetition")
+    meter.check_states(copies * dfa.states)
+    follow = [[i + 1] for i in range(copies - 1)] + [[] if most is not None else [copies - 1]]
+    final = set(range(max(least - 1, 0), copies))
+    return _glue([dfa] * copies, follow, final, least == 0, meter, minimal)
+
+
+def _glue(parts: list[Dfa], follow: list[list[int]], final: set[int], empty: bool, meter: Meter, minimal: bool) -> Dfa:
+    """Where ``parts[i]`` accepts, the parts ``follow[i]`` may begin; a text may end where a final part accepts."""
+    parts = [part.trimmed() for part in parts]
+    classes = np.stack([part.byte_class for part in {id(p): p for p in parts}.values()]).T
+    _, representative, byte_class = np.unique(classes, axis=0, return_index=True, return_inverse=True)
+    offsets = np.cumsum([0, *[part.states for part in parts]])
+    meter.check_bytes(4 * int(offsets[-1]) * len(representative))
+    rows: list[list[int]] = []
+    owner: list[int] = []
+    accepting: list[bool] = []
+    for i, part in enumerate(parts):
+        table = part.next[:, part.byte_class[representative]]
+        rows += np.where(table >= 0, table + offsets[i], DEAD).tolist()
+        owner += [i] * part.states
+        accepting += part.accepting.tolist()
+
+    closures: dict[int, frozenset[int]] = {}
+
+    def closure(state: int) -> frozenset[int]:
+        """The state, and the starts of parts that may begin here at once."""
+        if state not in closures:
+            found = {state}
+            stack = [state]
+            while stack:
+                current = stack.pop()
+                if accepting[current]:
+                    for i in follow[owner[current]]:
+                        start = int(offsets[i]) + parts[i].start
+                        if start not in found:
+                            found.add(start)
+                            stack.append(start)
+            closures[state] = frozenset(found)
+        return closures[state]
+
+    first = closure(parts[0].start)
+    number = {first: 0}
+    queue = [first]
+    steps: list[list[int]] = []
+    ends: list[bool] = []
+    for group in queue:
+        ends.append(any(accepting[s] and owner[s] in final for s in group))
+        row = []
+        for targets in zip(*[rows[s] for s in group], strict=True):
+            live = {t for t in targets if t >= 0}
+            if not live:
+                row.append(DEAD)
+                continue
+            target = frozenset().union(*[closure(t) for t in live])
+            if target not in number:
+                number[target] = len(queue)
+                queue.append(target)
+                meter.check_states(len(queue))
+            row.append(number[target])
+        steps.append(row)
+    if empty and not ends[0]:
+        # The start may be entered again later, where the empty text would not be welcome.
+        steps.append(list(steps[0]))
+        ends.append(True)
+        result = Dfa(byte_class.ravel(), steps, ends, len(steps) - 1).trimmed()
+    else:
+        result = Dfa(byte_class.ravel(), steps, ends).trimmed()
+    return minimize(result, meter=meter) if minimal else result

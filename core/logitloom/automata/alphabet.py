@@ -1,0 +1,83 @@
+"""The classes of characters that a pattern distinguishes, and how they become classes of bytes.
+
+A pattern mentions a handful of character sets. Characters in exactly the same sets behave alike everywhere, so
+the automaton is built over a few classes instead of a million code points, and only at the end lowered to bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from logitloom.automata.budget import Meter
+from logitloom.automata.char_sets import ASCII_ALL, CharSet
+from logitloom.automata.dfa import Dfa
+from logitloom.automata.lowering import Lowering
+from logitloom.automata.utf8 import HighPartition, high_partition
+
+__all__ = ["Alphabet", "alphabet"]
+
+# Tables with up to this many blocks between bytes are filled at once; larger ones where and when they are read.
+_FILLED_AT_ONCE = 4
+
+
+class Alphabet:
+    """Classes of characters: first those of ASCII, then those above.
+
+    Attributes:
+        ascii_classes: how many classes ASCII falls into.
+        classes: how many classes in all.
+        members: for each set, the classes it consists of.
+    """
+
+    def __init__(self, sets: frozenset[CharSet]) -> None:
+        parts = [ASCII_ALL]
+        for mask in {chars.ascii for chars in sets}:
+            if mask and mask != ASCII_ALL:
+                parts = [piece for part in parts for piece in (part & mask, part & ~mask) if piece]
+        # The order of a set of ints is no promise; equal patterns should give equal tables.
+        parts.sort(key=lambda part: part & -part)
+        self.ascii_classes = len(parts)
+        self.high: HighPartition = high_partition(frozenset([s.high for s in sets if s.high.ranges]))
+        self.classes = len(parts) + self.high.classes
+        self.members: dict[CharSet, tuple[int, ...]] = {}
+        for chars in sets:
+            low = [i for i, part in enumerate(parts) if part & chars.ascii]
+            if chars.high.ranges:
+                low += [len(parts) + c for c in self.high.members[chars.high]]
+            self.members[chars] = tuple(low)
+        raw = b"".join([part.to_bytes(16, "little") for part in parts])
+        bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), bitorder="little").reshape(-1, 128)
+        byte_class = np.empty(256, dtype=np.uint8)
+        byte_class[:128] = bits.argmax(axis=0)
+        byte_class[128:] = self.high.column_of + len(parts)
+        byte_class.setflags(write=False)
+        self.byte_class = byte_class
+
+    def lower(self, rows: Sequence[Sequence[int]], accepting: Sequence[bool], meter: Meter) -> Dfa:
+        """Turn a trim automaton over character classes, state 0 first, into one over bytes.
+
+        Args:
+            rows: ``[states][classes]`` next states, ``DEAD`` where the text cannot go on.
+            accepting: whether a text may end, per state.
+            meter: the budget.
+        """
+        table = np.array(rows, dtype=np.int32).reshape(len(rows), self.classes)
+        lowering = Lowering(self.high, self.ascii_classes, table, meter)
+        accepts = np.zeros(lowering.states, dtype=bool)
+        accepts[: len(rows)] = accepting
+        if lowering.blocks <= _FILLED_AT_ONCE:
+            return Dfa(self.byte_class, lowering.filled_table(), accepts, trim=True, characters=lowering)
+        return Dfa(self.byte_class, lowering.table, accepts, trim=True, characters=lowering, lowering=lowering)
+
+
+@lru_cache(maxsize=256)
+def _alphabet(sets: frozenset[CharSet]) -> Alphabet:
+    return Alphabet(sets)
+
+
+def alphabet(sets: Iterable[CharSet]) -> Alphabet:
+    """The (cached) alphabet of some character sets."""
+    return _alphabet(frozenset(sets))

@@ -1,0 +1,96 @@
+"""Limits on what a compilation may cost: states, bytes of tables, seconds.
+
+A short pattern can stand for an automaton of astronomic size, and a server compiles patterns that
+strangers send. So every phase of every compilation in this package asks a :class:`Meter` whether it may go on,
+and the answer "no" is an exception with a sentence, raised before any decoding starts.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from logitloom.errors import BudgetExceeded
+
+__all__ = ["DEFAULT_BUDGET", "Budget", "Meter"]
+
+# The standard library's parser cannot be interrupted, so its time is bounded by the length of the text.
+_PARSED_CHARACTERS_PER_SECOND = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one compilation may cost at most.
+
+    Args:
+        states: states of any automaton built on the way, and places (characters after counted repeats
+            are written out) of the pattern.
+        table_bytes: bytes of any one table, in memory.
+        seconds: wall-clock time, from the first phase to the last.
+
+    Example:
+        >>> Budget(states=1000).seconds
+        10.0
+    """
+
+    states: int = 100_000
+    table_bytes: int = 256 << 20
+    seconds: float = 10.0
+
+
+DEFAULT_BUDGET = Budget()
+
+
+class Meter:
+    """A budget that is being spent: one object is handed through all phases of one compilation.
+
+    Args:
+        budget: the limits; ``None`` means :data:`DEFAULT_BUDGET`.
+        subject: what is compiled, as the subject of a sentence, e.g. ``pattern 'a*'``.
+
+    Raises:
+        BudgetExceeded: by each ``check_...`` method as soon as its limit is passed.
+    """
+
+    __slots__ = ("_deadline", "budget", "subject")
+
+    def __init__(self, budget: Budget | None = None, subject: str = "the automaton") -> None:
+        self.budget = budget if budget is not None else DEFAULT_BUDGET
+        self.subject = subject
+        self._deadline = time.perf_counter() + self.budget.seconds
+
+    def check_states(self, count: int, what: str = "states") -> None:
+        """Refuse ``count`` states, and refuse to go on after the time limit."""
+        if count > self.budget.states:
+            raise BudgetExceeded(
+                f"Compiling {self.subject} takes more than {self.budget.states} {what}. Write it with "
+                f"smaller repeat counts or fewer alternatives, or raise the limit with Budget(states=...)."
+            )
+        self.check_time()
+
+    def check_bytes(self, count: int, what: str = "its tables") -> None:
+        """Refuse a table of ``count`` bytes."""
+        if count > self.budget.table_bytes:
+            raise BudgetExceeded(
+                f"Compiling {self.subject} takes {count} bytes for {what}, and the limit is "
+                f"{self.budget.table_bytes}. Write it with smaller repeat counts or fewer alternatives, or "
+                f"raise the limit with Budget(table_bytes=...)."
+            )
+
+    def check_time(self) -> None:
+        """Refuse to go on after the time limit."""
+        if time.perf_counter() > self._deadline:
+            raise BudgetExceeded(
+                f"Compiling {self.subject} takes longer than {self.budget.seconds:g} seconds. Write it with "
+                f"smaller repeat counts or fewer alternatives, or raise the limit with Budget(seconds=...)."
+            )
+
+    def check_pattern_length(self, characters: int) -> None:
+        """Refuse a pattern text so long that reading it alone would pass a limit."""
+        limit = min(int(self.budget.seconds * _PARSED_CHARACTERS_PER_SECOND), 10 * self.budget.states)
+        if characters > limit:
+            raise BudgetExceeded(
+                f"The text of {self.subject} has {characters} characters, and a budget of "
+                f"{self.budget.states} states and {self.budget.seconds:g} seconds reads at most {limit}. "
+                f"Shorten it, or raise the limits with Budget(states=..., seconds=...)."
+            )

@@ -1,0 +1,186 @@
+"""Base class of processors whose constraint is an automaton over tokens: state ``int32[batch]``, one gather a step.
+
+Two ways of stepping, with equal results:
+
+* in host memory (NumPy, PyTorch on the CPU) rows of the automaton are found when a state is first visited, and
+  a mask is applied by touching what it changes;
+* on devices and in compiled loops all tables are uploaded once, a step is a gather, and the host waits for nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from logitloom.automata.dfa import DEAD
+from logitloom.automata.token_automaton import TokenAutomaton
+from logitloom.backend import Array, Backend, HostTable
+from logitloom.context import Context
+from logitloom.errors import IllegalToken, NeedsNotMet
+from logitloom.processor import Processor
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["AutomatonProcessor"]
+
+
+class _Tables:
+    """The tables of an automaton for devices. The last row is the dead one, so no state is negative."""
+
+    def __init__(self, automaton: TokenAutomaton) -> None:
+        tables = automaton.tables()
+        self.dead = len(tables.next) - 1
+        self.classes = tables.next.shape[1]
+        self.next = HostTable(tables.total().ravel())
+        self.allowed = HostTable(tables.allowed)
+        self.token_class = HostTable(tables.token_class)
+
+
+class _Lifted:
+    """A token automaton of one vocabulary and width, with its device tables once they are asked for."""
+
+    def __init__(self, automaton: TokenAutomaton) -> None:
+        self.automaton = automaton
+        self._tables: _Tables | None = None
+
+    @property
+    def tables(self) -> _Tables:
+        if self._tables is None:
+            self._tables = _Tables(self.automaton)
+        return self._tables
+
+
+class AutomatonProcessor(Processor):
+    """A constraint that is a token automaton; derive from it and implement :meth:`build`.
+
+    The state of a row is the automaton's state after the row's tokens. End-of-sequence is allowed exactly where
+    a text may end. A token that is not allowed leads to the dead state, in which every token is forbidden: in
+    host memory that is an :class:`IllegalToken` error naming the row, on a device a row of -inf.
+    """
+
+    stage = "constraint"
+    needs = frozenset({"vocabulary"})
+    mask_only = True
+    preserves_masked = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_lifted", {})
+        object.__setattr__(self, "_lock", threading.Lock())
+
+    def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
+        """The automaton for a vocabulary and a width of the logits; called once for each, then kept.
+
+        Raises:
+            LogitloomError: if there is none within the budget.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define build(vocabulary, vocab_size).")
+
+    def automaton_for(self, context: Context) -> TokenAutomaton:
+        """The automaton that a generation with this context uses."""
+        return self._lift(context).automaton
+
+    def start_states(self, automaton: TokenAutomaton, context: Context) -> Sequence[int]:
+        """The state of each row at the start: ``[batch]``."""
+        return [automaton.start] * context.batch
+
+    def init_state(self, context: Context) -> Array:
+        """``[batch] int32``."""
+        lifted = self._lift(context)
+        if not _in_host_memory(context):
+            tables = lifted.tables
+            for table in (tables.next, tables.allowed, tables.token_class):
+                table.on(context.backend)
+        return context.backend.asarray(np.asarray(self.start_states(lifted.automaton, context), dtype=np.int32))
+
+    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
+        """Advance by the accepted tokens, then forbid what the state does not allow."""
+        lifted = self._lift(context)
+        if _in_host_memory(context):
+            automaton = lifted.automaton
+            states = self._host_states(automaton, state, context)
+            for row, reached in enumerate(states):
+                if reached == DEAD:
+                    raise self._illegal(row, automaton, state, context)
+            if context.tokens is not None:
+                state = context.backend.asarray(np.asarray(states, dtype=np.int32))
+            masked = context.backend.apply_token_rows(
+                logits, [automaton.row_kind(reached) for reached in states], context.donate
+            )
+            return masked, state
+        tables, backend = lifted.tables, context.backend
+        state = _device_states(tables, state, context)
+        allowed = backend.take_rows(tables.allowed.on(backend), state)
+        return backend.apply_class_mask(logits, allowed, tables.token_class.on(backend), context.donate), state
+
+    def forced_tokens(self, state: Array, context: Context) -> list[list[int]]:
+        """Per row the tokens that must come next, while exactly one is allowed."""
+        automaton = self._lift(context).automaton
+        forced: dict[int, list[int]] = {}
+        for reached in set(states := self._host_states(automaton, state, context)):
+            forced[reached] = [] if reached == DEAD else automaton.forced_tokens(reached)
+        return [forced[reached] for reached in states]
+
+    def _lift(self, context: Context) -> _Lifted:
+        vocabulary = context.vocabulary
+        known: dict[tuple[Vocabulary | None, int], _Lifted] = self.__dict__["_lifted"]
+        found = known.get((vocabulary, context.vocab_size))
+        if found is not None:
+            return found
+        if vocabulary is None:
+            raise NeedsNotMet(
+                f"{type(self).__name__} needs a vocabulary: load the chain with tokenizer=..., or give the context one."
+            )
+        with self.__dict__["_lock"]:
+            key = (vocabulary, context.vocab_size)
+            return known.setdefault(key, _Lifted(self.build(vocabulary, context.vocab_size)))
+
+    def _host_states(self, automaton: TokenAutomaton, state: Array, context: Context) -> list[int]:
+        # On devices the two special states are the last rows of the tables; on the host they are negative.
+        rows = automaton.dfa.states + 2
+        before = [s - rows if s >= rows - 2 else s for s in _to_list(context.backend, state)]
+        if context.tokens is None:
+            return before
+        after: list[int] = automaton.advance_many(before, context.backend.to_numpy(context.tokens)).tolist()
+        return after
+
+    def _illegal(self, row: int, automaton: TokenAutomaton, state: Array, context: Context) -> IllegalToken:
+        name = type(self).__name__
+        reached = _to_list(context.backend, state)[row]
+        taken = [] if context.tokens is None else _to_list(context.backend, context.tokens[row])
+        for token in taken:
+            after = automaton.advance(reached, token)
+            if after == DEAD:
+                shown = automaton.vocabulary.describe(token)
+                return IllegalToken(
+                    f"{name}: row {row} accepted token {token} ({shown}), which is not allowed there. Its text can no "
+                    f"longer match; sample from the processed logits, or roll the row back.",
+                    row=row,
+                )
+            reached = after
+        return IllegalToken(f"{name}: row {row} accepted a token that is not allowed in an earlier step.", row=row)
+
+
+def _in_host_memory(context: Context) -> bool:
+    return context.backend.on_host and not context.compiled
+
+
+def _to_list(backend: Backend, array: Array) -> list[int]:
+    values: list[int] = backend.to_numpy(array).tolist()
+    return values
+
+
+def _device_states(tables: _Tables, state: Array, context: Context) -> Array:
+    if context.tokens is None:
+        return state
+    backend, xp = context.backend, context.backend.xp
+    following, token_class = tables.next.on(backend), tables.token_class.on(backend)
+    width = token_class.shape[0]
+    for j in range(context.tokens.shape[1]):
+        token = context.tokens[:, j]
+        known = xp.take(token_class, xp.clip(token, 0, width - 1), axis=0)
+        after = xp.take(following, state * tables.classes + known, axis=0)
+        after = xp.where(token < width, after, xp.full_like(after, tables.dead))
+        state = xp.where(token >= 0, after, state)
+    return state

@@ -1,0 +1,167 @@
+"""The position automaton of a pattern with anchors: its connections carry the contexts in which they hold.
+
+The construction is that of :mod:`logitloom.automata.nfa` with "yes or no" replaced by a set of contexts: what stands in
+a row is intersected, alternatives are united. Position 0 stands for the beginning of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from logitloom.automata.boundaries import ALL_CONTEXTS
+from logitloom.automata.budget import Meter
+from logitloom.automata.char_sets import NEVER, CharSet
+from logitloom.automata.nfa import places
+from logitloom.automata.pattern import Alternation, Atomic, Boundary, Characters, Node, Repeat, Sequence_
+
+__all__ = ["ContextAutomaton", "context_automaton", "without_boundaries"]
+
+Places = dict[int, int]
+
+
+class ContextAutomaton(NamedTuple):
+    """``follow[p][q]`` are the contexts in which ``q`` may come after ``p``; ``accept[p]`` those of the end."""
+
+    chars: list[CharSet]
+    follow: list[Places]
+    accept: list[int]
+
+
+def context_automaton(node: Node, meter: Meter) -> ContextAutomaton:
+    """Build the position automaton of any tree."""
+    meter.check_states(places(node), "places")
+    builder = _Builder(meter)
+    first, last, empty = builder.build(node)
+    builder.follow[0] = first
+    accept = [0] * len(builder.chars)
+    accept[0] = empty
+    for p, contexts in last.items():
+        accept[p] = contexts
+    return ContextAutomaton(builder.chars, builder.follow, accept)
+
+
+def without_boundaries(node: Node) -> Node:
+    """A tree with every boundary replaced by the empty text."""
+    if isinstance(node, Boundary):
+        return Sequence_(())
+    if isinstance(node, Sequence_):
+        return Sequence_(tuple(without_boundaries(part) for part in node.parts))
+    if isinstance(node, Alternation):
+        return Alternation(tuple(without_boundaries(part) for part in node.branches))
+    if isinstance(node, Characters):
+        return node
+    return node._replace(part=without_boundaries(node.part))
+
+
+def repeated_atomic_parts(node: Node, inside: bool = False) -> Iterator[Atomic]:
+    """Atomic parts that a quantifier repeats.
+
+    Leaving such a part and entering it again can look like staying in it, but only staying skips the anchors in
+    between; so next to anchors these parts are not known to be harmless.
+    """
+    if isinstance(node, Atomic):
+        if inside:
+            yield node
+        yield from repeated_atomic_parts(node.part, inside)
+    elif isinstance(node, Repeat):
+        yield from repeated_atomic_parts(node.part, inside or node.most != 1)
+    elif isinstance(node, Sequence_ | Alternation):
+        for part in node.parts if isinstance(node, Sequence_) else node.branches:
+            yield from repeated_atomic_parts(part, inside)
+
+
+def _united(first: Places, second: Places) -> Places:
+    result = dict(first)
+    for p, contexts in second.items():
+        result[p] = result.get(p, 0) | contexts
+    return result
+
+
+def _narrowed(some: Places, contexts: int) -> Places:
+    if contexts == ALL_CONTEXTS:
+        return some
+    return {p: kept for p, known in some.items() if (kept := known & contexts)}
+
+
+class _Builder:
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.chars: list[CharSet] = [NEVER]
+        self.follow: list[Places] = [{}]
+        self.work = 0
+
+    def connect(self, last: Places, first: Places) -> None:
+        for p, ending in last.items():
+            known = self.follow[p]
+            for q, beginning in first.items():
+                if contexts := ending & beginning:
+                    known[q] = known.get(q, 0) | contexts
+        self.work += len(last) * (1 + len(first))
+        if self.work > 20_000:
+            self.work = 0
+            self.meter.check_time()
+
+    def build(self, node: Node) -> tuple[Places, Places, int]:
+        """``(first, last, contexts of the empty text)`` of a tree, its positions appended."""
+        if isinstance(node, Characters):
+            p = len(self.chars)
+            self.chars.append(node.chars)
+            self.follow.append({})
+            return {p: ALL_CONTEXTS}, {p: ALL_CONTEXTS}, 0
+        if isinstance(node, Boundary):
+            return {}, {}, node.contexts
+        if isinstance(node, Sequence_):
+            return self.sequence(node.parts)
+        if isinstance(node, Alternation):
+            first: Places = {}
+            last: Places = {}
+            empty = 0
+            for branch in node.branches:
+                branch_first, branch_last, branch_empty = self.build(branch)
+                first, last = _united(first, branch_first), _united(last, branch_last)
+                empty |= branch_empty
+            return first, last, empty
+        if isinstance(node, Repeat):
+            return self.repeat(node)
+        return self.build(node.part)
+
+    def sequence(self, parts: tuple[Node, ...]) -> tuple[Places, Places, int]:
+        first: Places = {}
+        last: Places = {}
+        empty = ALL_CONTEXTS
+        for part in parts:
+            part_first, part_last, part_empty = self.build(part)
+            first, last, empty = self.join((first, last, empty), (part_first, part_last, part_empty))
+        return first, last, empty
+
+    def join(self, before: tuple[Places, Places, int], after: tuple[Places, Places, int]) -> tuple[Places, Places, int]:
+        self.connect(before[1], after[0])
+        return (
+            _united(before[0], _narrowed(after[0], before[2])),
+            _united(after[1], _narrowed(before[1], after[2])),
+            before[2] & after[2],
+        )
+
+    def repeat(self, node: Repeat) -> tuple[Places, Places, int]:
+        start = len(self.chars)
+        result = part = self.build(node.part)
+        if len(self.chars) == start:
+            return {}, {}, ALL_CONTEXTS if node.least == 0 else part[2]
+        for _ in range(node.least - 1):
+            part = self.build(node.part)
+            result = self.join(result, part)
+        if node.most is None:
+            self.connect(part[1], part[0])
+            # A copy that is empty leaves its neighbours side by side; repeating more often adds nothing new.
+            return (*result[:2], ALL_CONTEXTS) if node.least == 0 else result
+        optional = []
+        for _ in range(node.most - max(node.least, 1)):
+            optional.append(self.build(node.part))
+            self.meter.check_time()
+        if optional:
+            tail = optional.pop()
+            while optional:
+                tail = self.join(optional.pop(), (tail[0], tail[1], ALL_CONTEXTS))
+            result = self.join(result, (tail[0], tail[1], ALL_CONTEXTS))
+        return (*result[:2], ALL_CONTEXTS) if node.least == 0 else result

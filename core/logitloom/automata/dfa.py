@@ -1,0 +1,196 @@
+"""Deterministic automata over bytes: one small table, immutable, shared by everything built on it."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from logitloom.automata.reach import ends_reachable, reachable
+
+if TYPE_CHECKING:
+    from logitloom.automata.lowering import Lowering
+
+__all__ = ["DEAD", "Dfa"]
+
+DEAD: Final = -1
+
+
+class Dfa:
+    """A deterministic automaton that reads bytes.
+
+    Reading byte ``b`` in state ``s`` leads to ``next[s, byte_class[b]]``; ``DEAD`` (-1) means that no accepted
+    text continues like this. Automata made by this package are trim: from every state some accepting state can
+    be reached, except that an automaton that accepts nothing keeps its start state.
+
+    Args:
+        byte_class: ``[256] uint8``, the column of each byte.
+        next: ``[states, classes] int32``, next states, ``DEAD`` where there is none.
+        accepting: ``[states] bool``, whether a text may end there.
+        start: the state before the first byte.
+        trim: promises that every state can be reached and can reach acceptance, so that nobody has to check.
+        characters: the automaton over characters that this one was made from, if it was.
+        lowering: what fills ``next`` where it is read, if it is not filled yet.
+
+    Example:
+        >>> digit = np.zeros(256, dtype=np.uint8)
+        >>> digit[48:58] = 1
+        >>> number = Dfa(digit, [[-1, 1], [-1, 1]], [False, True])
+        >>> number.fullmatch("2024"), number.fullmatch("")
+        (True, False)
+    """
+
+    def __init__(
+        self,
+        byte_class: ArrayLike,
+        next: ArrayLike,
+        accepting: ArrayLike,
+        start: int = 0,
+        *,
+        trim: bool = False,
+        characters: Lowering | None = None,
+        lowering: Lowering | None = None,
+    ) -> None:
+        self._known_trim = trim
+        self.characters = characters
+        self._lowering = lowering
+        self.byte_class: NDArray[np.uint8] = np.asarray(byte_class, dtype=np.uint8)
+        self._next: NDArray[np.int32] = np.ascontiguousarray(next, dtype=np.int32)
+        self.accepting: NDArray[np.bool_] = np.asarray(accepting, dtype=np.bool_)
+        self.start = int(start)
+        if self.byte_class.shape != (256,) or self._next.ndim != 2 or len(self._next) != len(self.accepting):
+            raise ValueError(
+                f"A Dfa takes byte_class [256], next [states, classes] and accepting [states], and shapes "
+                f"{self.byte_class.shape}, {self._next.shape}, {self.accepting.shape} were given. Make them agree."
+            )
+        for array in (self.byte_class, self.accepting):
+            array.setflags(write=False)
+        if lowering is None:
+            self._next.setflags(write=False)
+
+    @property
+    def next(self) -> NDArray[np.int32]:
+        """``[states, classes] int32``, next states, ``DEAD`` where there is none."""
+        if self._lowering is not None:
+            self._lowering.filled_table()
+            self._lowering = None
+            self._next.setflags(write=False)
+        return self._next
+
+    def rows(self, states: NDArray[np.int32]) -> NDArray[np.int32]:
+        """A table like :attr:`next` in which the rows of some states can be relied on, the others not.
+
+        Large tables are filled where they are read; a walk through few states need not pay for all.
+        """
+        if self._lowering is not None:
+            self._lowering.prepare(states)
+        return self._next
+
+    @property
+    def states(self) -> int:
+        """Number of states."""
+        return len(self.accepting)
+
+    @property
+    def classes(self) -> int:
+        """Number of byte classes."""
+        return int(self._next.shape[1])
+
+    @property
+    def table_bytes(self) -> int:
+        """Size of the tables in memory, in bytes."""
+        return self._next.nbytes + self.accepting.nbytes + self.byte_class.nbytes
+
+    def __repr__(self) -> str:
+        return f"Dfa(states={self.states}, classes={self.classes}, table_bytes={self.table_bytes})"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hex digest of the tables; equal for equal tables in every process."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(np.array([self.start, *self.next.shape], dtype="<i8").tobytes())
+        digest.update(self.byte_class.tobytes())
+        digest.update(self.next.astype("<i4", copy=False).tobytes())
+        digest.update(self.accepting.tobytes())
+        return digest.hexdigest()
+
+    @cached_property
+    def by_byte(self) -> NDArray[np.int32]:
+        """``[states, 256] int32``: the next state by byte itself."""
+        table = self.next[:, self.byte_class]
+        table.setflags(write=False)
+        return table
+
+    @cached_property
+    def _lists(self) -> tuple[dict[int, list[int]], list[int]]:
+        return {}, self.byte_class.tolist()
+
+    def _row(self, state: int) -> list[int]:
+        return self.rows(np.array([state]))[state].tolist()  # type: ignore[no-any-return]
+
+    def walk(self, data: bytes, state: int | None = None) -> int:
+        """The state after reading ``data`` from ``state`` (default: the start), or ``DEAD``."""
+        current = self.start if state is None else state
+        rows, classes = self._lists
+        for byte in data:
+            if current < 0:
+                return DEAD
+            row = rows.get(current)
+            if row is None:
+                row = rows[current] = self._row(current)
+            current = row[classes[byte]]
+        return current
+
+    def fullmatch(self, text: bytes | str) -> bool:
+        """Whether the whole text is accepted. A ``str`` that has no encoding in UTF-8 is not."""
+        if isinstance(text, str):
+            try:
+                text = text.encode()
+            except UnicodeEncodeError:
+                return False
+        state = self.walk(text)
+        return state >= 0 and bool(self.accepting[state])
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether no text at all is accepted."""
+        if self._known_trim:
+            return not self.accepting[self.start] and max(self._row(self.start)) < 0
+        return not bool(ends_reachable(self.next, self.accepting)[self.start])
+
+    def trimmed(self) -> Dfa:
+        """The same language without states that cannot be reached, or cannot reach acceptance."""
+        if self._known_trim:
+            return self
+        keep = reachable(self.next, self.start) & ends_reachable(self.next, self.accepting)
+        if not keep[self.start]:
+            return Dfa(np.zeros(256, dtype=np.uint8), [[DEAD]], [False], trim=True)
+        if keep.all():
+            self._known_trim = True
+            return self
+        number = np.append(np.where(keep, np.cumsum(keep) - 1, DEAD), DEAD).astype(np.int32)
+        table = number[np.maximum(self.next[keep], DEAD)]
+        return Dfa(self.byte_class, table, self.accepting[keep], int(number[self.start]), trim=True)
+
+    def shortest(self) -> bytes | None:
+        """One shortest accepted text, or ``None`` if there is none."""
+        if self.is_empty:
+            return None
+        before: dict[int, tuple[int, int]] = {}
+        queue = [self.start]
+        for state in queue:
+            if self.accepting[state]:
+                text = bytearray()
+                while state != self.start:
+                    state, byte = before[state]
+                    text.append(byte)
+                return bytes(reversed(text))
+            row = self.by_byte[state]
+            for target in dict.fromkeys(row[row >= 0].tolist()):
+                if target != self.start and target not in before:
+                    before[target] = (state, int(np.argmax(row == target)))
+                    queue.append(target)
+        return None

@@ -1,0 +1,260 @@
+"""The position automaton of a pattern: one state per written character, no empty moves.
+
+Every character set of the tree becomes a position. ``first`` are the positions a text may begin with, ``follow[p]``
+those that may come after ``p``; position 0 stands for the end of the text. Counted repeats are written out
+as ``x(x(x)?)?``, which keeps the sets small and most patterns deterministic from the start.
+
+References:
+    V. M. Glushkov, "The abstract theory of automata", 1961.
+    R. McNaughton and H. Yamada, "Regular expressions and state graphs for automata", 1960.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from logitloom.automata.budget import Meter
+from logitloom.automata.char_sets import NEVER, CharSet
+from logitloom.automata.pattern import Alternation, Atomic, Boundary, Characters, Node, Repeat, Sequence_
+from logitloom.errors import UnsupportedPattern
+
+__all__ = ["END_POSITION", "PositionAutomaton", "has_boundaries", "position_automaton"]
+
+END_POSITION: Final = 0
+_NONE: Final[frozenset[int]] = frozenset()
+
+Places = frozenset[int]
+
+
+class PositionAutomaton(NamedTuple):
+    """Positions of a pattern: ``chars[p]`` is what is read at ``p``, ``follow[p]`` what may come next."""
+
+    chars: list[CharSet]
+    first: Places
+    follow: list[Places]
+
+
+class _AtomicPart(NamedTuple):
+    node: Atomic
+    first: Places
+    last: Places
+    inside: range
+    follow: dict[int, Places]
+
+
+def has_boundaries(node: Node) -> bool:
+    """Whether an anchor or word boundary occurs anywhere in a tree."""
+    if isinstance(node, Characters):
+        return False
+    if isinstance(node, Boundary):
+        return True
+    if isinstance(node, Sequence_):
+        return any(has_boundaries(part) for part in node.parts)
+    if isinstance(node, Alternation):
+        return any(has_boundaries(part) for part in node.branches)
+    return has_boundaries(node.part)
+
+
+def places(node: Node) -> int:
+    """How many positions a tree has when its counted repeats are written out."""
+    if isinstance(node, Characters):
+        return 1
+    if isinstance(node, Sequence_):
+        return sum([places(part) for part in node.parts])
+    if isinstance(node, Alternation):
+        return sum([places(part) for part in node.branches])
+    if isinstance(node, Repeat):
+        return places(node.part) * (max(node.least, 1) if node.most is None else node.most)
+    if isinstance(node, Atomic):
+        return places(node.part)
+    return 0
+
+
+def position_automaton(node: Node, meter: Meter, refuse: Callable[[Atomic], UnsupportedPattern]) -> PositionAutomaton:
+    """Build the position automaton of a tree without boundaries.
+
+    Args:
+        node: the tree.
+        meter: the budget.
+        refuse: makes the error for an atomic part that would change the language.
+    """
+    meter.check_states(places(node), "places")
+    builder = _Builder(meter)
+    first, last, nullable = builder.build(node)
+    follow = builder.follow
+    for p in last:
+        follow[p] = follow[p] | {END_POSITION}
+    for part in builder.atomic:
+        check_atomic(part, builder.chars, follow, refuse)
+    return PositionAutomaton(builder.chars, first | {END_POSITION} if nullable else first, follow)
+
+
+class _Builder:
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.chars: list[CharSet] = [NEVER]
+        self.follow: list[Places] = [_NONE]
+        self.atomic: list[_AtomicPart] = []
+        self.work = 0
+
+    def connect(self, last: Places, first: Places) -> None:
+        follow = self.follow
+        for p in last:
+            known = follow[p]
+            # Without this sharing, (w1|w2|...)* would hold one copy of a large set per word.
+            follow[p] = known | first if known else first
+        self.work += len(last) * (1 + len(first) // 64)
+        if self.work > 50_000:
+            self.work = 0
+            self.meter.check_time()
+
+    def build(self, node: Node) -> tuple[Places, Places, bool]:
+        """``(first, last, nullable)`` of a tree, its positions appended."""
+        kind = type(node)
+        if kind is Characters:
+            p = len(self.chars)
+            self.chars.append(node.chars)  # type: ignore[union-attr]
+            self.follow.append(_NONE)
+            if not node.chars:  # type: ignore[union-attr]
+                return _NONE, _NONE, False
+            place = frozenset((p,))
+            return place, place, False
+        if isinstance(node, Sequence_):
+            first, last, nullable = _NONE, _NONE, True
+            for part in node.parts:
+                part_first, part_last, part_nullable = self.build(part)
+                if last:
+                    self.connect(last, part_first)
+                if nullable:
+                    first = first | part_first if first else part_first
+                last = last | part_last if part_nullable and last else part_last
+                nullable = nullable and part_nullable
+            return first, last, nullable
+        if isinstance(node, Alternation):
+            results = [self.build(branch) for branch in node.branches]
+            return (
+                _NONE.union(*[r[0] for r in results]),
+                _NONE.union(*[r[1] for r in results]),
+                any(r[2] for r in results),
+            )
+        if isinstance(node, Repeat):
+            return self.repeat(node)
+        if isinstance(node, Atomic):
+            start = len(self.chars)
+            first, last, nullable = self.build(node.part)
+            inside = range(start, len(self.chars))
+            follow = {p: self.follow[p] for p in inside}
+            self.atomic.append(_AtomicPart(node, first, last, inside, follow))
+            return first, last, nullable
+        raise TypeError(f"{node!r} has no position automaton without contexts.")
+
+    def repeat(self, node: Repeat) -> tuple[Places, Places, bool]:
+        start = len(self.chars)
+        if isinstance(node.part, Characters) and node.part.chars:
+            return self.chain(node.part.chars, node)
+        first, last, nullable = self.build(node.part)
+        if len(self.chars) == start:
+            return _NONE, _NONE, nullable or node.least == 0
+        # A part that can be empty may take part fewer times, so its lower bound says nothing.
+        required = 0 if nullable else node.least
+        ends = last
+        if node.most is None:
+            repeated = first
+            for _ in range(required - 1):
+                repeated, ends, _ = self.copy(node.part, ends)
+            self.connect(ends, repeated)
+            return first, ends, required == 0
+        collected = [last] if required <= 1 else []
+        for count in range(2, node.most + 1):
+            _, ends, _ = self.copy(node.part, ends)
+            if count >= required:
+                collected.append(ends)
+        return first, _NONE.union(*collected), required == 0
+
+    def chain(self, chars: CharSet, node: Repeat) -> tuple[Places, Places, bool]:
+        """The commonest repetition, of one set: one position after the other, without detours."""
+        start = len(self.chars)
+        required = max(node.least, 1)
+        stop = start + (required if node.most is None else node.most)
+        self.chars += [chars] * (stop - start)
+        self.follow += [frozenset((p,)) for p in range(start + 1, stop)]
+        self.follow.append(_NONE if node.most is not None else frozenset((stop - 1,)))
+        return frozenset((start,)), frozenset(range(start + required - 1, stop)), node.least == 0
+
+    def copy(self, part: Node, after: Places) -> tuple[Places, Places, bool]:
+        first, last, nullable = self.build(part)
+        self.connect(after, first)
+        return first, last, nullable
+
+
+def check_atomic(
+    part: _AtomicPart,
+    chars: list[CharSet],
+    follow: list[Places],
+    refuse: Callable[[Atomic], UnsupportedPattern],
+) -> None:
+    """Refuse an atomic part unless forbidding to backtrack into it provably changes nothing.
+
+    Sufficient: the part is greedy, at every place in it the next character decides where to go on, and no
+    character can both continue the part and continue what comes after it.
+    """
+    exits: set[int] = set()
+    for p in part.last:
+        exits |= follow[p] - part.follow[p]
+    exits.discard(END_POSITION)
+    if not is_greedy(part.node.part):
+        raise refuse(part.node)
+    for p in part.inside:
+        going_on = part.follow[p]
+        if not _pairwise_disjoint(going_on, chars):
+            raise refuse(part.node)
+        if p in part.last and not _disjoint(going_on, exits - going_on, chars):
+            raise refuse(part.node)
+    if not _pairwise_disjoint(part.first, chars) or not _disjoint(part.first, exits - part.first, chars):
+        raise refuse(part.node)
+
+
+def is_greedy(node: Node) -> bool:
+    """Whether backtracking tries the longest way first everywhere in a tree, as far as its form shows."""
+    if isinstance(node, Characters):
+        return True
+    if isinstance(node, Sequence_):
+        return all(is_greedy(part) for part in node.parts)
+    if isinstance(node, Alternation):
+        return all(is_greedy(part) for part in node.branches) and not any(
+            can_be_empty(part) for part in node.branches[:-1]
+        )
+    if isinstance(node, Repeat):
+        return node.greedy and is_greedy(node.part)
+    if isinstance(node, Atomic):
+        return is_greedy(node.part)
+    return False
+
+
+def can_be_empty(node: Node) -> bool:
+    """Whether a tree may match the empty text (in some context)."""
+    if isinstance(node, Characters):
+        return False
+    if isinstance(node, Sequence_):
+        return all(can_be_empty(part) for part in node.parts)
+    if isinstance(node, Alternation):
+        return any(can_be_empty(part) for part in node.branches)
+    if isinstance(node, Repeat):
+        return node.least == 0 or can_be_empty(node.part)
+    if isinstance(node, Atomic):
+        return can_be_empty(node.part)
+    return True
+
+
+def _pairwise_disjoint(positions: Places, chars: list[CharSet]) -> bool:
+    ordered = [p for p in positions if p != END_POSITION]
+    for i, p in enumerate(ordered):
+        for q in ordered[:i]:
+            if not chars[p].disjoint(chars[q]):
+                return False
+    return True
+
+
+def _disjoint(first: Places, second: set[int] | Places, chars: list[CharSet]) -> bool:
+    return all(chars[p].disjoint(chars[q]) for p in first for q in second)

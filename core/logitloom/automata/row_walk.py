@@ -1,0 +1,259 @@
+"""Which tokens keep a text completable: one walk of the vocabulary's trie per state, on whole levels at once.
+
+The walk carries pairs (node, state) and drops a pair as soon as the state is dead, so a selective state costs only the
+few nodes that stay alive. States that allow nearly everything would visit nearly every node; for them the walk
+stops early: if every character below a node keeps the automaton on one known path ("reads on"), the whole
+subtree is allowed, which is one range of the sorted vocabulary.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata import char_sets
+from logitloom.automata.dfa import DEAD, Dfa
+from logitloom.automata.lowering import Lowering
+from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
+from logitloom.automata.utf8 import high_partition
+
+__all__ = ["RowWalk"]
+
+# Below this many pairs, asking about whole subtrees costs more than it can save.
+_FEW: Final = 96
+_CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, 1 << 12)]], dtype=np.uint8)
+
+_ZERO: Final = np.uint64(0)
+_EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)
+
+
+class _Paths(NamedTuple):
+    """What would leave each state's usual path within some number of characters.
+
+    From every state one step is usual: where its largest class of ASCII bytes leads. ``low`` and ``high`` have a bit
+    for each ASCII character that leads elsewhere from some state of the path, ``marks`` one for each kind of other
+    contents that may. Entries are at ``row_of_height[characters] + state``; only the first ``known`` states have
+    entries of their own, the next one speaks for the others.
+    """
+
+    low: NDArray[np.uint64]
+    high: NDArray[np.uint64]
+    marks: NDArray[np.uint8]
+    row_of_height: NDArray[np.int64]
+    known: int
+
+
+class RowWalk:
+    """Walks one trie for one automaton.
+
+    Args:
+        dfa: a trim automaton.
+        trie: the vocabulary's trie.
+    """
+
+    def __init__(self, dfa: Dfa, trie: Trie) -> None:
+        self._dfa = dfa
+        self._trie = trie
+        self._column_of = dfa.byte_class.astype(np.int64)
+
+    def row(self, state: int, most: int) -> tuple[bool, NDArray[np.int32]]:
+        """The tokens of one state's row, written as allowed or as forbidden ones.
+
+        Args:
+            state: a state of the automaton.
+            most: how many tokens may be allowed at most for the allowed ones to be listed.
+
+        Returns:
+            Whether the allowed tokens are listed (else the forbidden ones among those with bytes), and their ids,
+            in no particular order.
+        """
+        trie = self._trie
+        width = self._dfa.classes
+        column_of = self._column_of
+        flat = self._dfa.rows(np.array([state])).ravel()
+        # Every token ends up below exactly one node of `whole` or `dead`, or at one node of `alive`.
+        whole: list[NDArray[np.int64]] = []
+        alive: list[NDArray[np.int64]] = []
+        dead: list[NDArray[np.int64]] = []
+        nodes = np.arange(1, 1 + int(trie.child_count[0]))
+        states = flat.take(column_of.take(trie.byte.take(nodes)) + state * width)
+        while True:
+            live = states >= 0
+            kept = live.nonzero()[0]
+            if len(kept) < len(nodes):
+                dead.append(nodes.take((~live).nonzero()[0]))
+                nodes, states = nodes.take(kept), states.take(kept)
+            if len(nodes) > _FEW:
+                known = self._reads_on(nodes, states)
+                done = known.nonzero()[0]
+                if len(done):
+                    whole.append(nodes.take(done))
+                    left = (~known).nonzero()[0]
+                    nodes, states = nodes.take(left), states.take(left)
+            alive.append(nodes)
+            counts = trie.child_count.take(nodes)
+            ends = counts.cumsum()
+            total = int(ends[-1]) if len(ends) else 0
+            if not total:
+                break
+            self._dfa.rows(states)
+            nodes = np.arange(total) + (trie.child_start.take(nodes) - ends + counts).repeat(counts)
+            states = flat.take((states * width).repeat(counts) + column_of.take(trie.byte.take(nodes)))
+        below, here = _joined(whole), _joined(alive)
+        start = np.concatenate([trie.first.take(below), trie.first.take(here)])
+        stop = np.concatenate([trie.last.take(below), trie.own.take(here)])
+        counts = stop - start
+        if int(counts.sum()) > most:
+            gone = _joined(dead)
+            start = trie.first.take(gone)
+            return False, trie.order.take(_members(start, trie.last.take(gone) - start))
+        return True, trie.order.take(_members(start, counts))
+
+    def _reads_on(self, nodes: NDArray[np.int64], states: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """For each pair, whether every token below the node is allowed for a reason that is cheap to see."""
+        trie = self._trie
+        paths = self._paths
+        # States between the bytes of a character share one entry that says no.
+        place = paths.row_of_height.take(trie.height.take(nodes)) + np.minimum(states, paths.known)
+        outside: NDArray[np.uint64] = trie.low.take(nodes) & paths.low.take(place)
+        outside |= trie.high.take(nodes) & paths.high.take(place)
+        outside |= trie.marks.take(nodes) & paths.marks.take(place)
+        reads_on: NDArray[np.bool_] = outside == 0
+        return reads_on
+
+    @cached_property
+    def _paths(self) -> _Paths:
+        dfa = self._dfa
+        columns, sizes = np.unique(dfa.byte_class[:128], return_counts=True)
+        made_of = dfa.characters
+        # ASCII classes come first in both, so the automaton over characters has the same columns.
+        source = dfa.next if made_of is None else made_of.characters
+        known = len(source)
+        table = source[:, columns]
+        best = np.where(table >= 0, sizes, -1).argmax(axis=1)
+        usual = table[np.arange(known), best]
+        column = np.searchsorted(columns, dfa.byte_class[:128])
+        each = np.uint64(1) << (np.arange(128, dtype=np.uint64) & np.uint64(63))
+        bits = np.zeros((2, len(columns)), dtype=np.uint64)
+        np.bitwise_or.at(bits[0], column[:64], each[:64])
+        np.bitwise_or.at(bits[1], column[64:], each[64:])
+        leaves = (table != usual[:, None]) | (table < 0)
+        # One more state, at the end, is left by everything: dead, and those about which nothing is known.
+        low = np.append(np.bitwise_or.reduce(np.where(leaves, bits[0], _ZERO), axis=1), ~_ZERO)
+        high = np.append(np.bitwise_or.reduce(np.where(leaves, bits[1], _ZERO), axis=1), ~_ZERO)
+        found = self._high_marks(usual) if made_of is None else marks_of_characters(made_of, usual)
+        marks = np.append(found, np.uint8(255))
+        there = np.append(np.where(usual < 0, known, usual), known)
+        highest = min(int(self._trie.height[0]), len(_CEILING_LOG2) - 1)
+        levels = int(_CEILING_LOG2[highest])
+        rows = [(low, high, marks)]
+        # Twice as far is as far from here, and as far again from there.
+        for _ in range(levels):
+            low, high, marks = low | low[there], high | high[there], marks | marks[there]
+            rows.append((low, high, marks))
+            there = there[there]
+        low, high, marks = (np.concatenate(part) for part in zip(*rows, strict=True))
+        heights = _CEILING_LOG2[np.minimum(np.arange(int(self._trie.height[0]) + 1), highest)].astype(np.int64)
+        # Subtrees that are higher than the path was followed are never taken whole.
+        row_of_height = np.where(heights <= levels, heights * (known + 1), len(low))
+        low, high, marks = (np.append(part, np.repeat(part[-1:], known + 1)) for part in (low, high, marks))
+        return _Paths(low, high, marks, row_of_height, known)
+
+    def _high_marks(self, usual: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """``[states]``: which kinds of characters above ASCII may lead off the usual path."""
+        dfa = self._dfa
+        marks = np.full(dfa.states, _EVERYTHING, dtype=np.uint8)
+        byte_class = dfa.byte_class
+        next_state = np.append(dfa.next, np.full((1, dfa.classes), DEAD, dtype=np.int32), axis=0)
+
+        def all_lead(states: NDArray[np.int32], first: int, last: int, target: NDArray[np.int32]) -> NDArray[np.bool_]:
+            columns = np.unique(byte_class[first : last + 1])
+            return np.asarray((next_state[states[:, None], columns] == target[:, None]).all(axis=1))
+
+        def after(states: NDArray[np.int32], byte: int) -> NDArray[np.int32]:
+            reached: NDArray[np.int32] = next_state[states, byte_class[byte]]
+            return reached
+
+        every = np.arange(dfa.states, dtype=np.int32)
+        candidates = every[(usual >= 0) & (after(every, 0xC3) >= 0)]
+        if not len(candidates):
+            return marks
+        goal = usual[candidates]
+        one, two, three = (after(candidates, byte) for byte in (0xC3, 0xE1, 0xF1))
+        fits = (one >= 0) & (two >= 0) & (three >= 0)
+        fits &= all_lead(candidates, 0xC2, 0xDF, one) & all_lead(one, 0x80, 0xBF, goal)
+        fits &= all_lead(candidates, 0xE1, 0xEC, two) & all_lead(candidates, 0xEE, 0xEF, two)
+        fits &= all_lead(two, 0x80, 0xBF, one) & all_lead(candidates, 0xF1, 0xF3, three)
+        fits &= all_lead(three, 0x80, 0xBF, two)
+        for lead, first, last, then in ((0xE0, 0xA0, 0xBF, one), (0xED, 0x80, 0x9F, one)):
+            fits &= all_lead(after(candidates, lead), first, last, then)
+        for lead, first, last, then in ((0xF0, 0x90, 0xBF, two), (0xF4, 0x80, 0x8F, two)):
+            fits &= all_lead(after(candidates, lead), first, last, then)
+        marks[candidates[fits]] = MALFORMED
+        # Only words: reading a letter stays on the path, reading a sign above ASCII does not.
+        letter = after(one, 0xA9) == goal
+        sign = after(one, 0x97) != goal
+        for state in candidates[~fits & letter & sign & (goal == candidates)].tolist():
+            if self._reads_words(state, next_state):
+                marks[state] = MALFORMED | HIGH_OTHER | HIGH_PARTIAL
+        return marks
+
+    def _reads_words(self, state: int, next_state: NDArray[np.int32]) -> bool:
+        """Whether every word character above ASCII leads from a state back to it."""
+        partition = high_partition(frozenset([char_sets.category("w", 0).high]))
+        nodes, root = partition.shape((0,))
+        by_byte = next_state[:, self._dfa.byte_class[128:]]
+        columns = partition.column_of
+        place = np.full(len(nodes), DEAD, dtype=np.int64)
+        level, rows = np.array([state]), root[None]
+        while True:
+            here = by_byte[level]
+            expected = rows[:, columns]
+            if (here[expected == -2] != state).any():
+                return False
+            inner = expected >= 0
+            children, index = np.unique(expected[inner], return_index=True)
+            if not len(children):
+                return True
+            place[children] = here[inner][index]
+            # One node must be one state; every level of the shape is entered from the level above only.
+            if (place[expected[inner]] != here[inner]).any() or (place[children] < 0).any():
+                return False
+            level, rows = place[children], nodes[children]
+
+
+def _joined(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def _members(start: NDArray[np.int32], counts: NDArray[np.int32]) -> NDArray[np.int64]:
+    """All integers of some ranges, given where they start and how many they are."""
+    ends = counts.cumsum()
+    total = int(ends[-1]) if len(ends) else 0
+    members: NDArray[np.int64] = np.arange(total) + (start - ends + counts).repeat(counts)
+    return members
+
+
+def marks_of_characters(made_of: Lowering, usual: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """Which kinds of characters above ASCII may lead off the usual path, asked of the automaton over characters.
+
+    Args:
+        made_of: where the byte automaton came from.
+        usual: ``[states] int32``, the usual step, -1 for none.
+
+    Returns:
+        ``[states] uint8``, bits as in ``Trie.marks``.
+    """
+    if not made_of.high.classes:
+        return np.full(len(usual), _EVERYTHING, dtype=np.uint8)
+    targets = made_of.characters[:, made_of.split :]
+    # One more column for the characters in no set, which are dead everywhere.
+    leaves = np.ones((len(usual), targets.shape[1] + 1), dtype=bool)
+    leaves[:, :-1] = (targets != usual[:, None]) | (targets < 0)
+    word, other = made_of.high.kinds
+    by_word, by_other = (leaves & word).any(axis=1), (leaves & other).any(axis=1)
+    marks = np.where(by_word, HIGH_WORD, 0) | np.where(by_other, HIGH_OTHER, 0) | MALFORMED
+    return np.where(by_word | by_other, marks | HIGH_PARTIAL, marks).astype(np.uint8)

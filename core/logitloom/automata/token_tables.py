@@ -1,0 +1,128 @@
+"""All rows of a token automaton at once: every token as a function from states to states.
+
+A token maps each state to the state after its bytes. Many tokens are the same function (for ``[0-9]+``, all
+tokens that are digits only), so tokens fall into a few classes. The functions themselves form an automaton that
+reads bytes (start: the identity), found here while one pass over the vocabulary's trie runs through it: equal
+functions are merged as soon as they appear, and prefixes that no state survives are dropped with all that follows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.budget import Meter
+from logitloom.automata.dfa import DEAD, Dfa
+from logitloom.automata.trie import Trie
+
+__all__ = ["TokenClasses", "token_classes"]
+
+_UNKNOWN = -2
+
+
+class TokenClasses(NamedTuple):
+    """``of_token`` is ``[vocabulary] int32``, 0 for tokens that no state allows; ``next`` is ``[states, classes]``."""
+
+    of_token: NDArray[np.int32]
+    next: NDArray[np.int32]
+
+
+class _Functions:
+    """The functions found so far, and how each continues by byte class. 0 is "dead everywhere", 1 the identity.
+
+    A function is kept as the states that survive it and where they lead: after one byte that is a small part of a
+    large automaton.
+    """
+
+    def __init__(self, dfa: Dfa, meter: Meter) -> None:
+        self.meter = meter
+        self.width = dfa.classes
+        self.step = dfa.next
+        every = np.arange(dfa.states, dtype=np.int32)
+        self.sources = [every[:0], every]
+        self.targets = [every[:0], every]
+        self.index = {b"": 0, every.tobytes() * 2: 1}
+        self.bytes = 0
+        self.then = np.full((64, self.width), _UNKNOWN, dtype=np.int32)
+        self.then[0] = 0
+
+    def after(self, functions: NDArray[np.int32], classes: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """The function after one more byte, for arrays of functions and byte classes."""
+        key = functions.astype(np.int64) * self.width + classes
+        result: NDArray[np.int32] = self.then.ravel()[key]
+        unknown = key[result == _UNKNOWN]
+        if len(unknown):
+            asked = np.zeros(self.then.size, dtype=bool)
+            asked[unknown] = True
+            for one in np.flatnonzero(asked).tolist():
+                self._find(*divmod(one, self.width))
+            self.meter.check_time()
+            result = self.then.ravel()[key]
+        return result
+
+    def _find(self, function: int, byte_class: int) -> None:
+        reached = self.step[self.targets[function], byte_class]
+        alive = (reached >= 0).nonzero()[0]
+        sources, targets = self.sources[function].take(alive), reached.take(alive)
+        key = sources.tobytes() + targets.tobytes()
+        number = self.index.get(key)
+        if number is None:
+            number = self.index[key] = len(self.index)
+            self.sources.append(sources)
+            self.targets.append(targets)
+            self.bytes += 4 * len(key)
+            if number == len(self.then):
+                grown = np.full((2 * number, self.width), _UNKNOWN, dtype=np.int32)
+                grown[:number] = self.then
+                self.then = grown
+            self.meter.check_bytes(self.bytes + self.then.nbytes, "the functions of its tokens")
+        self.then[function, byte_class] = number
+
+    def table(self, functions: list[int]) -> NDArray[np.int32]:
+        """``[states, functions]``: where each state leads."""
+        result = np.full((len(functions), len(self.step)), DEAD, dtype=np.int32)
+        for row, function in enumerate(functions):
+            result[row, self.sources[function]] = self.targets[function]
+        return np.ascontiguousarray(result.T)
+
+
+def token_classes(dfa: Dfa, trie: Trie, size: int, meter: Meter) -> TokenClasses:
+    """Tokens by what they do to the states of an automaton.
+
+    Args:
+        dfa: the automaton.
+        trie: the trie of the vocabulary.
+        size: length of ``of_token``; ids that are not in the trie are in class 0.
+        meter: the budget.
+
+    Returns:
+        Class 0 holds the tokens that lead from every state to ``DEAD``; classes are numbered by first appearance
+        in the order of the trie.
+    """
+    functions = _Functions(dfa, meter)
+    of_sorted = np.zeros(len(trie.order), dtype=np.int32)
+    nodes = np.zeros(1, dtype=np.int64)
+    current = np.ones(1, dtype=np.int32)
+    while len(nodes):
+        counts = trie.child_count[nodes]
+        ends = counts.cumsum()
+        nodes = np.arange(int(ends[-1])) + (trie.child_start[nodes] - ends + counts).repeat(counts)
+        current = functions.after(current.repeat(counts), dfa.byte_class[trie.byte[nodes]])
+        alive = current.nonzero()[0]
+        nodes, current = nodes[alive], current[alive]
+        first = trie.first[nodes]
+        own = trie.own[nodes] - first
+        one = (own > 0).nonzero()[0]
+        of_sorted[first[one]] = current[one]
+        for node in (own > 1).nonzero()[0].tolist():
+            of_sorted[first[node] : first[node] + own[node]] = current[node]
+    used = np.zeros(len(functions.index), dtype=bool)
+    used[of_sorted] = True
+    used[0] = True
+    number = (np.cumsum(used) - 1).astype(np.int32)
+    of_token = np.zeros(size, dtype=np.int32)
+    of_token[trie.order] = number[of_sorted]
+    meter.check_bytes(4 * dfa.states * int(number[-1] + 1))
+    return TokenClasses(of_token, functions.table(np.flatnonzero(used).tolist()))

@@ -1,0 +1,224 @@
+"""The prefix trie of a vocabulary, as arrays.
+
+Nodes are numbered breadth first, so the children of a node are contiguous and so is every level. Tokens are sorted by
+their bytes, so the tokens below a node are one range of the sorted order: a whole subtree is allowed or
+forbidden by writing two numbers. For that, each node also knows which characters occur below it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata import char_sets
+from logitloom.automata.utf8_states import BOUNDARY, BROKEN_ROWS
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["HIGH_OTHER", "HIGH_PARTIAL", "HIGH_WORD", "MALFORMED", "Trie", "vocabulary_trie"]
+
+# Bits of `Trie.marks`, besides the two words of ASCII characters: what else occurs below a node.
+HIGH_WORD: Final = 1  # a character above ASCII that \w matches
+HIGH_OTHER: Final = 2  # another character above ASCII
+MALFORMED: Final = 4  # bytes that are no UTF-8, if the node stands between two characters
+HIGH_PARTIAL: Final = 8  # a token that ends inside a character
+
+_CACHE: weakref.WeakKeyDictionary[Vocabulary, Trie] = weakref.WeakKeyDictionary()
+
+
+def vocabulary_trie(vocabulary: Vocabulary) -> Trie:
+    """The trie of a vocabulary, built once per vocabulary object and kept as long as that lives."""
+    trie = _CACHE.get(vocabulary)
+    if trie is None:
+        # Once per process, and needed by most patterns: better here than in somebody's first mask.
+        for letter in "wds":
+            char_sets.category(letter, 0)
+        trie = _CACHE[vocabulary] = Trie(vocabulary)
+    return trie
+
+
+class Trie:
+    """Prefix trie of the tokens that have bytes.
+
+    Attributes:
+        order: ``[tokens] int32``, ids sorted by their bytes, the shorter first.
+        byte: ``[nodes] uint8``, the last byte of each node's prefix; node 0 is the root.
+        parent: ``[nodes] int32``; the root's is 0.
+        child_start, child_count: ``[nodes] int32``, children of ``v`` are ``child_start[v] + 0..child_count[v]-1``.
+        first, own, last: ``[nodes] int32``, tokens that equal the prefix are ``order[first : own]``, tokens that
+            begin with it ``order[first : last]``.
+        levels: ``[depth + 2] int64``, nodes of ``d`` bytes are ``levels[d] : levels[d + 1]``.
+        low, high: ``[nodes] uint64``, ASCII characters 0-63 and 64-127 that occur below a node.
+        marks: ``[nodes] uint8``, other contents below a node.
+        height: ``[nodes] uint16``, bytes of the longest continuation below a node.
+        textless: ids without bytes, ``int32``, sorted.
+        single: ``[256] int32``, an id of the token that is this byte alone, or -1.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        offsets = vocabulary.offsets
+        flat = vocabulary.flat_bytes
+        lengths = np.diff(offsets)
+        ids = np.flatnonzero(lengths)
+        order = _sorted_by_bytes(ids, offsets[ids], lengths[ids], flat)
+        self.order: NDArray[np.int32] = order.astype(np.int32)
+        self.textless: NDArray[np.int32] = np.flatnonzero(lengths == 0).astype(np.int32)
+        starts, sizes = offsets[order], lengths[order]
+        shared = _common_prefixes(starts, sizes, flat)
+        self._build_nodes(starts, sizes, shared, flat)
+        self._count_tokens(sizes, shared)
+        self._mark_contents()
+        self.single: NDArray[np.int32] = np.full(256, -1, dtype=np.int32)
+        top = np.arange(self.levels[1], self.levels[2])
+        top = top[self.own[top] > self.first[top]]
+        self.single[self.byte[top]] = self.order[self.first[top]]
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes, the root included."""
+        return len(self.byte)
+
+    def _build_nodes(
+        self,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        shared: NDArray[np.int64],
+        flat: NDArray[np.uint8],
+    ) -> None:
+        # Each token adds the nodes of its prefixes that its predecessor lacks.
+        added = sizes - shared
+        total = int(added.sum())
+        token = np.repeat(np.arange(len(sizes)), added)
+        ends = np.cumsum(added)
+        depth = np.arange(total) - np.repeat(ends - added - shared, added) + 1
+        by_depth = np.argsort(depth.astype(np.uint16), kind="stable")
+        depth_sorted, token_sorted = depth[by_depth], token[by_depth]
+        deepest = int(depth_sorted[-1])
+        counts = np.bincount(depth_sorted, minlength=deepest + 1)
+        self.levels: NDArray[np.int64] = np.concatenate([[0, 1], 1 + np.cumsum(counts[1:])])
+        self.byte: NDArray[np.uint8] = np.zeros(total + 1, dtype=np.uint8)
+        self.byte[1:] = flat[starts[token_sorted] + depth_sorted - 1]
+        self.first: NDArray[np.int32] = np.zeros(total + 1, dtype=np.int32)
+        self.first[1:] = token_sorted
+        # A node's parent is the last one of the level above that begins at or before its token.
+        self.parent: NDArray[np.int32] = np.zeros(total + 1, dtype=np.int32)
+        for d in range(2, deepest + 1):
+            here = slice(int(self.levels[d]), int(self.levels[d + 1]))
+            above = slice(int(self.levels[d - 1]), int(self.levels[d]))
+            place = np.searchsorted(self.first[above], self.first[here], side="right") - 1
+            self.parent[here] = place + above.start
+        children = np.bincount(self.parent[1:], minlength=total + 1)
+        self.child_count: NDArray[np.int32] = children.astype(np.int32)
+        self.child_start: NDArray[np.int32] = (1 + np.cumsum(children) - children).astype(np.int32)
+
+    def _count_tokens(self, sizes: NDArray[np.int64], shared: NDArray[np.int64]) -> None:
+        own = np.zeros(self.nodes, dtype=np.int64)
+        for d in range(1, len(self.levels) - 1):
+            here = slice(int(self.levels[d]), int(self.levels[d + 1]))
+            place = np.searchsorted(self.first[here], np.flatnonzero(sizes == d), side="right") - 1
+            own[here] = np.bincount(place, minlength=here.stop - here.start)
+        below = own.copy()
+        for _, here, parents, starts in self._upwards():
+            below[parents] += np.add.reduceat(below[here], starts)
+        self.own: NDArray[np.int32] = (self.first + own).astype(np.int32)
+        self.last: NDArray[np.int32] = (self.first + below).astype(np.int32)
+
+    def _upwards(self) -> list[tuple[int, slice, NDArray[np.int64], NDArray[np.int64]]]:
+        """Levels from the deepest: ``(depth, its nodes, their parents, where each parent's children start)``."""
+        result = []
+        for d in range(len(self.levels) - 2, 0, -1):
+            here = slice(int(self.levels[d]), int(self.levels[d + 1]))
+            above = slice(int(self.levels[d - 1]), int(self.levels[d]))
+            parents = np.flatnonzero(self.child_count[above]) + above.start
+            result.append((d, here, parents, self.child_start[parents].astype(np.int64) - here.start))
+        return result
+
+    def _mark_contents(self) -> None:
+        byte = self.byte.astype(np.uint64)
+        ascii_node = (byte < 128) & (np.arange(self.nodes) > 0)
+        bit = np.uint64(1) << (byte & np.uint64(63))
+        low = np.where(ascii_node & (byte < 64), bit, np.uint64(0))
+        high = np.where(ascii_node & (byte >= 64), bit, np.uint64(0))
+        marks = self._character_marks()
+        # Bit u of `broken` is set if some continuation of a node is not UTF-8 when read in state u.
+        broken = np.zeros(self.nodes, dtype=np.uint8)
+        height = np.zeros(self.nodes, dtype=np.uint16)
+        below_low, below_high, below_marks = (np.zeros_like(a) for a in (low, high, marks))
+        for _, here, parents, starts in self._upwards():
+            below_low[parents] = np.bitwise_or.reduceat(low[here] | below_low[here], starts)
+            below_high[parents] = np.bitwise_or.reduceat(high[here] | below_high[here], starts)
+            below_marks[parents] = np.bitwise_or.reduceat(marks[here] | below_marks[here], starts)
+            seen = BROKEN_ROWS[self.byte[here], broken[here]]
+            broken[parents] = np.bitwise_or.reduceat(seen, starts)
+            height[parents] = np.maximum.reduceat(height[here], starts) + np.uint16(1)
+        below_marks[(broken >> BOUNDARY) & 1 == 1] |= MALFORMED
+        self.low: NDArray[np.uint64] = below_low
+        self.high: NDArray[np.uint64] = below_high
+        self.marks: NDArray[np.uint8] = below_marks
+        self.height: NDArray[np.uint16] = height
+
+    def _character_marks(self) -> NDArray[np.uint8]:
+        """What a byte above ASCII means: the end of a character (of which kind), or where a token ends inside one."""
+        marks = np.zeros(self.nodes, dtype=np.uint8)
+        above_ascii = np.flatnonzero(self.byte >= 0x80)
+        word = np.array(char_sets.category("w", 0).high.ranges, dtype=np.int64)
+        edges = np.column_stack([word[:, 0], word[:, 1] + 1]).ravel()
+        continuation = above_ascii[self.byte[above_ascii] < 0xC0]
+        point = (self.byte[continuation] & 0x3F).astype(np.int64)
+        node = self.parent[continuation]
+        for length in (2, 3, 4):
+            lead = self.byte[node]
+            begins = (lead >= (0xC0, 0xE0, 0xF0)[length - 2]) & (lead < (0xE0, 0xF0, 0xF8)[length - 2])
+            whole = point | ((lead & (0x1F, 0x0F, 0x07)[length - 2]).astype(np.int64) << (6 * (length - 1)))
+            is_word = np.searchsorted(edges, whole[begins], side="right") & 1
+            marks[continuation[begins]] = np.where(is_word, HIGH_WORD, HIGH_OTHER)
+            goes_on = (lead & 0xC0) == 0x80
+            point = point[goes_on] | ((lead[goes_on] & 0x3F).astype(np.int64) << (6 * (length - 1)))
+            continuation, node = continuation[goes_on], self.parent[node[goes_on]]
+        ends_here = self.own[above_ascii] > self.first[above_ascii]
+        marks[above_ascii[ends_here & (marks[above_ascii] == 0)]] = HIGH_PARTIAL
+        return marks
+
+
+def _sorted_by_bytes(
+    ids: NDArray[np.int64], starts: NDArray[np.int64], sizes: NDArray[np.int64], flat: NDArray[np.uint8]
+) -> NDArray[np.int64]:
+    """Ids in the order of their bytes; equal tokens in the order of ids."""
+    padded = np.concatenate([flat, np.zeros(8, dtype=np.uint8)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 8)
+    # Eight bytes are compared as one integer; only tokens that are long enough have a second one, and so on.
+    chunks = []
+    active = np.arange(len(ids))
+    position = 0
+    while len(active):
+        words = windows[starts[active] + position].view(">u8").ravel().astype(np.uint64)
+        left = sizes[active] - position
+        absent = (8 * np.maximum(8 - left, 0)).astype(np.uint64)
+        chunks.append((active, left, (words >> absent) << absent))
+        position += 8
+        active = active[left > 8]
+    rank = np.zeros(len(ids), dtype=np.int64)
+    for members, left, words in reversed(chunks):
+        # Zero bytes and missing bytes look alike in an integer: then the length decides, and longer is later.
+        rest = np.where(left <= 8, left, 9 + rank[members])
+        by_both = np.lexsort((rest, words))
+        word, rest = words[by_both], rest[by_both]
+        changed = (word[1:] != word[:-1]) | (rest[1:] != rest[:-1])
+        rank[members[by_both]] = np.concatenate([[0], np.cumsum(changed)])
+    return ids[np.argsort(rank, kind="stable")]
+
+
+def _common_prefixes(starts: NDArray[np.int64], sizes: NDArray[np.int64], flat: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """How many bytes each token shares with the one before it in the order; 0 for the first."""
+    shared = np.zeros(len(starts), dtype=np.int64)
+    limit = np.minimum(sizes[1:], sizes[:-1])
+    active = np.arange(1, len(starts))
+    position = 0
+    while len(active):
+        active = active[limit[active - 1] > position]
+        active = active[flat[starts[active] + position] == flat[starts[active - 1] + position]]
+        position += 1
+        shared[active] = position
+    return shared

@@ -1,0 +1,230 @@
+"""Code points as UTF-8 byte sequences.
+
+Text is recognised byte by byte, so a set of characters above ASCII becomes a small automaton of two to four
+bytes. Only valid encodings exist here: nothing overlong, no surrogates, nothing above U+10FFFF.
+
+:class:`HighPartition` divides the code points from U+0080 up into classes that a pattern cannot tell apart, and
+compresses "read one such character, then go where its class says" to a table of shared nodes. Tables are cached: that
+of ``\\w`` is computed once per process, and entering it in an automaton is one array copy.
+
+References:
+    F. Yergeau, "UTF-8, a transformation format of ISO 10646", RFC 3629, 2003.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.char_sets import HighSet, category
+
+__all__ = ["DEAD", "HighPartition", "Shape", "byte_sequences", "high_partition"]
+
+DEAD: Final = -1
+_BLOCKS: Final = 0x110000 // 64
+# (first, last) code points of each encoded length, surrogates left out.
+_LENGTHS: Final = ((0x0, 0x7F), (0x80, 0x7FF), (0x800, 0xD7FF), (0xE000, 0xFFFF), (0x10000, 0x10FFFF))
+
+
+def byte_sequences(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """The encodings of a range of code points, as sequences of inclusive byte ranges.
+
+    Args:
+        low: first code point.
+        high: last code point; surrogates in between are left out.
+
+    Yields:
+        Tuples of one to four ``(low byte, high byte)``: the encodings are all byte strings that take one byte
+        of each range, in disjoint groups, in increasing order.
+
+    Example:
+        >>> list(byte_sequences(0x41, 0xFF))
+        [((65, 127),), ((194, 195), (128, 191))]
+    """
+    for first, last in _LENGTHS:
+        start, stop = max(low, first), min(high, last)
+        if start <= stop:
+            yield from _aligned(start, stop)
+
+
+def _aligned(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    length = len(chr(high).encode())
+    for shift in range(6, 6 * length, 6):
+        mask = (1 << shift) - 1
+        if low & ~mask != high & ~mask:
+            if low & mask:
+                yield from _aligned(low, low | mask)
+                yield from _aligned((low | mask) + 1, high)
+                return
+            if high & mask != mask:
+                yield from _aligned(low, (high & ~mask) - 1)
+                yield from _aligned(high & ~mask, high)
+                return
+    yield tuple(zip(chr(low).encode(), chr(high).encode(), strict=True))
+
+
+class Shape(NamedTuple):
+    """How one character above ASCII is read, for some grouping of its classes.
+
+    Entries are a node (0 or more), ``DEAD``, or ``-2 - group`` where the last byte completes a character.
+    ``nodes`` is ``[K, columns] int32``, ``root`` (the first byte) ``[columns] int32``.
+    """
+
+    nodes: NDArray[np.int32]
+    root: NDArray[np.int32]
+
+    def moved(self, base: int, targets: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Nodes and root as rows of a table.
+
+        Node ``n`` is state ``base + n``, group ``g`` leads to ``targets[-2 - g]``; ``targets[-1]`` is ``DEAD``.
+        """
+        return (
+            np.where(self.nodes >= 0, self.nodes + base, targets[np.minimum(self.nodes, DEAD)]),
+            np.where(self.root >= 0, self.root + base, targets[np.minimum(self.root, DEAD)]),
+        )
+
+
+class HighPartition:
+    """Classes of code points from U+0080 up that no set of a pattern distinguishes.
+
+    Attributes:
+        classes: how many classes.
+        members: for each set, the classes it consists of.
+        columns: how many classes of bytes 0x80 to 0xFF the encodings need.
+        column_of: ``[128] uint8``, the column of each byte from 0x80.
+    """
+
+    def __init__(self, sets: tuple[HighSet, ...]) -> None:
+        bounds = {0x80, 0xD800, 0xE000, 0x110000}
+        flat = []
+        for high_set in sets:
+            edges = np.array([(low, high + 1) for low, high in high_set.ranges], dtype=np.int64).ravel()
+            flat.append(edges)
+            bounds.update(edges.tolist())
+        self._starts = np.array(sorted(bounds)[:-1], dtype=np.int64)
+        signature = np.zeros(len(self._starts), dtype=np.int64)
+        member = np.zeros((len(sets), len(self._starts)), dtype=bool)
+        for row, edges in enumerate(flat):
+            member[row] = np.searchsorted(edges, self._starts, side="right") & 1
+            signature = np.unique(signature * 2 + member[row], return_inverse=True)[1].ravel()
+        used = member.any(axis=0)
+        labels = np.full(len(self._starts), DEAD, dtype=np.int64)
+        labels[used] = np.unique(signature[used], return_inverse=True)[1].ravel()
+        self._labels = labels
+        self.classes = int(labels.max(initial=-1)) + 1
+        self.members = {s: tuple(sorted(set(labels[m].tolist()))) for s, m in zip(sets, member, strict=True)}
+        nodes, root = self._compress(labels)
+        table = np.concatenate([nodes, root[None]], axis=0)
+        seen: dict[bytes, int] = {}
+        column_of = [seen.setdefault(column.tobytes(), len(seen)) for column in table.T.copy()]
+        self.column_of = np.array(column_of, dtype=np.uint8)
+        self.columns = len(seen)
+        self._representative = np.unique(self.column_of, return_index=True)[1]
+        self._shapes: dict[tuple[int, ...], Shape] = {tuple(range(self.classes)): self._shape(nodes, root)}
+
+    @cached_property
+    def kinds(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """``[classes + 1] bool`` each: which classes hold word characters, and which hold others.
+
+        The last entry stands for characters that are in no set of the pattern.
+        """
+        edges = np.array(category("w", 0).high.ranges, dtype=np.int64) + np.array([0, 1])
+        points = np.union1d(self._starts, edges.ravel())
+        label = self._labels[np.searchsorted(self._starts, points, side="right") - 1]
+        word = np.searchsorted(edges.ravel(), points, side="right") & 1 == 1
+        surrogate = (points >= 0xD800) & (points < 0xE000)
+        held = np.zeros((2, self.classes + 1), dtype=bool)
+        held[0, label[word & ~surrogate]] = True
+        held[1, label[~word & ~surrogate]] = True
+        return held[0], held[1]
+
+    def shape(self, groups: tuple[int, ...]) -> Shape:
+        """The table for a grouping: ``groups[c]`` is the group of class ``c``, or ``DEAD``."""
+        known = self._shapes.get(groups)
+        if known is None:
+            lookup = np.array([*groups, DEAD], dtype=np.int64)
+            nodes, root = self._compress(lookup[self._labels])
+            known = self._shape(nodes, root)
+            if len(self._shapes) < 256:
+                self._shapes[groups] = known
+        return known
+
+    def _shape(self, nodes: NDArray[np.int32], root: NDArray[np.int32]) -> Shape:
+        """The table with one column per class of bytes in place of one per byte."""
+        columns = self._representative
+        return Shape(np.ascontiguousarray(nodes[:, columns]), np.ascontiguousarray(root[columns]))
+
+    @cached_property
+    def _blocks(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Blocks of 64 code points, which share all but their last byte.
+
+        The segment of each block's first character, which blocks have more than one segment, and for those the
+        segment of each character. Segments are the stretches between the bounds of all sets; -1 is below U+0080.
+        """
+        points = np.arange(_BLOCKS, dtype=np.int64) * 64
+        segment = np.searchsorted(self._starts, points, side="right") - 1
+        mixed = np.unique(self._starts[self._starts % 64 != 0] // 64)
+        inside = np.searchsorted(self._starts, points[mixed, None] + np.arange(64), side="right") - 1
+        return segment, mixed, inside
+
+    def _compress(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Nodes ``[K, 128]`` and root ``[128]`` over bytes 0x80 to 0xFF, equal nodes merged."""
+        segment, mixed, inside = self._blocks
+        labels = np.append(labels, DEAD)  # for segment -1
+        codes = np.where(labels >= 0, -2 - labels, DEAD).astype(np.int32)
+        rows = _Rows()
+        uniform = np.unique(np.delete(segment, mixed))
+        of_segment = np.full(len(codes), DEAD, dtype=np.int32)
+        of_segment[uniform] = rows.add(np.repeat(codes[uniform, None], 64, axis=1))
+        leaf = of_segment[segment]
+        leaf[mixed] = rows.add(codes[inside])
+        root = np.full(128, DEAD, dtype=np.int32)
+        root[0x42:0x60] = leaf[2:32]
+        middle = leaf.reshape(-1, 64).copy()
+        middle[0, :32] = DEAD  # overlong
+        upper = rows.add(middle)
+        root[0x60:0x70] = upper[:16]
+        planes = np.full((5, 64), DEAD, dtype=np.int32)
+        planes[0, 16:] = upper[16:64]
+        planes[1:4] = upper[64:256].reshape(3, 64)
+        planes[4, :16] = upper[256:]
+        root[0x70:0x75] = rows.add(planes)
+        nodes = np.full((len(rows.table), 128), DEAD, dtype=np.int32)
+        if rows.table:
+            nodes[:, :64] = np.stack(rows.table)
+        return nodes, root
+
+
+class _Rows:
+    """Distinct rows of 64 entries; a row of nothing but ``DEAD`` is ``DEAD`` itself."""
+
+    def __init__(self) -> None:
+        self.table: list[NDArray[np.int32]] = []
+        self.index: dict[bytes, int] = {np.full(64, DEAD, dtype=np.int32).tobytes(): DEAD}
+
+    def add(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The numbers of some rows, ``[n, 64]``."""
+        if not len(rows):
+            return np.zeros(0, dtype=np.int32)
+        # Most rows are equal to their neighbour; only where they change is anything looked up.
+        changes = np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])
+        numbers = []
+        for row in rows[changes]:
+            key = row.tobytes()
+            number = self.index.get(key)
+            if number is None:
+                number = self.index[key] = len(self.table)
+                self.table.append(row)
+            numbers.append(number)
+        distinct: NDArray[np.int32] = np.array(numbers, dtype=np.int32)
+        return distinct.take(np.cumsum(changes) - 1)
+
+
+@lru_cache(maxsize=256)
+def high_partition(sets: frozenset[HighSet]) -> HighPartition:
+    """The (cached) partition that some sets make; empty sets are of no consequence."""
+    return HighPartition(tuple(sorted(sets, key=lambda s: s.ranges)))

@@ -1,0 +1,43 @@
+"""Choice: the text is one of a list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from logitloom import Vocabulary, option
+from logitloom.automata import TokenAutomaton, choice, default_cache
+from logitloom.automata.constraint import AutomatonProcessor
+from logitloom.errors import OptionError
+
+__all__ = ["Choice"]
+
+
+@dataclass(frozen=True)
+class Choice(AutomatonProcessor):
+    """Allow only tokens with which the text can still become one of the choices.
+
+    Choices are texts, or an Enum class whose values (as text) are the choices. If one choice begins another
+    (``"a"``, ``"ab"``), end-of-sequence and the rest are both allowed after it.
+
+    Example:
+        >>> from logitloom import processors
+        >>> words = Vocabulary([b"", b"y", b"es", b"no"], eos=[0])
+        >>> chain = processors.load(("choice", {"choices": ["yes", "no"]}), tokenizer=words)
+        >>> chain["choice"].build(words, 4).row(0).tolist()
+        [1, 3]
+    """
+
+    choices: tuple[str, ...] | type[Enum] = option(help="The texts, or an Enum class whose values are the texts.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.choices, type):
+            object.__setattr__(self, "choices", tuple(str(member.value) for member in self.choices))
+        if not self.choices:
+            raise OptionError("Option 'choices' of 'choice' is empty; give at least one text.")
+
+    def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
+        """From the cache, by the choices and the content of the vocabulary."""
+        assert not isinstance(self.choices, type)
+        return default_cache().automaton(choice(self.choices), vocabulary, vocab_size=vocab_size)

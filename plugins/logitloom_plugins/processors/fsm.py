@@ -1,0 +1,35 @@
+"""FSM: the text is accepted by any automaton built with :mod:`logitloom.automata`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logitloom import Vocabulary, option
+from logitloom.automata import Dfa, TokenAutomaton, default_cache
+from logitloom.automata.constraint import AutomatonProcessor
+
+__all__ = ["Fsm"]
+
+
+@dataclass(frozen=True)
+class Fsm(AutomatonProcessor):
+    """Allow only tokens with which an automaton over the text's bytes can still reach acceptance.
+
+    Automata come from patterns, lists or search strings and can be combined: union, intersection, difference,
+    complement, concatenation, repetition.
+
+    Example:
+        >>> from logitloom import processors
+        >>> from logitloom.automata import compile_pattern, difference
+        >>> dfa = difference(compile_pattern("[a-z]+"), compile_pattern("no"))
+        >>> words = Vocabulary([b"", b"n", b"o"], eos=[0])
+        >>> automaton = processors.load(("fsm", {"automaton": dfa}), tokenizer=words)["fsm"].build(words, 3)
+        >>> automaton.row(automaton.advance(automaton.advance(automaton.start, 1), 2)).tolist()
+        [1, 2]
+    """
+
+    automaton: Dfa = option(help="An automaton over bytes, from logitloom.automata.")
+
+    def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
+        """From the cache, by the content of the automaton and of the vocabulary."""
+        return default_cache().automaton(self.automaton, vocabulary, vocab_size=vocab_size)

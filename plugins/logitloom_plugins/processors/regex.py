@@ -1,0 +1,55 @@
+"""Regex: the text matches a regular expression."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from logitloom import Vocabulary, option
+from logitloom.automata import Budget, TokenAutomaton, compile_pattern, default_cache
+from logitloom.automata.constraint import AutomatonProcessor
+
+__all__ = ["Regex"]
+
+
+@dataclass(frozen=True)
+class Regex(AutomatonProcessor):
+    """Allow only tokens with which the text can still match a regular expression, as ``re.fullmatch`` would.
+
+    The syntax is Python's. What is not regular (back-references, look-around) is refused when the processor is
+    made, as is a pattern that would need more states than ``max_states``.
+
+    Example:
+        >>> from logitloom import processors
+        >>> words = Vocabulary([b"", b"a", b"b", b"ab"], eos=[0])
+        >>> chain = processors.load(("regex", {"pattern": "(ab)+"}), tokenizer=words)
+        >>> chain["regex"].build(words, 4).row(0).tolist()
+        [1, 3]
+
+    References:
+        B. Willard, R. Louf, "Efficient guided generation for large language models", 2023.
+    """
+
+    pattern: str = option(help="The regular expression the whole text must match.")
+    ignore_case: bool = option(False, help="Match letters of either case.")
+    max_states: int = option(100_000, help="Most states of the automaton.", ge=1, unit="states")
+    max_seconds: float = option(10.0, help="Most time for the compilation.", gt=0, unit="seconds")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Whatever is wrong with the pattern is said now, not when decoding starts.
+        compile_pattern(self.pattern, self._flags, budget=self._budget)
+
+    @property
+    def _flags(self) -> int:
+        return int(re.IGNORECASE) if self.ignore_case else 0
+
+    @property
+    def _budget(self) -> Budget:
+        return Budget(states=self.max_states, seconds=self.max_seconds)
+
+    def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
+        """From the cache, by pattern and content of the vocabulary."""
+        return default_cache().pattern(
+            self.pattern, vocabulary, flags=self._flags, vocab_size=vocab_size, budget=self._budget
+        )

@@ -1,0 +1,112 @@
+"""Stop strings: the text ends as soon as one of them has been written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from logitloom import Array, Context, Vocabulary, option
+from logitloom.automata import AhoCorasick, Dfa, TokenAutomaton, WatchingAutomaton
+from logitloom.automata.constraint import AutomatonProcessor
+from logitloom.errors import NeedsNotMet
+from logitloom.hookspecs import TextEnd
+
+__all__ = ["Stop"]
+
+
+@dataclass(frozen=True)
+class Stop(AutomatonProcessor):
+    """After a stop string allow nothing but end-of-sequence, and say where the text ends.
+
+    Strings are looked for in the text, so they are found across token borders, inside a token (whatever the token
+    writes after them is cut), inside accepted drafts and forced runs, and in characters that are split over tokens.
+    Of several strings the one that ends first counts, and of those that end together the longest.
+
+    The state is a state of an Aho-Corasick automaton, or, after a match, the number of bytes to cut.
+
+    Example:
+        >>> from logitloom import processors
+        >>> words = Vocabulary([b"</s>", b"st", b"opera", b"a"], eos=[0])
+        >>> chain = processors.load(("stop", {"strings": ["stop"]}), tokenizer=words)
+        >>> context = Context.start(np.zeros((1, 4), dtype=np.float32), vocabulary=words)
+        >>> chain.text_ends(chain.init_state(context), context.accept([[1, 2]]))
+        [TextEnd(finished=True, hold=7)]
+
+    References:
+        A. V. Aho, M. J. Corasick, "Efficient string matching: an aid to bibliographic search", 1975.
+    """
+
+    strings: tuple[str, ...] = option(help="Texts after which the row ends.")
+    include: bool = option(False, help="Leave the stop string itself in the text.")
+    across_prompt: bool = option(False, help="Also find strings that begin in the prompt.")
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The prompt too, if strings may begin in it."""
+        return frozenset({"vocabulary", "prompt"}) if self.across_prompt else frozenset({"vocabulary"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        finder = AhoCorasick(self.strings)  # refuses an empty list and empty strings
+        object.__setattr__(self, "_finder", finder)
+        object.__setattr__(self, "_depths", _depths(finder))
+
+    @property
+    def _search(self) -> AhoCorasick:
+        finder: AhoCorasick = self.__dict__["_finder"]
+        return finder
+
+    def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
+        """The search automaton, with a chain of states behind it that counts the bytes to cut."""
+        finder = self._search
+        longest = max(map(len, vocabulary.token_bytes))
+        most = longest + max(map(len, finder.strings))
+        cut = np.array([0 if self.include else len(string) for string in finder.strings], dtype=np.int32)
+        found = finder.found[finder.next]
+        table = np.where(found >= 0, finder.states + cut[found], finder.next)
+        counting = np.minimum(np.arange(1, most + 2), most) + finder.states
+        table = np.concatenate([table, np.repeat(counting[:, None], table.shape[1], axis=1)]).astype(np.int32)
+        dfa = Dfa(finder.byte_class, table, np.ones(len(table), dtype=bool))
+        closing = np.arange(finder.states, len(table))
+        return WatchingAutomaton(dfa, vocabulary, vocab_size, closing=closing)
+
+    def start_states(self, automaton: TokenAutomaton, context: Context) -> Sequence[int]:
+        """The start, or where the prompt leads (a string that ends in the prompt does not count)."""
+        if not self.across_prompt:
+            return super().start_states(automaton, context)
+        if context.prompt is None:
+            raise NeedsNotMet("Stop with across_prompt=True needs the prompt, which the context does not have.")
+        return [self._after(automaton.vocabulary.text_bytes(prompt)) for prompt in context.prompt]
+
+    def _after(self, text: bytes) -> int:
+        """The state after a prompt. Strings that end in it are no match: only entering a state is one."""
+        finder = self._search
+        state = 0
+        for byte in text[-max(map(len, finder.strings)) :]:
+            state = int(finder.next[state, finder.byte_class[byte]])
+        return state
+
+    def text_end(self, state: Array, context: Context) -> list[TextEnd]:
+        """Per row whether it must end, and the bytes that do not (or may not) belong to its text."""
+        states = self._search.states
+        ends = []
+        for reached in self._host_states(self.automaton_for(context), state, context):
+            if reached >= states:
+                ends.append(TextEnd(True, reached - states))
+            else:
+                ends.append(TextEnd(False, 0 if self.include or reached < 0 else self.__dict__["_depths"][reached]))
+        return ends
+
+
+def _depths(finder: AhoCorasick) -> list[int]:
+    """Per state how many bytes of a string it has seen, which is its distance from the start."""
+    depth = {0: 0}
+    queue = [0]
+    for state in queue:
+        for following in finder.next[state].tolist():
+            if following not in depth:
+                depth[following] = depth[state] + 1
+                queue.append(following)
+    return [depth[state] for state in range(finder.states)]

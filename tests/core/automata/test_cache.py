@@ -1,0 +1,181 @@
+"""Cached automata are shared, bounded, and never trusted blindly when they come from disk."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from logitloom.automata import AutomatonCache, TokenAutomaton, compile_pattern, literal
+from logitloom.automata.cache import CACHE_DIRECTORY_VARIABLE, default_cache
+from logitloom.errors import UnsupportedPattern
+from logitloom.vocabulary import Vocabulary
+from tests.core.automata.vocabularies import mixed, small
+
+PATTERN = r"\d+(\.\d+)?|é*"
+
+
+def same(one: TokenAutomaton, two: TokenAutomaton) -> bool:
+    a, b = one.tables(), two.tables()
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True)) and one.dfa.fingerprint == two.dfa.fingerprint
+
+
+@pytest.fixture(autouse=True)
+def _no_directory_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CACHE_DIRECTORY_VARIABLE, raising=False)
+
+
+def test_equal_requests_share_one_automaton() -> None:
+    store = AutomatonCache()
+    first = store.pattern(PATTERN, mixed())
+    assert store.pattern(PATTERN, mixed()) is first
+    assert store.pattern(PATTERN, Vocabulary(mixed().token_bytes, eos=mixed().eos, special=mixed().special)) is first
+    assert store.pattern(PATTERN, mixed(), vocab_size=mixed().size) is first
+
+
+def test_whatever_changes_the_answer_changes_the_entry() -> None:
+    store = AutomatonCache()
+    size = mixed().size
+    entries = [
+        store.pattern(PATTERN, mixed()),
+        store.pattern(PATTERN + "a", mixed()),
+        store.pattern(PATTERN, mixed(), flags=re.ASCII),
+        store.pattern(PATTERN, mixed(), vocab_size=size + 1),
+        store.pattern(PATTERN, mixed(), eos=[1]),
+        store.pattern(PATTERN, small(*mixed().token_bytes[2:-1], "other")),
+        store.automaton(compile_pattern(PATTERN), mixed()),
+    ]
+    assert len({id(entry) for entry in entries}) == len(entries) == len(store)
+
+
+def test_the_store_is_bounded_and_forgets_the_least_recently_used() -> None:
+    store = AutomatonCache(capacity=2)
+    a = store.pattern("a", mixed())
+    b = store.pattern("b", mixed())
+    assert store.pattern("a", mixed()) is a
+    store.pattern("ab", mixed())
+    assert len(store) == 2
+    assert store.pattern("a", mixed()) is a
+    assert store.pattern("b", mixed()) is not b
+    store.clear()
+    assert len(store) == 0
+
+
+def test_the_default_cache_is_one_object() -> None:
+    assert default_cache() is default_cache()
+
+
+def test_errors_are_not_cached() -> None:
+    store = AutomatonCache()
+    for _ in range(2):
+        with pytest.raises(UnsupportedPattern):
+            store.pattern("(a", mixed())
+    assert len(store) == 0
+
+
+def test_nothing_is_written_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    AutomatonCache().pattern(PATTERN, mixed())
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv(CACHE_DIRECTORY_VARIABLE, str(tmp_path / "kept"))
+    AutomatonCache().pattern(PATTERN, mixed())
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
+def test_a_file_gives_back_the_same_automaton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed(), vocab_size=400)
+    lifted = AutomatonCache(directory=tmp_path).automaton(literal("ab"), mixed())
+    monkeypatch.setattr("logitloom.automata.cache.compile_pattern", None)
+    monkeypatch.setattr("logitloom.automata.token_automaton.token_classes", None)
+    read = AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed(), vocab_size=400)
+    assert read is not built
+    assert same(read, built)
+    for state in range(built.dfa.states):
+        assert read.row(state).tolist() == built.row(state).tolist()
+    assert same(AutomatonCache(directory=tmp_path).automaton(literal("ab"), mixed()), lifted)
+
+
+@pytest.mark.parametrize("damage", ["empty", "short", "flipped", "header", "longer", "text", "zip without arrays"])
+def test_damaged_files_are_built_anew(tmp_path: Path, damage: str) -> None:
+    built = AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed())
+    (path,) = tmp_path.iterdir()
+    good = path.read_bytes()
+    middle = len(good) // 2
+    path.write_bytes(
+        {
+            "empty": b"",
+            "short": good[:middle],
+            "flipped": good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :],
+            "header": b"x" + good[1:],
+            "longer": good + b"\0",
+            "text": b"this is no automaton" * 100,
+            "zip without arrays": _signed(b"PK\x05\x06" + bytes(18)),
+        }[damage]
+    )
+    again = AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed())
+    assert same(again, built)
+    assert path.read_bytes() == good
+
+
+def _signed(payload: bytes) -> bytes:
+    import hashlib
+
+    from logitloom.automata import cache
+
+    return cache._FORMAT + hashlib.blake2b(payload, digest_size=cache._DIGEST).digest() + payload
+
+
+def test_a_directory_that_cannot_be_written_to_costs_a_warning_only(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no directory")
+    with pytest.warns(RuntimeWarning, match="could not be kept"):
+        automaton = AutomatonCache(directory=blocked / "cache").pattern(PATTERN, mixed())
+    assert len(automaton.row(automaton.start))
+
+
+def test_many_writers_and_readers_get_one_truth(tmp_path: Path) -> None:
+    patterns = [f"a{{{n}}}b*" for n in range(1, 5)]
+    expected = {p: TokenAutomaton(compile_pattern(p), mixed()) for p in patterns}
+    failures: list[BaseException] = []
+    barrier = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        try:
+            barrier.wait()
+            for turn in range(12):
+                pattern = patterns[(number + turn) % len(patterns)]
+                if turn % 5 == 0:
+                    for path in tmp_path.glob("*.automaton"):
+                        path.write_bytes(b"damaged")
+                found = AutomatonCache(directory=tmp_path).pattern(pattern, mixed())
+                assert same(found, expected[pattern])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert not [p for p in tmp_path.iterdir() if p.suffix != ".automaton"]
+
+
+def test_threads_that_ask_together_get_the_same_object() -> None:
+    store = AutomatonCache()
+    found: list[TokenAutomaton] = []
+    barrier = threading.Barrier(6)
+
+    def work() -> None:
+        barrier.wait()
+        found.append(store.pattern(PATTERN, mixed()))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(automaton) for automaton in found}) == 1
