@@ -1,4 +1,8 @@
-"""What a chain of five processors costs over the same array operations written out by hand.
+"""What a chain of five processors costs over the same array operations.
+
+Two comparisons. Five processors of one array operation each against the five operations show what the chain itself adds
+(accepting tokens, moving states, calling). Five built-ins against a hand-written step in the plain library show that
+and what the built-ins do beyond the bare minimum (rows of -inf, half precision, options).
 
 Run: ``python benchmarks/chain_overhead.py``. Logits are (4, 30000) float32. Every variant runs in turn within one
 loop, so that whatever else the machine does hits all of them alike. Overheads are the median and the lower quartile
@@ -40,24 +44,49 @@ def in_turn(functions: dict[str, Callable[[], Any]], turns: int) -> dict[str, li
     return times
 
 
-def bare(backend: Any, logits: Any) -> Callable[[], Any]:
-    """The operations of the chain without any logitloom around them, in place where the chain may write in place."""
-    xp = backend.xp
-    ids = backend.asarray(np.asarray([[3, 5, 6, 7]], dtype=np.int32))
-    log_p = math.log(0.05)
+def bare_numpy(logits: Any) -> Callable[[], Any]:
+    """The operations of the chain in plain NumPy, in place wherever the chain may write in place."""
+    columns, log_p, k = np.asarray([3, 5, 6, 7]), np.float32(math.log(0.05)), logits.shape[-1] - 5
 
     def run() -> Any:
-        x = backend.set_at(logits, xp.broadcast_to(ids, (logits.shape[0], 4)), -math.inf, False)
-        x = backend.divide(x, 0.8, True)
-        x = backend.masked_fill(x, x < backend.kth_largest(x, 5), -math.inf, True)
-        descending = backend.sort_descending(x)
-        above = xp.cumulative_sum(backend.softmax(descending), axis=-1)[:, :-1]
-        others = backend.masked_fill(descending[:, 1:], above >= 0.9, math.inf)
-        threshold = xp.minimum(xp.min(others, axis=-1, keepdims=True), descending[:, :1])
-        x = backend.masked_fill(x, x < threshold, -math.inf, True)
-        return backend.masked_fill(x, x < xp.max(x, axis=-1, keepdims=True) + log_p, -math.inf, True)
+        x = logits.copy()
+        x[:, columns] = -np.inf
+        np.divide(x, np.float32(0.8), out=x)
+        np.copyto(x, -np.inf, where=x < np.partition(x, k, axis=-1)[:, k : k + 1])
+        descending = np.flip(np.sort(x, axis=-1), axis=-1)
+        p = np.exp(descending - descending[:, :1])
+        p /= p.sum(axis=-1, keepdims=True)
+        others = np.where(np.cumsum(p, axis=-1)[:, :-1] >= 0.9, np.float32(np.inf), descending[:, 1:])
+        threshold = np.minimum(others.min(axis=-1, keepdims=True), descending[:, :1])
+        np.copyto(x, -np.inf, where=x < threshold)
+        np.copyto(x, -np.inf, where=x < x.max(axis=-1, keepdims=True) + log_p)
+        return x
 
     return run
+
+
+def bare_torch(logits: Any) -> Callable[[], Any]:
+    """The operations of the chain in plain PyTorch (its sort through NumPy's, which is many times faster)."""
+    import torch
+
+    columns, log_p = torch.tensor([3, 5, 6, 7]), math.log(0.05)
+
+    def run() -> Any:
+        x = logits.clone()
+        x.index_fill_(-1, columns, -math.inf)
+        x.div_(0.8)
+        x.masked_fill_(x < torch.topk(x, 5, dim=-1, sorted=False).values.amin(-1, keepdim=True), -math.inf)
+        descending = torch.from_numpy(np.ascontiguousarray(np.sort(x.numpy(), axis=-1)[:, ::-1]))
+        above = torch.cumsum(torch.softmax(descending, -1), -1)[:, :-1]
+        others = torch.where(above >= 0.9, math.inf, descending[:, 1:])
+        threshold = torch.minimum(others.amin(-1, keepdim=True), descending[:, :1])
+        x.masked_fill_(x < threshold, -math.inf)
+        return x.masked_fill_(x < x.amax(-1, keepdim=True) + log_p, -math.inf)
+
+    return run
+
+
+BARE = {"numpy": bare_numpy, "torch": bare_torch}
 
 
 def chained(logits: Any) -> Callable[[], Any]:
@@ -70,6 +99,25 @@ def chained(logits: Any) -> Callable[[], Any]:
         return chain.process(logits, state, context.accept(tokens))[0]
 
     return run
+
+
+def halved(logits: Any) -> dict[str, Callable[[], Any]]:
+    """Five processors that each do one array operation, and the five operations alone: what the chain itself adds."""
+
+    def bare_halves() -> Any:
+        x = logits
+        for _ in range(5):
+            x = x / 2
+        return x
+
+    chain = processors.load(*[lambda logits: logits / 2] * 5, debug=False)
+    context = Context.start(logits)
+    state = chain.init_state(context)
+    tokens = context.backend.asarray(np.asarray([[1]] * logits.shape[0], dtype=np.int32))
+    return {
+        "five bare": bare_halves,
+        "five chained": lambda: chain.process(logits, state, context.accept(tokens))[0],
+    }
 
 
 def outlines_calls(name: str, logits: Any, ids: Any) -> dict[str, Callable[[], Any]]:
@@ -108,19 +156,20 @@ def main() -> None:
         for shape, turns in ((SHAPE, 100), ((4, 8), 2000)):
             logits = backend.asarray(rng.normal(size=shape).astype(np.float32))
             ids = backend.asarray(rng.integers(0, 8, (shape[0], 16)))
-            variants = {"bare": bare(backend, logits), "chain": chained(logits)}
+            variants = {"bare": BARE[name](logits), "chain": chained(logits)}
             assert np.array_equal(*(backend.to_numpy(run()) for run in variants.values()))
-            times = in_turn({**variants, **outlines_calls(name, logits, ids)}, turns)
+            times = in_turn({**variants, **halved(logits), **outlines_calls(name, logits, ids)}, turns)
             middle = {key: statistics.median(values) for key, values in times.items()}
             typical, quartile = overhead(times, "chain", "bare")
             print(
                 f"{name:8} {shape!s:12} {middle['bare']:8.1f}us {middle['chain']:8.1f}us "
                 f"{middle['chain'] / middle['bare']:6.3f} {typical:22.1f}us {quartile:8.1f}us"
             )
+            typical, quartile = overhead(times, "five chained", "five bare")
+            print(f"{'':8} five processors of one operation each: {typical:.1f}us ({quartile:.1f}us)")
             if "outlines" in times:
                 typical, quartile = overhead(times, "outlines", "outlines bare")
-                five = 5 * typical
-                print(f"{'':8} outlines, one trivial processor: {typical:.1f}us ({quartile:.1f}us); five: {five:.1f}us")
+                print(f"{'':8} outlines, five of its processors: {5 * typical:.1f}us ({5 * quartile:.1f}us)")
 
 
 if __name__ == "__main__":

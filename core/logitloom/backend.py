@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.errors import BackendMissing
+from logitloom.mask_row import MaskRow, apply_bits
 
 __all__ = ["Array", "Backend", "HostTable", "TokenIds", "backend_of", "library_of", "mask_host_rows"]
 
@@ -65,6 +66,8 @@ class Backend:
         device: the library's own device object, or None where it has just one.
     """
 
+    #: The array API namespace of the library (a plain attribute: every processor reads it at every step).
+    xp: Any
     #: Name of the library, also the name of the plug-in.
     name: str = ""
     #: Whether arrays of this backend live in host memory and reading single values is cheap.
@@ -80,11 +83,6 @@ class Backend:
         return f"<{type(self).__name__} {self.name}{'' if self.device is None else f' on {self.device}'}>"
 
     # -- placement ---------------------------------------------------------------------------------
-
-    @property
-    def xp(self) -> Any:
-        """The array API namespace of the library."""
-        raise NotImplementedError(f"Backend {self.name!r} must define the property 'xp'.")
 
     def at(self, device: Any) -> Backend:
         """The backend of the same library on another device; always the same object for one device.
@@ -240,6 +238,11 @@ class Backend:
             x = self.xp.where(hit, self._scalar(value, x), x)
         return x
 
+    def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
+        """``x`` with ``value`` in the same ``columns: [n]`` (valid, distinct) of every row."""
+        rows = self.xp.broadcast_to(columns[None, :], (x.shape[0], columns.shape[0]))
+        return self.set_at(x, rows, value, donate)
+
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
         """``x`` with ``x[b, index[b, j]] = values[b, j]``, values cast to the dtype of ``x``.
 
@@ -324,7 +327,13 @@ def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: An
         donate: whether to write into ``logits``.
     """
     out = logits if donate else np.empty_like(logits)
-    for before, after, (allowed, ids) in zip(logits, out, rows, strict=True):
+    itemsize = logits.dtype.itemsize
+    for before, after, row in zip(logits, out, rows, strict=True):
+        if type(row) is MaskRow and row.dense:
+            word = np.array(forbidden, dtype=logits.dtype).view(f"i{itemsize}")[()]
+            apply_bits(before, after, row.bits(itemsize), word)
+            continue
+        allowed, ids = row
         if allowed:
             kept = before[ids]
             after.fill(forbidden)

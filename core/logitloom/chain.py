@@ -325,13 +325,16 @@ class Chain:
         ours = context.donate
         after = []
         for step, before, fresh in zip(self._steps, states, self._fresh, strict=True):
-            if ours and not context.donate:
-                context = _donating(context)
-            given = logits
-            logits, new = step(given, before, context)
+            if ours:
+                # No second name for the logits here: it would keep one buffer more alive than the operations need.
+                logits, new = step(logits, before, context)
+            else:
+                given = logits
+                logits, new = step(given, before, context)
+                if fresh and logits is not given:
+                    # A fresh array is ours, and the next processor may overwrite it.
+                    ours, context = True, _donating(context)
             after.append(new)
-            # What a processor returns is its input or a fresh array, which is ours: the next may overwrite it.
-            ours = ours or (fresh and logits is not given)
         return (logits[0] if single else logits), ChainState(position, tuple(after))
 
     def replay(self, tokens: Sequence[Sequence[int]], context: Context) -> ChainState:

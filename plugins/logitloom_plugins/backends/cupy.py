@@ -31,12 +31,7 @@ class CupyBackend(Backend):
 
     def __init__(self, device: int | None = None) -> None:
         super().__init__(int(cupy.cuda.Device().id) if device is None else device)
-        self._xp = _namespace(self.device)
-
-    @property
-    def xp(self) -> Any:
-        """The namespace of array-api-compat, with creation functions bound to this device."""
-        return self._xp
+        self.xp = _namespace(self.device)
 
     def _exact_device(self, device: Any) -> int:
         return int(getattr(device, "id", device))

@@ -30,10 +30,9 @@ class JaxBackend(Backend):
     name = "jax"
     compiles = True
 
-    @property
-    def xp(self) -> Any:
-        """``jax.numpy`` is an array API namespace."""
-        return jnp
+    def __init__(self, device: Any = None) -> None:
+        super().__init__(device)
+        self.xp = jnp
 
     def _exact_device(self, device: Any) -> Any:
         return None if device == _default_device() else device
@@ -137,6 +136,10 @@ class JaxBackend(Backend):
         """One scatter that drops what lies outside."""
         del donate
         return _set_at(x, tokens, value)
+
+    def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
+        """The native indexed update."""
+        return x.at[:, columns].set(value)
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
         """One scatter that drops what lies outside."""

@@ -27,17 +27,12 @@ class MlxBackend(Backend):
 
     def __init__(self, device: Any = None) -> None:
         super().__init__(device)
-        self._xp = _namespace()
-
-    @property
-    def xp(self) -> Any:
-        """``mlx.core`` with the names and keywords that it lacks of the array API."""
-        return self._xp
+        self.xp = _namespace()
 
     def asarray(self, host: NDArray[Any] | Sequence[Any], dtype: str | None = None) -> Array:
         """A copy. float64 is stored as float32."""
         array = mx.array(np.asarray(host))
-        return array if dtype is None else array.astype(getattr(self._xp, dtype))
+        return array if dtype is None else array.astype(getattr(self.xp, dtype))
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
         """Evaluates the array."""
@@ -49,7 +44,7 @@ class MlxBackend(Backend):
 
     def cast(self, array: Array, dtype: str) -> Array:
         """The array itself if it has the dtype."""
-        wanted = getattr(self._xp, dtype)
+        wanted = getattr(self.xp, dtype)
         return array if array.dtype == wanted else array.astype(wanted)
 
     def synchronize(self, *arrays: Array) -> None:

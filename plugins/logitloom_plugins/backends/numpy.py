@@ -20,10 +20,9 @@ class NumpyBackend(Backend):
     name = "numpy"
     on_host = True
 
-    @property
-    def xp(self) -> Any:
-        """NumPy, with the keywords of the array API that its functions lack."""
-        return _NAMESPACE
+    def __init__(self, device: Any = None) -> None:
+        super().__init__(device)
+        self.xp = _NAMESPACE
 
     def asarray(self, host: NDArray[Any] | Sequence[Any], dtype: str | None = None) -> Array:
         """A copy: a donated array may be written to, the caller's may not."""
@@ -104,6 +103,13 @@ class NumpyBackend(Backend):
             x = x.copy()
         row, column = np.nonzero((tokens >= 0) & (tokens < x.shape[-1]))
         x[row, tokens[row, column]] = value
+        return x
+
+    def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
+        """Touches only these columns (after the copy, if not donated)."""
+        if not donate:
+            x = x.copy()
+        x[:, columns] = value
         return x
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:

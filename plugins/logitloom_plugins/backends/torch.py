@@ -44,16 +44,11 @@ class TorchBackend(Backend):
         device = self._exact_device(torch.get_default_device() if device is None else device)
         super().__init__(device)
         self.on_host = device.type == "cpu"
-        self._xp = _namespace(device)
+        self.xp = _namespace(device)
         self._bit = torch.from_numpy((np.uint32(1) << np.arange(32, dtype=np.uint32)).view(np.int32)).to(device)
         # Entry b: 8 bytes, 1 where bit i of b is 0, read as one 64-bit number.
         octets = np.arange(256, dtype=np.uint8)[:, None] >> np.arange(8, dtype=np.uint8)
         self._cleared = torch.from_numpy((octets & 1 == 0).view(np.int64)[:, 0]).to(device)
-
-    @property
-    def xp(self) -> Any:
-        """The namespace of array-api-compat, with creation functions bound to this device."""
-        return self._xp
 
     def _exact_device(self, device: Any) -> torch.device:
         device = torch.device(device)
@@ -67,7 +62,7 @@ class TorchBackend(Backend):
 
     def asarray(self, host: NDArray[Any] | Sequence[Any], dtype: str | None = None) -> Array:
         """One copy in host memory, or one transfer to the device."""
-        if isinstance(host, np.ndarray) and host.dtype.name == "bfloat16":
+        if isinstance(host, np.ndarray) and host.dtype.kind == "V" and host.dtype.name == "bfloat16":
             tensor = torch.from_numpy(np.array(host).view(np.int16)).view(torch.bfloat16)
             if dtype is not None:
                 tensor = tensor.to(getattr(torch, dtype))
@@ -91,7 +86,8 @@ class TorchBackend(Backend):
 
     def cast(self, array: Array, dtype: str) -> Array:
         """The tensor itself if it has the dtype."""
-        return array.to(getattr(torch, dtype))
+        wanted = getattr(torch, dtype)
+        return array if array.dtype is wanted else array.to(wanted)
 
     def synchronize(self, *arrays: Array) -> None:
         """Wait for the device."""
@@ -218,6 +214,10 @@ class TorchBackend(Backend):
         written = torch.where(valid.any(1, keepdim=True), value, target[:, :1])
         return target.scatter_(1, torch.where(valid, index, anchor), written.to(x.dtype).expand(index.shape))
 
+    def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
+        """The native fill along an axis."""
+        return _target(x, donate).index_fill_(-1, columns.long(), value)
+
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
         """One scatter; skipped places repeat another write of their row."""
         target = _target(x, donate)
@@ -256,10 +256,13 @@ class TorchBackend(Backend):
         if not self.on_host:
             return super().apply_token_rows(logits, rows, donate)
         x = _detached(logits)
-        bits = x.view(torch.int16) if x.dtype == torch.bfloat16 else x
-        forbidden = _BFLOAT16_NEG_INF if x.dtype == torch.bfloat16 else NEG_INF
-        masked = torch.from_numpy(mask_host_rows(bits.numpy(), rows, forbidden, donate and _writable(x)))
-        return masked.view(x.dtype)
+        narrow = x.dtype is torch.bfloat16
+        bits = (x.view(torch.int16) if narrow else x).numpy()
+        donate = donate and _writable(x)
+        masked = mask_host_rows(bits, rows, _BFLOAT16_NEG_INF if narrow else NEG_INF, donate)
+        if donate:
+            return x  # written to, through the same memory
+        return torch.from_numpy(masked).view(x.dtype) if narrow else torch.from_numpy(masked)
 
     def arange(self, stop: int) -> Array:
         """The native range."""

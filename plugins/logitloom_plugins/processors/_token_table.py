@@ -9,7 +9,7 @@ import numpy as np
 from logitloom import Array, Backend, HostTable
 from logitloom.errors import OptionError
 
-__all__ = ["IdRow", "TokenTable", "check_ids"]
+__all__ = ["TokenTable", "check_ids"]
 
 
 def check_ids(ids: Sequence[int], vocab: int, option: str, owner: str) -> None:
@@ -60,14 +60,3 @@ class TokenTable:
         chosen = np.full((1, vocab), self._invert, dtype=np.bool_)
         chosen[0, list(self._ids)] = not self._invert
         return chosen
-
-
-class IdRow:
-    """A list of ids as ``[1, n] int32``, for operations that touch only these columns."""
-
-    def __init__(self, ids: Sequence[int]) -> None:
-        self._table = HostTable(np.asarray([list(ids)], dtype=np.int32))
-
-    def on(self, backend: Backend) -> Array:
-        """The ids on a backend."""
-        return self._table.on(backend)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+import numpy as np
+
+from logitloom import Array, Context, HostTable, Processor, option
 from logitloom.backend import NEG_INF
-from logitloom_plugins.processors._token_table import IdRow, TokenTable, check_ids
+from logitloom_plugins.processors._token_table import TokenTable, check_ids
 
 __all__ = ["SuppressTokens"]
 
@@ -49,8 +51,8 @@ class SuppressTokens(Processor):
         return frozenset({"length"}) if self.begin else frozenset()
 
     @cached_property
-    def _ids(self) -> IdRow:
-        return IdRow(self.tokens)
+    def _ids(self) -> HostTable:
+        return HostTable(np.unique(np.asarray(self.tokens, dtype=np.int32)))
 
     @cached_property
     def _table(self) -> TokenTable:
@@ -70,16 +72,13 @@ class SuppressTokens(Processor):
         if not self.tokens:
             return logits, state
         backend, xp = context.backend, context.backend.xp
-        rows, vocab = logits.shape
         if len(self.tokens) <= _FEW:
             ids = self._ids.on(backend)
-            index = (
-                xp.where(context.step[:, None] == 0, ids, -1)
-                if self.begin
-                else xp.broadcast_to(ids, (rows, len(self.tokens)))
-            )
+            if not self.begin:
+                return backend.fill_columns(logits, ids, NEG_INF, context.donate), state
+            index = xp.where(context.step[:, None] == 0, ids[None, :], -1)
             return backend.set_at(logits, index, NEG_INF, context.donate), state
-        forbidden = self._table.on(backend, vocab)
+        forbidden = self._table.on(backend, logits.shape[-1])
         if self.begin:
             forbidden = forbidden & (context.step[:, None] == 0)
         return backend.masked_fill(logits, forbidden, NEG_INF, context.donate), state

@@ -241,6 +241,14 @@ def test_set_at_skips_what_is_no_token(backend: Backend, dtype: str, kind: str, 
     np.testing.assert_array_equal(backend.to_numpy(result), set_oracle(plain, tokens, np.full(tokens.shape, value)))
 
 
+def test_fill_columns_touches_these_columns_and_no_others(backend: Backend, dtype: str, logits: Host) -> None:
+    x, host = exact(backend, logits, dtype)
+    columns = backend.asarray(np.array([2, 40, VOCAB - 1], dtype=np.int32))
+    host[:, [2, 40, VOCAB - 1]] = 7.0
+    result = unchanged(backend, lambda a: backend.fill_columns(a, columns, 7.0), x)
+    np.testing.assert_array_equal(backend.to_numpy(result), host)
+
+
 def test_set_at_marks_seen_tokens(backend: Backend, to_backend: Callable[..., Any]) -> None:
     for kind in TOKENS:
         tokens = TOKENS[kind].astype(np.int32)
@@ -341,6 +349,7 @@ DONATING: dict[str, Callable[..., Array]] = {
     "divide": lambda b, up, x, donate: b.divide(x, 0.5, donate),
     "add": lambda b, up, x, donate: b.add(x, up(OTHER), donate),
     "add_at": lambda b, up, x, donate: b.add_at(x, up(TOKEN_ROWS), 1.0, donate),
+    "fill_columns": lambda b, up, x, donate: b.fill_columns(x, up(np.array([0, 3, VOCAB - 1], np.int32)), -INF, donate),
     "set_at": lambda b, up, x, donate: b.set_at(x, up(TOKEN_ROWS), -INF, donate),
     "write_at": lambda b, up, x, donate: b.write_at(x, up(PLACES), up(VALUES), donate),
     "apply_token_mask": lambda b, up, x, donate: b.apply_token_mask(x, up(BITS), donate),
@@ -364,11 +373,7 @@ class Agnostic(Backend):
 
     def __init__(self, native: Backend) -> None:
         super().__init__(native.device)
-        self.native, self.name = native, native.name
-
-    @property
-    def xp(self) -> Any:
-        return self.native.xp
+        self.native, self.name, self.xp = native, native.name, native.xp
 
     def asarray(self, host: Any, dtype: str | None = None) -> Array:
         return self.native.asarray(host, dtype)
