@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import math
 import numbers
@@ -115,6 +116,7 @@ def declared(plugin: Any) -> tuple[Option, ...]:
     return tuple(found)
 
 
+@functools.lru_cache(maxsize=512)
 def _type_hints(cls: type) -> dict[str, Any]:
     """The types of a dataclass's fields; one that only a type checker can see stays text and is not checked."""
     try:

@@ -75,6 +75,7 @@ class AutomatonCache:
         vocab_size: int | None = None,
         eos: Iterable[int] | None = None,
         budget: Budget | None = None,
+        compiled: Dfa | None = None,
     ) -> TokenAutomaton:
         """The token automaton of a regular expression.
 
@@ -85,12 +86,15 @@ class AutomatonCache:
             vocab_size: width of the model's logits; default: the size of the vocabulary.
             eos: end-of-sequence ids; default: those of the vocabulary.
             budget: what building it may cost.
+            compiled: what ``compile_pattern`` made of the pattern and flags, to save doing it again.
         """
         # The sets behind \\w and the like belong to the version of Unicode, so that is part of the key.
         subject = repr(("pattern", pattern, int(flags), unicodedata.unidata_version))
-        return self._get(
-            subject, lambda: compile_pattern(pattern, flags, budget=budget), vocabulary, vocab_size, eos, budget
-        )
+
+        def build() -> Dfa:
+            return compile_pattern(pattern, flags, budget=budget) if compiled is None else compiled
+
+        return self._get(subject, build, vocabulary, vocab_size, eos, budget)
 
     def automaton(
         self,

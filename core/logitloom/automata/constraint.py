@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,10 +20,15 @@ from logitloom.automata.token_automaton import TokenAutomaton
 from logitloom.backend import Array, Backend, HostTable
 from logitloom.context import Context
 from logitloom.errors import IllegalToken, NeedsNotMet
+from logitloom.mask_row import MaskRow
 from logitloom.processor import Processor
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["AutomatonProcessor"]
+
+#: What the nodes of one automaton may take, roughly.
+_NODE_BYTES: Final = 96 << 20
+_EDGE_BYTES: Final = 96
 
 
 class _Tables:
@@ -37,18 +43,77 @@ class _Tables:
         self.token_class = HostTable(tables.token_class)
 
 
+class _Node:
+    """A state in host memory, with what was found out about it: its mask, its forced run, the states after it."""
+
+    __slots__ = ("after", "forced", "row", "state")
+
+    def __init__(self, state: int) -> None:
+        self.state = state
+        self.row: MaskRow | None = None
+        self.forced: list[int] | None = None
+        self.after: dict[int, _Node] = {}
+
+
 class _Lifted:
-    """A token automaton of one vocabulary and width, with its device tables once they are asked for."""
+    """A token automaton of one vocabulary and width: nodes for the host, tables for devices, each when asked for."""
 
     def __init__(self, automaton: TokenAutomaton) -> None:
         self.automaton = automaton
         self._tables: _Tables | None = None
+        self._nodes: dict[int, _Node] = {}
+        self._room = _NODE_BYTES
 
     @property
     def tables(self) -> _Tables:
         if self._tables is None:
             self._tables = _Tables(self.automaton)
         return self._tables
+
+    def reach(self, states: list[int], tokens: list[list[int]] | None) -> list[_Node]:
+        """Per row the node of its state after its tokens (negative ones stand for nothing)."""
+        if self._room < 0:
+            # Rows are found again when they are needed again. Whoever holds an old node may go on using it.
+            self._nodes, self._room = {}, _NODE_BYTES
+        nodes = self._nodes
+        if tokens is None:
+            return [nodes.get(state) or self._node(state) for state in states]
+        reached = []
+        for state, taken in zip(states, tokens, strict=True):
+            node = nodes.get(state) or self._node(state)
+            for token in taken:
+                if token >= 0:
+                    node = node.after.get(token) or self._step(node, token)
+            reached.append(node)
+        return reached
+
+    def mask(self, node: _Node) -> MaskRow:
+        """What the state of a node allows."""
+        row = node.row
+        if row is None:
+            allowed, ids = self.automaton.row_kind(node.state)
+            row = node.row = MaskRow(allowed, ids, self.automaton.vocab_size)
+            self._room -= row.nbytes
+        return row
+
+    def forced(self, node: _Node) -> list[int]:
+        """The tokens that must come next, while exactly one is allowed."""
+        run = node.forced
+        if run is None:
+            run = node.forced = [] if node.state == DEAD else self.automaton.forced_tokens(node.state)
+            self._room -= _EDGE_BYTES * len(run)
+        return run
+
+    def _node(self, state: int) -> _Node:
+        # On devices the two special states are the last rows of the tables; on the host they are negative.
+        rows = self.automaton.dfa.states + 2
+        state = state - rows if state >= rows - 2 else state
+        return self._nodes.setdefault(state, _Node(state))
+
+    def _step(self, node: _Node, token: int) -> _Node:
+        after = node.after[token] = self._node(self.automaton.advance(node.state, token))
+        self._room -= _EDGE_BYTES
+        return after
 
 
 class AutomatonProcessor(Processor):
@@ -98,29 +163,28 @@ class AutomatonProcessor(Processor):
         """Advance by the accepted tokens, then forbid what the state does not allow."""
         lifted = self._lift(context)
         if _in_host_memory(context):
-            automaton = lifted.automaton
-            states = self._host_states(automaton, state, context)
-            for row, reached in enumerate(states):
-                if reached == DEAD:
-                    raise self._illegal(row, automaton, state, context)
+            reached = _reached(lifted, state, context)
+            rows = []
+            for place, node in enumerate(reached):
+                if node.state == DEAD:
+                    raise self._illegal(place, lifted.automaton, state, context)
+                rows.append(node.row or lifted.mask(node))
             if context.tokens is not None:
-                state = context.backend.asarray(np.asarray(states, dtype=np.int32))
-            masked = context.backend.apply_token_rows(
-                logits, [automaton.row_kind(reached) for reached in states], context.donate
-            )
-            return masked, state
+                state = context.backend.asarray(np.array([node.state for node in reached], dtype=np.int32))
+            return context.backend.apply_token_rows(logits, rows, context.donate), state
         tables, backend = lifted.tables, context.backend
         state = _device_states(tables, state, context)
         allowed = backend.take_rows(tables.allowed.on(backend), state)
         return backend.apply_class_mask(logits, allowed, tables.token_class.on(backend), context.donate), state
 
-    def forced_tokens(self, state: Array, context: Context) -> list[list[int]]:
+    def forced_tokens(self, state: Array, context: Context) -> list[list[int]] | None:
         """Per row the tokens that must come next, while exactly one is allowed."""
-        automaton = self._lift(context).automaton
-        forced: dict[int, list[int]] = {}
-        for reached in set(states := self._host_states(automaton, state, context)):
-            forced[reached] = [] if reached == DEAD else automaton.forced_tokens(reached)
-        return [forced[reached] for reached in states]
+        lifted = self._lift(context)
+        return [list(lifted.forced(node)) for node in _reached(lifted, state, context)]
+
+    def host_states(self, state: Array, context: Context) -> list[int]:
+        """Per row the automaton's state after the accepted tokens, -1 dead, -2 finished."""
+        return [node.state for node in _reached(self._lift(context), state, context)]
 
     def _lift(self, context: Context) -> _Lifted:
         vocabulary = context.vocabulary
@@ -135,15 +199,6 @@ class AutomatonProcessor(Processor):
         with self.__dict__["_lock"]:
             key = (vocabulary, context.vocab_size)
             return known.setdefault(key, _Lifted(self.build(vocabulary, context.vocab_size)))
-
-    def _host_states(self, automaton: TokenAutomaton, state: Array, context: Context) -> list[int]:
-        # On devices the two special states are the last rows of the tables; on the host they are negative.
-        rows = automaton.dfa.states + 2
-        before = [s - rows if s >= rows - 2 else s for s in _to_list(context.backend, state)]
-        if context.tokens is None:
-            return before
-        after: list[int] = automaton.advance_many(before, context.backend.to_numpy(context.tokens)).tolist()
-        return after
 
     def _illegal(self, row: int, automaton: TokenAutomaton, state: Array, context: Context) -> IllegalToken:
         name = type(self).__name__
@@ -166,9 +221,16 @@ def _in_host_memory(context: Context) -> bool:
     return context.backend.on_host and not context.compiled
 
 
-def _to_list(backend: Backend, array: Array) -> list[int]:
-    values: list[int] = backend.to_numpy(array).tolist()
-    return values
+def _reached(lifted: _Lifted, state: Array, context: Context) -> list[_Node]:
+    backend = context.backend
+    if backend.on_host:  # NumPy's and PyTorch's own lists: nothing in between
+        return lifted.reach(state.tolist(), None if context.tokens is None else context.tokens.tolist())
+    tokens = None if context.tokens is None else backend.to_numpy(context.tokens).tolist()
+    return lifted.reach(_to_list(backend, state), tokens)
+
+
+def _to_list(backend: Backend, array: Array) -> Any:
+    return backend.to_numpy(array).tolist()
 
 
 def _device_states(tables: _Tables, state: Array, context: Context) -> Array:

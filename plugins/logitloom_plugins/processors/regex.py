@@ -38,7 +38,7 @@ class Regex(AutomatonProcessor):
     def __post_init__(self) -> None:
         super().__post_init__()
         # Whatever is wrong with the pattern is said now, not when decoding starts.
-        compile_pattern(self.pattern, self._flags, budget=self._budget)
+        object.__setattr__(self, "_dfa", compile_pattern(self.pattern, self._flags, budget=self._budget))
 
     @property
     def _flags(self) -> int:
@@ -51,5 +51,6 @@ class Regex(AutomatonProcessor):
     def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
         """From the cache, by pattern and content of the vocabulary."""
         return default_cache().pattern(
-            self.pattern, vocabulary, flags=self._flags, vocab_size=vocab_size, budget=self._budget
-        )
+            self.pattern, vocabulary, flags=self._flags, vocab_size=vocab_size, budget=self._budget,
+            compiled=self.__dict__["_dfa"],
+        )  # fmt: skip

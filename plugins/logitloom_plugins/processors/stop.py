@@ -92,7 +92,7 @@ class Stop(AutomatonProcessor):
         """Per row whether it must end, and the bytes that do not (or may not) belong to its text."""
         states = self._search.states
         ends = []
-        for reached in self._host_states(self.automaton_for(context), state, context):
+        for reached in self.host_states(state, context):
             if reached >= states:
                 ends.append(TextEnd(True, reached - states))
             else:
