@@ -337,14 +337,14 @@ def test_a_damaged_generation_config_is_an_error(corpus: list[str], tmp_path: Pa
 def test_the_generation_config_is_found_in_the_local_cache(
     corpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub")
+    constants = pytest.importorskip("huggingface_hub.constants", reason="needs huggingface_hub")
     model = tmp_path / "models--someone--model"
     snapshot = model / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text("0" * 40)
     (snapshot / "generation_config.json").write_text('{"eos_token_id": [0, 4]}')
-    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     tokenizer = fast(byte_level(corpus), eos_token="<|end|>")
     tokenizer.name_or_path = "someone/model"
     assert read(tokenizer).eos == (0, 4)
