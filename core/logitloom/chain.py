@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,15 +13,15 @@ from logitloom import position as positions
 from logitloom import state as rows
 from logitloom.backend import NEG_INF, Array
 from logitloom.context import Context
-from logitloom.errors import ChainIncomplete, InvalidSignature, NeedsNotMet, StageOrderError, UnknownPlugin
+from logitloom.errors import ChainIncomplete, InvalidSignature, NeedsNotMet, UnknownPlugin
 from logitloom.hookspecs import TextEnd
+from logitloom.link import FunctionProcessor, Link, check_order
 from logitloom.plugin_manager import PluginManager
-from logitloom.processor import NEEDS, STAGES, declaration
+from logitloom.processor import NEEDS
+from logitloom.step import Step, checking_results, restoring_forbidden
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["Chain", "ChainState", "FunctionProcessor", "Link"]
-
-Step = Callable[[Array, Any, Context], "tuple[Array, Any]"]
+__all__ = ["Chain", "ChainState"]
 
 
 class ChainState(NamedTuple):
@@ -36,69 +34,6 @@ class ChainState(NamedTuple):
 
     position: Any
     processors: tuple[Any, ...]
-
-
-#: First arguments of functions that are written for something else.
-_NO_LOGITS = frozenset({"context", "ids", "input_ids", "token_ids", "tokens"})
-
-
-class FunctionProcessor:
-    """A plain function of ``logits`` or ``(logits, context)`` as a stateless processor."""
-
-    def __init__(self, function: Callable[..., Array]) -> None:
-        try:
-            wanted = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
-        except ValueError:  # a built-in without a signature, such as numpy.tanh
-            wanted = [inspect.Parameter("logits", inspect.Parameter.POSITIONAL_ONLY)]
-        names = [p.name for p in wanted]
-        by_place = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in wanted)
-        if not by_place or not 1 <= len(names) <= 2 or names[0] in _NO_LOGITS or "state" in names:
-            raise InvalidSignature(
-                f"A processor function takes (logits) or (logits, context), but {_name_of(function)} takes "
-                f"({', '.join(names)}). For tokens or state write a class with init_state and process."
-            )
-        self.function = function
-        self._with_context = len(names) == 2
-
-    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        """Call the function."""
-        return (self.function(logits, context) if self._with_context else self.function(logits)), state
-
-
-@dataclass(frozen=True)
-class Link:
-    """One place in a chain: a processor, or what is known of it before all its options are given.
-
-    Attributes:
-        label: unique in the chain; the plug-in's name, with ``#2`` and so on if it stands there again.
-        plugin: the name it was loaded by (``name`` or ``name@distribution``), None for objects and functions.
-        factory: the class, if it was loaded by name.
-        options: the options given so far, checked.
-        processor: the configured processor, or None while required options are missing.
-    """
-
-    label: str
-    plugin: str | None
-    factory: Any
-    options: dict[str, Any] = field(default_factory=dict)
-    processor: Any = None
-
-    @classmethod
-    def of_class(cls, label: str, plugin: str | None, factory: Any, given: Mapping[str, Any]) -> Link:
-        """The link for a plug-in class, configured if nothing is missing."""
-        checked = opts.check(factory, given, label)
-        ready = not opts.missing(factory, checked)
-        return cls(label, plugin, factory, checked, factory(**checked) if ready else None)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Required options that were not given yet."""
-        return opts.missing(self.factory, self.options) if self.processor is None else ()
-
-    def declared(self, name: str) -> Any:
-        """A declaration (``stage``, ``needs``, ...) of the processor, or of its class while unconfigured."""
-        found = declaration(self.factory if self.processor is None else self.processor, name)
-        return declaration(None, name) if isinstance(found, property) else found
 
 
 class Chain:
@@ -127,7 +62,7 @@ class Chain:
         self.vocabulary = vocabulary
         self.model = model
         self.debug = os.environ.get("LOGITLOOM_DEBUG", "") not in ("", "0") if debug is None else debug
-        _check_order(self.links)
+        check_order(self.links)
         self.needs: frozenset[str] = frozenset().union(*(link.declared("needs") for link in self.links))
         for link in self.links:
             unknown = set(link.declared("needs")) - set(NEEDS)
@@ -135,6 +70,7 @@ class Chain:
                 raise InvalidSignature(
                     f"Processor {link.label!r} declares the needs {sorted(unknown)}; known are {sorted(NEEDS)}."
                 )
+        self.guided: bool = any(link.declared("stage") == "guidance" for link in self.links)
         self.branches: int = max((link.declared("branches") for link in self.links), default=1)
         self.argmax_invariant: bool = all(link.declared("argmax_invariant") for link in self.links)
         self.mask_only: bool = all(link.declared("mask_only") for link in self.links)
@@ -147,6 +83,7 @@ class Chain:
         self._forced: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
         self._ends: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
         self._vetoes: tuple[tuple[int, Step], ...] = ()
+        self._branches: Callable[[Context], list[list[list[int]]]] | None = None
         self._assemble()
 
     def _assemble(self) -> None:
@@ -165,10 +102,10 @@ class Chain:
             keeps = link.declared("mask_only") or link.declared("preserves_masked")
             restored = constrained and not keeps
             if restored:
-                step = _restore_forbidden(step)
+                step = restoring_forbidden(step)
             fresh.append(restored or _returns_fresh(link.processor))
             constrained = constrained or link.declared("stage") == "constraint"
-            steps.append(_checked(step, link.label) if self.debug else step)
+            steps.append(checking_results(step, link.label) if self.debug else step)
             inits.append(manager.implementation(link.label, "init_state") or _stateless)
             ahead = manager.implementation(link.label, "forced_tokens")
             if ahead is not None:
@@ -176,6 +113,8 @@ class Chain:
             end = manager.implementation(link.label, "text_end")
             if end is not None:
                 ends.append((i, end))
+            if link.declared("branches") > 1:
+                self._branches = manager.implementation(link.label, "branch_prompts")
             if not link.declared("keeps_last"):
                 vetoes.append((i, step))
         self._inits, self._steps, self._fresh = tuple(inits), tuple(steps), tuple(fresh)
@@ -286,9 +225,7 @@ class Chain:
                 f"{label}={{...}}" if label.isidentifier() else f"**{{{label!r}: {{...}}}}" for label in self.missing
             )
             raise ChainIncomplete(f"The chain misses options ({listed}). Give them with chain.configure({labels}).")
-        if self._own_resources:
-            context = self._with_resources(context)
-        self.require(_given_by(context), engine="This context")
+        context = self._equipped(context)
         if context.compiled and not self.compilable:
             hosts = [link.label for link in self.links if not link.declared("compilable")]
             raise NeedsNotMet(f"A compiled loop cannot run this chain: {', '.join(hosts)} work on host objects.")
@@ -300,6 +237,34 @@ class Chain:
         for link, state in zip(self.links, states, strict=True):
             rows.check_rows(state, context.batch, link.label)
         return ChainState(position, states)
+
+    def branch_prompts(self, context: Context) -> list[list[list[int]]]:
+        """The prompts of the branches that a loop feeds beside the rows' own, for guidance in one pass.
+
+        Args:
+            context: of the start.
+
+        Returns:
+            Per further branch, per row, token ids; empty for a chain that takes one row of logits per sequence.
+
+        Raises:
+            InvalidSignature: if a processor declares branches and does not tell their prompts.
+        """
+        if self.branches == 1:
+            return []
+        label = next(link.label for link in self.links if link.declared("branches") > 1)
+        if self._branches is None:
+            raise InvalidSignature(
+                f"Processor {label!r} takes {self.branches} rows of logits per sequence, but has no method "
+                f"'branch_prompts', so a loop cannot know what to feed. Add: def branch_prompts(self, context)."
+            )
+        found = self._branches(self._equipped(context))
+        if [len(rows) for rows in found] != [context.batch] * (self.branches - 1):
+            raise InvalidSignature(
+                f"Processor {label!r} told prompts for branches of {[len(rows) for rows in found]} rows, but declares "
+                f"{self.branches} branches (one of them the rows' own) and there are {context.batch} sequences."
+            )
+        return found
 
     def process(self, logits: Array, state: ChainState, context: Context) -> tuple[Array, ChainState]:
         """Advance the state by the newly accepted tokens and process the logits.
@@ -434,6 +399,13 @@ class Chain:
                 return self.links[end - 1].label
         return None
 
+    def _equipped(self, context: Context) -> Context:
+        """The context of a start with the chain's own resources, after checking that nothing is lacking."""
+        if self._own_resources:
+            context = self._with_resources(context)
+        self.require(_given_by(context), engine="This context")
+        return context
+
     def _with_resources(self, context: Context) -> Context:
         vocabulary = context.vocabulary if context.vocabulary is not None else self.vocabulary
         model = context.model if context.model is not None else self.model
@@ -477,63 +449,3 @@ def _given_by(context: Context) -> set[str]:
 def _stateless(context: Context) -> tuple[()]:
     del context
     return ()
-
-
-def _restore_forbidden(step: Step) -> Step:
-    """The step, with -inf restored where it came in: what a constraint forbade stays forbidden."""
-
-    def restoring(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        forbidden = logits == NEG_INF
-        logits, state = step(logits, state, context)
-        return context.backend.masked_fill(logits, forbidden, NEG_INF), state
-
-    return restoring
-
-
-def _checked(step: Step, label: str) -> Step:
-    """The step, with what it returns checked against the contract of the hook."""
-
-    def checking(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        result = step(logits, state, context)
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise InvalidSignature(
-                f"Processor {label!r} must return (logits, state), but returned {type(result).__name__}."
-            )
-        rows.check_like(result[1], state, label)
-        branches = 1 if result[0].shape == logits.shape else logits.shape[0] // max(result[0].shape[0], 1)
-        if result[0].shape[0] * branches != logits.shape[0] or result[0].shape[1:] != logits.shape[1:]:
-            raise InvalidSignature(
-                f"Processor {label!r} got logits {list(logits.shape)} and returned {list(result[0].shape)}."
-            )
-        if result[0].dtype != logits.dtype:
-            raise InvalidSignature(
-                f"Processor {label!r} got {logits.dtype} logits and returned {result[0].dtype}; keep the dtype."
-            )
-        return result
-
-    return checking
-
-
-def _check_order(links: Sequence[Link]) -> None:
-    stages = [link.declared("stage") for link in links]
-    for link, stage in zip(links, stages, strict=True):
-        if stage not in STAGES:
-            raise StageOrderError(f"Processor {link.label!r} declares the stage {stage!r}; stages are {STAGES}.")
-    leading = next((i for i, stage in enumerate(stages) if stage != "guidance"), len(stages))
-    late = [link.label for link, stage in zip(links[leading:], stages[leading:], strict=True) if stage == "guidance"]
-    if late:
-        order = sorted(links, key=lambda link: link.declared("stage") != "guidance")
-        raise StageOrderError(
-            f"Guidance must come first, but {late[0]!r} stands after {links[leading].label!r}: what runs before "
-            f"guidance acts on one branch only, and the branches could keep different tokens. "
-            f"The right order is {', '.join(repr(link.label) for link in order)}."
-        )
-    branched = [link.label for link in links[1:] if link.declared("branches") > 1]
-    if branched:
-        raise StageOrderError(
-            f"Processor {branched[0]!r} takes several rows of logits per sequence, so it must be the very first."
-        )
-
-
-def _name_of(function: Any) -> str:
-    return getattr(function, "__qualname__", repr(function))

@@ -10,9 +10,11 @@ from __future__ import annotations
 __all__ = [
     "BackendMissing",
     "BackendUnsupported",
+    "BatchMismatchError",
     "BudgetExceeded",
     "ChainDocumentError",
     "ChainIncomplete",
+    "ContextLengthExceeded",
     "DuplicatePlugin",
     "GenerationError",
     "IllegalToken",
@@ -27,11 +29,16 @@ __all__ = [
     "OptionTypeError",
     "PluginBlocked",
     "PluginImportError",
+    "PromptTypeError",
+    "SampleMismatchError",
+    "SequenceIndexError",
+    "SlicingError",
     "StageOrderError",
     "StateMismatch",
     "UnknownOption",
     "UnknownPlugin",
     "UnsupportedPattern",
+    "UnsupportedSchema",
     "VocabularyError",
 ]
 
@@ -140,5 +147,33 @@ class UnsupportedPattern(LogitloomError, ValueError):
     """A pattern uses a construct that is not regular; names construct and position."""
 
 
+class UnsupportedSchema(LogitloomError, ValueError):
+    """A schema is malformed, or has keywords that cannot be enforced; names each keyword and its JSON pointer."""
+
+
 class BudgetExceeded(LogitloomError, RuntimeError):
     """A compilation needed more states, bytes or seconds than its budget allows."""
+
+
+class BatchMismatchError(GenerationError):
+    """Sequences, or a sequence and texts, were added whose numbers of prompts differ."""
+
+
+class ContextLengthExceeded(GenerationError):
+    """A sequence already fills the model's context, so it cannot be continued."""
+
+
+class PromptTypeError(LogitloomError, TypeError):
+    """A continuation was asked of something that is neither text, token ids nor a sequence state."""
+
+
+class SampleMismatchError(GenerationError):
+    """Two sequence states, or a state and a generator, have different numbers of samples per prompt."""
+
+
+class SequenceIndexError(LogitloomError, IndexError):
+    """A sequence state was indexed with the wrong number of axes, or outside one of them."""
+
+
+class SlicingError(GenerationError):
+    """A slice of a sequence leaves nothing that its key-value cache could keep; handled inside."""

@@ -17,6 +17,7 @@ from logitloom.vocabulary import Vocabulary
 __all__ = [
     "TextEnd",
     "backend_adapter",
+    "branch_prompts",
     "forced_tokens",
     "hookimpl",
     "hookspec",
@@ -87,6 +88,26 @@ def process(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:  
 
     Raises:
         LogitloomError: if a row cannot go on; names the row.
+    """
+
+
+@hookspec
+def branch_prompts(context: Context) -> list[list[list[int]]]:  # type: ignore[empty-body]
+    """The prompts of the further branches of each sequence (guidance that declares several ``branches``).
+
+    Asked once, at the start. The loop feeds all branches in one pass, each with its own prompt, and every accepted
+    token to all of them; ``process`` then gets ``[branches * rows, vocab]`` logits: first those of all rows after their
+    own prompts, then those of all rows after the prompts of the first further branch, and so on. What it returns has
+    one row of logits per sequence.
+
+    Args:
+        context: as for :func:`init_state`.
+
+    Returns:
+        Per further branch (``branches - 1`` of them) the token ids of each row's prompt, at least one id each.
+
+    Raises:
+        LogitloomError: if the context lacks something, with a sentence that says what.
     """
 
 

@@ -93,7 +93,11 @@ def declared(plugin: Any) -> tuple[Option, ...]:
     """The options of a plug-in class (or instance), in order. Anything but a dataclass has none."""
     if not dataclasses.is_dataclass(plugin):
         return ()
-    cls = plugin if isinstance(plugin, type) else type(plugin)
+    return _declared(plugin if isinstance(plugin, type) else type(plugin))
+
+
+@functools.lru_cache(maxsize=512)
+def _declared(cls: type) -> tuple[Option, ...]:
     hints = _type_hints(cls)
     found = []
     for field in dataclasses.fields(cls):
@@ -116,7 +120,6 @@ def declared(plugin: Any) -> tuple[Option, ...]:
     return tuple(found)
 
 
-@functools.lru_cache(maxsize=512)
 def _type_hints(cls: type) -> dict[str, Any]:
     """The types of a dataclass's fields; one that only a type checker can see stays text and is not checked."""
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
+from types import FunctionType, MethodType
 from typing import Any
 
 import pluggy
@@ -22,6 +24,19 @@ HOOKS: dict[str, tuple[str, ...]] = {
 }
 
 
+class _Specifications:
+    """The specifications and nothing else, since pluggy walks over all attributes of what it is given."""
+
+    def __init__(self) -> None:
+        vars(self).update({name: getattr(hookspecs, name) for name in HOOKS})
+
+    def __dir__(self) -> list[str]:
+        return list(HOOKS)
+
+
+_SPECIFICATIONS = _Specifications()
+
+
 class _Implementations:
     """The hook implementations of one plug-in, and nothing else of it.
 
@@ -35,13 +50,16 @@ class _Implementations:
             if implementation is not None and inspect.isroutine(implementation):
                 setattr(self, hook, implementation)
 
+    def __dir__(self) -> list[str]:
+        return list(vars(self))
+
 
 class PluginManager(pluggy.PluginManager):
     """A pluggy manager that knows the hooks of logitloom and takes methods named like a hook."""
 
     def __init__(self) -> None:
         super().__init__("logitloom")
-        self.add_hookspecs(hookspecs)
+        self.add_hookspecs(_SPECIFICATIONS)  # type: ignore[arg-type]  # any object with attributes will do
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
         """pluggy's options of an implementation; the marker is optional."""
@@ -68,10 +86,8 @@ class PluginManager(pluggy.PluginManager):
             InvalidSignature: if an argument is not the hook's, a marked method is no hook, or ``required`` is
                 not implemented.
         """
-        for attribute in dir(plugin):
-            # Statically: properties of a plug-in may be costly, or fail.
-            marked = getattr(inspect.getattr_static(plugin, attribute, None), "logitloom_impl", None)
-            if marked and attribute not in HOOKS:
+        for attribute, value in _static_attributes(plugin).items():
+            if attribute not in HOOKS and getattr(value, "logitloom_impl", None):
                 near = difflib.get_close_matches(attribute, HOOKS, 1)
                 raise InvalidSignature(
                     f"Plug-in {name!r} marks the method {attribute!r} as a hook, but there is no such hook."
@@ -94,14 +110,22 @@ class PluginManager(pluggy.PluginManager):
         """The hook implementation of one plug-in as a plain function of *all* arguments of the hook."""
         for found in getattr(self.hook, hook).get_hookimpls():
             if found.plugin_name == name:
-                taken = (p for p in inspect.signature(found.function).parameters if p in HOOKS[hook])
+                taken = (p.name for p in _parameters(found.function) if p.name in HOOKS[hook])
                 return _with_all_arguments(found.function, tuple(taken), HOOKS[hook])
         return None
 
 
+def _static_attributes(plugin: Any) -> dict[str, Any]:
+    """What the attributes of an object are without asking it: its properties may be costly, or fail."""
+    found: dict[str, Any] = {}
+    for owner in (*reversed(type(plugin).__mro__), *reversed(getattr(plugin, "__mro__", ())), plugin):
+        found.update(getattr(owner, "__dict__", {}))
+    return found
+
+
 def _check_signature(name: str, hook: str, implementation: Callable[..., Any]) -> None:
     wanted = HOOKS[hook]
-    parameters = inspect.signature(implementation).parameters.values()
+    parameters = _parameters(implementation)
     unknown = [p.name for p in parameters if p.name not in wanted and p.default is p.empty]
     # Arguments of the implementation's own have defaults and stand last, since hooks are called by place.
     own_first = [p.name in wanted for p in parameters] != sorted((p.name in wanted for p in parameters), reverse=True)
@@ -112,6 +136,19 @@ def _check_signature(name: str, hook: str, implementation: Callable[..., Any]) -
             + (f" Unknown arguments: {', '.join(unknown)}." if unknown else "")
             + " An implementation takes any of the hook's arguments, by name, and those of its own last, with defaults."
         )
+
+
+def _parameters(implementation: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """The arguments that a caller gives. Those of a class's methods are read once for all its instances."""
+    if isinstance(implementation, MethodType) and isinstance(implementation.__func__, FunctionType):
+        found = _parameters_of(implementation.__func__)
+        return found if found[0].kind is inspect.Parameter.VAR_POSITIONAL else found[1:]
+    return tuple(inspect.signature(implementation).parameters.values())
+
+
+@lru_cache(maxsize=1024)
+def _parameters_of(function: FunctionType) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(function).parameters.values())
 
 
 def _with_all_arguments(

@@ -16,8 +16,9 @@ from typing import Any
 
 from logitloom import options as opts
 from logitloom import registry
-from logitloom.chain import Chain, FunctionProcessor, Link
+from logitloom.chain import Chain
 from logitloom.errors import InvalidSignature, UnknownPlugin
+from logitloom.link import FunctionProcessor, Link
 from logitloom.processor import declaration
 from logitloom.registry import register, unregister
 

@@ -48,6 +48,7 @@ GROUPS: dict[str, str] = {
     "backends": "logitloom.backends",
     "tokenizers": "logitloom.tokenizers",
     "engines": "logitloom.engines",
+    "grammars": "logitloom.grammars",
     "candidates": "logitloom.candidates",
     "models": "logitloom.models",
 }
@@ -65,7 +66,7 @@ class PluginRecord:
 
     Attributes:
         name: the name it is loaded by.
-        kind: ``processors``, ``backends``, ``tokenizers``, ``engines``, ``candidates`` or ``models``.
+        kind: ``processors``, ``backends``, ``tokenizers``, ``engines``, ``grammars``, ``candidates`` or ``models``.
         distribution: the distribution that brings it; ``""`` if it was registered at run time.
         version: that distribution's version.
         value: where its code is, ``module:attribute``.

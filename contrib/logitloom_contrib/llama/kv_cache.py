@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -185,6 +185,50 @@ class KVCache:
                 f"{wanted[row]}; crop only shortens."
             )
         return KVCache(self._layout, self._buffers, wanted)
+
+    # -- for files -----------------------------------------------------------------------------------
+
+    def to_host(self) -> dict[str, NDArray[np.floating[Any]]]:
+        """Keys and values of every layer as ``[rows, kv_heads, longest, head_dim]``, zeros where a row is shorter.
+
+        float16 stays what it is; everything else becomes float32, which also holds bfloat16 exactly.
+        """
+        layout = self._layout
+        longest = int(self._lengths.max(initial=0))
+        used = (np.arange(longest) < self._lengths[:, None])[:, None, :, None]
+        host = "float16" if layout.dtype == "float16" else "float32"
+        found: dict[str, NDArray[np.floating[Any]]] = {}
+        for i, array in enumerate(self._buffers.arrays):
+            name = f"{'keys' if i < layout.layers else 'values'}.{i % layout.layers}"
+            part = layout.backend.to_numpy(array[:, :, :longest]).astype(host)
+            found[name] = np.where(used, part, np.zeros((), dtype=host))
+        return found
+
+    @classmethod
+    def from_host(cls, layout: KVLayout, arrays: Mapping[str, NDArray[Any]], lengths: NDArray[Any]) -> KVCache:
+        """The cache that :meth:`to_host` told, on the layout's backend.
+
+        Raises:
+            ModelError: if the arrays have another number of layers, or other sizes, than the model.
+        """
+        rows = len(lengths)
+        if not lengths.any():
+            return cls.empty(layout, rows)
+        names = [f"{kind}.{i}" for kind in ("keys", "values") for i in range(layout.layers)]
+        shape = (rows, layout.kv_heads, int(lengths.max()), layout.head_dim)
+        found = {name: array.shape for name, array in arrays.items()}
+        if found != dict.fromkeys(names, shape) or shape[2] > layout.max_length:
+            raise ModelError(
+                f"A key-value cache of {len(found) // 2} layers and shape {next(iter(found.values()), None)} does not "
+                f"fit this model, which needs {layout.layers} layers and {shape}, at most {layout.max_length} tokens "
+                f"long. It was made by another model."
+            )
+        capacity = layout.capacity_for(shape[2])
+        room = ((0, 0), (0, 0), (0, capacity - shape[2]), (0, 0))
+        uploaded = [
+            layout.backend.cast(layout.backend.asarray(np.pad(arrays[name], room)), layout.dtype) for name in names
+        ]
+        return cls(layout, Buffers(uploaded, capacity, rows), lengths)
 
     # -- for the model -------------------------------------------------------------------------------
 

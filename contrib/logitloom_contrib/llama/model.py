@@ -6,9 +6,11 @@ key-value cache, and nothing that a row computes depends on the other rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,9 +141,34 @@ class LlamaModel:
             raise ModelError(f"This model was not loaded from a file, so it has no {what}.")
         return self.path
 
+    def first_layers(self, layers: int) -> LlamaModel:
+        """This model cut off after its first layers: it shares the weights and has caches of its own.
+
+        Args:
+            layers: how many layers it keeps, at least 1.
+
+        Raises:
+            ModelError: if the model has fewer.
+        """
+        if not 1 <= layers <= self.config.layers:
+            raise ModelError(f"A model of {self.config.layers} layers cannot be cut to {layers}.")
+        c = replace(self.config, layers=layers)
+        cut = copy.copy(self)
+        cut.config, cut._layers = c, self._layers[:layers]
+        cut._layout = KVLayout(self.backend, self.dtype, layers, c.kv_heads, c.head_dim, c.max_length, self._in_place)
+        return cut
+
     def empty_cache(self, rows: int) -> KVCache:
         """A cache of ``rows`` rows without tokens."""
         return KVCache.empty(self._layout, rows)
+
+    def cache_from_host(self, arrays: Mapping[str, NDArray[np.floating[Any]]], lengths: NDArray[np.integer]) -> KVCache:
+        """The cache whose arrays ``KVCache.to_host`` told, on this model's backend.
+
+        Raises:
+            ModelError: if they do not fit this model.
+        """
+        return KVCache.from_host(self._layout, arrays, lengths)
 
     def forward(
         self, tokens: NDArray[np.int32], cache: KVCache, *, all_positions: bool = False

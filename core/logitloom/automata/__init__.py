@@ -33,6 +33,7 @@ from logitloom.automata.budget import DEFAULT_BUDGET, Budget
 from logitloom.automata.cache import AutomatonCache, default_cache
 from logitloom.automata.compilation import compile_pattern
 from logitloom.automata.dfa import DEAD, Dfa
+from logitloom.automata.longest_tokens import LongestTokens
 from logitloom.automata.minimize import minimize
 from logitloom.automata.token_automaton import FINISHED, TokenAutomaton, TokenRow, TokenTables
 from logitloom.automata.trie import Trie, vocabulary_trie
@@ -46,6 +47,7 @@ __all__ = [
     "AutomatonCache",
     "Budget",
     "Dfa",
+    "LongestTokens",
     "Match",
     "StopAutomaton",
     "TokenAutomaton",

@@ -9,17 +9,19 @@ Two ways of stepping, with equal results:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from logitloom.automata.dfa import DEAD
+from logitloom.automata.longest_tokens import LongestTokens
 from logitloom.automata.token_automaton import TokenAutomaton
 from logitloom.backend import Array, Backend, HostTable
 from logitloom.context import Context
-from logitloom.errors import IllegalToken, NeedsNotMet
+from logitloom.errors import BudgetExceeded, IllegalToken, NeedsNotMet
 from logitloom.mask_row import MaskRow
 from logitloom.processor import Processor
 from logitloom.vocabulary import Vocabulary
@@ -29,6 +31,12 @@ __all__ = ["AutomatonProcessor"]
 #: What the nodes of one automaton may take, roughly.
 _NODE_BYTES: Final = 96 << 20
 _EDGE_BYTES: Final = 96
+
+#: A row with more than one in so many tokens is wide; after so many of them (more where there are many states) all
+#: rows are found.
+_WIDE: Final = 8
+_WIDE_ROWS: Final = 4
+_STATES_PER_ROW: Final = 500
 
 
 class _Tables:
@@ -63,6 +71,7 @@ class _Lifted:
         self._tables: _Tables | None = None
         self._nodes: dict[int, _Node] = {}
         self._room = _NODE_BYTES
+        self._wide_rows = 0
 
     @property
     def tables(self) -> _Tables:
@@ -94,7 +103,17 @@ class _Lifted:
             allowed, ids = self.automaton.row_kind(node.state)
             row = node.row = MaskRow(allowed, ids, self.automaton.vocab_size)
             self._room -= row.nbytes
+            if not allowed or _WIDE * len(ids) > self.automaton.vocab_size:
+                self._count_wide_row()
         return row
+
+    def _count_wide_row(self) -> None:
+        # A row with many tokens takes milliseconds to find, all rows together seldom more than ten of them: who
+        # visits many such states (counted repeats have them) is better off with the whole table.
+        self._wide_rows += 1
+        if self._wide_rows == _WIDE_ROWS + self.automaton.dfa.states // _STATES_PER_ROW:
+            with contextlib.suppress(BudgetExceeded):
+                self.automaton.tables()
 
     def forced(self, node: _Node) -> list[int]:
         """The tokens that must come next, while exactly one is allowed."""
@@ -128,6 +147,8 @@ class AutomatonProcessor(Processor):
     needs = frozenset({"vocabulary"})
     mask_only = True
     preserves_masked = True
+    #: Whether only the longest token is allowed where only one text can come next; processors make it an option.
+    longest_tokens: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,7 +219,8 @@ class AutomatonProcessor(Processor):
             )
         with self.__dict__["_lock"]:
             key = (vocabulary, context.vocab_size)
-            return known.setdefault(key, _Lifted(self.build(vocabulary, context.vocab_size)))
+            automaton = self.build(vocabulary, context.vocab_size)
+            return known.setdefault(key, _Lifted(LongestTokens(automaton) if self.longest_tokens else automaton))
 
     def _illegal(self, row: int, automaton: TokenAutomaton, state: Array, context: Context) -> IllegalToken:
         name = type(self).__name__
@@ -243,6 +265,8 @@ def _device_states(tables: _Tables, state: Array, context: Context) -> Array:
         token = context.tokens[:, j]
         known = xp.take(token_class, xp.clip(token, 0, width - 1), axis=0)
         after = xp.take(following, state * tables.classes + known, axis=0)
-        after = xp.where(token < width, after, xp.full_like(after, tables.dead))
+        # Whatever an engine pads a finished row with (the last row but one) changes nothing.
+        kept = xp.logical_or(token < width, state == tables.dead - 1)
+        after = xp.where(kept, after, xp.full_like(after, tables.dead))
         state = xp.where(token >= 0, after, state)
     return state

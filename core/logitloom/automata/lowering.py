@@ -69,7 +69,6 @@ class Lowering:
         self.table[: len(characters), :split] = characters[:, :split]
         self._done: set[int] = set()
         self._ready = np.zeros(self.states, dtype=bool)
-        self._ready[len(characters) :] = True  # filled together with the states that lead there
 
     @property
     def blocks(self) -> int:
@@ -80,12 +79,16 @@ class Lowering:
         """Fill the rows of some states, and of all states between bytes that they lead to."""
         missing = states[~self._ready[states]]
         if len(missing):
+            if missing.max() >= len(self.characters):
+                # A state between bytes that nobody came to by reading: it was carried here from elsewhere.
+                self.filled_table()
+                return
             for state in dict.fromkeys(missing.tolist()):
                 self._fill(state)
 
     def filled_table(self) -> NDArray[np.int32]:
         """The whole table."""
-        for state in np.flatnonzero(~self._ready).tolist():
+        for state in np.flatnonzero(~self._ready[: len(self.characters)]).tolist():
             self._fill(state)
         return self.table
 
@@ -105,6 +108,7 @@ class Lowering:
             inside = self.table[block.base : block.base + len(nodes)]
             inside[:, : self.split] = DEAD
             inside[:, self.split :] = nodes
+            self._ready[block.base : block.base + len(nodes)] = True
             self._done.add(number)
         # Last, so that another thread never trusts a row that is half filled.
         self._ready[state] = True

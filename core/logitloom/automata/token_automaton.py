@@ -372,5 +372,7 @@ class TokenAutomaton:
             if not kind.allowed or len(kind.ids) != 1:
                 break
             run.append(int(kind.ids[0]))
+            if run[-1] in self.eos:
+                break
             state = self.advance(state, run[-1])
         return run

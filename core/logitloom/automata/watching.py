@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from logitloom.automata.budget import Meter
 from logitloom.automata.dfa import DEAD, Dfa
@@ -29,6 +30,8 @@ class WatchingAutomaton(TokenAutomaton):
         vocab_size: width of the model's logits.
         closing: states in which nothing but end-of-sequence is allowed. A text that goes on all the same (an engine
             may not ask) is followed through them.
+        after_end: ``[states] int32``, the state after end-of-sequence; default: ``FINISHED`` throughout. What it
+            names must be closing and never be left, so that nothing but end-of-sequence is allowed there.
 
     Example:
         >>> from logitloom.automata import AhoCorasick
@@ -39,8 +42,16 @@ class WatchingAutomaton(TokenAutomaton):
     """
 
     def __init__(
-        self, dfa: Dfa, vocabulary: Vocabulary, vocab_size: int | None = None, *, closing: Iterable[int] = ()
+        self,
+        dfa: Dfa,
+        vocabulary: Vocabulary,
+        vocab_size: int | None = None,
+        *,
+        closing: Iterable[int] = (),
+        after_end: ArrayLike | None = None,
     ) -> None:
+        ended = np.full(dfa.states, FINISHED) if after_end is None else np.asarray(after_end)
+        self.after_end: NDArray[np.int32] = ended.astype(np.int32)
         super().__init__(dfa, vocabulary, vocab_size, closing=list(closing))
 
     def _find_row(self, state: int) -> TokenRow:
@@ -55,9 +66,11 @@ class WatchingAutomaton(TokenAutomaton):
     def _advance(self, state: int, token: int) -> int:
         if state in (DEAD, FINISHED):
             return state
+        if not 0 <= token < self.vocab_size:
+            return DEAD
         if token in self.eos:
-            return FINISHED
-        text = self.vocabulary.token_bytes[token] if 0 <= token < self.vocabulary.size else b""
+            return int(self.after_end[state])
+        text = self.vocabulary.token_bytes[token] if token < self.vocabulary.size else b""
         return self.dfa.walk(text, state) if text else state
 
     @cached_property
@@ -72,7 +85,7 @@ class WatchingAutomaton(TokenAutomaton):
         table = np.full((states + 2, end + 1), DEAD, dtype=np.int32)
         table[:states, :textless] = inner
         table[:states, textless] = np.arange(states)
-        table[:states, end] = FINISHED
+        table[:states, end] = self.after_end
         table[FINISHED] = FINISHED
         allowed = allowed_steps(table)
         allowed[:states][self.closing, :end] = False

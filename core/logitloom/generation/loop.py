@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -13,7 +14,7 @@ from logitloom import state as row_state
 from logitloom.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
-from logitloom.errors import GenerationError, NoLegalToken
+from logitloom.errors import GenerationError, IllegalToken, NoLegalToken
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.rows import ModelRows
 from logitloom.vocabulary import Vocabulary
@@ -152,17 +153,24 @@ def decode(
         yield from batch.step(sampler)
 
 
+def wide(backend: Backend, logits: Array) -> Array:
+    """Logits of a half type in float32."""
+    return logits if logits.dtype == backend.xp.float64 else backend.cast(logits, "float32")
+
+
 class _Row:
     """One sequence that is still being decoded."""
 
-    __slots__ = ("forced", "hold", "length", "logprob", "number", "pending", "room", "taken")
+    __slots__ = ("forced", "hold", "length", "logprob", "number", "pending", "room", "seen", "taken")
 
     def __init__(self, number: int, length: int, room: int) -> None:
         self.number = number
         self.length = length
         self.room = room
-        #: Accepted tokens that neither the chain's state nor the model has seen yet.
+        #: Accepted tokens that neither the chain's state nor the model has seen yet ...
         self.pending: list[int] = []
+        #: ... but for so many of the first, in a round of speculation.
+        self.seen = 0
         #: All tokens it accepted, for messages.
         self.taken: list[int] = []
         self.logprob = 0.0
@@ -190,9 +198,11 @@ class _Batch:
         skip_forced: bool,
     ) -> None:
         self.model, self.chain, self.context = model, chain, context
-        self.prompts, self.eos, self.skip_forced = prompts, eos, skip_forced
+        self.eos, self.skip_forced = eos, skip_forced
+        self.branches: list[Sequence[Sequence[int]]] = [prompts, *chain.branch_prompts(context)]
         room = min(max_tokens, (context.max_length or max_tokens) - min(len(p) for p in prompts))
-        limits = [min(room, model.max_length - len(prompt)) for prompt in prompts]
+        longest = [max(len(prompt) for prompt in each) for each in zip(*self.branches, strict=True)]
+        limits = [min(room, model.max_length - length) for length in longest]
         self.rows = [_Row(i, len(p), n) for i, (p, n) in enumerate(zip(prompts, limits, strict=True))]
         self.seeds = context.backend.asarray(context.row_seeds())
         self.state = chain.init_state(context)
@@ -205,15 +215,20 @@ class _Batch:
             self._force(self.context, finished)
             yield from self._emit(finished, only_forced=True)
         if self.rows:
-            fed = [[*self.prompts[row.number], *row.pending] for row in self.rows]
-            self.model_rows = ModelRows(self.model, [fed])
+            fed = [[[*branch[row.number], *row.pending] for row in self.rows] for branch in self.branches]
+            self.model_rows = ModelRows(self.model, fed)
 
     def step(self, sampler: Sampler) -> Iterator[Emission]:
         """Process the logits, choose a token for each row, add what it forces, and feed the model."""
         assert self.model_rows is not None
         backend, before = self.context.backend, self.state
         context = self._accepted()
-        logits, self.state = self.chain.process(self.model_rows.logits, before, context)
+        logits = self.model_rows.logits
+        if self.chain.guided:
+            # Guided scores are differences, and larger than logits: in a half type neighbours would become equal.
+            logits = wide(backend, logits)
+        with self._naming_rows():
+            logits, self.state = self.chain.process(logits, before, context)
         lengths = backend.asarray(np.asarray([row.length for row in self.rows], dtype=np.int32))
         chosen, logprobs = sampler.choose(backend, logits, self.seeds, lengths)
         finished: dict[int, tuple[FinishReason, int]] = {}
@@ -225,20 +240,26 @@ class _Batch:
             row.add([token])
             if token in self.eos:
                 finished[i] = ("eos", 0)
-        accepted = self._accepted()
-        if self.skip_forced:
-            self._force(accepted, finished)
-        if any(row.forced for row in self.rows):
-            accepted = self._accepted()
-        self._end_texts(accepted, finished)
+        self._settle(finished)
         yield from self._emit(finished)
         if self.rows:
             self.model_rows.feed([row.pending for row in self.rows])
 
+    def _settle(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
+        """End texts, take what is forced, and end the rows that have no room."""
+        accepted = self._accepted()
+        with self._naming_rows():
+            self._end_texts(accepted, finished)
+            if self.skip_forced:
+                self._force(accepted, finished)
+                if any(row.forced for row in self.rows):
+                    self._end_texts(self._accepted(), finished)
+        self._out_of_room(finished)
+
     def _accepted(self) -> Context:
         if not any(row.pending for row in self.rows):
             return self.context
-        return self.context.accept([row.pending for row in self.rows])
+        return self.context.accept([row.pending[row.seen :] for row in self.rows])
 
     def _force(self, context: Context, finished: dict[int, tuple[FinishReason, int]]) -> None:
         runs = self.chain.forced_tokens(self.state, context)
@@ -255,11 +276,13 @@ class _Batch:
 
     def _end_texts(self, context: Context, finished: dict[int, tuple[FinishReason, int]]) -> None:
         ends = self.chain.text_ends(self.state, context)
+        for i, (row, end) in enumerate(zip(self.rows, ends or (), strict=False)):
+            row.hold = end.hold
+            if end.finished:
+                finished[i] = ("stop", end.hold)
+
+    def _out_of_room(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
         for i, row in enumerate(self.rows):
-            if ends is not None:
-                row.hold = ends[i].hold
-                if ends[i].finished:
-                    finished[i] = ("stop", ends[i].hold)
             if i not in finished and row.room <= 0:
                 finished[i] = ("length", 0)
 
@@ -267,11 +290,13 @@ class _Batch:
         """Tell what each row gained, then drop the rows that ended."""
         if only_forced:
             self._end_texts(self._accepted(), finished)
+            self._out_of_room(finished)
         for i, row in enumerate(self.rows):
             reason, cut = finished.get(i, (None, 0))
-            tokens = tuple(row.pending[:-1] if reason == "eos" else row.pending)
+            ended = bool(row.pending) and row.pending[-1] in self.eos
+            tokens = tuple(row.pending[:-1] if ended else row.pending)
             if tokens or reason is not None:
-                forced = row.forced - (reason == "eos" and row.forced > 0)
+                forced = row.forced - (ended and row.forced > 0)
                 yield Emission(row.number, tokens, row.logprob, forced, row.hold, reason, cut)
         if finished:
             kept = np.asarray([i for i in range(len(self.rows)) if i not in finished], dtype=np.int32)
@@ -282,6 +307,20 @@ class _Batch:
                 if self.model_rows is not None:
                     self.model_rows.take(kept)
 
+    @contextmanager
+    def _naming_rows(self) -> Iterator[None]:
+        """Say of a row that accepted an illegal token which sequence it is, and what it wrote so far."""
+        try:
+            yield
+        except IllegalToken as error:
+            row = self.rows[error.row]
+            message = f"Sequence {row.number}{self._written(row)}: {error}"
+            raise IllegalToken(message, row=row.number) from error
+
+    def _written(self, row: _Row) -> str:
+        vocabulary = self.context.vocabulary or self.chain.vocabulary
+        return f" after {vocabulary.decode(row.taken)!r}" if vocabulary is not None and row.taken else ""
+
     def _no_legal_token(self, i: int, before: ChainState, context: Context) -> NoLegalToken:
         row = self.rows[i]
         blank = self.context.backend.xp.zeros(
@@ -290,11 +329,7 @@ class _Batch:
         )
         label = self.chain.closing_processor(blank, before, context, i)
         by = f"Processor {label!r} left" if label else "The processors of the chain together left"
-        written = ""
-        vocabulary = self.context.vocabulary or self.chain.vocabulary
-        if vocabulary is not None and row.taken:
-            written = f" after {vocabulary.decode(row.taken)!r}"
         return NoLegalToken(
-            f"{by} row {row.number} without any legal token at position {row.length}{written}. Chain: "
+            f"{by} row {row.number} without any legal token at position {row.length}{self._written(row)}. Chain: "
             f"{', '.join(self.chain.labels)}. Loosen one of its constraints, or let the row end there."
         )

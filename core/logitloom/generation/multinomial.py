@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from logitloom import rng
 from logitloom.backend import Array, Backend
 
-__all__ = ["Multinomial"]
+__all__ = ["STREAM", "Multinomial", "draw"]
 
 #: Sets the sampler's draws apart from those of processors at the same position.
 STREAM = 0x5A3D1E
@@ -36,12 +36,25 @@ class Multinomial:
         Returns:
             ``[rows]`` token ids and ``[rows]`` their log-probabilities.
         """
-        xp = backend.xp
         p = backend.softmax(logits)
-        total = xp.cumulative_sum(p, axis=-1)
-        u = rng.uniform(backend, seeds, lengths, STREAM)
-        target = backend.cast(u, "float32")[:, None] * total[:, -1:]
-        # u <= 1 - 2**-23 keeps the target below the last sum, and a token without probability adds no step.
-        tokens = xp.sum(backend.cast(total <= target, "int32"), axis=-1)
-        tokens = xp.where(total[:, -1] > 0, tokens, xp.zeros_like(tokens))
-        return tokens, xp.log(backend.gather(p, tokens[:, None])[:, 0])
+        tokens = draw(backend, p, rng.uniform(backend, seeds, lengths, STREAM))
+        return tokens, backend.xp.log(backend.gather(p, tokens[:, None])[:, 0])
+
+
+def draw(backend: Backend, weights: Array, u: Array) -> Array:
+    """Invert the cumulative sum of weights.
+
+    Args:
+        backend: whose arrays these are.
+        weights: ``[rows, vocab]``, not negative; they need not add up to one.
+        u: ``[rows] float32`` in [0, 1).
+
+    Returns:
+        ``[rows]`` token ids, each with a weight above 0 (token 0 where a row has none).
+    """
+    xp = backend.xp
+    total = xp.cumulative_sum(weights, axis=-1)
+    target = backend.cast(u, "float32")[:, None] * total[:, -1:]
+    # u <= 1 - 2**-23 keeps the target below the last sum, and a token without probability adds no step.
+    tokens = xp.sum(backend.cast(total <= target, "int32"), axis=-1)
+    return xp.where(total[:, -1] > 0, tokens, xp.zeros_like(tokens))

@@ -29,6 +29,9 @@ class Choice(AutomatonProcessor):
     """
 
     choices: tuple[str, ...] | type[Enum] = option(help="The texts, or an Enum class whose values are the texts.")
+    longest_tokens: bool = option(  # type: ignore[misc]
+        False, help="Where one text must come next, allow only its longest token, so that it skips the model."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,6 +29,9 @@ class Fsm(AutomatonProcessor):
     """
 
     automaton: Dfa = option(help="An automaton over bytes, from logitloom.automata.")
+    longest_tokens: bool = option(  # type: ignore[misc]
+        False, help="Where one text must come next, allow only its longest token, so that it skips the model."
+    )
 
     def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
         """From the cache, by the content of the automaton and of the vocabulary."""

@@ -34,6 +34,9 @@ class Regex(AutomatonProcessor):
     ignore_case: bool = option(False, help="Match letters of either case.")
     max_states: int = option(100_000, help="Most states of the automaton.", ge=1, unit="states")
     max_seconds: float = option(10.0, help="Most time for the compilation.", gt=0, unit="seconds")
+    longest_tokens: bool = option(  # type: ignore[misc]
+        False, help="Where one text must come next, allow only its longest token, so that it skips the model."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from logitloom import Array, Context, Vocabulary, option
-from logitloom.automata import AhoCorasick, Dfa, TokenAutomaton, WatchingAutomaton
+from logitloom.automata import FINISHED, AhoCorasick, Dfa, TokenAutomaton, WatchingAutomaton
 from logitloom.automata.constraint import AutomatonProcessor
 from logitloom.errors import NeedsNotMet
 from logitloom.hookspecs import TextEnd
 
 __all__ = ["Stop"]
+
+#: The state counts at least so many bytes after a match, for texts that go on all the same.
+_FEWEST_COUNTED = 256
 
 
 @dataclass(frozen=True)
@@ -59,18 +63,27 @@ class Stop(AutomatonProcessor):
         return finder
 
     def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
-        """The search automaton, with a chain of states behind it that counts the bytes to cut."""
+        """The search automaton, then states that count the bytes to cut, then the same after end-of-sequence."""
         finder = self._search
-        longest = max(map(len, vocabulary.token_bytes))
-        most = longest + max(map(len, finder.strings))
-        cut = np.array([0 if self.include else len(string) for string in finder.strings], dtype=np.int32)
+        most = max(_FEWEST_COUNTED, *map(len, vocabulary.token_bytes)) + max(map(len, finder.strings))
+        counts, width = np.arange(most + 1), finder.next.shape[1]
+        counting, ended = counts + finder.states, counts + finder.states + most + 1
         found = finder.found[finder.next]
-        table = np.where(found >= 0, finder.states + cut[found], finder.next)
-        counting = np.minimum(np.arange(1, most + 2), most) + finder.states
-        table = np.concatenate([table, np.repeat(counting[:, None], table.shape[1], axis=1)]).astype(np.int32)
-        dfa = Dfa(finder.byte_class, table, np.ones(len(table), dtype=bool))
-        closing = np.arange(finder.states, len(table))
-        return WatchingAutomaton(dfa, vocabulary, vocab_size, closing=closing)
+        cut = np.array([0 if self.include else len(string) for string in finder.strings], dtype=np.int32)
+        table = np.concatenate(
+            [
+                np.where(found >= 0, finder.states + cut[found], finder.next),
+                np.repeat(np.append(counting[1:], counting[-1])[:, None], width, axis=1),
+                np.repeat(ended[:, None], width, axis=1),
+            ]
+        ).astype(np.int32)
+        return WatchingAutomaton(
+            Dfa(finder.byte_class, table, np.ones(len(table), dtype=bool)),
+            vocabulary,
+            vocab_size,
+            closing=[*counting, *ended],
+            after_end=np.concatenate([np.full(finder.states, FINISHED), ended, ended]),
+        )
 
     def start_states(self, automaton: TokenAutomaton, context: Context) -> Sequence[int]:
         """The start, or where the prompt leads (a string that ends in the prompt does not count)."""
@@ -90,14 +103,26 @@ class Stop(AutomatonProcessor):
 
     def text_end(self, state: Array, context: Context) -> list[TextEnd]:
         """Per row whether it must end, and the bytes that do not (or may not) belong to its text."""
-        states = self._search.states
-        ends = []
-        for reached in self.host_states(state, context):
-            if reached >= states:
-                ends.append(TextEnd(True, reached - states))
-            else:
-                ends.append(TextEnd(False, 0 if self.include or reached < 0 else self.__dict__["_depths"][reached]))
-        return ends
+        before = self.host_states(state, context.with_fields(tokens=None))
+        tokens = [()] * len(before) if context.tokens is None else context.backend.to_numpy(context.tokens).tolist()
+        automaton = self.automaton_for(context)
+        return [self._end(automaton, *row) for row in zip(before, tokens, strict=True)]
+
+    def _end(self, automaton: TokenAutomaton, state: int, tokens: Sequence[int]) -> TextEnd:
+        """The end of one text. Tokens that are new are counted one by one, so that any number of them is exact."""
+        searching = self._search.states
+        for n, token in enumerate(tokens):
+            state = state if token < 0 else automaton.advance(state, token)
+            if state >= searching:
+                after = itertools.takewhile(lambda later: later not in automaton.eos, tokens[n + 1 :])
+                return TextEnd(True, self._cut(automaton, state) + len(automaton.vocabulary.text_bytes(after)))
+        if state >= searching:
+            return TextEnd(True, self._cut(automaton, state))
+        return TextEnd(False, 0 if self.include or state < 0 else self.__dict__["_depths"][state])
+
+    def _cut(self, automaton: TokenAutomaton, state: int) -> int:
+        searching = self._search.states
+        return (state - searching) % ((automaton.dfa.states - searching) // 2)
 
 
 def _depths(finder: AhoCorasick) -> list[int]:

@@ -1,0 +1,183 @@
+"""Speculative decoding on the real model: tokens per second with drafts over those without, in one process.
+
+    python benchmarks/speculation.py [--tokens 64] [--backend torch] [--transformers]
+
+Plain and drafted runs alternate, and the median of each is compared, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from logitloom import processors
+from logitloom.generation import Generator, Statistics, candidates
+from logitloom_contrib.llama import load
+
+ARTICLE = (
+    "The harbour of Vellmar was founded in 1243 by merchants from the northern islands. For three hundred years it was "
+    "the only deep harbour on the coast, and every ship that carried salt, amber or furs had to pay the harbour tax. "
+    "In 1561 a storm closed the eastern channel with sand. The merchants moved to Osterby, and Vellmar became a "
+    "village of fishermen again. Today about 4,200 people live there, most of them work in the wind parks off shore."
+)
+CODE = (
+    "def area(shape):\n    if shape.kind == 'circle':\n        return 3.14159 * shape.radius ** 2\n"
+    "    if shape.kind == 'square':\n        return shape.side ** 2\n    if shape.kind == 'triangle':\n"
+    "        return 0.5 * shape.base * shape.height\n    raise ValueError(shape.kind)\n"
+)
+GROUNDED = [
+    f"Repeat the following text word for word, without any change.\n\n{ARTICLE}",
+    f"Copy this Python code exactly.\n\n{CODE}",
+    f"Quote the first two sentences of this text, then the last one.\n\n{ARTICLE}",
+]
+NAME = "[A-Z][a-z]{1,10}"
+JSON = (
+    r'\{"first_name": "' + NAME + r'", "last_name": "' + NAME + r'", "age_in_years": [1-9][0-9]?, "home_address": '
+    r'\{"street_name": "' + NAME + r' Street", "city_name": "' + NAME + r'", "postal_code": "[0-9]{5}"\}, '
+    r'"is_currently_employed": (true|false)\}'
+)
+#: Prompts show the form that is asked for, as they do wherever people ask for JSON.
+FORM = (
+    '{"first_name": "...", "last_name": "...", "age_in_years": 0, "home_address": {"street_name": "... Street", '
+    '"city_name": "...", "postal_code": "00000"}, "is_currently_employed": true}'
+)
+ASKED = [
+    f"Invent {who}. Answer with JSON of this form and nothing else:\n{FORM}"
+    for who in ("a baker from Leeds", "a nurse from Boston", "a pilot from Perth")
+]
+
+
+def timed(generator: Generator, prompts: list[list[int]]) -> tuple[float, list[Any]]:
+    """Tokens per second after the prompt's pass, and the results."""
+    started = time.perf_counter()
+    found = [generator([prompt])[0] for prompt in prompts]
+    return sum(len(g.tokens) for g in found) / (time.perf_counter() - started), found
+
+
+def compare(title: str, plain: Generator, drafted: Generator, prompts: list[list[int]], runs: int) -> None:
+    counted = Statistics()
+    counting = replace(drafted, on_round=counted.add)
+    slow, fast = [], []
+    for _ in range(runs):
+        speed, expected = timed(plain, prompts)
+        slow.append(speed)
+        speed, found = timed(drafted, prompts)
+        fast.append(speed)
+    timed(counting, prompts)
+    same = sum(a.tokens == b.tokens for a, b in zip(found, expected, strict=True))
+    before, after = statistics.median(slow), statistics.median(fast)
+    print(f"{title:42s} {before:7.1f} {after:7.1f} tokens/s  x{after / before:.2f}  same {same}/{len(prompts)}")
+    print(f"{'':42s} {counted}", flush=True)
+
+
+def against_transformers(model: Any, prompts: list[list[int]], tokens: int, runs: int) -> None:
+    """The same weights in transformers, plain and with its own prompt look-up."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from logitloom_contrib.llama.gguf_file import GGUFFile
+    from logitloom_contrib.llama.weights import read_config, read_weights
+
+    file = GGUFFile(model.path)
+    c = read_config(file)
+    weights = read_weights(file, c)
+    theirs = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=c.vocab_size, hidden_size=c.dim, intermediate_size=c.hidden, num_hidden_layers=c.layers,
+            num_attention_heads=c.heads, num_key_value_heads=c.kv_heads, rms_norm_eps=c.rms_eps,
+            rope_parameters={"rope_type": "default", "rope_theta": c.rope_base}, max_position_embeddings=c.max_length,
+            tie_word_embeddings=True, bos_token_id=None, eos_token_id=model.vocabulary.eos[0], pad_token_id=0,
+        )
+    ).eval()  # fmt: skip
+    with torch.no_grad():
+        theirs.model.embed_tokens.weight.copy_(torch.tensor(np.asarray(weights.embedding)))
+        theirs.model.norm.weight.copy_(torch.tensor(np.asarray(weights.norm)))
+        kv = c.kv_heads * c.head_dim
+        for layer, w in zip(theirs.model.layers, weights.layers, strict=True):
+            q, k, v = np.split(np.asarray(w.qkv).T, [c.dim, c.dim + kv])
+            gate, up = np.split(np.asarray(w.gate_up).T, 2)
+            pairs = [
+                (layer.self_attn.q_proj, q), (layer.self_attn.k_proj, k), (layer.self_attn.v_proj, v),
+                (layer.self_attn.o_proj, np.asarray(w.attention_output).T), (layer.mlp.gate_proj, gate),
+                (layer.mlp.up_proj, up), (layer.mlp.down_proj, np.asarray(w.down).T),
+                (layer.input_layernorm, np.asarray(w.attention_norm)),
+                (layer.post_attention_layernorm, np.asarray(w.feed_forward_norm)),
+            ]  # fmt: skip
+            for module, weight in pairs:
+                module.weight.copy_(torch.tensor(np.ascontiguousarray(weight)))
+
+    def speed(**more: Any) -> tuple[float, list[Any]]:
+        started, count, found = time.perf_counter(), 0, []
+        for prompt in prompts:
+            ids = torch.tensor([prompt])
+            with torch.no_grad():
+                out = theirs.generate(
+                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, **more
+                )
+            new = out[0, len(prompt) :].tolist()
+            found.append(tuple(t for t in new if t not in model.vocabulary.eos))
+            count += len(found[-1])
+        return count / (time.perf_counter() - started), found
+
+    ours = Generator(model, processors.load(tokenizer=model.vocabulary), max_tokens=tokens)
+    drafted = replace(ours, candidates=candidates.load("prompt_lookup", {"max_ngram": 2, "num_tokens": 10}))
+    kinds: dict[str, list[float]] = {}
+    for _ in range(runs):
+        for name, run in {
+            "transformers": lambda: speed(),
+            "transformers, prompt look-up": lambda: speed(prompt_lookup_num_tokens=10, max_matching_ngram_size=2),
+            "logitloom": lambda: timed(ours, prompts),
+            "logitloom, prompt look-up": lambda: timed(drafted, prompts),
+        }.items():
+            kinds.setdefault(name, []).append(run()[0])
+    for name, speeds in kinds.items():
+        print(f"{name:42s} {statistics.median(speeds):7.1f} tokens/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--backend", default="torch")
+    parser.add_argument("--device")
+    parser.add_argument("--only", choices=["grounded", "json", "transformers"])
+    parser.add_argument("--transformers", action="store_true")
+    arguments = parser.parse_args()
+    model = load(backend=arguments.backend, device=arguments.device)
+
+    def encoded(texts: list[str]) -> list[list[int]]:
+        chat = model.tokenizer.apply_chat_template
+        return [model.tokenizer.encode(chat([{"role": "user", "content": text}])) for text in texts]
+
+    grounded, asked = encoded(GROUNDED), encoded(ASKED)
+    if arguments.only in (None, "grounded"):
+        look_up(model, grounded, arguments)
+    if arguments.only in (None, "json"):
+        constrained(model, asked, arguments)
+    if arguments.transformers or arguments.only == "transformers":
+        against_transformers(model, grounded, arguments.tokens, arguments.runs)
+
+
+def look_up(model: Any, grounded: list[list[int]], arguments: argparse.Namespace) -> None:
+    plain = Generator(model, processors.load(tokenizer=model.vocabulary), max_tokens=arguments.tokens)
+    for name, given in {"prompt_lookup": {"max_ngram": 3}, "ngram_cache": {"num_tokens": 10}}.items():
+        drafted = replace(plain, candidates=candidates.load(name, given))
+        compare(f"grounded, {name}", plain, drafted, grounded, arguments.runs)
+
+
+def constrained(model: Any, asked: list[list[int]], arguments: argparse.Namespace) -> None:
+    chain = processors.load(("regex", {"pattern": JSON}), tokenizer=model.vocabulary)
+    json = Generator(model, chain, max_tokens=160, skip_forced=False)
+    skipping = replace(json, skip_forced=True)
+    drafted = replace(skipping, candidates=candidates.load("grammar", {"tokenizer": model.tokenizer}))
+    compare("JSON, grammar over one token a pass", json, drafted, asked, arguments.runs)
+    compare("JSON, grammar over skipped forced tokens", skipping, drafted, asked, arguments.runs)
+
+
+if __name__ == "__main__":
+    main()

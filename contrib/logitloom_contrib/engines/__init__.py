@@ -1,0 +1,1 @@
+"""Adapters to inference engines: each turns a chain into the object that the engine calls."""

@@ -1,0 +1,107 @@
+"""Causal models of Hugging Face transformers as model adapters of logitloom's own loop."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from logitloom.backend import Array, Backend
+from logitloom.errors import ModelError
+from logitloom.registry import load_backend
+from logitloom_contrib.engines._column_cache import ColumnCache, check_tokens
+
+__all__ = ["TransformersModel"]
+
+#: Layer types whose cache holds every token.
+_FULL_ATTENTION = frozenset({"full_attention"})
+
+
+class TransformersModel:
+    """A causal model of transformers: the decoding loop's model adapter.
+
+    Args:
+        model: a ``...ForCausalLM`` whose layers all attend to every earlier token.
+        tokenizer: kept as ``tokenizer`` for whoever wants text.
+
+    Raises:
+        ModelError: for encoder-decoder models, and for layers whose cache cannot be cropped (sliding windows,
+            recurrent states).
+    """
+
+    def __init__(self, model: Any, tokenizer: Any = None) -> None:
+        config = model.config.get_text_config(decoder=True)
+        name = type(model).__name__
+        if getattr(config, "is_encoder_decoder", False):
+            raise ModelError(f"{name} is an encoder-decoder model; logitloom's loop runs decoders only.")
+        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        if kinds - _FULL_ATTENTION or not getattr(model, "_supports_cache_class", True):
+            raise ModelError(
+                f"{name} has layers of the types {sorted(kinds)}; logitloom's loop needs full attention in all of "
+                f"them, because rejected drafts are cropped from the cache. Use model.generate with to_transformers."
+            )
+        self.model, self.tokenizer = model, tokenizer
+        self.backend: Backend = load_backend("torch").at(model.device)
+        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+        self.max_length = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
+        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+
+    def empty_cache(self, rows: int) -> ColumnCache:
+        """A cache of ``rows`` rows without tokens."""
+        return ColumnCache.empty(self.backend, rows)
+
+    def forward(
+        self, tokens: NDArray[np.int32], cache: ColumnCache, *, all_positions: bool = False
+    ) -> tuple[Array, ColumnCache]:
+        """Append tokens to the rows; see :class:`logitloom.generation.model.ModelAdapter`."""
+        host = np.asarray(tokens)
+        rows, n = host.shape
+        given = host >= 0
+        counts = given.sum(axis=1)
+        check_tokens(host, cache, self.vocab_size, self.max_length)
+        used = np.concatenate([cache.used, given], axis=1)
+        attended = used.copy()
+        # A row without a single token attends to something, or its softmax would be undefined.
+        attended[~used.any(axis=1), used.shape[1] - n :] = True
+        positions = np.minimum(cache.lengths[:, None] + np.arange(n), self.max_length - 1)
+        last = np.maximum(counts - 1, 0)
+        kept, place = np.unique(last, return_inverse=True)
+        more: dict[str, Any] = {}
+        if self._keeps and not all_positions:
+            more["logits_to_keep"] = self._upload(kept)
+        with torch.no_grad():
+            out = self.model(
+                input_ids=self._upload(np.where(given, host, 0)),
+                attention_mask=self._upload(attended),
+                position_ids=self._upload(positions),
+                past_key_values=_filled(cache),
+                use_cache=True,
+                **more,
+            )
+        after = ColumnCache(
+            self.backend, tuple((layer.keys, layer.values) for layer in out.past_key_values.layers), used
+        )
+        logits = out.logits
+        if not all_positions:
+            column = place if more else last
+            logits = logits[:, 0] if logits.shape[1] == 1 else logits[torch.arange(rows), self._upload(column)]
+        return logits, after
+
+    def _upload(self, host: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(host, dtype=np.int64)).to(self.model.device)
+
+
+def _filled(cache: ColumnCache) -> DynamicCache:
+    """A cache of transformers with these tensors, which it replaces as it grows and never changes."""
+    native = DynamicCache()
+    for keys, values in cache.layers:
+        layer = DynamicLayer()
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values = keys, values
+        native.layers.append(layer)
+    return native

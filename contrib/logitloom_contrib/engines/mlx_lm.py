@@ -1,0 +1,231 @@
+"""mlx-lm: a chain inside its generators, and its models inside logitloom's own loop.
+
+mlx-lm calls a processor with the ids of one sequence and its logits, and says neither which sequence that is nor
+whether the last ids are drafts. Ids are lazy: reading them waits for the model and ends the look-ahead by which mlx-lm
+prepares a token while the one before is computed.
+
+As long as one sequence grows token by token, nothing is read: whether the ids really are those of the last call and
+one more is compared on the device, and the state is that of the last call or a fresh one accordingly. Anything else
+(sequences in turn, drafts) is recognised by reading the ids, after which all ids are read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from typing import Any, Final, NamedTuple
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom import state as row_state
+from logitloom.backend import Array
+from logitloom.chain import Chain, ChainState
+from logitloom.context import Context
+from logitloom.engines import RowTracker, bind
+from logitloom.errors import InvalidContext
+from logitloom_contrib.engines._mlx_lm_model import MlxModel
+
+__all__ = ["MlxModel", "MlxProcessor", "to_mlx_lm"]
+
+#: What mlx-lm gives to processors. (Of a prompt whose beginning is in a reused cache it shows the rest.)
+GIVES: Final = frozenset({"prompt", "length", "history"})
+ENGINE: Final = "mlx-lm"
+
+#: Needs that a state made without reading the prompt's ids cannot serve.
+_READS_IDS: Final = frozenset({"prompt", "history"})
+#: Calls behind the newest one that the look-ahead may not have computed yet.
+_LAG: Final = 3
+#: Sequences that are remembered.
+_SEQUENCES: Final = 256
+_TAIL: Final = 8
+
+
+def to_mlx_lm(
+    chain: Chain, model: Any = None, tokenizer: Any = None, *, seed: int = 0, max_length: int | None = None
+) -> MlxProcessor:
+    """A chain as a member of mlx-lm's ``logits_processors``.
+
+    For ``generate_step``, ``stream_generate`` (with or without a draft model or a reused prompt cache),
+    ``BatchGenerator`` and ``batch_generate``. One object serves any number of sequences, one after the other or in
+    turn; an object per sequence, where mlx-lm takes one (``BatchGenerator.insert``), keeps the look-ahead.
+
+    Args:
+        chain: the processors.
+        model: the mlx-lm model that generates, or a model adapter, for processors that run a model (guidance).
+        tokenizer: any tokenizer, for processors that need a vocabulary; default: the chain's.
+        seed: of processors that draw random numbers.
+        max_length: most tokens of a row, if a chain that keeps history should allocate it at once.
+
+    Returns:
+        A callable ``(tokens, logits) -> logits``.
+
+    Raises:
+        NeedsNotMet: the chain needs what mlx-lm does not give.
+        ChainIncomplete: options are missing.
+    """
+    adapter = MlxModel(model) if model is not None and not hasattr(model, "empty_cache") else model
+    chain = bind(chain, ENGINE, GIVES, tokenizer=getattr(tokenizer, "_tokenizer", tokenizer), model=adapter)
+    return MlxProcessor(chain, adapter if "model" in chain.needs else None, seed, max_length)
+
+
+class _Asked(NamedTuple):
+    """A call whose ids were not read."""
+
+    tokens: Array
+    #: Whether they are those of the call before and one more, on the device; None if they are known to begin anew.
+    grown: Array | None
+    state: ChainState
+
+
+class _Sequence:
+    """A sequence whose ids were read."""
+
+    __slots__ = ("ids", "prompt_length", "tracker")
+
+    def __init__(self, ids: NDArray[Any], prompt_length: int) -> None:
+        self.ids, self.prompt_length = ids, prompt_length
+        self.tracker: RowTracker | None = None
+
+
+class MlxProcessor:
+    """A chain for mlx-lm; made by :func:`to_mlx_lm`.
+
+    A call with the ids of an earlier call or a beginning of them, and at most one more, goes on with that sequence;
+    any other begins a new one, and its ids are the prompt.
+    """
+
+    def __init__(self, chain: Chain, model: Any, seed: int, max_length: int | None) -> None:
+        self.chain, self.seed, self._max_length = chain, seed, max_length
+        self._more = {} if model is None else {"model": model}
+        self._lock = threading.RLock()
+        #: Whether sequences take turns or go back, so that every call is read.
+        self._in_turn = not chain.compilable or bool(chain.needs & _READS_IDS)
+        self._asked: deque[_Asked] = deque()
+        self._prompt_length = 0
+        self._start: ChainState | None = None
+        self._base: Context | None = None
+        self._sequences: OrderedDict[tuple[int, bytes], _Sequence] = OrderedDict()
+        #: How many calls read ids; for tests and measurements.
+        self.reads = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.chain!r}>"
+
+    def __call__(self, tokens: Array, logits: Array) -> Array:
+        """Process logits ``[1, vocab]`` after ids ``[length]``."""
+        if logits.ndim != 2 or logits.shape[0] != 1 or tokens.ndim != 1:
+            raise InvalidContext(
+                f"mlx-lm passes ids [length] and logits [1, vocab] of one sequence, but they have the shapes "
+                f"{list(tokens.shape)} and {list(logits.shape)}."
+            )
+        with self._lock:
+            if self._asked and tokens.size == self._asked[-1].tokens.size + 1:
+                return self._go_on(tokens, logits)
+            return self._read(tokens, logits)
+
+    # -- without reading -------------------------------------------------------------------------------
+
+    def _go_on(self, tokens: Array, logits: Array) -> Array:
+        last = self._asked[-1]
+        assert self._base is not None
+        grown = mx.array_equal(tokens[:-1], last.tokens)
+        fresh = self._fresh_state(logits, tokens.size)
+        state = row_state.map_leaves(lambda old, new: mx.where(grown, old, new), last.state, fresh)
+        token = mx.where(grown, tokens[-1:].astype(mx.int32), -1)[None]
+        logits, state = self.chain.process(logits, state, self._base.accept(token))
+        self._asked.append(_Asked(tokens, grown, state))
+        self._settle(_LAG)
+        return logits
+
+    def _begin(self, tokens: Array, logits: Array) -> Array:
+        if self._base is None or self._base.vocab_size != logits.shape[-1]:
+            self._base = Context.start(logits, compiled=True, max_length=self._max_length, **self._more)
+            self._start = None
+        state = self._fresh_state(logits, tokens.size)
+        logits, state = self.chain.process(logits, state, self._base)
+        self._asked.append(_Asked(tokens, None, state))
+        self._prompt_length = tokens.size
+        return logits
+
+    def _fresh_state(self, logits: Array, length: int) -> ChainState:
+        """The state at the start: chains that come here know of a prompt no more than its length."""
+        assert self._base is not None
+        if self._start is None or "length" in self.chain.needs:
+            seeds = tuple(self._base.with_fields(seed=self.seed).row_seeds().tolist())
+            prompt = ((0,) * length,) if "length" in self.chain.needs else None
+            self._start = self.chain.init_state(self._base.with_fields(seed=seeds, prompt=prompt))
+        return self._start
+
+    def _settle(self, keep: int) -> None:
+        """Note the sequences that turn out to have ended, among calls that were computed meanwhile."""
+        while len(self._asked) > keep:
+            first, second = self._asked[0], self._asked[1]
+            if second.grown is not None and not bool(second.grown.item()):
+                self._note(np.array(first.tokens), self._prompt_length)
+                self._prompt_length = second.tokens.size
+            self._asked.popleft()
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def _read(self, tokens: Array, logits: Array) -> Array:
+        if self._asked:
+            self._settle(1)
+            self._note(np.array(self._asked[0].tokens), self._prompt_length)
+            self._asked.clear()
+        ids = np.array(tokens).astype(np.int64)
+        self.reads += 1
+        sequence = self._find(ids)
+        if sequence is None or len(ids) == sequence.prompt_length:
+            if not self._in_turn:
+                return self._begin(tokens, logits)
+            sequence = sequence or _Sequence(ids, len(ids))
+        else:
+            self._in_turn = True
+        return self._process(sequence, ids, logits)
+
+    def _process(self, sequence: _Sequence, ids: NDArray[Any], logits: Array) -> Array:
+        if len(ids) - 1 == len(sequence.ids) or len(ids) == len(sequence.ids):
+            self._sequences.pop(_key(sequence.ids), None)
+            grown = sequence
+        else:
+            # It may be a sibling that shares a beginning, so the longer sequence stays.
+            grown = _Sequence(ids, sequence.prompt_length)
+            grown.tracker = sequence.tracker
+        grown.ids = ids
+        if grown.tracker is None:
+            vocabulary = self.chain.vocabulary
+            grown.tracker = RowTracker(
+                self.chain,
+                eos=() if vocabulary is None else vocabulary.eos,
+                seed=self.seed,
+                max_length=self._max_length,
+                context=self._more,
+            )
+        self._sequences[_key(ids)] = grown
+        while len(self._sequences) > _SEQUENCES:
+            self._sequences.popitem(last=False)
+        return grown.tracker.process(logits, ids[None], prompt_lengths=[grown.prompt_length])
+
+    def _note(self, ids: NDArray[Any], prompt_length: int) -> None:
+        ids = ids.astype(np.int64)
+        self._sequences[_key(ids)] = _Sequence(ids, prompt_length)
+        while len(self._sequences) > _SEQUENCES:
+            self._sequences.popitem(last=False)
+
+    def _find(self, ids: NDArray[Any]) -> _Sequence | None:
+        """The sequence of which all but the last of these ids are a beginning."""
+        for key in (_key(ids[:-1]), _key(ids)):
+            known = self._sequences.get(key)
+            if known is not None and np.array_equal(known.ids, ids[: len(known.ids)]):
+                return known
+        for known in reversed(self._sequences.values()):
+            n = len(ids) - 1
+            if known.prompt_length <= len(ids) and n <= len(known.ids) and np.array_equal(known.ids[:n], ids[:n]):
+                return known
+        return None
+
+
+def _key(ids: NDArray[Any]) -> tuple[int, bytes]:
+    return len(ids), ids[-_TAIL:].tobytes()

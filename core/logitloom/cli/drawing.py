@@ -1,0 +1,156 @@
+"""Pictures of byte automata: by Graphviz where its program ``dot`` is installed, else by matplotlib."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from logitloom.automata import DEAD, Dfa
+from logitloom.errors import BackendMissing, OptionError
+
+__all__ = ["MOST_STATES", "draw", "edges", "label"]
+
+MOST_STATES: Final = 150
+"""Larger graphs are refused: nobody could read them."""
+
+
+def draw(dfa: Dfa, path: Path) -> None:
+    """Draw an automaton into a file.
+
+    Args:
+        dfa: what to draw; its accepting states get two circles.
+        path: ends in ``.svg`` or ``.png``.
+
+    Raises:
+        OptionError: for other files, automata of more than ``MOST_STATES`` states, and folders that do not exist.
+        BackendMissing: if neither Graphviz nor matplotlib is installed.
+    """
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in ("svg", "png"):
+        raise OptionError(f"--draw writes .svg or .png files, but got {str(path)!r}.")
+    if not path.parent.is_dir():
+        raise OptionError(f"The folder {str(path.parent)!r} does not exist, so nothing can be drawn there. Create it.")
+    if dfa.states > MOST_STATES:
+        raise OptionError(
+            f"The automaton has {dfa.states} states, and a picture of more than {MOST_STATES} cannot be read. Draw "
+            f"a smaller pattern (fewer repeats, ASCII classes instead of \\w and \\d)."
+        )
+    if shutil.which("dot") is not None and _with_graphviz(dfa, path, kind):
+        return
+    _with_matplotlib(dfa, path, kind)
+
+
+def edges(dfa: Dfa) -> dict[tuple[int, int], list[int]]:
+    """The bytes that lead from one state to another, for all pairs of states that are connected."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for state, row in enumerate(dfa.by_byte.tolist()):
+        for byte, after in enumerate(row):
+            if after != DEAD:
+                found.setdefault((state, after), []).append(byte)
+    return found
+
+
+def label(values: Iterable[int]) -> str:
+    """Bytes as ranges of characters: ``0-9 a-f``, others in hexadecimal.
+
+    >>> label([48, 49, 50, 97, 10])
+    '0a 0-2 a'
+    """
+    ranges: list[list[int]] = []
+    for byte in sorted(values):
+        if ranges and byte == ranges[-1][1] + 1 and _printable(byte) == _printable(ranges[-1][1]):
+            ranges[-1][1] = byte
+        else:
+            ranges.append([byte, byte])
+    shown = [_character(a) if a == b else f"{_character(a)}-{_character(b)}" for a, b in ranges]
+    return " ".join(shown[:8]) + (" …" if len(shown) > 8 else "")
+
+
+def _printable(byte: int) -> bool:
+    return 0x21 <= byte < 0x7F
+
+
+def _character(byte: int) -> str:
+    return chr(byte) if _printable(byte) else "space" if byte == 0x20 else f"{byte:02x}"
+
+
+def _with_graphviz(dfa: Dfa, path: Path, kind: str) -> bool:
+    try:
+        import graphviz
+    except ImportError:
+        return False
+    graph = graphviz.Digraph(graph_attr={"rankdir": "LR"}, node_attr={"shape": "circle"})
+    graph.node("start", "", shape="point")
+    graph.edge("start", str(dfa.start))
+    for state in range(dfa.states):
+        graph.node(str(state), shape="doublecircle" if dfa.accepting[state] else "circle")
+    for (state, after), values in edges(dfa).items():
+        graph.edge(str(state), str(after), label=graphviz.escape(label(values)))
+    path.write_bytes(graph.pipe(format=kind))
+    return True
+
+
+def _with_matplotlib(dfa: Dfa, path: Path, kind: str) -> None:
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Circle, FancyArrowPatch
+    except ImportError as error:
+        raise BackendMissing(
+            "Drawing needs Graphviz (its program 'dot' and the Python package) or matplotlib, and neither is "
+            "installed: pip install 'logitloom[draw]'."
+        ) from error
+    place = _layers(dfa)
+    columns, rows = place.max(axis=0) - place.min(axis=0) + 2
+    figure = Figure(figsize=(1.6 * columns + 0.5, 1.2 * rows + 0.5))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    for state, (x, y) in enumerate(place.tolist()):
+        for radius in (0.2, 0.16) if dfa.accepting[state] else (0.2,):
+            axes.add_patch(Circle((x, y), radius, fill=False))
+        axes.text(x, y, str(state), ha="center", va="center", fontsize=8)
+    x, y = place[dfa.start].tolist()
+    axes.add_patch(FancyArrowPatch((x - 0.6, y), (x - 0.2, y), arrowstyle="-|>", mutation_scale=10))
+    for (state, after), values in edges(dfa).items():
+        _arrow(axes, FancyArrowPatch, place[state].tolist(), place[after].tolist(), label(values))
+    axes.set_xlim(place[:, 0].min() - 0.8, place[:, 0].max() + 0.8)
+    axes.set_ylim(place[:, 1].min() - 0.8, place[:, 1].max() + 0.8)
+    axes.set_aspect("equal")
+    axes.axis("off")
+    figure.savefig(path, format=kind)
+
+
+def _layers(dfa: Dfa) -> Any:
+    """``[states, 2]``: the distance from the start to the right, states of one distance above each other."""
+    depth = {dfa.start: 0}
+    order = [dfa.start]
+    table = dfa.by_byte
+    for state in order:
+        for after in dict.fromkeys(table[state].tolist()):
+            if after != DEAD and after not in depth:
+                depth[after] = depth[state] + 1
+                order.append(after)
+    place = np.zeros((dfa.states, 2))
+    height: dict[int, int] = {}
+    for state in [*order, *(s for s in range(dfa.states) if s not in depth)]:
+        column = depth.get(state, 0)
+        level = height[column] = height.get(column, -1) + 1
+        place[state] = column, (level + 1) // 2 * (-1) ** level
+    return place
+
+
+def _arrow(axes: Any, patch: Any, begin: list[float], end: list[float], text: str) -> None:
+    if begin == end:
+        x, y = begin
+        arrow = patch((x - 0.1, y + 0.18), (x + 0.1, y + 0.18), connectionstyle="arc3,rad=-1.8", arrowstyle="-|>",
+                      mutation_scale=8)  # fmt: skip
+        axes.text(x, y + 0.5, text, ha="center", fontsize=6)
+    else:
+        bend = 0.0 if begin[0] + 1 == end[0] else 0.3
+        arrow = patch(begin, end, connectionstyle=f"arc3,rad={bend}", arrowstyle="-|>", mutation_scale=8,
+                      shrinkA=15, shrinkB=15)  # fmt: skip
+        middle = [(a + b) / 2 for a, b in zip(begin, end, strict=True)]
+        axes.text(middle[0], middle[1] + 0.06 - bend / 2, text, ha="center", fontsize=6)
+    axes.add_patch(arrow)

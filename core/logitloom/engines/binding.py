@@ -1,0 +1,39 @@
+"""Checking, when a chain is bound to an engine, that the engine can run it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from logitloom.chain import Chain
+from logitloom.errors import ChainIncomplete, NeedsNotMet
+
+__all__ = ["bind"]
+
+
+def bind(chain: Chain, engine: str, gives: Collection[str], *, tokenizer: Any = None, model: Any = None) -> Chain:
+    """The chain with a tokenizer's vocabulary, after checking that an engine can run all of it.
+
+    Args:
+        chain: the processors.
+        engine: the engine's name, for messages.
+        gives: what it gives, of :data:`logitloom.processor.NEEDS`.
+        tokenizer: any tokenizer; default: the chain's vocabulary stays.
+        model: a model adapter that the engine gives as well.
+
+    Raises:
+        ChainIncomplete: options are missing.
+        NeedsNotMet: a processor needs what the engine does not give.
+    """
+    if tokenizer is not None:
+        chain = chain.configure(tokenizer=tokenizer)
+    if chain.missing:
+        listed = "; ".join(f"{label}: {', '.join(names)}" for label, names in chain.missing.items())
+        raise ChainIncomplete(f"The chain misses options ({listed}). Give them with chain.configure(...) first.")
+    if chain.branches > 1:
+        raise NeedsNotMet(
+            f"{engine} feeds one branch of each sequence, but the chain takes {chain.branches} rows of logits per "
+            f"sequence. Configure its guidance with form='two_pass'."
+        )
+    chain.require({*gives, "model"} if model is not None else gives, engine=engine)
+    return chain

@@ -1,0 +1,206 @@
+"""What a candidate generator is: it drafts tokens that the target model then verifies in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from logitloom import options as opts
+from logitloom import registry
+from logitloom import state as row_state
+from logitloom.backend import NEG_INF, Array, Backend, backend_of
+from logitloom.chain import Chain, ChainState
+from logitloom.context import Context
+from logitloom.link import Link
+
+__all__ = [
+    "CandidateGenerator",
+    "ChainPart",
+    "Configured",
+    "DraftRequest",
+    "Drafts",
+    "carry",
+    "legal_prefix",
+    "load",
+    "until_end",
+]
+
+
+class ChainPart:
+    """Some processors of a chain, run on the chain's own states.
+
+    Args:
+        chain: the whole chain.
+        keep: which of its places belong to the part.
+    """
+
+    def __init__(self, chain: Chain, keep: Callable[[Link], bool]) -> None:
+        self._places = [i for i, link in enumerate(chain.links) if keep(link)]
+        links = [chain.links[i] for i in self._places]
+        self._chain = Chain(links, vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def state_of(self, state: ChainState) -> ChainState:
+        """The part's share of a state of the chain."""
+        return ChainState(state.position, tuple(state.processors[i] for i in self._places))
+
+    def process(self, logits: Array, state: ChainState, context: Context) -> tuple[Array, ChainState]:
+        """As :meth:`logitloom.chain.Chain.process`, for the part alone."""
+        return self._chain.process(logits, state, context)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftRequest:
+    """What a candidate generator is asked: how may each row go on?
+
+    Rows that ended are gone, so the rows are those of the state that is passed along, not those of the start.
+
+    Attributes:
+        context: of the step that comes next: ``context.tokens`` holds each row's ``pending`` tokens.
+        chain: the target's processors.
+        chain_state: their state, before the pending tokens. It must not be changed; processing makes new ones.
+        constraints: the constraints of the chain; may be empty.
+        unguided: the chain without guidance, which would need the logits of several prompts; may be empty.
+        sequences: per row, the prompt and all accepted tokens, pending ones included. Read only.
+        pending: per row, the accepted tokens that the chain's state has not seen.
+        limits: per row, the most tokens that are of use.
+        sampling: whether tokens are drawn from the processed distribution (else drafts are compared with a choice).
+        seeds: ``[rows] int32``: of each row's random draws.
+        eos: ids that end a row.
+    """
+
+    context: Context
+    chain: Chain
+    chain_state: ChainState
+    constraints: ChainPart
+    unguided: ChainPart
+    sequences: Sequence[Sequence[int]]
+    pending: Sequence[Sequence[int]]
+    limits: Sequence[int]
+    sampling: bool
+    seeds: Array
+    eos: frozenset[int]
+
+
+class Drafts(NamedTuple):
+    """Drafted tokens.
+
+    Attributes:
+        tokens: per row, none or more, at most its limit.
+        probs: if the tokens were drawn at random, per place ``[rows, vocab]`` on the target's backend: the
+            distribution they were drawn from (anything in rows without a token there). None if the drafts follow
+            from what was accepted alone.
+    """
+
+    tokens: list[list[int]]
+    probs: Sequence[Array] | None = None
+
+
+class CandidateGenerator(Protocol):
+    """Drafts tokens. Configured once, immutable; what varies is a row tree, as for processors."""
+
+    def init_state(self, context: Context) -> Any:
+        """The state of a new generation, with ``context.batch`` rows.
+
+        Raises:
+            LogitloomError: if the generator cannot draft for this model or chain, with a sentence that says why.
+        """
+        ...
+
+    def propose(self, state: Any, request: DraftRequest) -> tuple[Drafts, Any]:
+        """Draft tokens for each row.
+
+        Args:
+            state: of the rows that are left, from :meth:`init_state` or :meth:`update`.
+            request: where the rows stand.
+
+        Returns:
+            The drafts, and a state for :meth:`update`.
+        """
+        ...
+
+    def update(self, state: Any, accepted: Sequence[int]) -> Any:
+        """The state after the target's verdict.
+
+        Args:
+            state: as :meth:`propose` returned it.
+            accepted: per row, how many of its drafted tokens were accepted.
+        """
+        ...
+
+
+class Configured:
+    """Base class of candidate generators that are frozen dataclasses of options; checks them on construction.
+
+    Deriving from it is optional.
+    """
+
+    def __post_init__(self) -> None:
+        given = {o.name: getattr(self, o.name) for o in opts.declared(self)}
+        for name, value in opts.check(self, given, type(self).__name__).items():
+            if value is not given[name]:
+                object.__setattr__(self, name, value)
+
+
+def load(name: str, options: Mapping[str, Any] | None = None, *, block: Iterable[str] = ()) -> CandidateGenerator:
+    """A candidate generator by name.
+
+    Args:
+        name: of the plug-in (``name`` or ``name@distribution``).
+        options: its options.
+        block: names that must not be loaded.
+
+    Raises:
+        UnknownPlugin, PluginBlocked, DuplicatePlugin, PluginImportError: the name cannot be loaded.
+        MissingOption, UnknownOption, OptionTypeError, OptionError: an option is missing or wrong.
+
+    Example:
+        >>> load("prompt_lookup", {"max_ngram": 3}).max_ngram
+        3
+    """
+    factory = registry.load_plugin("candidates", name, block=block)
+    checked = opts.check(factory, options or {}, name)
+    opts.require(factory, checked, name)
+    made: CandidateGenerator = factory(**checked)
+    return made
+
+
+def carry(array: Array, backend: Backend) -> Array:
+    """The array on a backend: itself if it is there, else moved through host memory (halves become float32)."""
+    source = backend_of(array)
+    return array if source is backend else backend.asarray(source.to_numpy(array))
+
+
+def until_end(tokens: Sequence[int], eos: frozenset[int]) -> list[int]:
+    """Tokens up to and with the first end-of-sequence.
+
+    >>> until_end([4, 0, 5], frozenset({0}))
+    [4, 0]
+    """
+    end = next((n + 1 for n, token in enumerate(tokens) if token in eos), len(tokens))
+    return list(tokens[:end])
+
+
+def legal_prefix(request: DraftRequest, row: int, tokens: Sequence[int]) -> list[int]:
+    """The tokens that the chain's constraints allow, up to the first that they do not.
+
+    Cheap beside a pass of the model: constraints need no logits.
+    """
+    if not len(request.constraints):
+        return list(tokens)
+    backend = request.context.backend
+    state = row_state.take(request.constraints.state_of(request.chain_state), [row])
+    new = list(request.pending[row])
+    for n, token in enumerate(tokens):
+        context = request.context.with_fields(batch=1, donate=True, donate_state=False, tokens=None)
+        blank = backend.asarray(np.zeros((1, context.vocab_size), dtype=np.float32))
+        logits, state = request.constraints.process(blank, state, context.accept([new]) if new else context)
+        if not float(logits[0, token]) > NEG_INF:
+            return list(tokens[:n])
+        new = [token]
+    return list(tokens)

@@ -1,0 +1,312 @@
+"""Continuous generation: each result is the beginning of the next one, whatever generator makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom import processors
+from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.chain import Chain
+from logitloom.errors import (
+    ContextLengthExceeded,
+    GenerationError,
+    PromptTypeError,
+    SampleMismatchError,
+    SlicingError,
+)
+from logitloom.generation.beam_search import BeamSearch, Carried, beam_search
+from logitloom.generation.generator import Generator
+from logitloom.generation.loop import Sampler
+from logitloom.generation.prefix_cache import PrefixCachedModel
+from logitloom.generation.sequence_state import SequenceState
+from logitloom.generation.token_prefix import common_prefix, continuation_ids, retokenized
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["ContinuousGenerator", "continuous"]
+
+Ids = tuple[int, ...]
+
+
+def continuous(generator: Generator) -> ContinuousGenerator:
+    """A generator whose results can be continued, by itself or by any other of the same model.
+
+    Args:
+        generator: model, chain and strategy; its ``strategy.samples`` is the number of sequences per prompt.
+
+    Returns:
+        A function of a text, texts, token ids or a :class:`SequenceState`, that returns a :class:`SequenceState`.
+
+    Example:
+        >>> from logitloom_contrib.llama import random_model
+        >>> words = Vocabulary([bytes([32 + i]) for i in range(64)])
+        >>> write = continuous(Generator(random_model("numpy"), vocabulary=words))
+        >>> state = write([40, 41], max_tokens=3)
+        >>> state = write(state, max_tokens=2)
+        >>> state.token_ids.shape, state.kv_cache.lengths.tolist()
+        ((1, 7), [6])
+    """
+    return ContinuousGenerator(generator)
+
+
+@dataclass(frozen=True)
+class ContinuousGenerator:
+    """What :func:`continuous` returns.
+
+    Args:
+        generator: model, chain and strategy.
+    """
+
+    generator: Generator
+
+    def __call__(
+        self,
+        prompt: str | Sequence[Any] | NDArray[np.integer[Any]] | SequenceState,
+        max_tokens: int | None = None,
+        stop_at: str | Sequence[str] | None = None,
+        seed: int = 0,
+    ) -> SequenceState:
+        """Generate once, from prompts or from where a state ends.
+
+        The chain starts anew and has the whole sequence so far as its prompt. Weights go on adding up, and a beam
+        search optimises the whole sequence. The model reads only what the state's cache does not hold.
+
+        Args:
+            prompt: a text, a list of texts, token ids, a list of those, or a state. An end-of-sequence token at
+                the end of a row of a state is not part of what goes on.
+            max_tokens: most new tokens; default: the generator's.
+            stop_at: one or several texts; a row ends after the first of them that its new text contains.
+            seed: of all random draws.
+
+        Returns:
+            The sequences, prompts included. End-of-sequence tokens are left out; what they scored is in the weights.
+
+        Raises:
+            SampleMismatchError: if a state has another number of samples than the generator.
+            ContextLengthExceeded: if a sequence already fills the model's context.
+            PromptTypeError: if ``prompt`` is something else.
+        """
+        generator = self._configured(max_tokens, stop_at)
+        samples = generator.strategy.samples
+        if isinstance(prompt, SequenceState):
+            state = prompt
+            self._check_vocabulary(state)
+        else:
+            state = self._first(prompt, samples)
+        if state.samples != samples:
+            raise SampleMismatchError(
+                f"Continuous generation can't proceed, Generator has a `num_samples == {samples}` and SequenceState "
+                f"has a `num_samples == {state.samples}`. Each sequence of the state is continued by one sample. A new "
+                f"generator with `num_samples == {state.samples}` should be utilized to proceed."
+            )
+        rows = state.rows if state is not prompt else tuple(self._without_end(row) for row in state.rows)
+        limit = generator.model.max_length
+        for i, row in enumerate(rows):
+            if len(row) >= limit:
+                raise ContextLengthExceeded(
+                    f"Row {i} has {len(row)} tokens, and the model takes {limit} at most, so there is no room to "
+                    f"continue it. Shorten it, for example by state[...] with a slice of its text."
+                )
+        cache = state.held_cache if state.model is generator.model else None
+        if cache is not None:
+            cache = cache.crop([min(int(n), len(row)) for n, row in zip(cache.lengths, rows, strict=True)])
+        search = isinstance(generator.strategy, BeamSearch)
+        model = PrefixCachedModel(generator.model, rows, cache, search=search)
+        go_on = _search if search else _sample
+        whole, weights, scored, texts = go_on(replace(generator, model=model), rows, state, seed)
+        return self._state(model, state, whole, rows, texts, weights, scored)
+
+    # -- before --------------------------------------------------------------------------------------
+
+    def _configured(self, max_tokens: int | None, stop_at: str | Sequence[str] | None) -> Generator:
+        generator = self.generator
+        if max_tokens is not None:
+            generator = replace(generator, max_tokens=max_tokens)
+        if stop_at is None:
+            return generator
+        strings = (stop_at,) if isinstance(stop_at, str) else tuple(stop_at)
+        return replace(generator, chain=_stopping(generator.chain, strings, self._vocabulary))
+
+    def _first(self, prompt: Any, samples: int) -> SequenceState:
+        """The state before anything was generated."""
+        if isinstance(prompt, np.ndarray) and prompt.dtype.kind in "iu":
+            prompt = prompt.tolist()
+        if not _is_prompt(prompt):
+            what = type(prompt).__name__
+            if isinstance(prompt, (list, tuple)) and prompt:
+                what = f"{what} of {type(prompt[0]).__name__}"
+            raise PromptTypeError(
+                f"Continuous generation goes on from a text, a list of texts, token ids, a list of those, or a "
+                f"SequenceState, but got {what}."
+            )
+        ids = self.generator.encode(prompt)
+        return SequenceState(
+            [row for row in ids for _ in range(samples)], np.zeros((len(ids), samples)),
+            tokenizer=self.generator.tokenizer, vocabulary=self._vocabulary, model=self.generator.model,
+        )  # fmt: skip
+
+    @property
+    def _vocabulary(self) -> Vocabulary | None:
+        given = self.generator.vocabulary
+        return given if given is not None else self.generator.chain.vocabulary
+
+    def _check_vocabulary(self, state: SequenceState) -> None:
+        mine, theirs = self._vocabulary, state.vocabulary
+        if mine is None or theirs is None or mine is theirs or mine.fingerprint == theirs.fingerprint:
+            return
+        raise GenerationError(
+            f"The SequenceState has the vocabulary {theirs!r} and the generator {mine!r}, so its ids would mean "
+            f"something else. Go on from its texts: list(state)."
+        )
+
+    def _without_end(self, row: Ids) -> Ids:
+        vocabulary = self._vocabulary
+        eos = self.generator.eos
+        ends = eos if eos is not None else vocabulary.eos if vocabulary is not None else ()
+        length = len(row)
+        while length and row[length - 1] in ends:
+            length -= 1
+        return row[:length]
+
+    # -- after ---------------------------------------------------------------------------------------
+
+    def _state(
+        self,
+        model: PrefixCachedModel,
+        before: SequenceState,
+        whole: list[tuple[int, Ids]],
+        beginnings: Sequence[Ids],
+        texts: list[str | None],
+        weights: NDArray[np.float64],
+        scored: NDArray[np.int64],
+    ) -> SequenceState:
+        generated = [(*beginnings[b], *new) for b, new in whole]
+        rows = [(*beginnings[b], *self._within(new, text, before)) for (b, new), text in zip(whole, texts, strict=True)]
+        cache = model.computed(generated)
+        if cache is not None:
+            held = [
+                min(int(n), common_prefix(row, full), max(len(row) - 1, 0))
+                for n, row, full in zip(cache.lengths, rows, generated, strict=True)
+            ]
+            cache = cache.crop(held) if any(held) else None
+        return SequenceState(
+            rows, weights, scored=scored,
+            tokenizer=self.generator.tokenizer if self.generator.tokenizer is not None else before.tokenizer,
+            vocabulary=self._vocabulary if self._vocabulary is not None else before.vocabulary,
+            model=self.generator.model, cache=cache,
+        )  # fmt: skip
+
+    def _within(self, tokens: Ids, text: str | None, before: SequenceState) -> Ids:
+        """New tokens that write what a stop string left of their text."""
+        vocabulary = self._vocabulary
+        if text is None or vocabulary is None or vocabulary.decode(tokens) == text:
+            return tokens
+        tokenizer = self.generator.tokenizer if self.generator.tokenizer is not None else before.tokenizer
+        try:
+            return retokenized(tokens, text, vocabulary, tokenizer)
+        except SlicingError:
+            return tuple(continuation_ids(text, tokenizer)) if text else ()
+
+
+_Found = tuple[list[tuple[int, Ids]], NDArray[np.float64], NDArray[np.int64], "list[str | None]"]
+
+
+def _sample(generator: Generator, rows: Sequence[Ids], state: SequenceState, seed: int) -> _Found:
+    """Continue each row by one sequence: beginnings and new tokens, weights, how many tokens they sum, and texts."""
+    assert not isinstance(generator.strategy, BeamSearch)
+    found = replace(generator, strategy=_one_each(generator.strategy))(rows, seed=seed)
+    gained = np.asarray([g.logprob for g in found]).reshape(state.weights.shape)
+    scored = np.asarray([len(g.tokens) + (g.finish == "eos") for g in found]).reshape(state.weights.shape)
+    whole = [(g.prompt, g.tokens) for g in found]
+    return whole, state.weights + gained, state.scored + scored, [g.text for g in found]
+
+
+def _search(generator: Generator, rows: Sequence[Ids], state: SequenceState, seed: int) -> _Found:
+    """Search on from all sequences of a prompt together; see :func:`_sample`."""
+    settings, samples = generator.strategy, state.samples
+    assert isinstance(settings, BeamSearch)
+    vocabulary = generator.vocabulary if generator.vocabulary is not None else generator.chain.vocabulary
+    found = beam_search(
+        generator.model, rows, generator.chain, settings, max_tokens=generator.max_tokens, seed=seed, eos=generator.eos,
+        vocabulary=vocabulary, carried=Carried(_distinct(rows, state.weights), state.scored),
+    )  # fmt: skip
+    whole: list[tuple[int, Ids]] = []
+    texts: list[str | None] = []
+    for p, hypotheses in enumerate(found):
+        if len(hypotheses) < samples:
+            raise GenerationError(
+                f"The search found {len(hypotheses)} sequences for prompt {p}, but a state with {samples} samples "
+                f"needs as many of each. Ask for fewer samples, or loosen the chain."
+            )
+        for h in hypotheses:
+            whole.append((p * samples + h.beginning, h.tokens))
+            data = vocabulary.text_bytes(h.tokens) if vocabulary is not None else b""
+            texts.append(data[: max(len(data) - h.cut, 0)].decode("utf-8", "replace") if h.cut else None)
+    weights = np.asarray([[h.logprob for h in hypotheses] for hypotheses in found])
+    carried = [state.scored[p, h.beginning] + len(h.tokens) + (h.finish == "eos") for p, hypotheses in enumerate(found)
+               for h in hypotheses]  # fmt: skip
+    return whole, weights, np.asarray(carried).reshape(weights.shape), texts
+
+
+def _distinct(rows: Sequence[Ids], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The weights, -inf for a row that equals an earlier one of its prompt with at least its weight."""
+    kept = np.array(weights)
+    for p in range(weights.shape[0]):
+        best: dict[Ids, int] = {}
+        for s in range(weights.shape[1]):
+            row = rows[p * weights.shape[1] + s]
+            first = best.setdefault(row, s)
+            if first != s:
+                loser = s if weights[p, s] <= weights[p, first] else first
+                best[row] = s + first - loser
+                kept[p, loser] = NEG_INF
+    return kept
+
+
+def _is_prompt(prompt: Any) -> bool:
+    if isinstance(prompt, str):
+        return True
+    if not isinstance(prompt, (list, tuple)) or not prompt:
+        return False
+    if all(isinstance(token, (int, np.integer)) for token in prompt):
+        return True
+    return all(
+        isinstance(row, str)
+        or (isinstance(row, (list, tuple, np.ndarray)) and all(isinstance(t, (int, np.integer)) for t in row))
+        for row in prompt
+    )
+
+
+def _stopping(chain: Chain, strings: tuple[str, ...], vocabulary: Vocabulary | None) -> Chain:
+    """The chain with a processor behind it that ends rows after one of the strings."""
+    (link,) = processors.load(("stop", {"strings": strings, "include": True})).links
+    label, number = link.label, 1
+    while label in chain.labels:
+        number += 1
+        label = f"{link.label}#{number}"
+    links = (*chain.links, replace(link, label=label))
+    own = chain.vocabulary if chain.vocabulary is not None else vocabulary
+    return Chain(links, vocabulary=own, model=chain.model, debug=chain.debug)
+
+
+class _OneEach:
+    """A sampler of the user's own, for rows that are continued by one sequence each."""
+
+    samples = 1
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def choose(self, backend: Backend, logits: Array, seeds: Array, lengths: Array) -> tuple[Array, Array]:
+        return self._sampler.choose(backend, logits, seeds, lengths)
+
+
+def _one_each(sampler: Sampler) -> Sampler:
+    if is_dataclass(sampler):
+        one: Sampler = replace(sampler, samples=1)
+        return one
+    return _OneEach(sampler)

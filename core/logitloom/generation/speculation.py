@@ -1,0 +1,368 @@
+"""Speculative decoding: tokens are drafted cheaply, and the target model verifies several of them in one pass.
+
+The loop is that of :mod:`logitloom.generation.loop`, with a round in place of a step. In a round the model reads each
+row's accepted tokens and its draft together. Then the chain goes along the draft, place by place: it sees a drafted
+token only after that token was found right, and the state of the place where a row's draft ended is the row's state.
+So processors need nothing for speculation, and what plain decoding gives is what this gives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from logitloom import rng
+from logitloom import state as row_state
+from logitloom.backend import NEG_INF, Array
+from logitloom.chain import Chain, ChainState
+from logitloom.context import Context, padded
+from logitloom.errors import GenerationError
+from logitloom.generation import loop
+from logitloom.generation.acceptance import Verdict, accept_equal, accept_sampled
+from logitloom.generation.candidates import CandidateGenerator, ChainPart, DraftRequest, Drafts
+from logitloom.generation.loop import Emission, FinishReason, Sampler
+from logitloom.generation.model import ModelAdapter
+from logitloom.generation.multinomial import Multinomial
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["Round", "Statistics", "speculate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round cost and gave.
+
+    Attributes:
+        rows: how many rows took part.
+        drafted: tokens drafted.
+        accepted: how many of them were accepted.
+        tokens: tokens that the rows gained, forced ones included.
+        draft_seconds: time for drafting.
+        target_seconds: time in the target model.
+        chain_seconds: time for processing, choosing and accepting.
+    """
+
+    rows: int
+    drafted: int
+    accepted: int
+    tokens: int
+    draft_seconds: float
+    target_seconds: float
+    chain_seconds: float
+
+
+@dataclass
+class Statistics:
+    """Sums over the rounds of one or several generations: pass :meth:`add` as ``on_round``.
+
+    Example:
+        >>> statistics = Statistics()
+        >>> statistics.add(Round(1, 4, 3, 4, 0.0, 0.1, 0.0))
+        >>> statistics.acceptance_rate, statistics.tokens_per_pass
+        (0.75, 4.0)
+    """
+
+    rounds: int = 0
+    row_rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    tokens: int = 0
+    draft_seconds: float = 0.0
+    target_seconds: float = 0.0
+    chain_seconds: float = 0.0
+
+    def add(self, done: Round) -> None:
+        """Count a round."""
+        self.rounds += 1
+        self.row_rounds += done.rows
+        self.drafted += done.drafted
+        self.accepted += done.accepted
+        self.tokens += done.tokens
+        self.draft_seconds += done.draft_seconds
+        self.target_seconds += done.target_seconds
+        self.chain_seconds += done.chain_seconds
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted tokens per drafted one."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Tokens that a row gained per pass of the target model (the one over the prompt included)."""
+        return self.tokens / self.row_rounds if self.row_rounds else 0.0
+
+    def __str__(self) -> str:
+        busy = self.draft_seconds + self.target_seconds + self.chain_seconds
+        draft, target, chain = (
+            round(100 * part / busy) if busy else 0
+            for part in (self.draft_seconds, self.target_seconds, self.chain_seconds)
+        )
+        return (
+            f"{self.accepted} of {self.drafted} drafted tokens accepted ({100 * self.acceptance_rate:.0f} %), "
+            f"{self.tokens_per_pass:.2f} tokens per target pass, time: drafts {draft} %, target {target} %, "
+            f"chain {chain} %"
+        )
+
+
+def speculate(
+    model: ModelAdapter,
+    prompts: Sequence[Sequence[int]],
+    chain: Chain,
+    sampler: Sampler,
+    candidates: CandidateGenerator,
+    *,
+    max_tokens: int,
+    seed: int = 0,
+    eos: Sequence[int] | None = None,
+    vocabulary: Vocabulary | None = None,
+    skip_forced: bool = True,
+    on_round: Callable[[Round], None] | None = None,
+) -> Iterator[Emission]:
+    """Decode as :func:`logitloom.generation.decode` does, with drafts.
+
+    Greedy decoding gives the same tokens. Sampling gives the same distribution; if the drafts are not random (prompt
+    look-up, n-grams, grammars), the very tokens that plain sampling draws with the same seed. "The same" holds as far
+    as the model computes the same logits for one token at a time and for several at once.
+
+    Args:
+        model: the target, any model adapter.
+        prompts: token ids per prompt, ragged.
+        chain: processors, possibly none.
+        sampler: chooses tokens. With :class:`Multinomial` random drafts are accepted by exact speculative sampling;
+            with every other sampler a drafted token is accepted if it is the sampler's choice.
+        candidates: drafts tokens.
+        max_tokens: most new tokens per row.
+        seed: of all random draws.
+        eos: ids that end a row; default: the vocabulary's.
+        vocabulary: bytes of the tokens; default: the chain's.
+        skip_forced: whether forced tokens skip the model.
+        on_round: told what each round cost and gave.
+
+    Yields:
+        One :class:`Emission` per row and round, in the order of the rows.
+
+    Raises:
+        NoLegalToken: a row has no legal token left; names row, step and processor.
+        GenerationError, NeedsNotMet, ChainIncomplete: before the first step.
+    """
+    if not prompts:
+        return
+    vocabulary = vocabulary if vocabulary is not None else chain.vocabulary
+    stop_ids = frozenset(eos if eos is not None else vocabulary.eos if vocabulary is not None else ())
+    prompts = [tuple(prompt) for prompt in prompts for _ in range(sampler.samples)]
+    seeds = rng.row_seeds(seed, len(prompts))
+    context = loop.start_context(
+        model, prompts, max_tokens=max_tokens, vocabulary=vocabulary, seeds=seeds.tolist(), donate=not chain.debug
+    )
+    # The states of earlier places are kept until it is known where each row's draft ends.
+    context = context.with_fields(donate_state=False)
+    batch = _SpeculativeBatch(model, chain, context, prompts, max_tokens, stop_ids, skip_forced, candidates, on_round)
+    yield from batch.begin()
+    while batch.rows:
+        yield from batch.step(sampler)
+
+
+class _SpeculativeBatch(loop._Batch):
+    """All rows that are being decoded, with their drafts and the target's logits along them."""
+
+    def __init__(
+        self,
+        model: ModelAdapter,
+        chain: Chain,
+        context: Context,
+        prompts: Sequence[Sequence[int]],
+        max_tokens: int,
+        eos: frozenset[int],
+        skip_forced: bool,
+        candidates: CandidateGenerator,
+        on_round: Callable[[Round], None] | None,
+    ) -> None:
+        super().__init__(model, chain, context, prompts, max_tokens, eos, skip_forced)
+        self.candidates, self.on_round = candidates, on_round
+        self.constraints = ChainPart(chain, lambda link: link.declared("stage") == "constraint")
+        self.unguided = ChainPart(chain, lambda link: link.declared("stage") != "guidance")
+        self.draft_state = candidates.init_state(context)
+        row_state.check_rows(self.draft_state, context.batch, type(candidates).__name__)
+        #: By row number: the prompt and all accepted tokens.
+        self.sequences = [list(prompt) for prompt in prompts]
+        self.drafts = Drafts([[] for _ in prompts])
+        #: The target's logits along the drafts, ``[branches * rows * width, vocab]``; None while there are only those
+        #: after the prompts.
+        self.ahead: Array | None = None
+        self.width = 0
+        #: Seconds that drafting and the target took since the last round was told.
+        self.spent = (0.0, 0.0)
+
+    def begin(self) -> Iterator[Emission]:
+        """Take what is forced from the start, then read the prompts."""
+        started = time.perf_counter()
+        yield from super().begin()
+        for row in self.rows:
+            self.sequences[row.number] += row.pending
+        self.drafts = Drafts([[] for _ in self.rows])
+        if self.model_rows is not None:
+            self._wait(self.model_rows.logits)
+        self.spent = (0.0, time.perf_counter() - started)
+
+    def step(self, sampler: Sampler) -> Iterator[Emission]:
+        """Go along the drafts, tell what each row gained, then draft again and feed the model."""
+        started = time.perf_counter()
+        accepted = self._verify(sampler)
+        finished: dict[int, tuple[FinishReason, int]] = {
+            i: ("eos", 0) for i, row in enumerate(self.rows) if row.pending[-1] in self.eos
+        }
+        self._settle(finished)
+        self._roll_back()
+        if self.ahead is not None:
+            self.draft_state = self.candidates.update(self.draft_state, accepted)
+        if self.on_round is not None:
+            drafted, gained = sum(map(len, self.drafts.tokens)), sum(len(row.pending) for row in self.rows)
+            spent = time.perf_counter() - started
+            self.on_round(Round(len(self.rows), drafted, sum(accepted), gained, *self.spent, spent))
+        if finished and len(finished) < len(self.rows):
+            kept = np.asarray([i for i in range(len(self.rows)) if i not in finished], dtype=np.int32)
+            self.draft_state = row_state.take(self.draft_state, kept)
+        yield from self._emit(finished)
+        for row in self.rows:
+            self.sequences[row.number] += row.pending
+            row.pending, row.seen = row.pending[row.seen :], 0
+        if self.rows:
+            self._draft(isinstance(sampler, Multinomial))
+
+    # -- along the drafts ------------------------------------------------------------------------------
+
+    def _verify(self, sampler: Sampler) -> list[int]:
+        """Run the chain along the drafts.
+
+        Afterwards a row's ``pending`` holds the tokens it gained: the accepted ones, then one of the target's own
+        unless an accepted one ended its text. The chain's state has seen all of them but the last.
+
+        Returns:
+            Per row, how many drafted tokens were accepted.
+        """
+        backend, rows, draft = self.context.backend, self.rows, self.drafts.tokens
+        offsets = [len(row.pending) - 1 for row in rows]
+        lengths = np.asarray([row.length for row in rows], dtype=np.int32)
+        context, before = self._accepted(), self.state
+        for row in rows:
+            row.logprob, row.forced, row.hold, row.pending = 0.0, 0, 0, []
+        accepted = [0] * len(rows)
+        states: list[ChainState] = []
+        going = list(range(len(rows)))
+        while going:
+            place = len(states)
+            with self._naming_rows():
+                logits, state = self.chain.process(self._logits_at(offsets, place), before, context)
+            states.append(state)
+            drafted = [-1] * len(rows)
+            for i in going:
+                rows[i].seen = place
+                if place < len(draft[i]):
+                    drafted[i] = draft[i][place]
+            verdict = self._judge(sampler, logits, drafted, place, backend.asarray(lengths + np.int32(place)))
+            for i in going:
+                if not verdict.logprobs[i] > NEG_INF:
+                    raise self._no_legal_token(i, before, context)
+                rows[i].add([verdict.tokens[i]])
+                rows[i].logprob += verdict.logprobs[i]
+                accepted[i] += verdict.accepted[i]
+            going = self._not_ended([i for i in going if verdict.accepted[i]], verdict.tokens, state)
+            before, context = state, self._next(going, verdict.tokens)
+        self.state = row_state.select(states, [row.seen for row in rows])
+        return accepted
+
+    def _next(self, going: Sequence[int], tokens: Sequence[int]) -> Context:
+        """The context in which the rows that go on accepted one token each."""
+        goes = set(going)
+        return self.context.accept([[tokens[i]] if i in goes else [] for i in range(len(self.rows))])
+
+    def _not_ended(self, going: list[int], tokens: Sequence[int], state: ChainState) -> list[int]:
+        """The rows whose text does not end with the token they just accepted."""
+        going = [i for i in going if tokens[i] not in self.eos]
+        if not going:
+            return []
+        ends = self.chain.text_ends(state, self._next(going, tokens))
+        return going if ends is None else [i for i in going if not ends[i].finished]
+
+    def _logits_at(self, offsets: Sequence[int], place: int) -> Array:
+        """The target's logits at one place of each row's draft (of a shorter draft: at its end)."""
+        assert self.model_rows is not None
+        logits = self.model_rows.logits
+        if self.ahead is not None:
+            places = [o + min(place, len(d)) for o, d in zip(offsets, self.drafts.tokens, strict=True)]
+            rows = np.arange(self.model_rows.branches * len(self.rows)) * self.width
+            index = rows + np.asarray(places * self.model_rows.branches)
+            logits = self.context.backend.take_rows(self.ahead, index.astype(np.int32))
+        return loop.wide(self.context.backend, logits) if self.chain.guided else logits
+
+    def _judge(self, sampler: Sampler, logits: Array, drafted: list[int], place: int, lengths: Array) -> Verdict:
+        backend, probs = self.context.backend, self.drafts.probs
+        if probs is not None and isinstance(sampler, Multinomial) and any(token >= 0 for token in drafted):
+            return accept_sampled(backend, logits, probs[place], self.seeds, lengths, drafted)
+        return accept_equal(backend, sampler, logits, self.seeds, lengths, drafted)
+
+    # -- between rounds ---------------------------------------------------------------------------------
+
+    def _roll_back(self) -> None:
+        """Drop from the model's cache what was drafted and not accepted."""
+        if self.model_rows is None or self.ahead is None:
+            return
+        rejected = [len(draft) - row.seen for draft, row in zip(self.drafts.tokens, self.rows, strict=True)]
+        if any(rejected):
+            cache = self.model_rows.cache
+            self.model_rows.cache = cache.crop(cache.lengths - np.asarray(rejected * self.model_rows.branches))
+
+    def _draft(self, sampling: bool) -> None:
+        """Draft for each row, and let the model read what was accepted and what was drafted."""
+        assert self.model_rows is not None
+        started = time.perf_counter()
+        request = DraftRequest(
+            context=self._accepted(),
+            chain=self.chain,
+            chain_state=self.state,
+            constraints=self.constraints,
+            unguided=self.unguided,
+            sequences=[self.sequences[row.number] for row in self.rows],
+            pending=[row.pending for row in self.rows],
+            # A round gives one token more than it accepts.
+            limits=[row.room - 1 for row in self.rows],
+            sampling=sampling,
+            seeds=self.seeds,
+            eos=self.eos,
+        )
+        drafts, self.draft_state = self.candidates.propose(self.draft_state, request)
+        self.drafts = drafts._replace(tokens=self._checked(drafts.tokens))
+        drafted = time.perf_counter()
+        fed = padded([row.pending + draft for row, draft in zip(self.rows, self.drafts.tokens, strict=True)])
+        ahead, self.model_rows.cache = self.model.forward(
+            np.tile(fed, (self.model_rows.branches, 1)), self.model_rows.cache, all_positions=True
+        )
+        self.width = fed.shape[1]
+        self.ahead = self.context.backend.xp.reshape(ahead, (-1, ahead.shape[-1]))
+        self._wait(self.ahead)
+        self.spent = (drafted - started, time.perf_counter() - drafted)
+
+    def _checked(self, drafts: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The drafts, cut to what a row has room for."""
+        if len(drafts) != len(self.rows):
+            raise GenerationError(
+                f"{type(self.candidates).__name__} drafted for {len(drafts)} rows, but there are {len(self.rows)}."
+            )
+        size = self.model.vocab_size
+        for row, draft in zip(self.rows, drafts, strict=True):
+            wrong = next((token for token in draft if not 0 <= token < size), None)
+            if wrong is not None:
+                raise GenerationError(
+                    f"{type(self.candidates).__name__} drafted the token {wrong} for row {row.number}, but the target "
+                    f"has the ids 0 to {size - 1}. Draft with a model of the same tokenizer, or translate its tokens."
+                )
+        return [list(draft[: max(row.room - 1, 0)]) for row, draft in zip(self.rows, drafts, strict=True)]
+
+    def _wait(self, logits: Array) -> None:
+        """Let the time of a pass count where it belongs, if somebody asks."""
+        if self.on_round is not None:
+            self.context.backend.synchronize(logits)

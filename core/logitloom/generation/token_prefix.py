@@ -1,0 +1,106 @@
+"""Tokens of a changed text: as many of the old ones as possible, and few new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from logitloom.errors import GenerationError, SlicingError
+from logitloom.generation.generator import TextEncoder
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["common_prefix", "continuation_ids", "kept_prefix", "retokenized"]
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two sequences share at their beginning.
+
+    Example:
+        >>> common_prefix([1, 2, 3], [1, 2, 4, 5])
+        2
+    """
+    n = min(len(a), len(b))
+    if tuple(a[:n]) == tuple(b[:n]):
+        return n
+    return next(i for i in range(n) if a[i] != b[i])
+
+
+def continuation_ids(text: str, tokenizer: TextEncoder | None) -> list[int]:
+    """The ids of a text that continues another one: without the special tokens that a tokenizer puts around any text.
+
+    Args:
+        text: any text.
+        tokenizer: with ``encode``.
+
+    Raises:
+        GenerationError: without a tokenizer.
+    """
+    if tokenizer is None:
+        raise GenerationError(
+            f"The text {_shortened(text)} must be turned into tokens, but the sequences came from a generator "
+            f"without a tokenizer. Give Generator(tokenizer=...)."
+        )
+    ids = [int(token) for token in tokenizer.encode(text)]
+    around = [int(token) for token in tokenizer.encode("")]
+    if not around:
+        return ids
+    before = common_prefix(ids, around)
+    ids, around = ids[before:], around[before:]
+    after = common_prefix(ids[::-1], around[::-1])
+    return ids[: len(ids) - after]
+
+
+def kept_prefix(tokens: Sequence[int], text: str, vocabulary: Vocabulary) -> int:
+    """How many of a row's first tokens write nothing but the beginning of a text, and end between two characters.
+
+    Args:
+        tokens: of the row.
+        text: the text that is wanted of it.
+        vocabulary: bytes of the tokens.
+
+    Example:
+        >>> kept_prefix([0, 1, 2], "hello wo", Vocabulary([b"he", b"llo", b" world"]))
+        2
+    """
+    written = vocabulary.text_bytes(tokens)
+    if written.decode("utf-8", "replace") == text:
+        return len(tokens)
+    wanted = text.encode()
+    shared = common_prefix(written, wanted)
+    ends = list(accumulate((len(vocabulary.text_bytes((token,))) for token in tokens), initial=0))
+    for kept in range(len(tokens), 0, -1):
+        end = ends[kept]
+        # A byte 10xxxxxx continues a character.
+        if end <= shared and (end == len(wanted) or wanted[end] & 0xC0 != 0x80):
+            return kept
+    return 0
+
+
+def retokenized(
+    tokens: Sequence[int], text: str, vocabulary: Vocabulary, tokenizer: TextEncoder | None
+) -> tuple[int, ...]:
+    """Tokens of a text of which a row's first tokens write the beginning: those, then the rest encoded anew.
+
+    Args:
+        tokens: of the row.
+        text: what the result writes.
+        vocabulary: bytes of the tokens.
+        tokenizer: for what is left when the cut goes through a token.
+
+    Returns:
+        Ids of which at least the first is one of ``tokens``.
+
+    Raises:
+        SlicingError: if no token of the row stands whole at the beginning of the text.
+        GenerationError: if a token must be cut and there is no tokenizer.
+    """
+    kept = kept_prefix(tokens, text, vocabulary)
+    if not kept:
+        raise SlicingError(f"No token of the row stands whole at the beginning of {_shortened(text)}.")
+    prefix = tuple(int(token) for token in tokens[:kept])
+    rest = "" if kept == len(tokens) else text[len(vocabulary.decode(prefix)) :]
+    return (*prefix, *continuation_ids(rest, tokenizer)) if rest else prefix
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")

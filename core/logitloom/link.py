@@ -1,0 +1,108 @@
+"""The links of a chain: a processor at its place, configured or still waiting for options, and their order."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from logitloom import options as opts
+from logitloom.backend import Array
+from logitloom.context import Context
+from logitloom.errors import InvalidSignature, StageOrderError
+from logitloom.processor import STAGES, declaration
+
+__all__ = ["FunctionProcessor", "Link", "check_order"]
+
+#: First arguments of functions that are written for something else.
+_NO_LOGITS = frozenset({"context", "ids", "input_ids", "token_ids", "tokens"})
+
+
+class FunctionProcessor:
+    """A plain function of ``logits`` or ``(logits, context)`` as a stateless processor."""
+
+    def __init__(self, function: Callable[..., Array]) -> None:
+        try:
+            wanted = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+        except ValueError:  # a built-in without a signature, such as numpy.tanh
+            wanted = [inspect.Parameter("logits", inspect.Parameter.POSITIONAL_ONLY)]
+        names = [p.name for p in wanted]
+        by_place = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in wanted)
+        if not by_place or not 1 <= len(names) <= 2 or names[0] in _NO_LOGITS or "state" in names:
+            raise InvalidSignature(
+                f"A processor function takes (logits) or (logits, context), but {_name_of(function)} takes "
+                f"({', '.join(names)}). For tokens or state write a class with init_state and process."
+            )
+        self.function = function
+        self._with_context = len(names) == 2
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """Call the function."""
+        return (self.function(logits, context) if self._with_context else self.function(logits)), state
+
+
+@dataclass(frozen=True)
+class Link:
+    """One place in a chain: a processor, or what is known of it before all its options are given.
+
+    Attributes:
+        label: unique in the chain; the plug-in's name, with ``#2`` and so on if it stands there again.
+        plugin: the name it was loaded by (``name`` or ``name@distribution``), None for objects and functions.
+        factory: the class, if it was loaded by name.
+        options: the options given so far, checked.
+        processor: the configured processor, or None while required options are missing.
+    """
+
+    label: str
+    plugin: str | None
+    factory: Any
+    options: dict[str, Any] = field(default_factory=dict)
+    processor: Any = None
+
+    @classmethod
+    def of_class(cls, label: str, plugin: str | None, factory: Any, given: Mapping[str, Any]) -> Link:
+        """The link for a plug-in class, configured if nothing is missing."""
+        checked = opts.check(factory, given, label)
+        ready = not opts.missing(factory, checked)
+        return cls(label, plugin, factory, checked, factory(**checked) if ready else None)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Required options that were not given yet."""
+        return opts.missing(self.factory, self.options) if self.processor is None else ()
+
+    def declared(self, name: str) -> Any:
+        """A declaration (``stage``, ``needs``, ...) of the processor, or of its class while unconfigured."""
+        found = declaration(self.factory if self.processor is None else self.processor, name)
+        return declaration(None, name) if isinstance(found, property) else found
+
+
+def check_order(links: Sequence[Link]) -> None:
+    """Raise unless guidance comes first, and what takes several branches very first.
+
+    Raises:
+        StageOrderError: naming the late processor, the reason and the right order.
+    """
+    stages = [link.declared("stage") for link in links]
+    for link, stage in zip(links, stages, strict=True):
+        if stage not in STAGES:
+            raise StageOrderError(f"Processor {link.label!r} declares the stage {stage!r}; stages are {STAGES}.")
+    leading = next((i for i, stage in enumerate(stages) if stage != "guidance"), len(stages))
+    late = [link.label for link, stage in zip(links[leading:], stages[leading:], strict=True) if stage == "guidance"]
+    if late:
+        order = sorted(links, key=lambda link: link.declared("stage") != "guidance")
+        raise StageOrderError(
+            f"Guidance must come first, but {late[0]!r} stands after {links[leading].label!r}: what runs before "
+            f"guidance acts on one branch only, and the branches could keep different tokens. "
+            f"The right order is {', '.join(repr(link.label) for link in order)}."
+        )
+    branched = [link.label for link in links[1:] if link.declared("branches") > 1]
+    if branched:
+        raise StageOrderError(
+            f"Processor {branched[0]!r} takes several rows of logits per sequence, so it must be the very first."
+        )
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__qualname__", repr(function))

@@ -1,0 +1,101 @@
+"""Contrastive decoding: prefer what a strong model knows and a weak one does not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
+from logitloom.errors import InvalidContext, OptionError
+from logitloom_plugins.processors import _branch
+from logitloom_plugins.processors._branch import Branch
+from logitloom_plugins.processors._contrast import contrast, like
+from logitloom_plugins.processors._precision import at_least_float32
+
+__all__ = ["Contrastive"]
+
+OWNER = "contrastive"
+
+
+@dataclass(frozen=True)
+class Contrastive(Processor):
+    """Subtract the log-probabilities of an amateur model, among the tokens that the expert finds plausible.
+
+    ``out = (1 + beta) * log p_e - beta * log p_a`` where ``p_e >= alpha * max p_e``, else -inf. The expert is the
+    model of the generation; the amateur is a smaller one with the same vocabulary, which reads the same prompt and the
+    same generated tokens. With ``weighting="difference"`` the score is ``log p_e - log p_a``, as first proposed.
+    ``amateur_temperature`` divides the amateur's logits. The result is not normalised again; arithmetic is float32.
+
+    The processor runs the amateur and keeps its cache in its state.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> from logitloom_contrib.llama import random_model
+        >>> chain = processors.load(("contrastive", {"model": random_model("numpy", vocab=8), "alpha": 0.5}))
+        >>> logits = np.arange(8, dtype=np.float32)[None]
+        >>> context = Context.start(logits, prompt=[[3, 1]])
+        >>> scores, _ = chain.process(logits, chain.init_state(context), context)
+        >>> np.isfinite(scores).sum()
+        np.int64(1)
+
+    References:
+        X. L. Li et al., "Contrastive Decoding: Open-ended Text Generation as Optimization", 2023;
+        S. O'Brien, M. Lewis, "Contrastive Decoding Improves Reasoning in Large Language Models", 2023.
+    """
+
+    stage = "guidance"
+    preserves_masked = True
+    keeps_last = True
+    compilable = False
+    needs = frozenset({"prompt"})
+
+    model: Any = option(help="Model adapter of the amateur, of the same vocabulary.")
+    alpha: float = option(
+        0.1, help="Tokens less likely than this share of the likeliest are forbidden.", ge=0.0, le=1.0
+    )
+    beta: float = option(0.5, help="Strength of the contrast; 0 keeps the expert's own scores.", ge=0.0)
+    weighting: Literal["beta", "difference"] = option(
+        "beta", help="Whether the expert counts 1 + beta times and the amateur beta times, or both once."
+    )
+    amateur_temperature: float = option(1.0, help="Divisor of the amateur's logits.", gt=0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not hasattr(self.model, "forward"):
+            raise OptionError(
+                f"Option 'model' of {OWNER!r} must be a model adapter with a method forward, but is {self.model!r}."
+            )
+
+    def init_state(self, context: Context) -> Branch:
+        """The amateur before its first pass, with the prompts of the generation.
+
+        Raises:
+            InvalidContext: if the amateur has another vocabulary.
+        """
+        _branch.check_model(self.model, context, OWNER)
+        assert context.prompt is not None
+        for row, prompt in enumerate(context.prompt):
+            if not prompt:
+                raise InvalidContext(
+                    f"{OWNER!r}: the prompt of row {row} has no tokens for the amateur to continue from."
+                )
+        return _branch.start(self.model, context.prompt)
+
+    def process(self, logits: Array, state: Branch, context: Context) -> tuple[Array, Branch]:
+        """One pass of the amateur, two log-softmaxes, a weighted difference and a masked fill."""
+        backend = context.backend
+        tokens = _branch.accepted(context, int(logits.shape[0]))
+        amateur, state = _branch.advance(self.model, state, tokens, backend)
+        if self.amateur_temperature != 1.0:
+            amateur = backend.divide(backend.cast(amateur, "float32"), self.amateur_temperature)
+        gain, against = (1.0 + self.beta, self.beta) if self.weighting == "beta" else (1.0, 1.0)
+        if self.alpha == 0.0:
+            return like(contrast(logits, amateur, gain, against, context), logits, context), state
+        # Before the contrast, which may overwrite the logits.
+        expert = at_least_float32(backend, logits)
+        implausible = expert < backend.xp.max(expert, axis=-1, keepdims=True) + math.log(self.alpha)
+        out = backend.masked_fill(contrast(logits, amateur, gain, against, context), implausible, NEG_INF, True)
+        return like(out, logits, context), state

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import processors
+from logitloom.errors import ChainIncomplete, InvalidContext, NeedsNotMet
+from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
+from tests.contrib.engines.conftest import EOS, PATTERNS, VOCABULARY, encode
+
+mx = pytest.importorskip("mlx.core", reason="mlx-lm needs MLX")
+mlx_generate = pytest.importorskip("mlx_lm.generate", reason="the package mlx-lm is not installed")
+
+from mlx_lm.models.cache import make_prompt_cache  # noqa: E402
+
+from logitloom_contrib.engines.mlx_lm import MlxModel, to_mlx_lm  # noqa: E402
+
+PROMPTS = [encode(text) for text in ("hello there", "a dog 12", "z", "aa", "12 red birds", "hello there")]
+
+
+def chain_of(*specs: Any) -> Any:
+    return processors.load(*specs, tokenizer=VOCABULARY)
+
+
+def until_eos(tokens: Any) -> list[int]:
+    found: list[int] = []
+    for token in tokens:
+        if int(token) == EOS:
+            break
+        found.append(int(token))
+    return found
+
+
+def generate(model: Any, processor: Any, prompt: list[int], **more: Any) -> list[int]:
+    steps = mlx_generate.generate_step(mx.array(prompt), model, logits_processors=[processor], max_tokens=24, **more)
+    return until_eos(token for token, _ in steps)
+
+
+def sampler(logprobs: Any) -> Any:
+    return mx.random.categorical(logprobs)
+
+
+def batched(model: Any, prompts: list[list[int]], given: list[list[Any]]) -> list[list[int]]:
+    batch = mlx_generate.BatchGenerator(model, stop_tokens=[[EOS]], max_tokens=24)
+    uids = batch.insert(prompts, logits_processors=given)
+    found: dict[int, list[int]] = {uid: [] for uid in uids}
+    while responses := batch.next_generated():
+        for response in responses:
+            found[response.uid].append(response.token)
+    batch.close()
+    return [until_eos(found[uid]) for uid in uids]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_sequences_one_after_the_other_match_and_are_not_read(tiny_mlx: Any, pattern: str) -> None:
+    processor = to_mlx_lm(chain_of(("regex", {"pattern": pattern})))
+    for options in ({}, {"sampler": sampler}):
+        for prompt in PROMPTS:
+            text = VOCABULARY.decode(generate(tiny_mlx(), processor, prompt, **options))
+            assert re.fullmatch(pattern, text), text
+    assert processor.reads <= 2 * len(PROMPTS)  # prompts at most, never a step
+
+
+@pytest.mark.parametrize("specs", [
+    [("regex", {"pattern": PATTERNS[1]})],
+    [("repetition_penalty", {"penalty": 1.5}), ("suppress_tokens", {"tokens": [EOS]})],
+    [("min_tokens", {"n": 6})],
+], ids=["regex", "history", "length"])  # fmt: skip
+def test_generators_agree(tiny_mlx: Any, specs: Any) -> None:
+    """A new object for each sequence is the oracle; every other way of running must give the same tokens."""
+    model, chain = tiny_mlx(), chain_of(*specs)
+    expected = [generate(model, to_mlx_lm(chain), prompt) for prompt in PROMPTS]
+    one = to_mlx_lm(chain)
+    assert [generate(model, one, prompt) for prompt in PROMPTS] == expected
+    assert batched(model, PROMPTS, [[to_mlx_lm(chain)] for _ in PROMPTS]) == expected
+    assert batched(model, PROMPTS, [[one]] * len(PROMPTS)) == expected
+    assert [generate(model, one, prompt) for prompt in PROMPTS] == expected
+    fresh = to_mlx_lm(chain)
+    assert batched(model, PROMPTS, [[fresh]] * len(PROMPTS)) == expected
+
+
+def test_a_chain_agrees_with_our_own_loop(tiny_mlx: Any) -> None:
+    chain = chain_of(("suppress_tokens", {"tokens": [EOS, 5]}), ("logit_bias", {"bias": {9: 3.0}}))
+    ours = Generator(MlxModel(tiny_mlx()), chain, max_tokens=24)(PROMPTS)
+    assert [list(each.tokens) for each in ours] == [generate(tiny_mlx(), to_mlx_lm(chain), p) for p in PROMPTS]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("draft", [0, 1])
+def test_speculative_output_equals_greedy(tiny_mlx: Any, pattern: str, draft: int) -> None:
+    # mlx-lm shows processors the last token of the prompt only, so this chain does not look at prompts.
+    processor = to_mlx_lm(chain_of(("regex", {"pattern": pattern})))
+    for prompt in PROMPTS[:3]:
+        greedy = generate(tiny_mlx(), to_mlx_lm(processor.chain), prompt)
+        steps = mlx_generate.speculative_generate_step(
+            mx.array(prompt), tiny_mlx(), tiny_mlx(draft), logits_processors=[processor], max_tokens=24,
+            num_draft_tokens=3,
+        )  # fmt: skip
+        found = until_eos(step[0] for step in steps)
+        assert re.fullmatch(pattern, VOCABULARY.decode(found))
+        assert found == greedy
+
+
+def test_a_reused_prompt_cache_shows_the_rest_of_the_prompt(tiny_mlx: Any) -> None:
+    processor, cache = to_mlx_lm(chain_of(("regex", {"pattern": PATTERNS[1]}))), make_prompt_cache(tiny_mlx())
+    for prompt in ([*PROMPTS[0]], [7, 8, 9], [11], [12, 13]):
+        text = VOCABULARY.decode(generate(tiny_mlx(), processor, prompt, prompt_cache=cache))
+        assert re.fullmatch(PATTERNS[1], text), text
+
+
+def test_a_prompt_one_token_longer_than_the_last_text_is_a_new_sequence() -> None:
+    processor = to_mlx_lm(chain_of(("regex", {"pattern": "red"})))
+    blank = mx.zeros((1, 128))
+
+    def legal(row: list[int]) -> list[int]:
+        return np.flatnonzero(np.isfinite(np.array(processor(mx.array(row), blank))[0])).tolist()
+
+    first, second = encode("r")[0], encode("e")[0]
+    start = legal([9, 9])
+    assert first in start
+    assert legal([9, 9, first])[0] == second
+    assert legal([8, 8, 8, 8]) == start  # as long as the next call would have been
+    assert legal([8, 8, 8, 8, first])[0] == second
+    assert processor.reads == 1
+
+
+def test_half_precision_logits_stay_so() -> None:
+    processor = to_mlx_lm(chain_of(("regex", {"pattern": "red"}), ("temperature", {"temperature": 0.5})))
+    for dtype in (mx.float16, mx.bfloat16):
+        out = processor(mx.array([9, 9]), mx.zeros((1, 128), dtype=dtype))
+        assert out.dtype == dtype
+
+
+def test_a_chain_with_guidance_runs_the_mlx_model(tiny_mlx: Any) -> None:
+    model = tiny_mlx()
+    processor = to_mlx_lm(chain_of(("cfg", {"scale": 1.7}), ("suppress_tokens", {"tokens": [EOS]})), model)
+    ours = Generator(MlxModel(model), processor.chain, max_tokens=12)(PROMPTS[:2])
+    for prompt, found in zip(PROMPTS[:2], ours, strict=True):
+        assert generate(model, processor, prompt)[:12] == list(found.tokens)
+
+
+def test_what_mlx_lm_cannot_run_is_refused_when_it_is_bound() -> None:
+    with pytest.raises(ChainIncomplete, match="pattern"):
+        to_mlx_lm(chain_of("regex"))
+    with pytest.raises(NeedsNotMet, match="mlx-lm cannot run this chain: 'cfg' needs model"):
+        to_mlx_lm(chain_of(("cfg", {"scale": 2.0})))
+    with pytest.raises(NeedsNotMet, match="two_pass"):
+        to_mlx_lm(chain_of(("cfg", {"scale": 2.0, "form": "one_pass"})))
+    with pytest.raises(InvalidContext, match=r"shapes \[2\] and \[3, 9\]"):
+        to_mlx_lm(chain_of(("temperature", {"temperature": 2.0})))(mx.array([1, 2]), mx.zeros((3, 9)))
+
+
+# -- mlx-lm models in our own loop --------------------------------------------------------------------
+
+
+def uncached(model: Any, row: list[int]) -> np.ndarray:
+    return np.array(model(mx.array([row]))[0])
+
+
+def padded(rows: list[list[int]]) -> np.ndarray:
+    width = max(map(len, rows))
+    return np.array([row + [-1] * (width - len(row)) for row in rows], dtype=np.int32)
+
+
+def test_ragged_cropped_and_moved_rows_are_what_they_are_alone(tiny_mlx: Any) -> None:
+    model = MlxModel(tiny_mlx())
+    rows = [[*row, 40, 41, 42] for row in PROMPTS[:3]]
+    logits, cache = model.forward(padded(rows), model.empty_cache(3), all_positions=True)
+    for line, row in zip(np.array(logits), rows, strict=True):
+        np.testing.assert_allclose(line[: len(row)], uncached(model.model, row), rtol=2e-4, atol=2e-4)
+    moved = cache.crop([len(row) - n for row, n in zip(rows, (3, 0, 2), strict=True)]).take_rows([2, 0, 0, 1])
+    kept = [rows[2][:-2], rows[0][:-3], rows[0][:-3], rows[1]]
+    new = [[11, 12], [13], [14, 15], [16]]
+    logits, joined = model.forward(padded(new), moved)
+    for line, row, more in zip(np.array(logits), kept, new, strict=True):
+        np.testing.assert_allclose(line, uncached(model.model, row + more)[-1], rtol=2e-4, atol=2e-4)
+    both = joined.concat_rows([model.empty_cache(1), cache])
+    logits, _ = model.forward(padded([[7], [8], [9], [10], [7, 8], [5], [6], [7]]), both)
+    ends = [*(k + n for k, n in zip(kept, new, strict=True)), [7], *rows]
+    for line, row, token in zip(np.array(logits), ends, [7, 8, 9, 10, 8, 5, 6, 7], strict=True):
+        np.testing.assert_allclose(line, uncached(model.model, [*row, token])[-1], rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Multinomial(samples=2), BeamSearch(beams=3)])
+def test_our_own_loop_runs_mlx_models(tiny_mlx: Any, strategy: Any) -> None:
+    found = Generator(MlxModel(tiny_mlx()), chain_of(("regex", {"pattern": PATTERNS[1]})), strategy, max_tokens=24)(
+        PROMPTS[:3], seed=4
+    )
+    assert all(re.fullmatch(PATTERNS[1], each.text or "") for each in found)

@@ -1,0 +1,182 @@
+"""Adapters to engines that do not run here, against their calling protocols."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import processors
+from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet, UnknownPlugin
+from logitloom_contrib.engines import sglang
+from logitloom_contrib.engines.llama_cpp import to_llama_cpp
+from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode
+
+
+def chain_of(*specs: Any) -> Any:
+    return processors.load(*specs, tokenizer=VOCABULARY)
+
+
+def legal(line: Any) -> list[int]:
+    return np.flatnonzero(np.isfinite(np.asarray(line))).tolist()
+
+
+R, E, D, B, X = (encode(letter)[0] for letter in "redbx")
+
+# -- llama-cpp-python ---------------------------------------------------------------------------------
+
+
+def strided() -> np.ndarray:
+    """Scores as the library shows them: one field of records of 12 bytes."""
+    return np.zeros((WIDTH, 3), dtype=np.float32)[:, 1]
+
+
+class FakeLlama:
+    """Calls processors as the library does: exceptions are swallowed, the result is copied into the view."""
+
+    draft_model = None
+
+    def __init__(self, override: int | None = None) -> None:
+        self.override = override
+
+    def create_completion(self, prompt: list[int], *, logits_processor: Any, stopping_criteria: Any) -> list[int]:
+        ids = list(prompt)
+        for step in range(8):
+            scores = strided()
+            with contextlib.suppress(Exception):
+                scores[:] = logits_processor(np.array(ids, dtype=np.int32), scores)
+            token = int(np.argmax(scores)) if self.override is None or step != 1 else self.override
+            if stopping_criteria(np.array(ids, dtype=np.int32), np.zeros(WIDTH, dtype=np.float32)):
+                break
+            ids.append(token)
+            if token == EOS:
+                break
+        return ids[len(prompt) :]
+
+
+@pytest.fixture
+def lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library's list types, which call their members in order."""
+
+    class Each(list):  # type: ignore[type-arg]
+        def __call__(self, ids: Any, scores: Any) -> Any:
+            for member in self:
+                scores = member(ids, scores)
+            return scores
+
+    module = SimpleNamespace(LogitsProcessorList=Each, StoppingCriteriaList=Each)
+    monkeypatch.setitem(__import__("sys").modules, "llama_cpp", module)
+
+
+def test_llama_cpp_completions_match(lists: None) -> None:
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "red"})), FakeLlama())
+    for prompt in ([5, 6], [5, 6], [7]):
+        assert VOCABULARY.decode(processor.complete(prompt)) == "red"
+
+
+def test_llama_cpp_errors_surface(lists: None) -> None:
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "red|rxb"})), FakeLlama(override=B))
+    for _ in range(2):
+        with pytest.raises(IllegalToken, match="accepted token .*'b'.*text so far is 'r"):
+            processor.complete([5, 6])
+    assert processor.stopping(None, None) is False
+
+
+def test_llama_cpp_is_refused_where_it_would_ignore_or_mislead_the_chain(lists: None) -> None:
+    chain = chain_of(("regex", {"pattern": "red"}))
+    with pytest.raises(NeedsNotMet, match="unverified drafts"):
+        to_llama_cpp(chain, SimpleNamespace(draft_model=object()))
+    with pytest.raises(NeedsNotMet, match="drops all logits processors when logit_bias is given"):
+        to_llama_cpp(chain, FakeLlama()).complete([5], logit_bias={3: 1.0})
+    with pytest.raises(NeedsNotMet, match="No model is bound"):
+        to_llama_cpp(chain).complete([5])
+
+
+# -- SGLang -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def offered() -> Any:
+    for name, pattern in (("red", "red"), ("bed", "bed")):
+        sglang.offer(name, chain_of(("regex", {"pattern": pattern})))
+    yield
+    for name in ("red", "bed"):
+        sglang.withdraw(name)
+
+
+def request(prompt: list[int], output: list[int], name: str = "red") -> dict[str, Any]:
+    return {"logitloom": name, "__req__": SimpleNamespace(origin_input_ids=prompt, output_ids=output)}
+
+
+def test_sglang_rows_keep_their_states_in_any_object(offered: None) -> None:
+    blank = np.zeros((3, WIDTH), dtype=np.float32)
+    one, two, three = request([5], []), request([5, 6], []), request([7], [], "bed")
+    out = sglang.SglangProcessor()(blank, [one, two, three])
+    assert R in legal(out[0])
+    assert B in legal(out[2])
+    one["__req__"].output_ids.append(R)
+    two["__req__"].output_ids.extend([R, E])
+    three["__req__"].output_ids.append(B)
+    out = sglang.SglangProcessor()(blank, [three, one, two])
+    assert [legal(line)[0] for line in out] == [E, E, D]
+    late = request([9], [B, E], "bed")  # came back after a preemption, between the others
+    out = sglang.SglangProcessor()(np.zeros((2, WIDTH), dtype=np.float32), [one, late])
+    assert [legal(line)[0] for line in out] == [E, D]
+
+
+def test_sglang_requests_that_cannot_be_followed_are_refused(offered: None) -> None:
+    blank = np.zeros((1, WIDTH), dtype=np.float32)
+    with pytest.raises(UnknownPlugin, match="asks for the chain 'blue'; this server offers bed, red"):
+        sglang.SglangProcessor()(blank, [request([5], [], "blue")])
+    with pytest.raises(NeedsNotMet, match="did not show the request of row 0"):
+        sglang.SglangProcessor()(blank, [{"logitloom": "red"}])
+    with pytest.raises(NeedsNotMet, match="0 parameter records for 1 rows"):
+        sglang.SglangProcessor()(blank)
+    drafted = request([5], [])
+    with pytest.raises(NeedsNotMet, match="several rows of one request"):
+        sglang.SglangProcessor()(np.zeros((2, WIDTH), dtype=np.float32), [drafted, drafted])
+
+
+# -- TensorRT-LLM -------------------------------------------------------------------------------------
+
+
+def test_tensorrt_llm_requests_are_processed_in_place() -> None:
+    torch = pytest.importorskip("torch", reason="TensorRT-LLM passes PyTorch tensors")
+    from logitloom_contrib.engines.tensorrt_llm import to_tensorrt_llm
+
+    one = to_tensorrt_llm(chain_of(("regex", {"pattern": "red"})))
+    batch = to_tensorrt_llm(chain_of(("regex", {"pattern": "red"})), batched=True)
+    rows: dict[int, list[int]] = {11: [5, 6], 12: [7]}
+    for step, token in enumerate((R, E, D, EOS)):
+        given = {request: torch.zeros((1, 1, WIDTH)) for request in rows}
+        if step % 2:  # requests may stand in another order
+            given = dict(reversed(given.items()))
+        alone = torch.zeros((1, 1, WIDTH))
+        one(11, alone, [rows[11]], None, None)
+        batch(list(given), list(given.values()), [[rows[request]] for request in given], None, [None] * 2)
+        for logits in (alone, *given.values()):
+            assert token in legal(logits[0, 0])
+        for row in rows.values():
+            row.append(token)
+    with pytest.raises(InvalidContext, match=r"shape \[2, 1, 128\] for 1 beams of request 3"):
+        one(3, torch.zeros((2, 1, WIDTH)), [[5]], None, None)
+
+
+def test_tensorrt_llm_beams_keep_their_states() -> None:
+    torch = pytest.importorskip("torch", reason="TensorRT-LLM passes PyTorch tensors")
+    from logitloom_contrib.engines.tensorrt_llm import to_tensorrt_llm
+
+    processor = to_tensorrt_llm(chain_of(("regex", {"pattern": "red|bed"})))
+    for beams, expected in (
+        ([[5], [5]], None),
+        ([[5, R], [5, B]], [E, E]),
+        ([[5, B, E], [5, R, E]], [D, D]),
+        ([[5, R, E, D], [5, B, E, X]], [EOS, None]),
+    ):
+        logits = torch.zeros((2, 1, WIDTH))
+        processor(1, logits, beams, None, None)
+        for line, token in zip(logits[:, 0], expected or (), strict=False):
+            assert (legal(line) or [None])[0] == token

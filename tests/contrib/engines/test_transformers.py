@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+import pytest
+
+from logitloom import processors
+from logitloom.errors import ChainIncomplete, IllegalToken, NeedsNotMet
+from tests.contrib.engines.conftest import EOS, PAD, PATTERNS, VOCABULARY, encode
+
+torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
+transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
+
+from transformers import LogitsProcessor, LogitsProcessorList  # noqa: E402
+
+from logitloom_contrib.engines.transformers import to_transformers  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+
+PROMPTS = ("hello there", "a dog 12", "z", "12 red birds")
+MODES: dict[str, dict[str, Any]] = {
+    "greedy": {"do_sample": False},
+    "sampling": {"do_sample": True, "num_return_sequences": 4, "top_k": 0},
+    "beams": {"do_sample": False, "num_beams": 4, "num_return_sequences": 4},
+    "sampled beams": {"do_sample": True, "num_beams": 4, "num_return_sequences": 4, "top_k": 0},
+    "prompt lookup": {"do_sample": False, "prompt_lookup_num_tokens": 4},
+    "assistant": {"do_sample": False, "assisted": True},
+}
+
+
+def batch(*prompts: str) -> dict[str, Any]:
+    rows = [encode(prompt) for prompt in prompts]
+    width = max(map(len, rows))
+    ids = torch.tensor([[PAD] * (width - len(row)) + row for row in rows])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def texts(out: Any, width: int) -> list[str]:
+    return [VOCABULARY.decode(row[width:]) for row in out.tolist()]
+
+
+def chain_of(*specs: Any) -> Any:
+    return processors.load(*specs, tokenizer=VOCABULARY)
+
+
+def generate(model: Any, processor: Any, prompts: tuple[str, ...], assistant: Any = None, **options: Any) -> list[str]:
+    inputs = batch(*prompts)
+    if options.pop("assisted", False):
+        options["assistant_model"] = assistant
+    torch.manual_seed(7)
+    listed = processor if isinstance(processor, LogitsProcessorList) else LogitsProcessorList([processor])
+    out = model.generate(**inputs, logits_processor=listed, max_new_tokens=24, **options)
+    return texts(out, inputs["input_ids"].shape[1])
+
+
+@pytest.mark.parametrize(("kind", "pattern"), [*(("llama", pattern) for pattern in PATTERNS), ("gpt2", PATTERNS[2])])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_row_matches_its_pattern(tiny_transformers: Any, kind: str, pattern: str, mode: str) -> None:
+    model, assistant = tiny_transformers(kind), tiny_transformers(kind, 1)
+    processor = to_transformers(chain_of(("regex", {"pattern": pattern})), model)
+    alone = mode in ("prompt lookup", "assistant")
+    groups = [(prompt,) for prompt in PROMPTS[:2]] if alone else [PROMPTS]
+    for _ in range(2):  # one object serves many generations
+        found = [text for group in groups for text in generate(model, processor, group, assistant, **MODES[mode])]
+        assert len(found) == sum(map(len, groups)) * MODES[mode].get("num_return_sequences", 1)
+        assert [text for text in found if not re.fullmatch(pattern, text)] == []
+    if alone:
+        assert found == [text for group in groups for text in generate(model, processor, group, **MODES["greedy"])]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_processor_inside_a_list_is_as_right(tiny_transformers: Any, mode: str) -> None:
+    model, assistant = tiny_transformers(), tiny_transformers(seed=1)
+    processor = to_transformers(chain_of(("regex", {"pattern": PATTERNS[1]})), model)
+    groups = [(prompt,) for prompt in PROMPTS[:2]] if mode in ("prompt lookup", "assistant") else [PROMPTS]
+    for group in (*groups, *groups):
+        listed = LogitsProcessorList([processor])
+        assert generate(model, listed, group, assistant, **MODES[mode]) == generate(
+            model, processor, group, assistant, **MODES[mode]
+        )
+
+
+@pytest.mark.parametrize("mode", ["sampling", "beams"])
+def test_rows_of_a_batch_are_what_they_are_alone(tiny_transformers: Any, mode: str) -> None:
+    model = tiny_transformers()
+    chain = chain_of(("repetition_penalty", {"penalty": 1.3}), ("no_repeat_ngram", {"n": 3}), "regex")
+    processor = to_transformers(chain.configure(regex={"pattern": "[a-z ]{12,20}"}), model)
+    options = {**MODES["beams"], "num_return_sequences": 1}
+    if mode == "sampling":
+        options = {"do_sample": False}
+    together = generate(model, processor, PROMPTS, **options)
+    assert together == [generate(model, processor, (prompt,), **options)[0] for prompt in PROMPTS]
+
+
+def test_the_chain_sees_what_transformers_processors_see(tiny_transformers: Any) -> None:
+    model = tiny_transformers()
+    processor = to_transformers(chain_of(("repetition_penalty", {"penalty": 1.7})), model)
+    for options in (MODES["greedy"], MODES["beams"], MODES["sampling"]):
+        inputs = {k: v[:1] for k, v in batch("a dog 12").items()}
+        torch.manual_seed(3)
+        theirs = model.generate(**inputs, repetition_penalty=1.7, max_new_tokens=20, **options)
+        torch.manual_seed(3)
+        ours = model.generate(**inputs, logits_processor=processor, max_new_tokens=20, **options)
+        assert ours.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_two_generations_may_run_at_once(tiny_transformers: Any, listed: bool) -> None:
+    model = tiny_transformers()
+    processor = to_transformers(chain_of(("regex", {"pattern": PATTERNS[2]})), model)
+    alone = {mode: generate(model, processor, PROMPTS, **MODES[mode]) for mode in ("greedy", "beams")}
+    found: dict[Any, list[str]] = {}
+
+    def run(mode: str, number: int) -> None:
+        given = LogitsProcessorList([processor]) if listed else processor
+        found[mode, number] = generate(model, given, PROMPTS, **MODES[mode])
+
+    threads = [threading.Thread(target=run, args=(mode, n)) for n in range(2) for mode in alone]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {(mode, n): alone[mode] for mode in alone for n in range(2)}
+
+
+def test_calls_by_hand_may_alternate(tiny_transformers: Any) -> None:
+    del tiny_transformers
+    processor = to_transformers(chain_of(("regex", {"pattern": "red|blue"})), eos=[EOS], padding=PAD)
+    one, two = torch.tensor([encode("z")]), torch.tensor([encode("aa")])
+    for letter, other in zip("red", "blu", strict=True):
+        for name, add in (("one", letter), ("two", other)):
+            ids = one if name == "one" else two
+            scores = processor(ids, torch.zeros((1, 128)))
+            assert torch.isfinite(scores[0, encode(add)[0]])
+            if name == "one":
+                one = torch.cat([one, torch.tensor([encode(add)])], dim=1)
+            else:
+                two = torch.cat([two, torch.tensor([encode(add)])], dim=1)
+    assert torch.isfinite(processor(one, torch.zeros((1, 128)))).nonzero().tolist() == [[0, EOS]]
+
+
+def test_a_stop_string_inside_an_accepted_draft_stops(tiny_transformers: Any) -> None:
+    model = tiny_transformers()
+    plain = to_transformers(chain_of(("suppress_tokens", {"tokens": [EOS, PAD]})), model)
+    full = generate(model, plain, ("hello",), **MODES["greedy"])[0]
+    stop = full[5:8]
+    chain = chain_of(("suppress_tokens", {"tokens": [PAD]}), ("stop", {"strings": [stop]}))
+    processor = to_transformers(chain, model)
+    for mode in ("greedy", "prompt lookup", "assistant"):
+        # The model is its own assistant, so whole drafts are accepted.
+        found = generate(model, processor, ("hello",), model, **MODES[mode])[0]
+        assert stop in found
+        assert len(found) - found.index(stop) < len(stop) + 3, (mode, found, stop)
+
+
+def test_rows_that_end_early_wait_for_the_others(tiny_transformers: Any) -> None:
+    model = tiny_transformers("gpt2")
+    chain = chain_of(("regex", {"pattern": "[0-9]{1,20}"}), ("temperature", {"temperature": 90.0}))
+    processor = to_transformers(chain, model)
+    found = generate(model, processor, PROMPTS, **MODES["sampling"])
+    assert len({len(text) for text in found}) > 1
+    assert all(re.fullmatch("[0-9]{1,20}", text) for text in found)
+
+
+def test_whoever_overrides_the_chain_is_found_out(tiny_transformers: Any) -> None:
+    class Override(LogitsProcessor):  # type: ignore[misc]
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            forced = torch.full_like(scores, float("-inf"))
+            forced[:, encode("z")[0]] = 1.0
+            return forced
+
+    model = tiny_transformers()
+    processor = to_transformers(chain_of(("regex", {"pattern": "[0-9]{4}"})), model)
+    with pytest.raises(IllegalToken, match="Regex: row 0 accepted token 27 .'z'.*text so far is ''"):
+        model.generate(
+            **batch(*PROMPTS), logits_processor=LogitsProcessorList([processor, Override()]), max_new_tokens=4
+        )
+
+
+def test_scores_that_generate_returns_are_not_touched(tiny_transformers: Any) -> None:
+    model = tiny_transformers()
+    processor = to_transformers(chain_of(("regex", {"pattern": "[0-9]{4}"}), "temperature"), model)
+    processor = to_transformers(processor.chain.configure(temperature={"temperature": 0.5}), model)
+    asked = {"output_logits": True, "output_scores": True, "return_dict_in_generate": True, "max_new_tokens": 5}
+    out = model.generate(**batch("z"), logits_processor=processor, do_sample=False, **asked)
+    assert all(torch.isfinite(raw).all() for raw in out.logits)
+    assert all((~torch.isfinite(scores)).any() for scores in out.scores)
+
+
+def test_the_padding_token_may_begin_texts() -> None:
+    from logitloom_contrib.engines.transformers import _starts
+
+    ids = torch.tensor([[1, 1, 1, 5], [1, 5, 6, 7]]).numpy()
+    assert _starts(ids, 1).tolist() == [2, 0]
+    assert _starts(ids[:1], 1).tolist() == [0]
+    assert _starts(ids, None).tolist() == [0, 0]
+
+
+def test_what_generate_cannot_run_is_refused_when_it_is_bound(tiny_transformers: Any) -> None:
+    model = tiny_transformers()
+    with pytest.raises(ChainIncomplete, match="pattern"):
+        to_transformers(chain_of("regex"), model)
+    with pytest.raises(NeedsNotMet, match="generate cannot run this chain: 'regex' needs vocabulary"):
+        to_transformers(processors.load(("regex", {"pattern": "a"})), model)
+    with pytest.raises(NeedsNotMet, match="'cfg' needs model"):
+        to_transformers(chain_of(("cfg", {"scale": 2.0})))
+    with pytest.raises(NeedsNotMet, match="two_pass"):
+        to_transformers(chain_of(("cfg", {"scale": 2.0, "form": "one_pass"})), model)
+
+
+def test_generate_that_would_ignore_the_chain_is_refused(tiny_transformers: Any) -> None:
+    model = tiny_transformers()
+    processor = to_transformers(chain_of(("regex", {"pattern": "[0-9]{4}"})), model)
+    with pytest.raises(NeedsNotMet, match="would silently not run"):
+        processor.generate(**batch("z"), cache_implementation="paged")
+    assert texts(processor.generate(**batch("z"), do_sample=False, max_new_tokens=9), 1)[0].isdigit()
+    model.generation_config.cache_implementation = "paged"
+    try:
+        with pytest.raises(NeedsNotMet, match="would silently not run"):
+            to_transformers(processor.chain, model)
+    finally:
+        model.generation_config.cache_implementation = None

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import processors, state
+from logitloom.errors import ModelError
+from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
+from tests.contrib.engines.conftest import EOS, PATTERNS, VOCABULARY, encode
+
+torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
+transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
+
+from logitloom_contrib.engines.transformers import TransformersModel, to_transformers  # noqa: E402
+
+PROMPTS = [encode("hello there"), encode("z"), encode("a dog 12")]
+KINDS = ("llama", "gpt2")
+
+
+@pytest.fixture(params=KINDS)
+def model(request: pytest.FixtureRequest, tiny_transformers: Any) -> TransformersModel:
+    return TransformersModel(tiny_transformers(request.param))
+
+
+def uncached(model: TransformersModel, row: list[int]) -> np.ndarray:
+    """The oracle: all logits of one row, from one pass of the model itself."""
+    with torch.no_grad():
+        return model.model(input_ids=torch.tensor([row])).logits[0].numpy()
+
+
+def padded(rows: list[list[int]]) -> np.ndarray:
+    width = max(map(len, rows))
+    return np.array([row + [-1] * (width - len(row)) for row in rows], dtype=np.int32)
+
+
+def close(a: Any, b: Any) -> None:
+    np.testing.assert_allclose(np.asarray(a), b, rtol=2e-4, atol=2e-4)
+
+
+def test_ragged_rows_are_what_they_are_alone(model: TransformersModel) -> None:
+    logits, cache = model.forward(padded(PROMPTS), model.empty_cache(3))
+    for line, row in zip(logits, PROMPTS, strict=True):
+        close(line, uncached(model, row)[-1])
+    logits, cache = model.forward(padded([[5, 6, 7], [8], [9, 10]]), cache, all_positions=True)
+    assert cache.lengths.tolist() == [len(PROMPTS[0]) + 3, 2, len(PROMPTS[2]) + 2]
+    for line, row, new in zip(logits, PROMPTS, [[5, 6, 7], [8], [9, 10]], strict=True):
+        close(line[: len(new)], uncached(model, row + new)[len(row) :])
+
+
+def test_cropped_and_moved_rows_go_on_as_if_they_had_always_been_there(model: TransformersModel) -> None:
+    rows = [[*row, 40, 41, 42] for row in PROMPTS]
+    _, cache = model.forward(padded(rows), model.empty_cache(3))
+    before, _ = model.forward(padded([[4], [4], [4]]), cache)
+    shorter = cache.crop([len(row) - n for row, n in zip(rows, (3, 0, 2), strict=True)]).take_rows([2, 0, 0, 1])
+    assert cache.lengths.tolist() == [len(row) for row in rows]
+    kept = [rows[2][:-2], rows[0][:-3], rows[0][:-3], rows[1]]
+    new = [[11, 12], [13], [14, 15], [16]]
+    logits, joined = model.forward(padded(new), shorter)
+    for line, row, more in zip(logits, kept, new, strict=True):
+        close(line, uncached(model, row + more)[-1])
+    _, other = model.forward(padded([[3, 4, 5]]), model.empty_cache(1))
+    both = state.concat([joined, model.empty_cache(1), other])
+    logits, _ = model.forward(padded([[7], [8], [9], [10], [7, 8], [9]]), both)
+    for line, row in zip(
+        logits, [kept[0] + new[0] + [7], kept[1] + new[1] + [8], kept[2] + new[2] + [9], kept[3] + new[3] + [10],
+                 [7, 8], [3, 4, 5, 9]], strict=True
+    ):  # fmt: skip
+        close(line, uncached(model, row)[-1])
+    again, _ = model.forward(padded([[4], [4], [4]]), cache)
+    assert torch.equal(before, again)
+
+
+def test_a_row_may_get_no_tokens(model: TransformersModel) -> None:
+    _, cache = model.forward(padded(PROMPTS), model.empty_cache(3))
+    logits, cache = model.forward(np.array([[5], [-1], [6]], dtype=np.int32), cache)
+    assert cache.lengths.tolist() == [len(PROMPTS[0]) + 1, 1, len(PROMPTS[2]) + 1]
+    logits, _ = model.forward(padded([[7], [8], [9]]), cache)
+    close(logits[1], uncached(model, [*PROMPTS[1], 8])[-1])
+
+
+def test_many_rejected_drafts_do_not_fill_the_cache(model: TransformersModel) -> None:
+    _, cache = model.forward(padded(PROMPTS), model.empty_cache(3))
+    lengths = cache.lengths.copy()
+    for _ in range(30):
+        _, longer = model.forward(padded([[5, 6, 7, 8]] * 3), cache)
+        cache = longer.crop(lengths)
+    logits, cache = model.forward(padded([[9]] * 3), cache)
+    assert cache.used.shape[1] < 4 * lengths.max()
+    for line, row in zip(logits, PROMPTS, strict=True):
+        close(line, uncached(model, [*row, 9])[-1])
+
+
+def test_what_the_model_cannot_take_is_refused(model: TransformersModel, tiny_transformers: Any) -> None:
+    with pytest.raises(ModelError, match="Token 128 is out of range; the model has 128 tokens"):
+        model.forward(np.array([[128]]), model.empty_cache(1))
+    with pytest.raises(ModelError, match="Row 0 would have 257 tokens, but the model takes 256 at most"):
+        model.forward(np.full((1, 257), 5), model.empty_cache(1))
+    with pytest.raises(ModelError, match="cannot be cropped to 4"):
+        model.empty_cache(1).crop([4])
+    config = tiny_transformers().config
+    windows = type(config)(**{**config.to_dict(), "layer_types": ["sliding_attention", "full_attention"]})
+    other = tiny_transformers(seed=5)
+    plain, other.config = other.config, windows
+    try:
+        with pytest.raises(ModelError, match="sliding_attention"):
+            TransformersModel(other)
+    finally:
+        other.config = plain
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Multinomial(samples=3), BeamSearch(beams=3)])
+def test_our_own_loop_runs_transformers_models(model: TransformersModel, strategy: Any) -> None:
+    chain = processors.load(("regex", {"pattern": PATTERNS[1]}), tokenizer=VOCABULARY)
+    found = Generator(model, chain, strategy, max_tokens=24)(PROMPTS, seed=4)
+    assert len(found) >= 3
+    assert all(re.fullmatch(PATTERNS[1], each.text or "") for each in found)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_our_own_loop_and_generate_agree(model: TransformersModel) -> None:
+    chain = processors.load(
+        ("repetition_penalty", {"penalty": 1.4}), ("suppress_tokens", {"tokens": [EOS]}), tokenizer=VOCABULARY
+    )
+    ours = Generator(model, chain, max_tokens=16)(PROMPTS)
+    processor = to_transformers(chain, model.model)
+    for row, found in zip(PROMPTS, ours, strict=True):
+        theirs = model.model.generate(
+            torch.tensor([row]), logits_processor=processor, do_sample=False, max_new_tokens=16
+        )
+        assert tuple(theirs[0, len(row) :].tolist()) == found.tokens
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"do_sample": False},
+        {"num_beams": 3, "num_return_sequences": 3, "do_sample": False},
+        {"prompt_lookup_num_tokens": 3, "do_sample": False},
+    ],
+    ids=["greedy", "beams", "prompt lookup"],
+)
+@pytest.mark.parametrize("negative", [None, [7, 8, 9]])
+def test_guidance_inside_generate_equals_the_uncached_oracle(
+    model: TransformersModel, options: dict[str, Any], negative: list[int] | None
+) -> None:
+    cfg = {"scale": 1.8} if negative is None else {"scale": 1.8, "negative_prompt": tuple(negative)}
+    processor = to_transformers(processors.load(("cfg", cfg), tokenizer=VOCABULARY), model.model)
+
+    class Oracle(transformers.LogitsProcessor):  # type: ignore[misc,name-defined]
+        def __init__(self, prompt: list[int]) -> None:
+            self.prompt = prompt
+
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            start = [self.prompt[-1]] if negative is None else negative
+            rows = [start + row[len(self.prompt) :] for row in input_ids.tolist()]
+            other = torch.stack([torch.from_numpy(uncached(model, row)[-1]) for row in rows]).log_softmax(-1)
+            return other + 1.8 * (scores.log_softmax(-1) - other)
+
+    for row in PROMPTS[:2]:
+        given = torch.tensor([row])
+        more = {"max_new_tokens": 10, "pad_token_id": 1, **options}
+        ours = model.model.generate(given, logits_processor=processor, **more)
+        listed = transformers.LogitsProcessorList([Oracle(row)])
+        theirs = model.model.generate(given, logits_processor=listed, **{**more, "prompt_lookup_num_tokens": None})
+        assert ours.tolist() == theirs.tolist()

@@ -1,0 +1,77 @@
+"""``logitloom plugins``: a table or JSON; colours only on terminals."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from logitloom import processors
+from logitloom.cli.main import main
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_table_lists_every_processor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "--kind", "processors"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split() == ["KIND", "NAME", "DISTRIBUTION", "STATUS"]
+    names = [line.split()[1] for line in lines]
+    assert {"regex", "choice", "fsm", "stop", "bad_words"} <= set(names)
+    assert len({line.index("logitloom") for line in lines if " logitloom " in line}) == 1
+
+
+def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "--kind", "processors", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert main(["plugins", "--kind", "processors"]) == 0
+    assert [r["name"] for r in listed] == [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert all(r["installed"] is True or r["remedy"] for r in listed)
+
+
+def test_one_processor_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "regex"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"regex: {processors.describe('regex').summary}\nstage: constraint\n")
+    assert main(["plugins", "regex", "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert next(o["name"] for o in described["options"]) == "pattern"
+    assert all(o["name"] in text for o in described["options"])
+
+
+def test_an_unknown_name_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "regexp"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "regexp" in err
+
+
+@pytest.mark.parametrize(("variable", "coloured"), [(None, True), ("NO_COLOR", False)])
+def test_colours_only_on_a_terminal_that_wants_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str | None, coloured: bool
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert main(["plugins"]) == 0
+    assert "\033" not in capsys.readouterr().out
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    out, err = Terminal(), Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    assert main(["plugins"]) == 0
+    assert main(["plugins", "no such name"]) == 1
+    assert ("\033[1m" in out.getvalue()) is coloured
+    assert ("\033[31m" in err.getvalue()) is coloured
+
+
+def test_the_version_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith("logitloom ")

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logitloom import load_backend, processors
+from logitloom.errors import GenerationError, NoLegalToken
+from logitloom.generation import BeamSearch, Drafts, Emission, Generator, Multinomial, Statistics, speculate
+from logitloom.generation.greedy import Greedy
+from logitloom.generation.schedules import Policy, adapted_threshold, next_count
+from tests.core.generation.test_loop import EOS, PROMPTS, VOCABULARY, Cycle, EndAfter
+from tests.oracles.toy_model import ToyModel
+
+
+class Scripted:
+    """Drafts what a function of the row's text says, and remembers the verdicts."""
+
+    def __init__(self, script: Callable[[Sequence[int]], list[int]]) -> None:
+        self.script, self.verdicts = script, []
+
+    def init_state(self, context: Any) -> Any:
+        return ()
+
+    def propose(self, state: Any, request: Any) -> Any:
+        return Drafts([self.script(sequence) for sequence in request.sequences]), state
+
+    def update(self, state: Any, accepted: Sequence[int]) -> Any:
+        self.verdicts.append(list(accepted))
+        return state
+
+
+def generator_for(*specs: Any, **more: Any) -> Generator:
+    model = ToyModel(load_backend("numpy"))
+    return Generator(model, processors.load(*specs, tokenizer=VOCABULARY), **({"max_tokens": 12} | more))
+
+
+def oracle(generator: Generator, width: int) -> Scripted:
+    """Drafts what plain decoding writes, end-of-sequence included."""
+    texts = [
+        [*prompt, *g.tokens, *([EOS] if g.finish == "eos" else [])]
+        for prompt, g in zip(PROMPTS, generator(PROMPTS), strict=True)
+    ]
+
+    def script(sequence: Sequence[int]) -> list[int]:
+        text = next(text for text in texts if text[: len(sequence)] == list(sequence))
+        return text[len(sequence) : len(sequence) + width]
+
+    return Scripted(script)
+
+
+RULES: dict[str, tuple[Any, ...]] = {
+    "none": (),
+    "forced tokens": (Cycle(forced=3, period=3),),
+    "ends in a draft": (EndAfter(tokens=5),),
+    "stop": (("stop", {"strings": ["oo", "pe", "gd"]}),),
+    "regex": (("regex", {"pattern": "([a-g][h-p]{2})+"}),),
+}
+
+
+@pytest.mark.parametrize("rules", RULES)
+@given(seed=st.integers(0, 10_000), width=st.integers(0, 6), share=st.floats(0, 1))
+def test_whatever_is_drafted_the_text_is_the_same(rules: str, seed: int, width: int, share: float) -> None:
+    generator = generator_for(*RULES[rules])
+    right, dice = oracle(generator, width), np.random.default_rng(seed)
+    guess: Any = lambda sequence: [n % 17 for n in sequence[-3:]]  # noqa: E731
+
+    def script(sequence: Sequence[int]) -> list[int]:
+        # Right tokens, with wrong ones (forbidden ones and end-of-sequence among them) in between and behind.
+        noise = dice.integers(0, EOS + 1, width + 2).tolist()
+        return [t if dice.random() < share else n for t, n in zip(right.script(sequence), noise, strict=False)] + noise
+
+    for strategy in (Greedy(), Multinomial()):
+        plain = replace(generator, strategy=strategy)
+        found = replace(plain, candidates=Scripted(script if strategy == Greedy() else guess))
+        expected = plain(PROMPTS, seed=seed)
+        drafted = found(PROMPTS, seed=seed)
+        assert [(g.tokens, g.text, g.finish) for g in drafted] == [(g.tokens, g.text, g.finish) for g in expected]
+        assert [g.logprob for g in drafted] == pytest.approx([g.logprob for g in expected], abs=1e-4)
+
+
+def test_a_good_draft_saves_passes() -> None:
+    generator = generator_for(eos=())
+    drafting = replace(generator, candidates=oracle(generator, 3))
+    generator.model.calls = 0
+    drafting(PROMPTS)
+    # One token from the prompt's pass, then 4 + 4 + 3 of the 12.
+    assert generator.model.calls == 4
+
+
+def test_rows_are_accepted_to_different_lengths() -> None:
+    generator = generator_for(eos=())
+    right = oracle(generator, 3)
+
+    def script(sequence: Sequence[int]) -> list[int]:
+        draft = right.script(sequence)
+        return draft if list(sequence[:1]) == PROMPTS[0][:1] else [(t + 1) % EOS for t in draft]
+
+    drafting = Scripted(script)
+    replace(generator, candidates=drafting)(PROMPTS)
+    assert drafting.verdicts[0] == [3, 0, 0]
+
+
+@pytest.mark.parametrize("rules", ["none", "stop", "ends in a draft"])
+def test_nothing_is_told_beyond_the_end(rules: str) -> None:
+    generator = generator_for(*RULES[rules])
+    emissions: list[Emission] = list(
+        speculate(generator.model, PROMPTS, generator.chain, Greedy(), oracle(generator, 6), max_tokens=12)
+    )
+    ended: set[int] = set()
+    for emission in emissions:
+        assert emission.row not in ended
+        if emission.finish is not None:
+            ended.add(emission.row)
+    assert ended == {0, 1, 2}
+
+
+def test_a_draft_is_cut_to_the_room_that_is_left() -> None:
+    generator = generator_for(eos=(), max_tokens=5)
+    found = replace(generator, candidates=oracle(replace(generator, max_tokens=30), 20))(PROMPTS)
+    assert [len(g.tokens) for g in found] == [5, 5, 5]
+
+
+def test_a_row_without_a_legal_token_is_named_as_in_plain_decoding() -> None:
+    generator = generator_for(("suppress_tokens", {"tokens": list(range(17))}))
+    with pytest.raises(NoLegalToken) as plain:
+        generator(PROMPTS)
+    with pytest.raises(NoLegalToken) as drafted:
+        replace(generator, candidates=Scripted(lambda sequence: [1, 2]))(PROMPTS)
+    assert str(drafted.value) == str(plain.value)
+
+
+def test_beams_are_refused() -> None:
+    with pytest.raises(GenerationError, match="Beam search cannot use drafts"):
+        generator_for(strategy=BeamSearch(2), candidates=Scripted(lambda sequence: []))
+
+
+def test_ids_that_the_target_lacks_are_refused() -> None:
+    with pytest.raises(GenerationError, match=r"drafted the token 17 for row 0.*ids 0 to 16"):
+        generator_for(candidates=Scripted(lambda sequence: [17]))(PROMPTS)
+
+
+def test_statistics_count_what_happened() -> None:
+    statistics = Statistics()
+    generator = generator_for(eos=())
+    replace(generator, candidates=oracle(generator, 3), on_round=statistics.add)(PROMPTS[:1])
+    assert (statistics.rounds, statistics.tokens, statistics.acceptance_rate) == (4, 12, 1.0)
+    assert statistics.tokens_per_pass == 3
+    assert statistics.target_seconds > 0
+    assert "100 %" in str(statistics)
+
+
+# -- schedules ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["heuristic", "heuristic_transient"])
+def test_a_heuristic_schedule_drafts_more_after_success_and_less_after_failure(schedule: Any) -> None:
+    assert next_count(schedule, 5, 5, 5) == 7
+    assert next_count(schedule, 5, 5, 4) == 4
+    assert next_count(schedule, 1, 1, 0) == 1
+    assert next_count(schedule, 5, 2, 2) == 5
+    assert next_count(schedule, 5, 0, 0) == 5
+
+
+def test_a_constant_schedule_stays() -> None:
+    assert [next_count("constant", 5, 5, n) for n in (0, 5)] == [5, 5]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=6, max_size=40))
+def test_the_adapted_threshold_is_the_cheapest(pairs: list[tuple[float, bool]]) -> None:
+    scores, right = [p for p, _ in pairs], [r for _, r in pairs]
+    found = adapted_threshold(scores, right, -1.0)
+    if len(set(right)) == 1:
+        assert found == -1.0
+        return
+
+    def cost(threshold: float) -> float:
+        wrong = sum(p >= threshold and not r for p, r in pairs) / right.count(False)
+        missed = sum(p < threshold and r for p, r in pairs) / right.count(True)
+        return wrong + 3 * missed
+
+    assert cost(found) == pytest.approx(min(map(cost, scores)))
+
+
+def test_five_tokens_are_too_few_to_adapt() -> None:
+    assert adapted_threshold([0.9, 0.8, 0.1, 0.2, 0.3], [True, True, False, False, False], 0.4) == 0.4
+
+
+def test_tokens_behind_the_first_rejected_one_teach_nothing() -> None:
+    policy = Policy(5, 0.4).verified("constant", (0.9, 0.8, 0.3, 0.2), 1, adapt=True)
+    assert policy.confidences == (0.9, 0.8)
+    assert policy.matched == (True, False)
