@@ -1,0 +1,1 @@
+"""Grammar engines: libraries that say which tokens continue a text of a grammar, behind immutable handles."""

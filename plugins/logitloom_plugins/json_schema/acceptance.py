@@ -1,0 +1,28 @@
+"""Reading a whole text with a machine."""
+
+from __future__ import annotations
+
+from logitloom_plugins.json_schema.machine import Machine, Reached
+
+__all__ = ["accepts", "read"]
+
+
+def read(machine: Machine, data: bytes) -> Reached | None:
+    """How far some bytes lead; ``None`` if no accepted text begins with them."""
+    reached: Reached | None = Reached(machine.start)
+    for byte in data:
+        if reached is None:
+            return None
+        reached = machine.step(reached, byte)
+    return reached
+
+
+def accepts(machine: Machine, text: str | bytes) -> bool:
+    """Whether a text is the text of a valid value."""
+    if isinstance(text, str):
+        try:
+            text = text.encode()
+        except UnicodeEncodeError:
+            return False
+    reached = read(machine, text)
+    return reached is not None and not reached.stack and machine.accepting(reached.state)

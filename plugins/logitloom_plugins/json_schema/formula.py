@@ -1,0 +1,121 @@
+"""Boolean formulas over atoms: hashable tuples, simplified as they are made.
+
+``True``, ``False``, ``("&", parts)``, ``("|", parts)``, ``("1", parts)`` (exactly one), ``("!", part)``; every other
+tuple is an atom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+__all__ = ["Formula", "atoms", "conjunction", "disjunction", "exactly_one", "negation", "parts_of", "substitute"]
+
+Formula = Any
+_OPERATORS: Final = frozenset("&|!1")
+
+
+def conjunction(parts: Iterable[Formula]) -> Formula:
+    """All of the parts."""
+    return _joined("&", parts, True)
+
+
+def disjunction(parts: Iterable[Formula]) -> Formula:
+    """At least one of the parts."""
+    return _joined("|", parts, False)
+
+
+def _joined(operator: str, parts: Iterable[Formula], neutral: bool) -> Formula:
+    found: dict[Formula, None] = {}
+    for part in parts:
+        if part is neutral:
+            continue
+        if part is (not neutral):
+            return part
+        if part[0] == operator:
+            found.update(dict.fromkeys(part[1]))
+        else:
+            found[part] = None
+    for part in found:
+        if part[0] == "!" and part[1] in found:
+            return not neutral
+    if len(found) < 2:
+        return next(iter(found), neutral)
+    return (operator, tuple(found))
+
+
+def negation(part: Formula) -> Formula:
+    """Not the part."""
+    if isinstance(part, bool):
+        return not part
+    return part[1] if part[0] == "!" else ("!", part)
+
+
+def exactly_one(parts: Iterable[Formula]) -> Formula:
+    """One of the parts and no other."""
+    left = [part for part in parts if part is not False]
+    certain = sum(part is True for part in left)
+    if certain > 1:
+        return False
+    left = [part for part in left if part is not True]
+    if certain:
+        return conjunction([negation(part) for part in left])
+    if len(left) < 2:
+        return left[0] if left else False
+    return ("1", tuple(left))
+
+
+def parts_of(formula: Formula) -> tuple[Formula, ...]:
+    """The parts of a conjunction; of anything else the thing itself, of ``True`` nothing."""
+    if formula is True:
+        return ()
+    if formula is not False and formula[0] == "&":
+        parts: tuple[Formula, ...] = formula[1]
+        return parts
+    return (formula,)
+
+
+def is_atom(formula: Formula) -> bool:
+    """Whether a formula is one atom."""
+    return not isinstance(formula, bool) and formula[0] not in _OPERATORS
+
+
+def atoms(formula: Formula) -> Iterator[Formula]:
+    """Every atom, once."""
+    seen = set()
+    stack = [formula]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, bool) or part in seen:
+            continue
+        seen.add(part)
+        if part[0] == "!":
+            stack.append(part[1])
+        elif part[0] in _OPERATORS:
+            stack.extend(reversed(part[1]))
+        else:
+            yield part
+
+
+def substitute(formula: Formula, value: Callable[[Formula], Formula]) -> Formula:
+    """The formula with every atom replaced by a formula."""
+    if isinstance(formula, bool):
+        return formula
+    operator = formula[0]
+    if operator == "&":
+        results = []
+        changed = False
+        for part in formula[1]:
+            result = substitute(part, value)
+            if result is False:
+                return False
+            changed = changed or result is not part
+            results.append(result)
+        return conjunction(results) if changed else formula
+    if operator == "|":
+        return disjunction([substitute(part, value) for part in formula[1]])
+    if operator == "1":
+        return exactly_one([substitute(part, value) for part in formula[1]])
+    if operator == "!":
+        return negation(substitute(formula[1], value))
+    return value(formula)

@@ -1,0 +1,169 @@
+"""The names of an object's members: one automaton that says which name, or which kind of name, has been read.
+
+Labels are ``("name", text)`` for names that the schema mentions, and ``("other", flags)`` for all others, with one
+flag per pattern and per demand on names.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from logitloom.automata import Dfa, any_text, choice
+from logitloom.automata.budget import Meter
+from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
+from logitloom_plugins.json_schema.labelled import Labelled, joint
+from logitloom_plugins.json_schema.strings import encodable
+
+__all__ = ["Keys"]
+
+_ESCAPED = frozenset('"\\')
+
+
+class Keys:
+    """The key automaton of an object.
+
+    Args:
+        names: names with a meaning of their own.
+        patterns: patterns that decide about names.
+        demands: atoms ``("names", formula)`` with the automaton of the names that satisfy each.
+        meter: the budget.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        patterns: tuple[str, ...],
+        demands: dict[Any, Dfa],
+        meter: Meter,
+    ) -> None:
+        self.names = tuple([name for name in names if encodable(name)])
+        self.plain_names = not any(c in _ESCAPED or not " " <= c <= "~" for name in self.names for c in name)
+        self.patterns = patterns
+        self.demands = demands
+        self.bit_names = frozenset(self.names)
+        self._meter = meter
+        self._known: dict[tuple[Any, Any], bool] = {}
+
+    @cached_property
+    def labelled(self) -> Labelled:
+        """The automaton, over the UTF-8 of decoded names."""
+        if not self.patterns and not self.demands:
+            return self._plain[0]
+        listed = choice(self.names, budget=self._meter.budget, minimal=False)
+        dfas = [compile_ecma(p, self._meter.budget) for p in self.patterns]
+        dfas += list(self.demands.values())
+        result = joint([listed, *dfas], any_text(), lambda members: ("other", members[1:]), self._meter)
+        for name in self.names:
+            result.labels[result.walk(name.encode())] = ("name", name)
+        result.found = frozenset(label for label in result.labels if label is not None)
+        return result
+
+    @cached_property
+    def _plain(self) -> tuple[Labelled, list[int]]:
+        """The names' prefix tree in the automaton of all texts, and the labels below each state."""
+        text = any_text()
+        encoded = [name.encode() for name in self.names]
+        other = 1 << len(encoded)
+        used = sorted(set(b"".join(encoded)))
+        # Bytes of names have columns of their own, after those of the automaton of all texts.
+        byte_class = text.byte_class.astype(np.int64)
+        byte_class[used] = text.classes + np.arange(len(used))
+        column = byte_class.tolist()
+        base = text.states
+        children: list[dict[int, int]] = [{}]
+        below = [other]
+        ends: dict[int, int] = {}
+        for i, word in enumerate(encoded):
+            state = 0
+            below[0] |= 1 << i
+            for byte in word:
+                following = children[state].get(byte)
+                if following is None:
+                    following = children[state][byte] = len(children)
+                    children.append({})
+                    below.append(other)
+                state = following
+                below[state] |= 1 << i
+            ends[state] = i
+        columns = np.concatenate([np.arange(text.classes), text.byte_class[used].astype(np.int64)])
+        # A state of the tree is where the automaton of all texts would be, plus a place in the tree.
+        outside = text.next[:, columns]
+        table = np.empty((base + len(children), len(columns)), dtype=np.int32)
+        table[:base] = outside
+        at = [text.start] * len(children)
+        rows, places, targets = [], [], []
+        for state, row in enumerate(children):
+            for byte, target in row.items():
+                at[target] = int(text.next[at[state], text.byte_class[byte]])
+                rows.append(base + state)
+                places.append(column[byte])
+                targets.append(base + target)
+        table[base:] = outside[at]
+        table[rows, places] = targets
+        plain = ("other", ())
+        labels: list[Any] = [plain if end else None for end in text.accepting.tolist()]
+        labels += [
+            ("name", self.names[ends[state]]) if state in ends else plain if text.accepting[at[state]] else None
+            for state in range(len(children))
+        ]
+        return Labelled(byte_class.astype(np.uint8), table, labels, base), [other] * base + below
+
+    def matches(self, key: Any, pattern: str) -> bool:
+        """Whether a key matches one of the patterns."""
+        if key[0] == "other":
+            return bool(key[1][self.patterns.index(pattern)])
+        return self._asked(key, pattern, lambda: compile_ecma(pattern, self._meter.budget))
+
+    def satisfies(self, key: Any, atom: Any) -> bool:
+        """Whether a key satisfies one of the demands on names."""
+        if key[0] == "other":
+            return bool(key[1][len(self.patterns) + list(self.demands).index(atom)])
+        return self._asked(key, atom, lambda: self.demands[atom])
+
+    def _asked(self, key: Any, about: Any, dfa: Any) -> bool:
+        known = self._known.get((key, about))
+        if known is None:
+            known = self._known[key, about] = dfa().fullmatch(key[1])
+        return known
+
+    @cached_property
+    def others(self) -> tuple[Any, ...]:
+        """The labels of names that are not mentioned."""
+        if not self.patterns and not self.demands:
+            return (("other", ()),)
+        return tuple(sorted([label for label in self.labelled.found if label[0] == "other"], key=repr))
+
+    @cached_property
+    def bit(self) -> dict[Any, int]:
+        """Each label as a bit."""
+        return {label: 1 << i for i, label in enumerate([*[("name", n) for n in self.names], *self.others])}
+
+    @cached_property
+    def below(self) -> list[int]:
+        """Per state the labels that can still be reached, as bits."""
+        if not self.patterns and not self.demands:
+            return self._plain[1]
+        labelled = self.labelled
+        bits = [0 if label is None else self.bit[label] for label in labelled.labels]
+        targets = [list(dict.fromkeys(row)) for row in labelled.next.tolist()]
+        changed = True
+        while changed:
+            changed = False
+            for state in range(len(bits) - 1, -1, -1):
+                found = bits[state]
+                for target in targets[state]:
+                    if target >= 0:
+                        found |= bits[target]
+                if found != bits[state]:
+                    bits[state] = found
+                    changed = True
+        return bits
+
+    def label_of(self, name: str) -> Any:
+        """The label of a name, ``None`` if it cannot be written."""
+        if not encodable(name):
+            return None
+        return self.labelled.labels[self.labelled.walk(name.encode())]

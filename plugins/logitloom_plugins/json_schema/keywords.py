@@ -1,0 +1,426 @@
+"""From the keywords of a schema to formulas over atoms, one formula per type of JSON value.
+
+A node's formula for strings speaks of strings only: ``("len", 1, None)``, ``("pat", "^a")``, ``("fmt", "date")``,
+``("seq", "text")``; for numbers of ``int ge gt le lt mult eq``; for arrays of ``item rest contains mini maxi unique``;
+for objects of ``prop patp addl names req minp maxp``. Null, true and false are decided at once. Formulas over nodes
+(what a property's value must satisfy) have atoms ``("s", number)``.
+
+References:
+    JSON Schema: A Media Type for Describing JSON Documents, and Validation, drafts 4 to 2020-12.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from logitloom.errors import UnsupportedSchema
+from logitloom_plugins.json_schema import formats
+from logitloom_plugins.json_schema.evaluated import evaluated_items, evaluated_properties
+from logitloom_plugins.json_schema.formula import (
+    Formula,
+    conjunction,
+    disjunction,
+    exactly_one,
+    negation,
+    parts_of,
+    substitute,
+)
+from logitloom_plugins.json_schema.references import Document, Node, escape_pointer
+
+__all__ = ["TYPES", "Keywords"]
+
+TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
+_MOST_UNIQUE: Final = 16
+_NAMES: Final = {
+    "null": ("null",), "boolean": ("false", "true"), "number": ("number",), "integer": ("number",),
+    "string": ("string",), "array": ("array",), "object": ("object",),
+}  # fmt: skip
+
+
+def type_of(value: Any) -> str:
+    """The type of a JSON value, one of :data:`TYPES`."""
+    if value is None or value is True or value is False:
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, (int, float, Decimal)):
+        return "number"
+    return "string" if isinstance(value, str) else "object" if isinstance(value, dict) else "array"
+
+
+def exact(value: Any) -> Decimal:
+    """The number that a JSON text shows, without binary rounding."""
+    return value if isinstance(value, Decimal) else Decimal(repr(value) if isinstance(value, float) else value)
+
+
+class Keywords:
+    """The formulas of a document's nodes.
+
+    Args:
+        document: the schema.
+        formats: ``"assert"``, ``"annotate"`` or ``"auto"`` (as the draft says).
+        additional_properties: whether objects with ``properties`` but no ``additionalProperties`` are open.
+    """
+
+    def __init__(self, document: Document, *, formats: str = "auto", additional_properties: bool = True) -> None:
+        self.document = document
+        self.formats = formats
+        self.additional_properties = additional_properties
+        self.problems: dict[tuple[str, str], str] = {}
+        self.sound: set[str] = set()
+        self._known: dict[tuple[int, str], Formula] = {}
+        self._active: set[tuple[int, str]] = set()
+
+    def of_nodes(self, formula: Formula, kind: str) -> Formula:
+        """A formula over nodes as one over the atoms of a type."""
+        return substitute(formula, lambda atom: self.of(atom[1], kind))
+
+    def of(self, number: int, kind: str) -> Formula:
+        """What a node demands of values of one of the :data:`TYPES`."""
+        key = (number, kind)
+        known = self._known.get(key)
+        if known is None:
+            if key in self._active:
+                node = self.document.nodes[number]
+                raise UnsupportedSchema(
+                    f"The schema at {node.pointer or '#'} refers to itself for the same value ($ref in a circle), so "
+                    f"it has no meaning. Break the circle with properties or items."
+                )
+            self._active.add(key)
+            known = self._known[key] = self._formula(number, kind)
+            self._active.discard(key)
+        return known
+
+    def refuse(self, node: Node, keyword: str, reason: str) -> None:
+        """Note that a keyword cannot be enforced."""
+        self.problems.setdefault((node.pointer + "/" + escape_pointer(keyword), keyword), reason)
+
+    def malformed(self, node: Node, keyword: str, wanted: str) -> UnsupportedSchema:
+        """The error for a keyword whose value is of the wrong kind."""
+        return UnsupportedSchema(
+            f"The keyword {keyword!r} at {node.pointer or '#'} has the value {node.schema[keyword]!r:.60}, and "
+            f"{wanted} is expected. Correct the schema."
+        )
+
+    # --- one node ----------------------------------------------------------------------------------------------
+
+    def _formula(self, number: int, kind: str) -> Formula:
+        node = self.document.nodes[number]
+        schema = node.schema
+        if isinstance(schema, bool):
+            return schema
+        if not schema:
+            return True
+        if "$ref" in schema and isinstance(schema["$ref"], str) and node.dialect.ref_hides_siblings:
+            return self.of(self.document.resolve(node, schema["$ref"]), kind)
+        parts: list[Formula] = [self._types(node, kind)]
+        if parts[0] is False:
+            return False
+        parts.append(self._values(node, kind))
+        if parts[-1] is False:
+            return False
+        specific = getattr(self, f"_{kind}", None)
+        if specific is not None:
+            parts += specific(node)
+        parts += self._logic(node, kind)
+        return conjunction(parts)
+
+    def _types(self, node: Node, kind: str) -> Formula:
+        wanted = node.schema.get("type")
+        if wanted is None:
+            return True
+        names = wanted if isinstance(wanted, list) else [wanted]
+        for name in names:
+            if not isinstance(name, str) or name not in _NAMES:
+                raise self.malformed(node, "type", f"one or several of {', '.join(_NAMES)}")
+        if kind == "number":
+            return True if "number" in names else ("int", node.dialect.number == 4) if "integer" in names else False
+        return any(kind in _NAMES[name] for name in names)
+
+    def _values(self, node: Node, kind: str) -> Formula:
+        schema = node.schema
+        parts: list[Formula] = []
+        if "enum" in schema:
+            if not isinstance(schema["enum"], list):
+                raise self.malformed(node, "enum", "a list")
+            fitting = [(i, v) for i, v in enumerate(schema["enum"]) if type_of(v) == kind]
+            if kind == "string":
+                parts.append(("any", frozenset(v for _, v in fitting)) if fitting else False)
+            else:
+                parts.append(disjunction([self._equals(node, v, f"/enum/{i}") for i, v in fitting]))
+        if "const" in schema and node.dialect.number >= 6:
+            value = schema["const"]
+            parts.append(self._equals(node, value, "/const") if type_of(value) == kind else False)
+        return conjunction(parts)
+
+    def _equals(self, node: Node, value: Any, relative: str) -> Formula:
+        kind = type_of(value)
+        if kind in ("null", "true", "false"):
+            return True
+        if kind == "string":
+            return ("any", frozenset([value]))
+        if kind == "number":
+            return ("eq", exact(value))
+        if kind == "array":
+            items = [("s", self._constant(node, v, f"{relative}/{i}")) for i, v in enumerate(value)]
+            return conjunction(
+                [
+                    *[("item", i, item) for i, item in enumerate(items)],
+                    ("rest", len(items), False),
+                    ("mini", len(items)) if items else True,
+                ]
+            )
+        names = tuple(value)
+        return conjunction(
+            [
+                *[
+                    ("prop", name, ("s", self._constant(node, v, f"{relative}/{escape_pointer(name)}")))
+                    for name, v in value.items()
+                ],
+                *[("req", name) for name in names],
+                ("addl", frozenset(names), frozenset(), False),
+            ]
+        )
+
+    def _constant(self, node: Node, value: Any, relative: str) -> int:
+        return self.document.made(node, {"enum": [value]}, relative)
+
+    def child(self, node: Node, schema: Any, relative: str) -> Formula:
+        """A subschema as a formula over nodes."""
+        if isinstance(schema, bool):
+            return schema
+        if schema == {}:
+            return True
+        return ("s", self.document.child(node, schema, relative))
+
+    def _logic(self, node: Node, kind: str) -> list[Formula]:
+        schema, dialect = node.schema, node.dialect
+        parts: list[Formula] = []
+
+        def inner(value: Any, relative: str) -> Formula:
+            return self.of(self.document.child(node, value, relative), kind)
+
+        def listed(keyword: str) -> list[Formula]:
+            if not isinstance(schema[keyword], list) or not schema[keyword]:
+                raise self.malformed(node, keyword, "a list of schemas with at least one entry")
+            return [inner(part, f"/{keyword}/{i}") for i, part in enumerate(schema[keyword])]
+
+        if isinstance(schema.get("$ref"), str):
+            parts.append(self.of(self.document.resolve(node, schema["$ref"]), kind))
+        for keyword in ("$dynamicRef", "$recursiveRef"):
+            if isinstance(schema.get(keyword), str) and dialect.number >= 8:
+                parts.append(self.of(self.document.resolve_dynamic(node, keyword), kind))
+        if "allOf" in schema:
+            parts.append(conjunction(listed("allOf")))
+        if "anyOf" in schema:
+            parts.append(disjunction(listed("anyOf")))
+        if "oneOf" in schema:
+            parts.append(exactly_one(listed("oneOf")))
+        if "not" in schema:
+            parts.append(negation(inner(schema["not"], "/not")))
+        if "if" in schema and dialect.number >= 7 and ("then" in schema or "else" in schema):
+            condition = inner(schema["if"], "/if")
+            then = inner(schema["then"], "/then") if "then" in schema else True
+            other = inner(schema["else"], "/else") if "else" in schema else True
+            parts.append(disjunction([negation(condition), then]))
+            parts.append(disjunction([condition, other]))
+        return parts
+
+    # --- numbers and strings -----------------------------------------------------------------------------------
+
+    def _bound(self, node: Node, keyword: str) -> Decimal | None:
+        value = node.schema.get(keyword)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+            raise self.malformed(node, keyword, "a number")
+        return exact(value)
+
+    def _number(self, node: Node) -> list[Formula]:
+        schema = node.schema
+        parts: list[Formula] = []
+        for keyword, strict, atom in (("minimum", "exclusiveMinimum", "g"), ("maximum", "exclusiveMaximum", "l")):
+            if node.dialect.number == 4:
+                bound = self._bound(node, keyword)
+                if bound is not None:
+                    parts.append((atom + ("t" if schema.get(strict) is True else "e"), bound))
+                continue
+            for name, end in ((keyword, "e"), (strict, "t")):
+                bound = self._bound(node, name)
+                if bound is not None:
+                    parts.append((atom + end, bound))
+        factor = self._bound(node, "multipleOf")
+        if factor is not None:
+            if factor <= 0:
+                raise self.malformed(node, "multipleOf", "a number greater than 0")
+            parts.append(("mult", Fraction(factor)))
+        return parts
+
+    def _count(self, node: Node, keyword: str) -> int | None:
+        value = self._bound(node, keyword)
+        if value is None:
+            return None
+        if value != int(value) or value < 0:
+            raise self.malformed(node, keyword, "an integer, 0 or more")
+        return int(value)
+
+    def _string(self, node: Node) -> list[Formula]:
+        schema = node.schema
+        parts: list[Formula] = []
+        least, most = self._count(node, "minLength"), self._count(node, "maxLength")
+        if least or most is not None:
+            parts.append(("len", least or 0, most))
+        if "pattern" in schema:
+            if not isinstance(schema["pattern"], str):
+                raise self.malformed(node, "pattern", "a regular expression")
+            parts.append(("pat", schema["pattern"]))
+        name = schema.get("format")
+        if isinstance(name, str) and self.asserts_format(node):
+            if name in formats.REGULAR:
+                parts.append(("fmt", name))
+                if name in formats.LENGTHS:
+                    parts.append(("len", 1, formats.LENGTHS[name]))
+            elif name in formats.IRREGULAR:
+                self.refuse(node, "format", f"the format {name!r} is not regular ({formats.IRREGULAR[name]})")
+        return parts
+
+    def asserts_format(self, node: Node) -> bool:
+        """Whether ``format`` is enforced at a node."""
+        return self.formats == "assert" or (self.formats == "auto" and node.dialect.asserts_format)
+
+    # --- arrays ------------------------------------------------------------------------------------------------
+
+    def _array(self, node: Node) -> list[Formula]:
+        schema, modern = node.schema, node.dialect.number >= 9
+        parts: list[Formula] = []
+        prefix = schema.get("prefixItems") if modern else None
+        rest = schema.get("items")
+        named = ("/prefixItems", "/items")
+        if isinstance(rest, list):
+            prefix, rest, named = rest, schema.get("additionalItems"), ("/items", "/additionalItems")
+        if prefix is not None and not isinstance(prefix, list):
+            raise self.malformed(node, "prefixItems", "a list of schemas")
+        count = len(prefix or ())
+        parts += [("item", i, self.child(node, part, f"{named[0]}/{i}")) for i, part in enumerate(prefix or ())]
+        if rest is not None:
+            parts.append(("rest", count, self.child(node, rest, named[1])))
+        least, most = self._count(node, "minItems"), self._count(node, "maxItems")
+        if least:
+            parts.append(("mini", least))
+        if most is not None:
+            parts.append(("maxi", most))
+        if "contains" in schema and node.dialect.number >= 6:
+            later = node.dialect.number >= 8
+            low = self._count(node, "minContains") if later else None
+            high = self._count(node, "maxContains") if later else None
+            low = 1 if low is None else low
+            if low or high is not None:
+                parts.append(("contains", self.child(node, schema["contains"], "/contains"), low, high))
+        if schema.get("uniqueItems") is True and not (most is not None and most <= 1):
+            parts += self._unique(node, prefix or [], rest, named)
+        if "unevaluatedItems" in schema and node.dialect.number >= 8:
+            child = self.child(node, schema["unevaluatedItems"], "/unevaluatedItems")
+            parts.append(evaluated_items(self, node, child))
+        return [p for p in parts if isinstance(p, bool) or not (p[0] in ("item", "rest") and p[2] is True)]
+
+    def _unique(self, node: Node, prefix: list[Any], rest: Any, named: tuple[str, str]) -> list[Formula]:
+        """``uniqueItems``, where items have few possible values: none of them more than once."""
+        children = [self.child(node, part, f"{named[0]}/{i}") for i, part in enumerate(prefix)]
+        children.append(True if rest is None else self.child(node, rest, named[1]))
+        values: dict[str, Any] = {}
+        for child in children:
+            found = self.finite(child)
+            if found is None:
+                return [("unique",)]
+            values.update((json.dumps(value), value) for value in found)
+        if len(values) > _MOST_UNIQUE:
+            return [("unique",)]
+        constants = [("s", self._constant(node, value, "/uniqueItems")) for value in values.values()]
+        return [("contains", constant, 0, 1) for constant in constants]
+
+    def finite(self, formula: Formula) -> list[Any] | None:
+        """All values that satisfy a formula over nodes, if that is easily seen; scalars only."""
+        values: list[Any] = []
+        for kind, value in (("null", None), ("false", False), ("true", True)):
+            if self.of_nodes(formula, kind) is not False:
+                values.append(value)
+        for kind in ("array", "object"):
+            if self.of_nodes(formula, kind) is not False:
+                return None
+        texts = self.of_nodes(formula, "string")
+        if texts is not False:
+            listed = [part[1] for part in parts_of(texts) if part[0] == "any"]
+            if not listed:
+                return None
+            values += sorted(frozenset.intersection(*listed))
+        numbers = self.of_nodes(formula, "number")
+        if numbers is not False:
+            listed = numbers[1] if numbers is not True and numbers[0] == "|" else [numbers]
+            if not all(part is not True and part[0] == "eq" for part in listed):
+                return None
+            values += [int(part[1]) if part[1] == int(part[1]) else float(part[1]) for part in listed]
+        return values
+
+    # --- objects -----------------------------------------------------------------------------------------------
+
+    def _names(self, node: Node, keyword: str) -> list[str]:
+        names = node.schema[keyword]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise self.malformed(node, keyword, "a list of property names")
+        return names
+
+    def _table(self, node: Node, keyword: str) -> dict[str, Any]:
+        table = node.schema.get(keyword, {})
+        if not isinstance(table, dict):
+            raise self.malformed(node, keyword, "an object")
+        return table
+
+    def _object(self, node: Node) -> list[Formula]:
+        schema, dialect = node.schema, node.dialect
+        parts: list[Formula] = []
+        properties = self._table(node, "properties")
+        patterns = self._table(node, "patternProperties")
+        for name, part in properties.items():
+            parts.append(("prop", name, self.child(node, part, f"/properties/{escape_pointer(name)}")))
+        for name, part in patterns.items():
+            parts.append(("patp", name, self.child(node, part, f"/patternProperties/{escape_pointer(name)}")))
+        additional = schema.get("additionalProperties")
+        if additional is None and properties and not self.additional_properties:
+            additional = False
+        if additional is not None:
+            child = self.child(node, additional, "/additionalProperties")
+            if child is not True:
+                parts.append(("addl", frozenset(properties), frozenset(patterns), child))
+        if "required" in schema:
+            parts += [("req", name) for name in self._names(node, "required")]
+        if "propertyNames" in schema and dialect.number >= 6:
+            child = self.child(node, schema["propertyNames"], "/propertyNames")
+            if child is not True:
+                parts.append(("names", child))
+        least, most = self._count(node, "minProperties"), self._count(node, "maxProperties")
+        if least:
+            parts.append(("minp", least))
+        if most is not None:
+            parts.append(("maxp", most))
+        parts += self._dependencies(node)
+        if "unevaluatedProperties" in schema and dialect.number >= 8:
+            child = self.child(node, schema["unevaluatedProperties"], "/unevaluatedProperties")
+            parts.append(evaluated_properties(self, node, child))
+        return parts
+
+    def _dependencies(self, node: Node) -> list[Formula]:
+        schema = node.schema
+        parts: list[Formula] = []
+        modern = node.dialect.number >= 8
+        for keyword in ("dependentRequired", "dependentSchemas") if modern else ("dependencies",):
+            for name, wanted in self._table(node, keyword).items():
+                if isinstance(wanted, str):
+                    wanted = [wanted]
+                if isinstance(wanted, list):
+                    consequence = conjunction([("req", other) for other in wanted])
+                else:
+                    relative = f"/{keyword}/{escape_pointer(name)}"
+                    consequence = self.of(self.document.child(node, schema[keyword][name], relative), "object")
+                parts.append(disjunction([negation(("req", name)), consequence]))
+        return parts

@@ -1,0 +1,256 @@
+"""JSON numbers as texts: ranges, multiples and equality decided digit by digit.
+
+Every number can be written without an exponent, and constrained numbers are: comparing ``m e x`` with a bound for
+arbitrary ``m`` and ``x`` is not regular. Beside these, the two forms in which programs print very large and very small
+numbers are read (one digit before the point, ``e+16`` and up, ``e-05`` and down) wherever their size alone
+decides. Numbers without any constraint may be written in every form of RFC 8259.
+
+References:
+    T. Bray (ed.), "The JavaScript Object Notation (JSON) Data Interchange Format", RFC 8259, 2017, section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
+
+from logitloom.automata.budget import Meter
+from logitloom_plugins.json_schema.formula import Formula, atoms, parts_of
+from logitloom_plugins.json_schema.labelled import Label, Labelled, explored
+
+__all__ = ["number_automaton"]
+
+_ALPHABET: Final = "0123456789-+.eE"
+_BIG: Final = 16
+_TINY: Final = 5
+
+
+class _Threshold(NamedTuple):
+    """A magnitude to compare with: digits before and after the point, without superfluous zeros."""
+
+    whole: str
+    fraction: str
+
+
+class _Multiple(NamedTuple):
+    """``digits * 10**places`` must be a multiple of ``modulus``."""
+
+    modulus: int
+    places: int
+
+
+class _State(NamedTuple):
+    """What matters of the digits so far.
+
+    ``phase``: ``s`` start, ``-``, ``0`` a leading zero, ``i`` whole digits, ``.``, ``f`` fraction digits; then ``e``,
+    ``+``/``m`` (signed exponent), ``x`` exponent digits; for the two printed forms ``B``/``b``, ``T``/``t``.
+    """
+
+    phase: str
+    negative: bool = False
+    length: int = 0
+    fraction: int = 0
+    order: tuple[int, ...] = ()
+    residues: tuple[int, ...] = ()
+    exact: tuple[bool, ...] = ()
+    whole: bool = True
+    single: bool = False
+    exponent: int = 0
+
+
+def number_automaton(
+    formulas: list[Formula], label: Callable[[Callable[[Formula], bool]], Label], meter: Meter
+) -> Labelled:
+    """The automaton of JSON numbers, labelled by which formulas hold.
+
+    Args:
+        formulas: over the atoms ``int ge gt le lt mult eq``.
+        label: from a function that says whether an atom holds to the label.
+        meter: the budget.
+    """
+    return _Reader(formulas, label, meter).automaton()
+
+
+def _threshold(value: Decimal) -> _Threshold:
+    whole, _, fraction = format(abs(value), "f").partition(".")
+    return _Threshold(whole.lstrip("0") or "0", fraction.rstrip("0"))
+
+
+class _Reader:
+    def __init__(
+        self, formulas: list[Formula], label: Callable[[Callable[[Formula], bool]], Label], meter: Meter
+    ) -> None:
+        self.label_of = label
+        self.meter = meter
+        self.atoms = list(dict.fromkeys(atom for formula in formulas for atom in atoms(formula)))
+        bounds = [atom[1] for atom in self.atoms if atom[0] in ("ge", "gt", "le", "lt", "eq")]
+        for bound in bounds:
+            meter.check_states(abs(bound.adjusted()), "digits")
+        self.thresholds = list(dict.fromkeys([_Threshold("0", ""), *map(_threshold, bounds)]))
+        self.place = {threshold: i for i, threshold in enumerate(self.thresholds)}
+        self.multiples = []
+        for atom in self.atoms:
+            if atom[0] == "mult":
+                self.multiples.append(_multiple(atom[1]))
+                meter.check_states(self.multiples[-1].modulus, "remainders")
+        self.multiple_of = {atom: i for i, atom in enumerate([a for a in self.atoms if a[0] == "mult"])}
+        self.most_whole = max(len(t.whole) for t in self.thresholds) + 1
+        self.most_fraction = max([len(t.fraction) for t in self.thresholds] + [m.places for m in self.multiples])
+        # A whole number is written with at most one zero after the point; where it is known that only whole
+        # numbers are wanted, longer fractions would lead nowhere useful.
+        wanted = parts_of(formulas[0]) if formulas else ()
+        self.plain_integer = ("int", True) in wanted
+        self.integer = ("int", False) in wanted or self.plain_integer
+        sizes = [abs(bound) for bound in bounds if bound]
+        self.big = all(size < Decimal(10) ** _BIG for size in sizes) and all(
+            (1 / factor).denominator == 1 for _, factor in [a for a in self.atoms if a[0] == "mult"]
+        )
+        self.tiny = all(size >= Decimal(10) ** (1 - _TINY) for size in sizes) and all(
+            factor >= Fraction(1, 10 ** (_TINY - 1)) for _, factor in [a for a in self.atoms if a[0] == "mult"]
+        )
+
+    def automaton(self) -> Labelled:
+        start = _State(
+            "s",
+            order=(0,) * len(self.thresholds),
+            residues=(0,) * len(self.multiples),
+            exact=(True,) * len(self.multiples),
+        )
+        return explored(start, self.step, self.label, _ALPHABET, self.meter)
+
+    def step(self, s: _State, c: str) -> _State | None:
+        phase = s.phase
+        if c.isdigit():
+            if phase in "s-":
+                return self.digit(s._replace(phase="0" if c == "0" else "i", single=c != "0"), c)
+            if phase == "i":
+                return self.digit(s._replace(single=False), c)
+            if phase in ".f":
+                return self.digit(self.ended(s, "f"), c)
+            if phase in "e+mx":
+                return s._replace(phase="x")
+            if phase in "BbTt":
+                value = min(s.exponent * 10 + int(c), 999)
+                return None if value > 307 else s._replace(phase=phase.lower(), exponent=value)
+            return None
+        if c == "-" and phase == "s":
+            return s._replace(phase="-", negative=True)
+        if c == "." and phase in "0i":
+            return None if self.plain_integer else s._replace(phase=".")
+        if c in "eE" and phase in "0if":
+            if not self.atoms:
+                return _State("e")
+            return _State("E", s.negative) if s.single else None
+        if phase == "e" and c in "+-":
+            return s._replace(phase="m")
+        if phase == "E" and c == "+" and self.big:
+            return s._replace(phase="B")
+        if phase == "E" and c == "-" and self.tiny:
+            return s._replace(phase="T")
+        return None
+
+    def ended(self, s: _State, phase: str) -> _State:
+        """The order of magnitudes once the number of whole digits is known."""
+        if s.phase != ".":
+            return s
+        return s._replace(phase=phase, order=self.lengths(s), length=0)
+
+    def lengths(self, s: _State) -> tuple[int, ...]:
+        return tuple(
+            [
+                order if s.length == len(t.whole) else -1 if s.length < len(t.whole) else 1
+                for t, order in zip(self.thresholds, s.order, strict=True)
+            ]
+        )
+
+    def digit(self, s: _State, c: str) -> _State | None:
+        fraction = s.phase == "f"
+        if fraction and self.integer and (c != "0" or s.fraction):
+            return None
+        at = s.fraction if fraction else s.length
+        order = []
+        for t, known in zip(self.thresholds, s.order, strict=True):
+            if known == 0:
+                text = t.fraction if fraction else t.whole
+                other = text[at] if at < len(text) else "0" if fraction else None
+                known = 0 if other is None or other == c else 1 if c > other else -1
+            order.append(known)
+        residues, exact = list(s.residues), list(s.exact)
+        for i, (modulus, places) in enumerate(self.multiples):
+            if fraction and at >= places:
+                exact[i] = exact[i] and c == "0"
+            else:
+                residues[i] = (residues[i] * 10 + int(c)) % modulus
+        if fraction:
+            most = max(self.most_fraction, 1)
+            place, count = min(s.fraction + 1, most), 0
+        else:
+            place, count = 0, min(s.length + 1, self.most_whole)
+        return s._replace(
+            order=tuple(order),
+            residues=tuple(residues),
+            exact=tuple(exact),
+            length=count,
+            fraction=place,
+            whole=s.whole and (not fraction or c == "0"),
+        )
+
+    def label(self, s: _State) -> Label:
+        if s.phase in "s-.e+mEBT":
+            return None
+        if s.phase == "x":
+            return self.label_of(lambda atom: False)
+        if s.phase == "b":
+            return None if s.exponent < _BIG else self.label_of(lambda atom: self.holds_printed(atom, s.negative, True))
+        if s.phase == "t":
+            return (
+                None if s.exponent < _TINY else self.label_of(lambda atom: self.holds_printed(atom, s.negative, False))
+            )
+        order = s.order if s.phase == "f" else self.lengths(s)
+        at = s.fraction if s.phase == "f" else 0
+        order = tuple(
+            [-1 if o == 0 and at < len(t.fraction) else o for t, o in zip(self.thresholds, order, strict=True)]
+        )
+        return self.label_of(lambda atom: self.holds(atom, s, order))
+
+    def holds(self, atom: Any, s: _State, order: tuple[int, ...]) -> bool:
+        if atom[0] == "int":
+            return s.phase != "f" if atom[1] else s.whole
+        if atom[0] == "mult":
+            i = self.multiple_of[atom]
+            modulus, places = self.multiples[i]
+            at = min(s.fraction, places) if s.phase == "f" else 0
+            return s.exact[i] and s.residues[i] * 10 ** (places - at) % modulus == 0
+        bound = atom[1]
+        compared = order[self.place[_threshold(bound)]]
+        zero = order[0] == 0
+        if bound < 0:
+            sign = -compared if s.negative and not zero else 1
+        else:
+            sign = -1 if s.negative and not zero else compared
+        return _compares(atom[0], sign)
+
+    def holds_printed(self, atom: Any, negative: bool, big: bool) -> bool:
+        if atom[0] == "int":
+            return big and not atom[1]
+        if atom[0] == "mult":
+            return big
+        bound = atom[1]
+        size = 1 if big or bound == 0 else -1
+        if bound == 0 or big:
+            return _compares(atom[0], -1 if negative else 1)
+        above = 1 if bound < 0 else size
+        return _compares(atom[0], above)
+
+
+def _compares(kind: str, sign: int) -> bool:
+    return {"ge": sign >= 0, "gt": sign > 0, "le": sign <= 0, "lt": sign < 0, "eq": sign == 0}[kind]
+
+
+def _multiple(factor: Fraction) -> _Multiple:
+    places = 0
+    while (10**places * factor).denominator != 1:
+        places += 1
+    return _Multiple(int(10**places * factor), places)

@@ -1,0 +1,107 @@
+"""What people hand in as a schema: JSON values, text, paths, and Python types."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_type_hints, is_typeddict
+
+from logitloom.errors import OptionError
+
+__all__ = ["schema_of"]
+
+
+def schema_of(source: Any) -> Any:
+    """The JSON Schema that something stands for.
+
+    Args:
+        source: ``None`` (any JSON value), a schema as a dict or bool, its JSON text, a path to a file with it, a
+            pydantic model or ``TypeAdapter``, a dataclass, a ``TypedDict``, an ``Enum``, or another type
+            that pydantic knows.
+
+    Raises:
+        OptionError: if it is none of these, or a text or file is no JSON.
+
+    Example:
+        >>> schema_of('{"type": "integer"}')
+        {'type': 'integer'}
+    """
+    if source is None:
+        return True
+    if isinstance(source, (dict, bool)):
+        return source
+    if isinstance(source, str) and source.lstrip()[:1] in ("{", "t", "f") and not _is_file(source):
+        return _parsed(source, "The text given as a schema")
+    if isinstance(source, (str, os.PathLike)):
+        try:
+            text = Path(source).read_text(encoding="utf-8")
+        except OSError as error:
+            raise OptionError(
+                f"The schema file {os.fspath(source)!r:.100} cannot be read ({error.strerror or error}). Give a path "
+                f"to a JSON file, or the JSON text itself."
+            ) from error
+        return _parsed(text, f"The file {os.fspath(source)!r:.100}")
+    if isinstance(source, type) and issubclass(source, Enum):
+        return _enum(source)
+    if hasattr(source, "model_json_schema"):
+        return source.model_json_schema()
+    if hasattr(source, "json_schema") and callable(source.json_schema):
+        return source.json_schema()
+    return _of_type(source)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return len(text) < 4096 and os.path.isfile(text)
+    except (OSError, ValueError):
+        return False
+
+
+def _parsed(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise OptionError(
+            f"{what} is no JSON: {error.msg} in line {error.lineno}, column {error.colno}. Correct it."
+        ) from error
+    except RecursionError as error:
+        raise OptionError(f"{what} is nested too deeply to be read. Nest less.") from error
+
+
+def _enum(source: type[Enum]) -> Any:
+    values = [member.value for member in source]
+    if not all(value is None or isinstance(value, (str, int, float, bool)) for value in values):
+        raise OptionError(
+            f"The enum {source.__name__} has values that are no JSON scalars, so they cannot be written. Give them "
+            f"texts or numbers as values."
+        )
+    return {"title": source.__name__, "enum": values}
+
+
+def _of_type(source: Any) -> Any:
+    try:
+        from pydantic import TypeAdapter, create_model
+        from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+    except ImportError as error:
+        kind = "dataclass" if dataclasses.is_dataclass(source) else "TypedDict" if is_typeddict(source) else "type"
+        raise OptionError(
+            f"A schema was given as a {kind} ({source!r:.80}), and reading those takes pydantic. Install it with "
+            f"pip install pydantic, or give a JSON Schema as a dict, text or path."
+        ) from error
+    try:
+        if is_typeddict(source):
+            # Before Python 3.12 pydantic does not read typing's own; a model with the same fields has the same schema.
+            required = source.__required_keys__
+            fields: dict[str, Any] = {
+                name: (hint, ... if name in required else None) for name, hint in get_type_hints(source).items()
+            }
+            return create_model(source.__name__, **fields).model_json_schema()
+        return TypeAdapter(source).json_schema()
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        raise OptionError(
+            f"{source!r:.80} cannot be read as a JSON Schema. Give a dict, JSON text, a path, a pydantic model, a "
+            f"dataclass, a TypedDict or an Enum."
+        ) from error

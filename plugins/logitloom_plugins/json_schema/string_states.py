@@ -1,0 +1,228 @@
+"""States inside strings: how the content is written in JSON.
+
+A character stands for itself (not quotes, backslashes and control characters), or is escaped: by a letter or as
+``\\uXXXX``, above U+FFFF as two of these. Lone surrogates are never written. The content automaton reads
+decoded characters, so lengths and patterns see through every escape.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom_plugins.json_schema.strings import Content
+
+__all__ = ["KeySite", "Site", "StringStates", "ValueSite"]
+
+DEAD: Final = -1
+_SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_SPECIAL: Final = np.array([*range(0x20), ord('"'), ord("\\")])
+# Bytes that begin a character; the others continue one.
+_LEADS: Final = np.array([not 0x80 <= byte < 0xC0 for byte in range(256)])
+
+
+class Site:
+    """A kind of string in its place: its content, and where to go at its end."""
+
+    #: Whether what is written must be remembered, because a name must not come twice.
+    tracks = False
+    #: Whether a backslash may stand wherever a character may; ``None``: to be asked in each state.
+    escapes: bool | None = None
+
+    def __init__(self, machine: Any, content: Content) -> None:
+        self.machine = machine
+        self.content = content
+        self.start = content.labelled.start
+
+    def alive(self, state: int, count: int) -> bool:
+        """Whether a string that has got here can be completed."""
+        return self.content.alive(state, count)
+
+    def end(self, state: int, count: int) -> int:
+        """The code for the closing quote, or ``DEAD``."""
+        raise NotImplementedError
+
+
+class ValueSite(Site):
+    """A string value."""
+
+    def alive(self, state: int, count: int) -> bool:
+        """Whether a string that has got here can be completed."""
+        if not self.content.counts and state == self.start:
+            # Other states were made to live; the start is there in any case.
+            return bool(self.content.found)
+        return self.content.alive(state, count)
+
+    def end(self, state: int, count: int) -> int:
+        """The end of the value, with its answer."""
+        label = self.content.ends(state, count)
+        return DEAD if label is None else int(self.machine.pop(label))
+
+
+class KeySite(Site):
+    """The name of a member, in an open object."""
+
+    def __init__(self, machine: Any, frame: Any, mask: int) -> None:
+        super().__init__(machine, Content(frame.plan.keys.labelled))
+        self.frame = frame
+        self.mask = mask
+        self.below = frame.plan.keys.below
+        self.tracks = frame.seen is not None
+        keys = frame.plan.keys
+        self.bit = keys.bit
+        if not keys.patterns and not keys.demands:
+            # Any other name may be written with every escape; names of plain characters with none.
+            others = any(mask & self.bit[label] for label in keys.others)
+            self.escapes = True if others else False if keys.plain_names else None
+
+    def alive(self, state: int, count: int) -> bool:
+        """Whether the name can become one that may come next."""
+        return state >= 0 and bool(self.below[state] & self.mask)
+
+    def end(self, state: int, count: int) -> int:
+        """The state before the colon."""
+        label = self.content.labelled.labels[state]
+        if label is None or not self.bit[label] & self.mask:
+            return DEAD
+        if self.tracks and (label[0] == "other" or label[1] not in self.frame.plan.index):
+            return int(self.machine.named(self.frame, label))
+        return int(self.machine.after_key(self.frame, label))
+
+
+class StringStates:
+    """The rows of states inside strings.
+
+    States are ``("text", site, state, count)`` between characters and inside them, ``("escape", ...)`` after a
+    backslash, ``("hex", ..., digits)`` after ``\\u``, ``("low", ..., high, written)`` after a high surrogate.
+    """
+
+    def __init__(self, machine: Any, escapes: str) -> None:
+        self.machine = machine
+        self.escapes = escapes
+
+    def free(self, state: Any) -> int:
+        """How many bytes of any text without special characters may come here: what a walk need not look at."""
+        _, site, place, count = state
+        if isinstance(site, KeySite) or self.escapes == "ascii":
+            return 0
+        return int(site.content.free_from(place, count))
+
+    def row(self, row: NDArray[np.int32], state: Any) -> None:
+        """Fill the row of a state."""
+        if state[0] == "text":
+            self._text(row, *state[1:])
+        elif state[0] == "escape":
+            self._escape(row, *state[1:])
+        elif state[0] == "hex":
+            self._hex(row, *state[1:])
+        else:
+            self._low(row, *state[1:])
+
+    def _text(self, row: NDArray[np.int32], site: Site, place: int, count: int) -> None:
+        content = site.content
+        steps = content.labelled.row(place)
+        counts = content.counts
+        numbers: dict[tuple[int, bool], int] = {}
+        number = self.machine.number
+        steps = steps.copy()
+        steps[_SPECIAL] = DEAD
+        if self.escapes == "ascii":
+            steps[0x80:] = DEAD
+        for lead in (False, True) if counts else (True,):
+            these = steps if not counts else np.where(lead == _LEADS, steps, DEAD)
+            following = content.counted(count + lead) if counts else 0
+            for target in np.unique(these).tolist():
+                if target < 0:
+                    continue
+                if site.alive(target, following):
+                    code = number(("text", site, target, following))
+                    numbers[target, lead] = code
+                    row[these == target] = code
+        if content.labelled.boundaries[place]:
+            row[ord('"')] = site.end(place, count)
+            # Whatever may be written may also be escaped; only where nothing else may, the special ones are asked.
+            known = site.escapes if isinstance(site, KeySite) else True if numbers and self.escapes == "any" else None
+            if self._some_escape(site, place, count) if known is None else known:
+                row[ord("\\")] = number(("escape", site, place, count))
+
+    def _some_escape(self, site: Site, place: int, count: int) -> bool:
+        if any(
+            self._after(site, place, count, ord(c), ord(c))
+            for c in _SHORT.values()
+            if c != "/" or (self.escapes == "any" and not isinstance(site, KeySite))
+        ):
+            return True
+        return self._range(site, place, count, 0, 0x10FFFF)
+
+    def _allowed(self, low: int, high: int, key: bool) -> list[tuple[int, int]]:
+        """The part of a range of code points that may be written as ``\\uXXXX``; in names not what needs no escape."""
+        if self.escapes == "any" and not key:
+            return [(low, high)]
+        limits = [(0, 0x1F)] if self.escapes == "minimal" else [(0, 0x1F), (0x7F, 0x10FFFF)]
+        return [(max(low, a), min(high, b)) for a, b in limits if low <= b and high >= a]
+
+    def _range(self, site: Site, place: int, count: int, low: int, high: int) -> bool:
+        return any(
+            self._after(site, place, count, a, b) for a, b in self._allowed(low, high, isinstance(site, KeySite))
+        )
+
+    def _after(self, site: Site, place: int, count: int, low: int, high: int) -> bool:
+        content = site.content
+        following = content.counted(count + 1) if content.counts else 0
+        return any(site.alive(target, following) for target in content.reach(place, low, high))
+
+    def _character(self, site: Site, place: int, count: int, point: int) -> int:
+        """The state after one character, or ``DEAD``."""
+        content = site.content
+        following = content.counted(count + 1) if content.counts else 0
+        for target in content.reach(place, point, point):
+            if site.alive(target, following):
+                return int(self.machine.number(("text", site, target, following)))
+        return DEAD
+
+    def _escape(self, row: NDArray[np.int32], site: Site, place: int, count: int) -> None:
+        for letter, character in _SHORT.items():
+            if letter != "/" or (self.escapes == "any" and not isinstance(site, KeySite)):
+                row[ord(letter)] = self._character(site, place, count, ord(character))
+        if self._range(site, place, count, 0, 0x10FFFF):
+            row[ord("u")] = self.machine.number(("hex", site, place, count, ""))
+
+    def _hex(self, row: NDArray[np.int32], site: Site, place: int, count: int, digits: str) -> None:
+        for digit in "0123456789abcdefABCDEF":
+            text = (digits + digit).lower()
+            low = int(text.ljust(4, "0"), 16)
+            high = int(text.ljust(4, "f"), 16)
+            if len(text) == 4:
+                if 0xD800 <= low < 0xDC00:
+                    first = 0x10000 + ((low - 0xD800) << 10)
+                    if self._range(site, place, count, first, first + 0x3FF):
+                        row[ord(digit)] = self.machine.number(("low", site, place, count, low, ""))
+                elif self._range(site, place, count, low, low):
+                    row[ord(digit)] = self._character(site, place, count, low)
+                continue
+            alive = self._range(site, place, count, low, high)
+            if not alive and low <= 0xDBFF and high >= 0xD800:
+                first = 0x10000 + ((max(low, 0xD800) - 0xD800) << 10)
+                last = 0x10000 + ((min(high, 0xDBFF) - 0xD800) << 10) + 0x3FF
+                alive = self._range(site, place, count, first, last)
+            if alive:
+                row[ord(digit)] = self.machine.number(("hex", site, place, count, text))
+
+    def _low(self, row: NDArray[np.int32], site: Site, place: int, count: int, high: int, written: str) -> None:
+        number = self.machine.number
+        if len(written) < 2:
+            row[ord("\\u"[len(written)])] = number(("low", site, place, count, high, written + "\\u"[len(written)]))
+            return
+        base = 0x10000 + ((high - 0xD800) << 10)
+        for digit in "0123456789abcdefABCDEF":
+            text = (written[2:] + digit).lower()
+            low = max(int(text.ljust(4, "0"), 16), 0xDC00)
+            last = min(int(text.ljust(4, "f"), 16), 0xDFFF)
+            if low > last:
+                continue
+            if len(text) == 4:
+                row[ord(digit)] = self._character(site, place, count, base + low - 0xDC00)
+            elif self._range(site, place, count, base + low - 0xDC00, base + last - 0xDC00):
+                row[ord(digit)] = number(("low", site, place, count, high, "\\u" + text))

@@ -1,0 +1,177 @@
+"""JSON: the text is a JSON value that satisfies a schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from logitloom import Vocabulary, option
+from logitloom.automata import DEAD, Budget
+from logitloom.automata.constraint import AutomatonProcessor
+from logitloom.backend import Array
+from logitloom.context import Context
+from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
+from logitloom.registry import load_plugin
+from logitloom.state import Rows
+from logitloom_plugins.grammar_engines import handles
+from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.dialects import dialect_of
+from logitloom_plugins.json_schema.machine import Machine
+from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
+from logitloom_plugins.json_schema.sources import schema_of
+from logitloom_plugins.json_schema.whitespace import Whitespace
+
+__all__ = ["Json"]
+
+
+@dataclass(frozen=True)
+class Json(AutomatonProcessor):
+    """Allow only tokens with which the text can still become a JSON value that satisfies a schema.
+
+    Two engines can do it. ``table`` is an automaton made for the schema, exact or refused: every complete text is
+    valid, and every valid instance can be written (members in schema order). ``llguidance`` is that library.
+    ``auto`` takes the automaton, and ``llguidance`` for schemas that exceed its budget or have keywords that it does
+    not enforce. Without a schema, any JSON value is allowed.
+
+    Example:
+        >>> from logitloom import processors
+        >>> words = Vocabulary([b"", b"1", b"2", b"[", b"]", b","], eos=[0])
+        >>> schema = {"type": "array", "items": {"enum": [1, 2]}, "minItems": 1, "maxItems": 2}
+        >>> chain = processors.load(("json", {"schema": schema, "whitespace": "compact"}), tokenizer=words)
+        >>> chain["json"].build(words, 6).row(0).tolist()
+        [3]
+
+    References:
+        JSON Schema, drafts 4 to 2020-12; https://json-schema.org/specification.
+    """
+
+    schema: Any = option(
+        None, help="A schema: dict, JSON text, path, pydantic model or type, dataclass, TypedDict, Enum."
+    )
+    engine: str = option("auto", help="Which engine.", choices=("auto", "table", "llguidance"))
+    whitespace: str = option(
+        "flexible",
+        help="Whitespace: any in every gap, none, or one space after commas and colons.",
+        choices=("flexible", "compact", "one_space"),
+    )
+    max_whitespace: int = option(40, help="Longest gap with flexible whitespace.", ge=0, unit="characters")
+    escapes: str = option(
+        "any", help="Escapes in strings: any, only needed ones, or all non-ASCII.", choices=("any", "minimal", "ascii")
+    )
+    formats: str = option(
+        "auto",
+        help="Whether format is enforced: as the draft says, always, never.",
+        choices=("auto", "assert", "annotate"),
+    )
+    additional_properties: bool = option(True, help="What additionalProperties defaults to beside properties.")
+    strict: bool = option(True, help="Refuse keywords that cannot be enforced, rather than warn.")
+    max_states: int = option(100_000, help="Most states of the automaton.", ge=1, unit="states")
+    max_seconds: float = option(10.0, help="Most time for the compilation.", gt=0, unit="seconds")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Whatever is wrong with the schema is said now, not when decoding starts.
+        object.__setattr__(self, "_grammar", self._compiled())
+
+    @property
+    def compilable(self) -> bool:  # type: ignore[override]
+        """Whether it can run in a compiled loop: what is remembered of open brackets has no bound, so it cannot."""
+        return False
+
+    @property
+    def machine(self) -> Machine | None:
+        """The automaton over bytes; ``None`` if the schema runs on ``llguidance``."""
+        grammar = self.__dict__["_grammar"]
+        return grammar if isinstance(grammar, Machine) else None
+
+    def _compiled(self) -> Any:
+        document = schema_of(self.schema)
+        if self.engine == "llguidance":
+            return self._llguidance(document)
+        try:
+            return self._table(document, self.strict or self.engine == "auto")
+        except (BudgetExceeded, UnsupportedSchema, UnsupportedPattern) as error:
+            if self.engine == "table":
+                raise
+            try:
+                return self._llguidance(document)
+            except LogitloomError as other:
+                if not self.strict and isinstance(error, UnsupportedSchema):
+                    return self._table(document, False)
+                raise type(error)(f"{error} The engine llguidance cannot run it either: {other}") from error
+
+    def _table(self, document: Any, strict: bool) -> Machine:
+        whitespace = Whitespace(self.whitespace, self.max_whitespace)
+        options = SchemaOptions(whitespace, self.escapes, self.formats, self.additional_properties, strict)
+        return compile_schema(document, options, Budget(states=self.max_states, seconds=self.max_seconds))
+
+    def _llguidance(self, document: Any) -> Any:
+        engine = load_plugin("grammars", "llguidance")()
+        formats = self.formats == "assert" or (self.formats == "auto" and dialect_of(document, None, "").asserts_format)
+        unlike = [
+            f"{name}={value!r}"
+            for name, value, only in (
+                ("escapes", self.escapes, "any"),
+                ("additional_properties", self.additional_properties, True),
+                ("formats", formats, True),
+            )
+            if value != only
+        ]
+        if unlike and not (unlike == ["formats=False"] and not mentions(document, "format")):
+            raise UnsupportedSchema(
+                f"The engine llguidance cannot be told {', '.join(unlike)}. Use the engine 'table', or the default."
+            )
+        return engine.json_schema(document, whitespace=self.whitespace)
+
+    def build(self, vocabulary: Vocabulary, vocab_size: int) -> Any:
+        """The automaton, or the engine's grammar, over the tokens of a vocabulary."""
+        grammar = self.__dict__["_grammar"]
+        if isinstance(grammar, Machine):
+            return PushdownTokens(grammar, vocabulary, vocab_size)
+        return grammar.bind(vocabulary, vocab_size)
+
+    def init_state(self, context: Context) -> Any:
+        """``[batch] int32`` configurations of the automaton, or :class:`Rows` of the engine's handles."""
+        bound = self.automaton_for(context)
+        if isinstance(bound, PushdownTokens):
+            if not bound.machine.satisfiable:
+                raise UnsupportedSchema(
+                    "No JSON value satisfies the schema of 'json', so nothing could be written. Correct the "
+                    "keywords that contradict each other."
+                )
+            start = np.full(context.batch, bound.start, dtype=np.int32)
+            return context.backend.asarray(start)
+        return Rows([cast(Any, bound).start()] * context.batch)
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """Advance by the accepted tokens, then forbid what may not come next."""
+        bound: Any = self.automaton_for(context)
+        if not isinstance(bound, PushdownTokens):
+            rows = handles.advanced(bound, state, context, type(self).__name__)
+            return handles.masked(bound, logits, rows, context), rows
+        if context.backend.on_host:
+            return super().process(logits, state, context)
+        reached = self.host_states(state, context)
+        for row, configuration in enumerate(reached):
+            if configuration == DEAD:
+                raise self._illegal(row, cast(Any, bound), state, context)
+        if context.tokens is not None:
+            state = context.backend.asarray(np.asarray(reached, dtype=np.int32))
+        rows_of = [bound.row_kind(configuration) for configuration in reached]
+        return context.backend.apply_token_rows(logits, rows_of, context.donate), state
+
+    def forced_tokens(self, state: Any, context: Context) -> list[list[int]] | None:
+        """Per row the tokens that must come next, while exactly one is allowed."""
+        bound: Any = self.automaton_for(context)
+        if isinstance(bound, PushdownTokens):
+            return super().forced_tokens(state, context)
+        return handles.forced(bound, state, context, type(self).__name__)
+
+
+def mentions(document: Any, keyword: str) -> bool:
+    """Whether a keyword occurs anywhere in a schema."""
+    if isinstance(document, dict):
+        return keyword in document or any(mentions(part, keyword) for part in document.values())
+    return isinstance(document, list) and any(mentions(part, keyword) for part in document)

@@ -1,0 +1,65 @@
+"""Schemas made to hurt: each ends in an automaton or in an error, within its budget."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import pytest
+
+from logitloom.automata import Budget
+from logitloom.errors import LogitloomError
+from logitloom_plugins.json_schema.acceptance import read
+from logitloom_plugins.json_schema.compilation import compile_schema
+
+
+def nested(depth: int, keyword: str) -> Any:
+    schema: Any = {"type": "null"}
+    for _ in range(depth):
+        schema = {keyword: {"a": schema} if keyword == "properties" else [schema] if keyword == "allOf" else schema}
+    return schema
+
+
+HOSTILE: dict[str, Any] = {
+    "deep properties": nested(2_000, "properties"),
+    "deep allOf": nested(5_000, "allOf"),
+    "deep not": nested(3_000, "not"),
+    "huge enum": {"enum": [f"value {i}" for i in range(50_000)]},
+    "exponential allOf": {
+        "$defs": {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]} for i in range(60)}
+        | {"d60": {"type": "string"}},
+        "$ref": "#/$defs/d0",
+    },
+    "exponential oneOf": {"oneOf": [{"properties": {f"p{i}": {"type": "string"}}} for i in range(30)]},
+    "catastrophic pattern": {"pattern": "^(a+)+$"},
+    "exponential pattern": {"pattern": "^(.*a.{30})$"},
+    "large repeat": {"pattern": "^(?:[a-z]{1,1000}x){1,1000}$"},
+    "circle of references": {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+    "reference to itself in not": {"not": {"$ref": "#"}},
+    "no finite value": {"type": "object", "properties": {"x": {"$ref": "#"}}, "required": ["x"]},
+    "many required names": {"required": [f"n{i}" for i in range(300)]},
+    "long const": {"const": "x" * 200_000},
+    "many lengths": {"anyOf": [{"minLength": i, "maxLength": 2 * i} for i in range(1, 200)]},
+    "huge bounds": {"type": "array", "minItems": 10**9, "items": {"type": "string", "minLength": 10**9}},
+    "huge number": {"type": "number", "minimum": 10**400},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_schema_ends_in_an_answer_or_an_error(name: str) -> None:
+    begin = time.monotonic()
+    try:
+        machine = compile_schema(HOSTILE[name], budget=Budget(states=20_000, seconds=2.0))
+        for text in (b'"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', b'{"a":', b"[", b"12"):
+            read(machine, text)
+    except LogitloomError:
+        pass
+    # Not a measurement: a hang would be minutes.
+    assert time.monotonic() - begin < 60
+
+
+def test_ten_megabytes_of_schema_end_in_an_answer_or_an_error() -> None:
+    schema = {"properties": {f"name {i}": {"description": "x" * 90, "type": "string"} for i in range(80_000)}}
+    with contextlib.suppress(LogitloomError):
+        assert compile_schema(schema, budget=Budget(seconds=2.0)).satisfiable

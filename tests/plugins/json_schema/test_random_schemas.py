@@ -1,0 +1,123 @@
+"""Random schemas against the jsonschema package: every verdict, and every text that can be generated."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from logitloom.automata import Budget
+from logitloom.errors import BudgetExceeded, UnsupportedSchema
+from logitloom_plugins.json_schema.acceptance import accepts
+from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.serialisation import serialise
+from logitloom_plugins.json_schema.whitespace import Whitespace
+from tests.plugins.json_schema.random_texts import random_text
+
+jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
+
+NAMES = ["a", "b", "ab", "é", "x-1"]
+
+
+def value(rnd: random.Random, depth: int = 2) -> Any:
+    kinds = ["null", "bool", "int", "float", "str"] + (["list", "dict"] * 2 if depth else [])
+    kind = rnd.choice(kinds)
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return rnd.random() < 0.5
+    if kind == "int":
+        return rnd.choice([0, 1, 2, 3, 5, 10, -1, 100])
+    if kind == "float":
+        return rnd.choice([0.5, 1.5, -2.25, 1.0, 7.0])
+    if kind == "str":
+        return rnd.choice(["", "a", "ab", "abc", "b1", "é", "😀x", 'q"\\', "\n", "aab"])
+    if kind == "list":
+        return [value(rnd, depth - 1) for _ in range(rnd.randint(0, 3))]
+    return {name: value(rnd, depth - 1) for name in rnd.sample(NAMES, rnd.randint(0, 3))}
+
+
+def schema(rnd: random.Random, depth: int = 2) -> Any:
+    if rnd.random() < 0.08:
+        return rnd.random() < 0.7
+    result: dict[str, Any] = {}
+    if rnd.random() < 0.6:
+        kinds = ["null", "boolean", "integer", "number", "string", "array", "object"]
+        result["type"] = rnd.choice(kinds) if rnd.random() < 0.7 else rnd.sample(kinds, 2)
+    for _ in range(rnd.randint(0, 2)):
+        keyword = rnd.choice(SIMPLE if depth == 0 else SIMPLE + NESTED)
+        result[keyword] = KEYWORDS[keyword](rnd, depth - 1)
+    return result
+
+
+KEYWORDS: dict[str, Any] = {
+    "minimum": lambda r, d: r.choice([0, 1, 1.5, -3]),
+    "maximum": lambda r, d: r.choice([0, 1, 2.5, 10]),
+    "exclusiveMinimum": lambda r, d: r.choice([0, 1]),
+    "multipleOf": lambda r, d: r.choice([1, 2, 0.5, 3]),
+    "minLength": lambda r, d: r.randint(0, 3),
+    "maxLength": lambda r, d: r.randint(0, 3),
+    "pattern": lambda r, d: r.choice(["^a", "b$", "^[a-c]+$", "[0-9]", "^.{2}$"]),
+    "enum": lambda r, d: [value(r, 1) for _ in range(r.randint(1, 3))],
+    "const": lambda r, d: value(r, 1),
+    "minItems": lambda r, d: r.randint(0, 2),
+    "maxItems": lambda r, d: r.randint(0, 3),
+    "required": lambda r, d: r.sample(NAMES, r.randint(1, 2)),
+    "minProperties": lambda r, d: r.randint(0, 2),
+    "maxProperties": lambda r, d: r.randint(0, 3),
+    "dependentRequired": lambda r, d: {r.choice(NAMES): [r.choice(NAMES)]},
+    "properties": lambda r, d: {n: schema(r, d) for n in r.sample(NAMES, r.randint(1, 3))},
+    "patternProperties": lambda r, d: {r.choice(["^a", "b$", "-"]): schema(r, d)},
+    "additionalProperties": lambda r, d: schema(r, d),
+    "propertyNames": lambda r, d: {r.choice(["minLength", "maxLength"]): r.randint(1, 2)},
+    "items": lambda r, d: schema(r, d),
+    "prefixItems": lambda r, d: [schema(r, d) for _ in range(r.randint(1, 2))],
+    "contains": lambda r, d: schema(r, d),
+    "not": lambda r, d: schema(r, d),
+    "anyOf": lambda r, d: [schema(r, d) for _ in range(r.randint(1, 3))],
+    "oneOf": lambda r, d: [schema(r, d) for _ in range(r.randint(1, 3))],
+    "allOf": lambda r, d: [schema(r, d) for _ in range(r.randint(1, 2))],
+    "if": lambda r, d: schema(r, d),
+    "then": lambda r, d: schema(r, d),
+    "else": lambda r, d: schema(r, d),
+    "dependentSchemas": lambda r, d: {r.choice(NAMES): schema(r, d)},
+    "unevaluatedProperties": lambda r, d: r.random() < 0.3,
+    "unevaluatedItems": lambda r, d: r.random() < 0.3,
+}
+NESTED = [
+    "properties", "patternProperties", "additionalProperties", "items", "prefixItems", "contains", "not", "anyOf",
+    "oneOf",
+    "allOf", "if", "then", "else", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems",
+]  # fmt: skip
+SIMPLE = [keyword for keyword in KEYWORDS if keyword not in NESTED]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_verdicts_and_generated_texts_agree_with_jsonschema(seed: int) -> None:
+    rnd = random.Random(seed)
+    judged = 0
+    for _ in range(25):
+        given = schema(rnd)
+        judge = jsonschema.Draft202012Validator(given)
+        samples = [value(rnd) for _ in range(12)]
+        try:
+            options = SchemaOptions(Whitespace(rnd.choice(["compact", "one_space"])), formats="annotate")
+            machine = compile_schema(given, options, Budget(states=20_000, seconds=5.0))
+        except (BudgetExceeded, UnsupportedSchema):
+            continue
+        if not machine.satisfiable:
+            assert not any(judge.is_valid(sample) for sample in samples), given
+            continue
+        for sample in samples:
+            text = serialise(machine, sample)
+            assert json.loads(text) == sample
+            assert accepts(machine, text) == judge.is_valid(sample), (given, text)
+            judged += 1
+        for _ in range(6):
+            text = random_text(machine, rnd)
+            if text is not None:
+                assert judge.is_valid(json.loads(text)), (given, text)
+                assert accepts(machine, text)
+    assert judged > 50

@@ -1,0 +1,241 @@
+"""The json processor: both engines, every kind of source, rows that move."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+import pytest
+
+from logitloom import Backend, Context, processors, state
+from logitloom.errors import BudgetExceeded, IllegalToken, OptionError, UnsupportedSchema
+from tests.core.automata.vocabularies import mixed
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 5},
+        "tags": {"type": "array", "items": {"enum": ["a", "ab", "é"]}, "maxItems": 2},
+        "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+    },
+    "required": ["name", "next"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(params=["table", "llguidance"])
+def engine(request: pytest.FixtureRequest) -> str:
+    if request.param == "llguidance":
+        pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    return str(request.param)
+
+
+def written(backend: Backend, options: dict[str, Any], rows: int, seed: int, most: int = 300) -> list[str]:
+    """Complete texts of random logits that favour the ends of things."""
+    vocabulary = mixed()
+    rng = np.random.default_rng(seed)
+    favour = np.zeros(vocabulary.size, dtype=np.float32)
+    for i, text in enumerate(vocabulary.token_bytes):
+        if text in (b'"', b"}", b"]", b"n"):
+            favour[i] = 3.0
+    chain = processors.load(("json", options), tokenizer=vocabulary)
+    logits = backend.asarray(rng.normal(size=(rows, vocabulary.size)).astype(np.float32) + favour)
+    context = Context.start(logits, vocabulary=vocabulary)
+    current = chain.init_state(context)
+    taken: list[list[int]] = [[] for _ in range(rows)]
+    for _ in range(most):
+        logits = backend.asarray(rng.normal(size=(rows, vocabulary.size)).astype(np.float32) + favour)
+        masked, current = chain.process(logits, current, context)
+        chosen = backend.to_numpy(masked).argmax(axis=1).tolist()
+        for row, token in zip(taken, chosen, strict=True):
+            row.append(token)
+        context = context.accept(chosen)
+        if all(0 in row for row in taken):
+            break
+    return [vocabulary.decode(row) for row in taken if 0 in row]
+
+
+def test_random_texts_are_valid_on_every_backend(backend: Backend, engine: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
+    texts = written(backend, {"schema": PERSON, "engine": engine, "whitespace": "compact"}, 4, 0)
+    assert texts
+    for text in texts:
+        jsonschema.validate(json.loads(text), PERSON)
+
+
+@pytest.mark.parametrize("policy", ["compact", "one_space", "flexible"])
+def test_whitespace_is_as_the_policy_says(policy: str) -> None:
+    options = {"schema": {"const": [1, {"a": 2, "b": 3}]}, "whitespace": policy, "max_whitespace": 2}
+    grammar = processors.load(("json", options), tokenizer=mixed())["json"].build(mixed(), mixed().size)
+    texts = {"compact": '[1,{"a":2,"b":3}]', "one_space": '[1, {"a": 2, "b": 3}]', "loose": '[ 1\n ,{"a" :2,"b":3} ]'}
+    accepted = {name for name, text in texts.items() if accepts(grammar, text)}
+    assert accepted == ({policy} if policy != "flexible" else set(texts))
+
+
+def accepts(grammar: Any, text: str) -> bool:
+    reached = grammar.start
+    single = {token: i for i, token in reversed(list(enumerate(mixed().token_bytes))) if len(token) == 1}
+    for byte in text.encode():
+        allowed = grammar.mask(reached)[single[bytes([byte])]]
+        reached = grammar.advance(reached, single[bytes([byte])])
+        assert allowed == (reached != -1)
+        if reached == -1:
+            return False
+    return bool(grammar.mask(reached)[0])
+
+
+def test_rows_move_fork_and_roll_back(engine: str) -> None:
+    vocabulary = mixed()
+    chain = processors.load(
+        ("json", {"schema": PERSON, "engine": engine, "whitespace": "compact"}), tokenizer=vocabulary
+    )
+    ids = {token: i for i, token in reversed(list(enumerate(vocabulary.token_bytes)))}
+    logits = np.zeros((2, vocabulary.size), dtype=np.float32)
+    context = Context.start(logits, vocabulary=vocabulary)
+    start = chain.init_state(context)
+    first = context.accept([[ids[b"{"], ids[b'"'], ids[b"name"], ids[b'"'], ids[b":"]], [ids[b"{"]]])
+    after, moved = chain.process(logits, start, first)
+    crossed = state.take(moved, [1, 0, 0])
+    again, _ = chain.process(np.zeros((3, vocabulary.size), dtype=np.float32), crossed, first.accept([[], [], []]))
+    np.testing.assert_array_equal(again, after[[1, 0, 0]])
+    # The state from before is as it was: what is rolled back can be taken another way.
+    fresh, _ = chain.process(logits, start, context)
+    np.testing.assert_array_equal(fresh[0], fresh[1])
+    assert np.isfinite(fresh[0]).any()
+
+
+def test_a_token_that_is_not_allowed_names_its_row(engine: str) -> None:
+    vocabulary = mixed()
+    chain = processors.load(("json", {"schema": PERSON, "engine": engine}), tokenizer=vocabulary)
+    logits = np.zeros((2, vocabulary.size), dtype=np.float32)
+    context = Context.start(logits, vocabulary=vocabulary)
+    wrong = vocabulary.token_bytes.index(b"foo")
+    right = vocabulary.token_bytes.index(b"{")
+    with pytest.raises(IllegalToken, match="row 1"):
+        chain.process(logits, chain.init_state(context), context.accept([right, wrong]))
+
+
+def test_both_engines_allow_the_same_bytes_for_a_closed_schema() -> None:
+    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    vocabulary = mixed()
+    schema = {
+        "type": "object",
+        "properties": {"kind": {"enum": ["ab", "b"]}, "n": {"type": "integer", "minimum": 3, "maximum": 40}},
+        "required": ["kind", "n"],
+        "additionalProperties": False,
+    }
+    options = {"schema": schema, "whitespace": "compact"}
+    table = processors.load(("json", {**options, "engine": "table"}), tokenizer=vocabulary)
+    other = processors.load(("json", {**options, "engine": "llguidance"}), tokenizer=vocabulary)
+    logits = np.zeros((1, vocabulary.size), dtype=np.float32)
+    context = Context.start(logits, vocabulary=vocabulary)
+    ours, theirs = table.init_state(context), other.init_state(context)
+    ids = {token: i for i, token in reversed(list(enumerate(vocabulary.token_bytes)))}
+    for byte in b'{"kind":"ab","n":12}':
+        left, ours = table.process(logits, ours, context)
+        right, theirs = other.process(logits, theirs, context)
+        # Numbers have more forms in the table engine (12.0), so what llguidance allows is a part.
+        assert (np.isfinite(left) | ~np.isfinite(right)).all()
+        context = context.accept([ids[bytes([byte])]])
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Movie(TypedDict):
+    title: str
+
+
+def test_every_kind_of_source_gives_its_schema(tmp_path: Path) -> None:
+    pydantic = pytest.importorskip("pydantic", reason="the package pydantic is not installed")
+
+    class User(pydantic.BaseModel):
+        name: str
+
+    file = tmp_path / "schema.json"
+    file.write_text('{"const": 7}')
+    cases: list[tuple[Any, str, str]] = [
+        (None, '[null,{"a":[]}]', "[1"),
+        ({"const": 7}, "7", "8"),
+        ('{"const": 7}', "7", "8"),
+        (file, "7", "8"),
+        (str(file), "7", "8"),
+        (User, '{"name":"x"}', "{}"),
+        (pydantic.TypeAdapter(list[int]), "[1,2]", '["a"]'),
+        (Point, '{"x":1}', '{"y":1}'),
+        (Movie, '{"title":"x"}', "{}"),
+        (Colour, '"red"', '"green"'),
+    ]
+    for source, good, bad in cases:
+        options = {"schema": source, "whitespace": "compact", "engine": "table"}
+        grammar = processors.load(("json", options), tokenizer=mixed())["json"].build(mixed(), mixed().size)
+        assert accepts(grammar, good), source
+        assert not accepts(grammar, bad), source
+
+
+def test_sources_that_are_no_schema_are_refused_with_the_place() -> None:
+    with pytest.raises(OptionError, match="line 1, column"):
+        processors.load(("json", {"schema": '{"type": }'}))
+    with pytest.raises(OptionError, match="cannot be read"):
+        processors.load(("json", {"schema": "no/such/file.json"}))
+
+
+def test_keywords_that_cannot_be_enforced_are_named_with_their_pointers() -> None:
+    schema = {"properties": {"a": {"type": "array", "uniqueItems": True}, "b": {"format": "regex"}}}
+    with pytest.raises(
+        UnsupportedSchema, match=r"'uniqueItems' at #/properties/a/uniqueItems.*'format' at #/properties/b"
+    ):
+        processors.load(("json", {"schema": schema, "engine": "table"}))
+    for engine in ("table", "auto"):
+        with pytest.warns(UserWarning, match="uniqueItems"):
+            processors.load(("json", {"schema": schema, "engine": engine, "strict": False}))
+
+
+def test_remote_references_and_impossible_schemas_are_refused() -> None:
+    with pytest.raises(UnsupportedSchema, match="points outside the schema"):
+        processors.load(("json", {"schema": {"$ref": "https://example.com/x.json"}}))
+    chain = processors.load(("json", {"schema": {"type": "string", "minLength": 3, "maxLength": 2}}), tokenizer=mixed())
+    with pytest.raises(UnsupportedSchema, match="No JSON value"):
+        chain.init_state(Context.start(np.zeros((1, mixed().size)), vocabulary=mixed()))
+
+
+def test_replaying_tokens_gives_the_state_that_lived_through_them(engine: str) -> None:
+    vocabulary = mixed()
+    chain = processors.load(
+        ("json", {"schema": PERSON, "engine": engine, "whitespace": "compact"}), tokenizer=vocabulary
+    )
+    ids = {token: i for i, token in reversed(list(enumerate(vocabulary.token_bytes)))}
+    tokens = [ids[bytes([b])] for b in b'{"name":"foo","next":']
+    logits = np.zeros((1, vocabulary.size), dtype=np.float32)
+    context = Context.start(logits, vocabulary=vocabulary)
+    at_once, _ = chain.process(logits, chain.init_state(context), context.accept([tokens]))
+    current, step = chain.init_state(context), context
+    for token in tokens:
+        _, current = chain.process(logits, current, step)
+        step = context.accept([token])
+    one_by_one, _ = chain.process(logits, current, step)
+    np.testing.assert_array_equal(at_once, one_by_one)
+
+
+def test_forced_tokens_are_the_only_way_on() -> None:
+    vocabulary = mixed()
+    chain = processors.load(("json", {"schema": {"const": "Z"}, "engine": "table"}), tokenizer=vocabulary)
+    context = Context.start(np.zeros((1, vocabulary.size)), vocabulary=vocabulary)
+    assert len(chain.forced_tokens(chain.init_state(context), context)[0]) == 1
+
+
+def test_a_budget_ends_hostile_schemas() -> None:
+    with pytest.raises((BudgetExceeded, UnsupportedSchema)):
+        processors.load(("json", {"schema": {"multipleOf": 1234567, "type": "integer"}, "engine": "table"}))
