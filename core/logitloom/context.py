@@ -137,7 +137,8 @@ class Context:
                 ragged: ``[[5], [], [7, 8]]``.
             changes: other fields to replace, by name.
         """
-        if isinstance(tokens, (list, tuple, np.ndarray)):
+        host = isinstance(tokens, np.ndarray) and self.backend.name != "numpy"
+        if host or isinstance(tokens, (list, tuple)):
             tokens = self.backend.asarray(padded(tokens))
         elif tokens is not None:
             if tokens.ndim == 1:
