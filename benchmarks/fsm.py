@@ -1,6 +1,6 @@
 """Constrained decoding step by step on a vocabulary of 131,072 ids, beside four other engines in the same process.
 
-    OMP_NUM_THREADS=1 python benchmarks/fsm.py [--batches 1 8 64] [--passes 5] [--memory] [pattern name ...]
+    OMP_NUM_THREADS=1 python benchmarks/fsm.py [--batches 1 8 64] [--passes 7] [--engines NAME] [--cpu] [--memory]
 
 Every engine works through the same random legal walks, each through its own fastest documented interface, and writes
 -inf into the same float32 PyTorch tensor in place. Printed are median microseconds:
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import math
 import os
 import platform
@@ -366,7 +367,8 @@ def compare(patterns: dict[str, str], options: argparse.Namespace) -> None:
     print(f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}, ", end="")
     print(f"{torch.get_num_threads()} thread, {CLOCK.__name__}; vocabulary {vocabulary.size:,} ids\n")
     engines = {}
-    for name, make in ENGINES.items():
+    for name in options.engines:
+        make = ENGINES[name]
         try:
             begin = CLOCK()
             engine = engines[name] = make(vocabulary)
@@ -434,15 +436,26 @@ def describe_rows(pattern: str, vocabulary: Vocabulary, walks: Walks) -> str:
     return f"{kind}, {middle:,.0f} allowed"
 
 
-def memory(name: str, patterns: dict[str, str], limit: float) -> None:
-    """In this process: peak growth while one engine works through all patterns."""
+def resident(field: str) -> float:
+    """MiB of this process, now (``VmRSS``) or at most since the last reset (``VmHWM``)."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+
+
+def memory(name: str, patterns: dict[str, str], walks: dict[str, Walks], limit: float) -> None:
+    """In this process: peak growth while one engine works through all patterns.
+
+    The walks come from outside: making them here would leave our own tables, and a high peak, in the base.
+    """
     vocabulary = tekken()
     logits = torch.zeros((1, vocabulary.size))
-    walks = {n: random_walks(p, vocabulary, 1, 0) for n, p in patterns.items()}
-    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak starts again from here
+    base = resident("VmRSS")
     engine = ENGINES[name](vocabulary)
     engine.start(engine.compile("a+"), logits)(None)
-    ready = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ready, ready_peak = resident("VmRSS"), resident("VmHWM")
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     kept = []
     for label, pattern in patterns.items():
         if name != "logitloom" and refused(engine, pattern, walks[label], logits, limit):
@@ -453,8 +466,9 @@ def memory(name: str, patterns: dict[str, str], limit: float) -> None:
         for token in walks[label][0]:
             step(engine.prepare([token]))
         kept.append((compiled, step))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"| {name} | {(ready - base) / 1024:,.0f} | {(peak - ready) / 1024:,.0f} | {len(kept)} |", flush=True)
+    grown, peak = resident("VmRSS") - ready, resident("VmHWM") - ready
+    cells = f"{ready - base:,.0f} | {ready_peak - base:,.0f} | {grown:,.0f} | {peak:,.0f}"
+    print(f"| {name} | {cells} | {len(kept)} |", flush=True)
 
 
 def main() -> None:
@@ -464,6 +478,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=7)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--limit", type=float, default=3.0, metavar="SECONDS")
+    parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=list(ENGINES), metavar="NAME")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*")
@@ -474,11 +489,15 @@ def main() -> None:
         CLOCK = time.process_time
     patterns = {n: p for n, p in PATTERNS.items() if not options.names or n in options.names}
     if options.memory_of:
-        memory(options.memory_of, patterns, options.limit)
+        memory(options.memory_of, patterns, json.load(sys.stdin), options.limit)
     elif options.memory:
-        print("| engine | vocabulary, MiB | all patterns, MiB | patterns |\n|---|---:|---:|---:|", flush=True)
-        for name in ENGINES:
-            subprocess.run([sys.executable, __file__, "--memory-of", name, *options.names], check=False)
+        vocabulary = tekken()
+        walks = json.dumps({n: random_walks(p, vocabulary, 1, 0) for n, p in patterns.items()})
+        print("| engine | vocabulary, MiB | its peak | all patterns, MiB | their peak | patterns |", flush=True)
+        print("|---|---:|---:|---:|---:|---:|", flush=True)
+        for name in options.engines:
+            command = [sys.executable, __file__, "--memory-of", name, "--limit", str(options.limit), *options.names]
+            subprocess.run(command, input=walks, text=True, check=False)
     else:
         compare(patterns, options)
 
