@@ -71,6 +71,8 @@ class Backend:
     xp: Any
     #: Name of the library, also the name of the plug-in.
     name: str = ""
+    #: The library's int32, where that object alone tells its arrays from host arrays and from other libraries'.
+    int32: Any = None
     #: Whether arrays of this backend live in host memory and reading single values is cheap.
     on_host: bool = False
     #: Whether a function can be compiled (:meth:`compile` does more than return it).

@@ -332,7 +332,9 @@ class Chain:
                     # A fresh array is ours, and the next processor may overwrite it.
                     ours, context = True, _donating(context)
                 after.append(new)
-        return (logits[0] if single else logits), ChainState(position, tuple(after))
+        # What ChainState(...) does, without the Python function that a named tuple has for it.
+        new_state = tuple.__new__(ChainState, (position, tuple(after)))
+        return (logits[0] if single else logits), new_state
 
     def replay(self, tokens: Sequence[Sequence[int]], context: Context) -> ChainState:
         """The state after each row accepted the given tokens: the same as having lived through them.

@@ -145,26 +145,32 @@ class Context:
                 ragged: ``[[5], [], [7, 8]]``.
             changes: other fields to replace, by name.
         """
+        # What loops hand over needs no look at its type: here every step pays, with caches that the logits emptied.
+        if tokens is not None and (getattr(tokens, "dtype", self) is not self.backend.int32 or tokens.ndim != 2):
+            tokens = self._native(tokens)
+        fields = self.__dict__.copy()
+        fields["tokens"] = tokens
+        if changes:
+            fields.update(changes)
+        new = object.__new__(Context)
+        object.__setattr__(new, "__dict__", fields)
+        return new
+
+    def _native(self, tokens: Any) -> Array:
+        """Tokens of any form as ``[rows, n] int32`` of the backend."""
         backend = self.backend
-        if tokens is not None:
-            host = backend.name != "numpy" if isinstance(tokens, np.ndarray) else isinstance(tokens, (list, tuple))
-            if host:
-                tokens = backend.asarray(padded(tokens))
-            if tokens.ndim == 1:
-                tokens = tokens[:, None]
-            if tokens.dtype != backend.xp.int32:
-                tokens = backend.cast(tokens, "int32")
-        changes["tokens"] = tokens
-        return self._changed(changes)
+        host = backend.name != "numpy" if isinstance(tokens, np.ndarray) else isinstance(tokens, (list, tuple))
+        if host:
+            tokens = backend.asarray(padded(tokens))
+        if tokens.ndim == 1:
+            tokens = tokens[:, None]
+        return backend.cast(tokens, "int32")
 
     def with_fields(self, **changes: Any) -> Context:
         """The context with other fields, unchecked: what ``dataclasses.replace`` does, at a tenth of its cost.
 
         A step makes one or two contexts, so this is a good part of what a chain adds to its array operations.
         """
-        return self._changed(changes)
-
-    def _changed(self, changes: dict[str, Any]) -> Context:
         new = object.__new__(Context)
         object.__setattr__(new, "__dict__", self.__dict__ | changes)
         return new

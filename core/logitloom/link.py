@@ -22,6 +22,8 @@ _NO_LOGITS = frozenset({"context", "ids", "input_ids", "token_ids", "tokens"})
 class FunctionProcessor:
     """A plain function of ``logits`` or ``(logits, context)`` as a stateless processor."""
 
+    __slots__ = ("_with_context", "function")
+
     def __init__(self, function: Callable[..., Array]) -> None:
         try:
             wanted = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]

@@ -19,6 +19,7 @@ class NumpyBackend(Backend):
     """NumPy arrays in host memory."""
 
     name = "numpy"
+    int32 = np.dtype(np.int32)
     on_host = True
     recycles = True
 
@@ -58,15 +59,13 @@ class NumpyBackend(Backend):
         x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
         e = x - _finite_top(x)
         np.exp(e, out=e)
-        total = e.sum(axis=-1, keepdims=True)
-        return np.divide(e, np.where(total == 0, x.dtype.type(1), total), out=e)
+        return np.divide(e, _mass(e), out=e)
 
     def log_softmax(self, x: Array) -> Array:
         """Two buffers: the shifted values become the result."""
         x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
         shifted = x - _finite_top(x)
-        total = np.exp(shifted).sum(axis=-1, keepdims=True)
-        shifted -= np.log(np.where(total == 0, x.dtype.type(1), total))
+        shifted -= np.log(_mass(np.exp(shifted)))
         return shifted
 
     def kth_largest(self, x: Array, k: int) -> Array:
@@ -141,10 +140,13 @@ class NumpyBackend(Backend):
 
 
 def _finite_top(x: Array) -> Array:
-    """The largest value of each row, 0 for a row of -inf."""
-    top = x.max(axis=-1, keepdims=True)
-    top[top == NEG_INF] = 0
-    return top
+    """The largest value of each row, a finite one also for a row of -inf."""
+    return np.maximum(np.maximum.reduce(x, axis=-1, keepdims=True), np.finfo(x.dtype).min)
+
+
+def _mass(e: Array) -> Array:
+    """The sum of each row of exponentials, whose largest is 1; that also for a row of zeros."""
+    return np.maximum(np.add.reduce(e, axis=-1, keepdims=True), e.dtype.type(1))
 
 
 class _Namespace(ModuleType):
@@ -155,10 +157,23 @@ class _Namespace(ModuleType):
         setattr(self, name, found)
         return found
 
+    # The functions of NumPy that reduce look at their arguments for microseconds; these are what they call in the end.
+
+    @staticmethod
+    def max(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+        """The largest value along an axis."""
+        return np.maximum.reduce(x, axis=axis, keepdims=keepdims)
+
+    @staticmethod
+    def min(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+        """The smallest value along an axis."""
+        return np.minimum.reduce(x, axis=axis, keepdims=keepdims)
+
     @staticmethod
     def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-        """Sorted values; descending, too."""
-        values = np.sort(x, axis=axis, stable=stable or None)
+        """Sorted values; descending, too. Equal values look alike, so the vectorised sort will do, ten times faster."""
+        del stable
+        values = np.sort(x, axis=axis)
         return np.flip(values, axis=axis) if descending else values
 
     @staticmethod

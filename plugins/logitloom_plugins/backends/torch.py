@@ -43,6 +43,7 @@ class TorchBackend(Backend):
     """
 
     name = "torch"
+    int32 = torch.int32
     compiles = True
 
     def __init__(self, device: torch.device | None = None) -> None:
