@@ -144,6 +144,10 @@ class IllegalToken(LogitloomError, ValueError):
         super().__init__(message)
         self.row = row
 
+    def __reduce__(self) -> tuple[type[IllegalToken], tuple[str, int]]:
+        """Both arguments: engines send errors between processes, and an exception tells only of its first."""
+        return type(self), (str(self), self.row)
+
 
 class UnsupportedGrammar(LogitloomError, ValueError):
     """A grammar is malformed, or has constructs that its engine cannot enforce; shows the line.

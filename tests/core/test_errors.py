@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
 import pytest
 
@@ -27,3 +28,11 @@ def test_every_error_is_a_logitloom_error_and_a_builtin_one(cls):
     own = vars(cls).get("__init__")
     extra = [0] * (len(inspect.signature(own).parameters) - 2) if own else []
     assert str(cls("a sentence.", *extra)) == "a sentence."
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
+def test_every_error_survives_the_way_to_another_process(cls):
+    own = vars(cls).get("__init__")
+    error = cls("a sentence.", *([7] * (len(inspect.signature(own).parameters) - 2) if own else []))
+    sent = pickle.loads(pickle.dumps(error))
+    assert (type(sent), str(sent), vars(sent)) == (cls, "a sentence.", vars(error))
