@@ -201,6 +201,17 @@ class Backend:
         """The k-th largest value of each row (``1 <= k <= vocab``): ``[batch, 1]``."""
         return self.sort_descending(x)[..., k - 1 : k]
 
+    def nucleus_threshold(self, x: Array, p: float) -> Array:
+        """The least logit of each row's nucleus: ``[batch, 1]``, for a vocabulary of two or more.
+
+        In the nucleus are a row's most likely token, and every token with less than ``p`` of the mass before it, from
+        the most likely down.
+        """
+        descending = self.sort_descending(x)
+        above = self.xp.cumulative_sum(self.softmax(descending), axis=-1)[:, :-1]
+        others = self.masked_fill(descending[:, 1:], above >= p, float("inf"))
+        return self.xp.minimum(self.xp.min(others, axis=-1, keepdims=True), descending[:, :1])
+
     def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
         """The k largest values of each row, largest first, and their indices: two ``[batch, k]``.
 

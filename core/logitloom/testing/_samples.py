@@ -127,6 +127,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "sort_descending": lambda b, up, x: b.sort_descending(x),
     "argsort_descending": lambda b, up, x: b.argsort_descending(x),
     "kth_largest": lambda b, up, x: b.kth_largest(x, 5),
+    "nucleus_threshold": lambda b, up, x: b.nucleus_threshold(x, 0.7),
     "top_k": lambda b, up, x: b.top_k(x, 5),
     "take_rows": lambda b, up, x: b.take_rows(x, up(np.asarray([2, 0, 0], dtype=np.int32))),
     "concat_rows": lambda b, up, x: b.concat_rows([x, x]),

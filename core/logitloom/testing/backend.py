@@ -181,6 +181,25 @@ class BackendConformance(Conformance):
         _, index = backend.top_k(backend.asarray(x), 40)
         same(host(backend, index), [np.arange(40), np.arange(40) * 7], "The indices of top_k among ties")
 
+    def test_the_nucleus_is_the_least_set_of_its_mass(self, backend: Backend) -> None:
+        """``nucleus_threshold``, also of wide rows, of ties, and of rows that are -inf or have one token left."""
+        x = np.random.default_rng(4).normal(size=(5, 5000)).astype(np.float32) * np.float32(3)
+        x[1] = np.round(x[1])
+        x[2], x[3, 1:] = -INF, -INF
+        before = backend.asarray(x)
+        for p in (0.0, 0.3, 0.9, 0.999):
+            found = host(backend, self._unchanged(backend, partial(backend.nucleus_threshold, p=p), before))
+            assert found.shape == (5, 1), f"nucleus_threshold of 5 rows has the shape {found.shape}."
+            kept = x.astype(np.float64) >= found
+            for row in (0, 1, 3, 4):
+                mass = np.exp(x[row].astype(np.float64) - x[row].max())
+                mass /= mass.sum()
+                inside = mass[kept[row]]
+                least = x[row][kept[row]].min()
+                assert inside.sum() >= p - 1e-4, f"The nucleus of {p} has a mass of {inside.sum()} only."
+                assert mass[x[row] > least].sum() <= p + 1e-4, f"The nucleus of {p} is larger than it has to be."
+                assert least == found[row, 0], "The threshold is not the least logit of the nucleus."
+
     def test_rows_move(self, backend: Backend, dtype: str) -> None:
         """``take_rows`` with host and native indices, ``concat_rows``, ``gather``; rows of other dtypes, too."""
         x, plain = self._exact(backend, sample(4), dtype)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from logitloom.backend import NEG_INF, Array, Backend, TokenIds, mask_host_rows
 from logitloom.logits_pool import HostBuffer, LogitsPool
+from logitloom.nucleus import LEAST_VOCAB, nucleus_threshold
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
 
@@ -72,6 +73,12 @@ class NumpyBackend(Backend):
         """Selection (introselect) instead of a sort: linear in the vocabulary."""
         place = x.shape[-1] - k
         return np.partition(x, place, axis=-1)[..., place : place + 1]
+
+    def nucleus_threshold(self, x: Array, p: float) -> Array:
+        """Without a sort of the vocabulary, where that is large enough to matter."""
+        if x.shape[-1] < LEAST_VOCAB or x.dtype.itemsize < 4:
+            return super().nucleus_threshold(x, p)
+        return nucleus_threshold(x, p)
 
     def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
         """Selection first, then a sort of k values only; equal values in order of their index."""

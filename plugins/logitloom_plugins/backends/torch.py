@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from logitloom.backend import NEG_INF, Array, Backend, TokenIds, mask_host_rows
 from logitloom.logits_pool import HostBuffer, LogitsPool
+from logitloom.nucleus import LEAST_VOCAB, nucleus_threshold
 
 __all__ = ["TorchBackend", "TorchPlugin"]
 
@@ -160,6 +161,13 @@ class TorchBackend(Backend):
         if k == 1:
             return x.amax(-1, keepdim=True)
         return torch.topk(x, k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
+
+    def nucleus_threshold(self, x: Array, p: float) -> Array:
+        """On the CPU without a sort of the vocabulary, where that is large enough to matter."""
+        here = self.on_host and x.dtype in _NUMPY_SORTS and not torch.compiler.is_compiling()
+        if not here or x.shape[-1] < LEAST_VOCAB:
+            return super().nucleus_threshold(x, p)
+        return torch.from_numpy(nucleus_threshold(_detached(x).numpy(), p))
 
     def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
         """Two selections: of values, then of the first indices that hold the smallest of them."""

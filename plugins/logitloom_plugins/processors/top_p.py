@@ -44,15 +44,12 @@ class TopP(Processor):
     min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        """A sort of values (no indices), a softmax, a cumulative sum and a masked fill."""
+        """The border of the nucleus and a masked fill."""
         vocab = logits.shape[-1]
         if self.p == 1.0 or vocab == 1:
             return logits, state
-        backend, xp = context.backend, context.backend.xp
-        descending = backend.sort_descending(logits)
-        above = xp.cumulative_sum(backend.softmax(descending), axis=-1)[:, :-1]
-        # Beside the most likely token stay those that have less than p of the mass above them.
-        others = backend.masked_fill(descending[:, 1:], above >= self.p, float("inf"))
-        place = min(self.min_keep, vocab) - 1
-        threshold = xp.minimum(xp.min(others, axis=-1, keepdims=True), descending[:, place : place + 1])
+        backend = context.backend
+        threshold = backend.nucleus_threshold(logits, self.p)
+        if self.min_keep > 1:
+            threshold = backend.xp.minimum(threshold, backend.kth_largest(logits, min(self.min_keep, vocab)))
         return backend.masked_fill(logits, logits < threshold, NEG_INF, context.donate), state

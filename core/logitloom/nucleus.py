@@ -1,0 +1,47 @@
+"""The border of the nucleus in host memory, without sorting the vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LEAST_VOCAB", "nucleus_threshold"]
+
+#: From this vocabulary on it is faster than a vectorised sort of all rows at once.
+LEAST_VOCAB: Final = 2048
+
+
+def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
+    """The least logit of each row's nucleus; see :meth:`logitloom.backend.Backend.nucleus_threshold`.
+
+    Tokens with less than ``(1 - p) / vocab`` of the mass have less than ``1 - p`` together, so none of them is in the
+    nucleus, and only the others (a few hundred or thousand, for a language model) have to be sorted.
+
+    Args:
+        x: ``[batch, vocab]`` logits, float32 or float64.
+        p: mass of the nucleus, from 0 to 1.
+
+    Returns:
+        ``[batch, 1]``; -inf, which keeps everything, for a row that is -inf or has what is not a number.
+    """
+    thresholds = np.full((len(x), 1), -np.inf, dtype=x.dtype)
+    share = (1.0 - p) / x.shape[1]
+    for place, line in enumerate(x):  # row by row, so that the passes find the row in the cache
+        top = line.max()
+        if not np.isfinite(top):
+            continue
+        weights = line - top
+        np.exp(weights, out=weights)
+        total = weights.sum()
+        likely = (weights >= total * share).nonzero()[0]
+        if not len(likely):
+            continue
+        values = line.take(likely)
+        values.sort()
+        values = values[::-1]
+        above = np.exp(values - top).cumsum(dtype=np.float64)
+        # In the nucleus are those that have less than p above them, and the first.
+        thresholds[place] = values[min(int(above.searchsorted(p * float(total))), len(values) - 1)]
+    return thresholds
