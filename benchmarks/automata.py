@@ -96,25 +96,10 @@ def peer(vocabulary: Vocabulary) -> Callable[[str], Any] | None:
     except ImportError:
         return None
 
-    class Tokens:
-        eos_token_id = vocabulary.eos[0]
-        bos_token_id = None
-        tokens = [b or f"<special_{i}>".encode() for i, b in enumerate(vocabulary.token_bytes)]  # noqa: RUF012
-        special_token_ids = sorted(vocabulary.special)
+    from logitloom_plugins.grammar_engines.llguidance import engine_tokenizer
 
-        def __call__(self, text: str | bytes) -> list[int]:
-            # llguidance tokenises text that must come; the longest token at each place is close enough here.
-            data = text.encode() if isinstance(text, str) else text
-            found = []
-            while data:
-                size = next(n for n in range(min(len(data), 64), 0, -1) if data[:n] in ids)
-                found.append(ids[data[:size]])
-                data = data[size:]
-            return found
-
-    ids = {text: i for i, text in enumerate(vocabulary.token_bytes) if text}
     begin = time.perf_counter()
-    tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokens()))
+    tokenizer = engine_tokenizer(vocabulary, vocabulary.size)
     print(f"llguidance tokenizer: {(time.perf_counter() - begin) * 1e3:.0f} ms")
     bits = llguidance.numpy.allocate_token_bitmask(1, vocabulary.size)
 

@@ -87,24 +87,10 @@ class LlGuidance:
         import llguidance
         import llguidance.torch as kernels
 
-        class Tokens:
-            eos_token_id = vocabulary.eos[0]
-            bos_token_id = None
-            tokens = [b or f"<special_{i}>".encode() for i, b in enumerate(vocabulary.token_bytes)]  # noqa: RUF012
-            special_token_ids = sorted(vocabulary.special)
+        from logitloom_plugins.grammar_engines.llguidance import engine_tokenizer
 
-            def __call__(self, text: str | bytes) -> list[int]:
-                data = text.encode() if isinstance(text, str) else text
-                found = []
-                while data:
-                    size = next(n for n in range(min(len(data), 64), 0, -1) if data[:n] in ids)
-                    found.append(ids[data[:size]])
-                    data = data[size:]
-                return found
-
-        ids = {text: i for i, text in enumerate(vocabulary.token_bytes) if text}
         self.library, self.kernels = llguidance, kernels
-        self.tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokens()))
+        self.tokenizer = engine_tokenizer(vocabulary, vocabulary.size)
         self.executor = llguidance.LLExecutor(num_threads=1) if CLOCK is time.process_time else llguidance.LLExecutor()
         self.size = vocabulary.size
 

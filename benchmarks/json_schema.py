@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 from logitloom import Context, Vocabulary, processors  # noqa: E402
 from logitloom.errors import LogitloomError  # noqa: E402
+from logitloom.logits_pool import LogitsPool  # noqa: E402
 from logitloom_plugins.json_schema.compilation import compile_schema  # noqa: E402
 from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens  # noqa: E402
 from logitloom_plugins.json_schema.serialisation import serialise  # noqa: E402
@@ -64,6 +65,7 @@ class Ours:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
+        self.pool = LogitsPool()
 
     def start(self, schema: Any) -> Any:
         automaton = PushdownTokens(compile_schema(schema), self.vocabulary)
@@ -89,7 +91,7 @@ class Ours:
         return [chain, rows, None, None]
 
     def begin(self, run: Any, logits: Any) -> None:
-        run[3] = Context.start(logits, vocabulary=self.vocabulary, donate=True)
+        run[3] = Context.start(logits, vocabulary=self.vocabulary, donate=True, pool=self.pool)
         run[2] = run[0].init_state(run[3])
 
     def step(self, run: Any, logits: Any, tokens: list[int]) -> None:
@@ -105,10 +107,10 @@ class LLGuidance:
         import llguidance
         import llguidance.numpy
 
-        from logitloom_plugins.grammar_engines.llguidance import _tokenizer
+        from logitloom_plugins.grammar_engines.llguidance import engine_tokenizer
 
         self.module = llguidance
-        self.tokenizer = _tokenizer(vocabulary, vocabulary.size)
+        self.tokenizer = engine_tokenizer(vocabulary, vocabulary.size)
         self.bits = llguidance.numpy.allocate_token_bitmask(64, vocabulary.size)
         self.executor = llguidance.LLExecutor()
         self.apply = applied_bits()

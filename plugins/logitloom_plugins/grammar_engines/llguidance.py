@@ -25,7 +25,7 @@ from logitloom_plugins.grammar_engines.lexemes import lexed
 from logitloom_plugins.grammar_engines.notation import to_lark
 from logitloom_plugins.grammar_engines.source_text import refusal_at
 
-__all__ = ["Handle", "LLGuidance", "LLGuidanceGrammar"]
+__all__ = ["Handle", "LLGuidance", "LLGuidanceGrammar", "engine_tokenizer"]
 
 _TOKENIZERS: weakref.WeakKeyDictionary[Vocabulary, dict[int, Any]] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
@@ -169,7 +169,8 @@ class _Wrapped:
         return ids
 
 
-def _tokenizer(vocabulary: Vocabulary, vocab_size: int) -> Any:
+def engine_tokenizer(vocabulary: Vocabulary, vocab_size: int) -> Any:
+    """The engine's own tokenizer for a vocabulary, made once: it takes hundreds of milliseconds."""
     with _LOCK:
         known = _TOKENIZERS.setdefault(vocabulary, {})
         if vocab_size not in known:
@@ -188,7 +189,10 @@ class _Bound(CopyOnWrite):
 
     def first_matcher(self) -> Any:
         matcher = llguidance.LLMatcher(
-            _tokenizer(self.vocabulary, self.vocab_size), self._grammar, log_level=0, limits=_limits(self._max_items)
+            engine_tokenizer(self.vocabulary, self.vocab_size),
+            self._grammar,
+            log_level=0,
+            limits=_limits(self._max_items),
         )
         self._check(matcher)
         return matcher
