@@ -222,7 +222,13 @@ def _numbers(value: Any) -> list[Any]:
     return []
 
 
+#: Values of these types are what they should be, which is all there is to do for most options.
+_PLAIN = (bool, int, float, str)
+
+
 def _convert(kind: Any, value: Any) -> Any:
+    if kind in _PLAIN and type(value) is kind:
+        return value
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any or isinstance(kind, str):
         return value

@@ -9,7 +9,8 @@ for every processor, and no author of a processor thinks about them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from functools import cache
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +23,7 @@ __all__ = [
     "check_like",
     "check_rows",
     "concat",
+    "is_row_leaf",
     "map_leaves",
     "repeat",
     "row_count",
@@ -47,6 +49,17 @@ class RowLeaf(Protocol):
     def concat_rows(self, others: Sequence[Any]) -> RowLeaf:
         """A leaf with the rows of this one, then those of the others."""
         ...
+
+
+@cache
+def _is_row_leaf_type(kind: type) -> bool:
+    return all(hasattr(kind, name) for name in ("row_count", "take_rows", "concat_rows"))
+
+
+def is_row_leaf(leaf: Any) -> TypeGuard[RowLeaf]:
+    """``isinstance(leaf, RowLeaf)``, which takes 20 microseconds: once per type instead of once per step and leaf."""
+    kind: type = type(leaf)
+    return _is_row_leaf_type(kind)
 
 
 class Rows(tuple[Any, ...]):
@@ -102,7 +115,7 @@ def leaves(state: State, path: str = "state") -> Iterator[tuple[str, Any]]:
 
 
 def _leaf_rows(leaf: Any) -> int:
-    return int(leaf.row_count()) if isinstance(leaf, RowLeaf) else int(leaf.shape[0])
+    return int(leaf.row_count()) if is_row_leaf(leaf) else int(leaf.shape[0])
 
 
 def row_count(state: State) -> int | None:
@@ -132,7 +145,7 @@ def take(state: State, index: Array | Sequence[int]) -> State:
     host: Any = index if native else _host_index(index)
 
     def one(leaf: Any) -> Any:
-        if isinstance(leaf, RowLeaf):
+        if is_row_leaf(leaf):
             return leaf.take_rows(backend_of(index).to_numpy(index) if native else host)
         return backend_of(leaf).take_rows(leaf, host)
 
@@ -164,7 +177,7 @@ def concat(states: Sequence[State]) -> State:
             )
 
     def one(leaf: Any, *others: Any) -> Any:
-        if isinstance(leaf, RowLeaf):
+        if is_row_leaf(leaf):
             return leaf.concat_rows(others)
         return backend_of(leaf).concat_rows([leaf, *others])
 
@@ -209,7 +222,7 @@ def check_rows(state: State, rows: int, owner: str) -> None:
     """
     for path, leaf in leaves(state):
         shape = getattr(leaf, "shape", None)
-        if not isinstance(leaf, RowLeaf) and (shape is None or len(shape) == 0):
+        if not is_row_leaf(leaf) and (shape is None or len(shape) == 0):
             raise StateMismatch(
                 f"Processor {owner!r}: {path} is a {type(leaf).__name__}, but every leaf of a state is an array "
                 f"[rows, ...] or Rows of handles. Keep settings and shared tables in the processor itself."
@@ -245,6 +258,6 @@ def check_like(new: State, old: State, owner: str) -> None:
 
 
 def _form(leaf: Any) -> str:
-    if isinstance(leaf, RowLeaf):
+    if is_row_leaf(leaf):
         return f"{type(leaf).__name__} of {leaf.row_count()}"
     return f"{getattr(leaf, 'dtype', type(leaf).__name__)}{list(getattr(leaf, 'shape', ()))}"

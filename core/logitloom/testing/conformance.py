@@ -129,7 +129,7 @@ def host_leaves(backend: Backend, tree: Any) -> list[tuple[str, Any]]:
     """Copies of the leaves of a state on the host; leaves of handles are given as they are."""
     found = []
     for path, leaf in row_state.leaves(tree):
-        on_host = isinstance(leaf, row_state.RowLeaf) or not hasattr(leaf, "dtype")
+        on_host = row_state.is_row_leaf(leaf) or not hasattr(leaf, "dtype")
         found.append((path, leaf if on_host else host(backend, leaf)))
     return found
 
