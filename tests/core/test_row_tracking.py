@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from logitloom import Context, Processor, Vocabulary, processors
 from logitloom.engines import RowTracker, right_aligned
+from logitloom.engines.asked_rows import AskedRows
 from logitloom.errors import IllegalToken, InvalidContext, NoLegalToken
 
 VOCAB = 12
@@ -83,6 +84,124 @@ def test_reordered_and_duplicated_rows_keep_their_states(search: Any, states: in
         out = call(tracker, [prompt + tokens for prompt, tokens in rows])
         for line, (prompt, tokens) in zip(out, rows, strict=True):
             assert np.array_equal(line, alone(tracker.chain, prompt, tokens))
+
+
+ROWS = st.lists(st.lists(st.integers(0, 1), max_size=12), min_size=1, max_size=6)
+
+
+@given(ROWS, st.data(), st.sampled_from([0, 1, 3]))
+def test_rows_looked_up_all_at_once_are_those_found_one_by_one(known: list[list[int]], data: Any, reach: int) -> None:
+    """Short alphabets, so that rows are equal to each other, and to beginnings of each other."""
+    wanted = data.draw(ROWS)
+    for place in range(len(wanted)):
+        if data.draw(st.booleans()):
+            wanted[place] = [*data.draw(st.sampled_from(known)), *data.draw(st.lists(st.integers(0, 1), max_size=2))]
+    before, rows = AskedRows(*right_aligned(known)), AskedRows(*right_aligned(wanted))
+    found = before.find_each(rows, np.full(len(wanted), reach))
+    for place, row in enumerate(wanted):
+        one_by_one = before.find(np.asarray(row, dtype=np.int64), place, reach)
+        assert found[place] in (-1, one_by_one)
+        if one_by_one is not None and known.count(known[one_by_one]) == 1 and len(known[one_by_one]) >= len(row) - 1:
+            assert found[place] == one_by_one
+
+
+def test_rows_with_equal_fingerprints_are_told_apart() -> None:
+    """The last ids are the same, those before them are not."""
+    same = [3] * 20
+    known = [[1, *same], [2, *same], [1, 1, *same]]
+    before = AskedRows(*right_aligned(known))
+    rows = AskedRows(*right_aligned([[2, *same, 5], [1, *same, 5], [1, 1, *same], [4, *same, 5]]))
+    for found in (
+        [before.find(rows.row(i), i, 1) for i in range(4)],
+        [before.find(rows.row(i), i, 1) if at < 0 else at for i, at in enumerate(before.find_each(rows, np.ones(4)))],
+    ):
+        assert found == [1, 0, 2, None]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_many_long_rows_that_all_move_keep_their_states(told: bool) -> None:
+    tracker, dice = tracker_of(Mix()), np.random.default_rng(0)
+    rows = [[int(n) for n in dice.integers(0, 4, 150 if not told else 140 + i)] for i in range(80)]
+    lengths = [len(row) for row in rows]
+    blank = np.zeros((len(rows), VOCAB), dtype=np.float32)
+    for _ in range(4):
+        ids, starts = right_aligned(rows)
+        out = tracker.process(blank, ids, starts, prompt_lengths=lengths if told else None)
+        for place in dice.integers(0, len(rows), 5).tolist():
+            row, n = rows[place], lengths[place]
+            assert np.array_equal(out[place], alone(tracker.chain, row[:n], row[n:]))
+        order = dice.permutation(len(rows)) if told else dice.integers(0, len(rows), len(rows))
+        rows = [[*rows[i], int(dice.integers(0, 4))] for i in order]
+        lengths = [lengths[i] for i in order]
+    assert tracker.replayed == 0
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_rows_that_moved_may_go_back_to_any_earlier_call(ragged: bool) -> None:
+    """Calls whose ids are kept as moves of earlier ones, and calls that grew in place between them."""
+    tracker, dice = tracker_of(Mix(), states=4), np.random.default_rng(3)
+    rows = [([1, 2, i % 3, *([0] * (i % 4 if ragged else 1))], []) for i in range(6)]
+    asked: list[list[tuple[list[int], list[int]]]] = []
+    for step in range(90):
+        call(tracker, [prompt + tokens for prompt, tokens in rows])
+        asked.append(rows)
+        order = range(6) if step % 40 > 34 else dice.integers(0, 6, 6).tolist()
+        rows = [(rows[i][0], [*rows[i][1], int(dice.integers(0, 4))]) for i in order]
+    generation = next(iter(tracker._known.values()))
+    thin = [known.asked for known in generation.calls if known.asked._block is None]
+    assert len(thin) > 60
+    assert max(asked_rows._parents.away for asked_rows in thin) <= 32
+    for step in (88, 60, 59, 33, 1):
+        again = asked[step]
+        out = call(tracker, [[*prompt, *tokens, 3] for prompt, tokens in again])
+        for line, (prompt, tokens) in zip(out, again, strict=True):
+            assert np.array_equal(line, alone(tracker.chain, prompt, [*tokens, 3]))
+    assert len(tracker._known) == 1  # none of them was taken for a new generation
+
+
+def test_rows_that_moved_and_gained_several_tokens_may_go_back() -> None:
+    tracker, dice = tracker_of(Mix(), states=2, reach=3), np.random.default_rng(5)
+    rows = [([1, 2, i], []) for i in range(5)]
+    asked: list[list[tuple[list[int], list[int]]]] = []
+    for _ in range(30):
+        call(tracker, [prompt + tokens for prompt, tokens in rows])
+        asked.append(rows)
+        gains = dice.integers(1, 3, 5).tolist() if dice.random() < 0.5 else [1] * 5
+        rows = [
+            (rows[i][0], [*rows[i][1], *dice.integers(0, 4, n).tolist()])
+            for i, n in zip(dice.permutation(5).tolist(), gains, strict=True)
+        ]
+    for step in (28, 17, 9, 3):
+        out = call(tracker, [[*prompt, *tokens, 3] for prompt, tokens in asked[step]])
+        for line, (prompt, tokens) in zip(out, asked[step], strict=True):
+            assert np.array_equal(line, alone(tracker.chain, prompt, [*tokens, 3]))
+    assert len(tracker._known) == 1
+
+
+def test_rows_that_move_take_little_memory() -> None:
+    tracker = tracker_of(Mix(), state_bytes=100_000)
+    rows = [[i % 3] * 500 for i in range(8)]
+    for step in range(200):
+        call(tracker, rows)
+        rows = [[*row, step % 4] for row in reversed(rows)]
+    generation = next(iter(tracker._known.values()))
+    held = sum(known.asked.nbytes for known in generation.calls)
+    assert generation._row_bytes == held
+    assert held < 500_000 < len(generation.calls) * 8 * 500 * 8
+
+
+def test_a_row_that_was_away_for_long_is_replayed() -> None:
+    tracker = tracker_of(Mix())
+    blank = np.zeros((1, VOCAB), dtype=np.float32)
+    away, other = [7, 1, 2], [8]
+    tracker.process(blank, np.array([away]), prompt_lengths=[1])
+    replayed = tracker.replayed
+    for _ in range(600):
+        other.append(3)
+        tracker.process(blank, np.array([other]), prompt_lengths=[1])
+    out = tracker.process(blank, np.array([[*away, 0]]), prompt_lengths=[1])
+    assert tracker.replayed == replayed + 2  # the other row began with a token as well
+    assert np.array_equal(out[0], alone(tracker.chain, [7], [1, 2, 0]))
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4), st.integers(0, 2)), min_size=1, max_size=10))

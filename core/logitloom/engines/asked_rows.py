@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,14 @@ __all__ = ["AskedRows", "Ids"]
 #: ``[rows, width]`` integers on the host, right-aligned.
 Ids = NDArray[Any]
 
-#: Ids at the end of a row that its fingerprint is made of.
+#: Ids at the end of a row that its fingerprint is made of, with its length before them.
 _TAIL: Final = 8
+_FINGERPRINT: Final = np.dtype((np.void, 8 * (1 + _TAIL)))
 _SMALLEST_CAPACITY: Final = 64
+#: Calls on the way from rows that gave up their ids to such that have all of them.
+_MOST_AWAY: Final = 32
+#: Ids that are compared in one go.
+_AT_A_TIME: Final = 8192
 
 
 class _Block:
@@ -22,38 +27,64 @@ class _Block:
 
     __slots__ = ("data", "filled")
 
-    def __init__(self, ids: Ids) -> None:
+    def __init__(self, ids: Ids, capacity: int, spare: Ids | None = None) -> None:
         rows, width = ids.shape
-        self.data = np.empty((rows, max(_SMALLEST_CAPACITY, 2 * width)), dtype=ids.dtype)
+        if spare is not None and len(spare) == rows and spare.shape[1] >= width and spare.dtype == ids.dtype:
+            self.data = spare
+        else:
+            self.data = np.empty((rows, capacity), dtype=ids.dtype)
         self.data[:, :width] = ids
         self.filled = width
+
+
+class _Parents(NamedTuple):
+    """Rows as those of an earlier call, each with one token more."""
+
+    before: AskedRows
+    #: ``[rows]``: which of its rows each was.
+    rows: NDArray[np.int64]
+    #: ``[rows]``.
+    tokens: NDArray[Any]
+    #: How many calls there are on the way to one that has all of its ids.
+    away: int
 
 
 class AskedRows:
     """The rows of one call: immutable.
 
-    Rows that grow in place share one buffer with the calls before, so that a call stores only what is new.
+    Rows that grow in place share one buffer with the calls before, so that a call stores only what is new. So do rows
+    that moved, once there is a newer call: which row each was, and its token; the ids are put together when they are
+    asked for again.
 
     Args:
         ids: ``[rows, width]`` host integers, right-aligned; copied.
         starts: ``[rows]``: where each row begins.
         before: the rows that these continue place by place, if they do.
+        spare: a buffer that may be used.
 
     Attributes:
         owned_alone: whether the buffer was made for these rows.
     """
 
-    __slots__ = ("_block", "_index", "_sizes", "lengths", "owned_alone", "starts", "width")
+    __slots__ = (
+        "_block", "_fingerprints", "_index", "_parents", "_sizes", "lengths", "owned_alone", "starts", "width"
+    )  # fmt: skip
 
-    def __init__(self, ids: Ids, starts: NDArray[np.int64], before: AskedRows | None = None) -> None:
+    def __init__(
+        self, ids: Ids, starts: NDArray[np.int64], before: AskedRows | None = None, spare: Ids | None = None
+    ) -> None:
         self.width = ids.shape[1]
         self.starts = starts
         self.lengths: NDArray[np.int64] = self.width - starts
-        self._index: dict[tuple[int, bytes], list[int]] | None = None
+        self._fingerprints: list[bytes] | None = None
+        self._index: dict[bytes, list[int]] | None = None
         self._sizes: list[int] | None = None
-        block: _Block | None = before._block if before is not None else None
+        self._parents: _Parents | None = None
+        block = before._block if before is not None else None
         if block is None or before is None or block.filled != before.width or self.width > block.data.shape[1]:
-            self._block: _Block = _Block(ids)
+            # Rows that moved will move again more often than not: little room is made for them to grow.
+            room = self.width + _SMALLEST_CAPACITY if before is None else max(_SMALLEST_CAPACITY, 2 * self.width)
+            self._block: _Block | None = _Block(ids, room, spare)
             self.owned_alone = True
             return
         block.data[:, before.width : self.width] = ids[:, before.width :]
@@ -64,35 +95,76 @@ class AskedRows:
     @property
     def ids(self) -> Ids:
         """``[rows, width]``; what stands before a row's start is not part of it."""
+        if self._block is None:
+            return self._put_together(np.arange(len(self.starts)))
         return self._block.data[:, : self.width]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the buffer, which may be shared."""
-        return self._block.data.nbytes
+        """Bytes of the ids; those of a buffer, which may be shared, are all of it."""
+        return 3 * self.lengths.nbytes if self._block is None else self._block.data.nbytes
+
+    @property
+    def shared(self) -> int:
+        """The same number for calls that share a buffer."""
+        return id(self if self._block is None else self._block)
 
     def row(self, row: int) -> NDArray[Any]:
         """The ids of one row."""
-        return self._block.data[row, self.starts[row] : self.width]
+        ids = self._put_together(np.asarray([row]))[0] if self._block is None else self._block.data[row]
+        own: NDArray[Any] = ids[self.starts[row] : self.width]
+        return own
+
+    def give_up_ids(self) -> Ids | None:
+        """The buffer, to be used again, if these rows can do without; no others may have grown in it."""
+        block = self._block
+        if self._parents is None or block is None:
+            return None
+        self.fingerprints()  # not to be put together for these
+        self._block = None
+        return block.data
+
+    def came_from(self, before: AskedRows, rows: NDArray[np.int64]) -> None:
+        """State that these are rows ``rows`` of ``before``, each with one token more."""
+        away = 1 if before._parents is None else before._parents.away + 1
+        if away <= _MOST_AWAY and self.owned_alone:
+            self._parents = _Parents(before, rows, self.ids[:, -1].copy(), away)
+
+    def _put_together(self, rows: NDArray[np.int64]) -> Ids:
+        """The ids of some rows, ``[rows, width]``, of a call that gave them up."""
+        source, tokens = self, []
+        while source._block is None:
+            assert source._parents is not None
+            tokens.append(source._parents.tokens[rows])
+            rows, source = source._parents.rows[rows], source._parents.before
+        end = self.width - len(tokens)
+        kept = min(end, source.width)
+        ids = np.full((len(rows), self.width), -1, dtype=source.ids.dtype)
+        ids[:, end - kept : end] = source.ids[rows, source.width - kept :]
+        for place, column in enumerate(reversed(tokens), end):
+            ids[:, place] = column
+        return ids
 
     def grew_into(self, ids: Ids, starts: NDArray[np.int64]) -> bool:
         """Whether every row of ``ids`` is the row at the same place here and one token more, or no token more."""
         if ids.shape[0] != len(self.starts) or not 0 <= ids.shape[1] - self.width <= 1:
             return False
-        same = starts is self.starts or bool((starts == self.starts).all())
-        return same and bool((ids[:, : self.width] == self.ids).all())
+        if not (starts is self.starts or bool((starts == self.starts).all())):
+            return False
+        at, own = self.width, self.ids
+        if own.size > _AT_A_TIME and not (ids[:, at - 1] == own[:, -1]).all():
+            return False  # rows that moved mostly differ in their last ids already
+        return bool((ids[:, :at] == own).all())
 
     def find(self, row: NDArray[Any], place: int, reach: int) -> int | None:
         """The longest row here that ``row`` continues by at most ``reach`` tokens; of equals the one at ``place``.
 
         A fingerprint of length and last ids finds candidates; every id of a candidate is then compared.
         """
-        if self._sizes is None:
-            self._sizes = sorted(set(self.lengths.tolist()), reverse=True)
-        for length in self._sizes:
+        for length in self._lengths():
             if not len(row) - reach <= length <= len(row):
                 continue
-            candidates = self._fingerprints().get((length, _tail(row, length)))
+            candidates = self._indexed().get(_fingerprint(row[:length]))
             if candidates is None:
                 continue
             found = [i for i in candidates if np.array_equal(self.row(i), row[:length])]
@@ -100,13 +172,90 @@ class AskedRows:
                 return place if place in found else found[0]
         return None
 
-    def _fingerprints(self) -> dict[tuple[int, bytes], list[int]]:
+    def find_each(self, rows: AskedRows, reach: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What :meth:`find` finds for every one of ``rows`` that it is sure to find with at most one token more.
+
+        All rows at once: a look-up each, and one comparison of all ids with those of the rows found.
+
+        Args:
+            rows: as many as asked at a time.
+            reach: ``[rows]``: how many tokens each may have gained.
+
+        Returns:
+            ``[rows]``: -1 where :meth:`find` has to be asked.
+        """
+        found = np.full(len(rows.starts), -1, dtype=np.int64)
+        undecided = np.ones(len(found), dtype=np.bool_)
+        for gained in (0, 1):
+            if gained > rows.width or (gained == 0 and set(self._lengths()).isdisjoint(rows.lengths.tolist())):
+                continue
+            index = self._indexed()
+            chosen = np.asarray([
+                -1 if known is None else place if place in known else known[0]
+                for place, known in enumerate(map(index.get, rows.fingerprints(gained)))
+            ])  # fmt: skip
+            places = np.flatnonzero(undecided & (chosen >= 0) & (reach >= gained))
+            if len(places):
+                candidates = chosen[places]
+                found[places] = np.where(self._equal(rows, places, candidates, gained), candidates, -1)
+                # A candidate that differs may have a twin that does not, so a shorter one is no answer.
+                undecided[places] = False
+        return found
+
+    def _equal(
+        self, rows: AskedRows, places: NDArray[np.int64], candidates: NDArray[np.int64], gained: int
+    ) -> NDArray[np.bool_]:
+        """Whether rows ``candidates`` here are ``rows`` at ``places`` without the last ids; they are as long."""
+        end, lengths = rows.width - gained, self.lengths[candidates]
+        longest, shortest = int(lengths.max()), int(lengths.min())
+        equal = np.empty(len(places), dtype=np.bool_)
+        begin, first = end - longest, self.width - longest
+        all_rows = len(places) == len(rows.starts)
+        # A few rows at a time, so that what is copied for it stays in the cache.
+        step = max(_AT_A_TIME // max(longest, 1), 1)
+        for at in range(0, len(places), step):
+            some = slice(at, at + step)
+            theirs = rows.ids[some if all_rows else places[some], begin:end]
+            same = theirs == self.ids[candidates[some], first:]
+            if shortest < longest:
+                same |= np.arange(longest)[None, :] < (longest - lengths[some])[:, None]
+            same.all(axis=1, out=equal[some])
+        return equal
+
+    def fingerprints(self, gained: int = 0) -> list[bytes]:
+        """Length and last ids of every row without its last ``gained`` ids."""
+        if gained == 0 and self._fingerprints is not None:
+            return self._fingerprints
+        end = self.width - gained
+        first = max(end - _TAIL, 0)
+        told = np.full((len(self.starts), 1 + _TAIL), -1, dtype=np.int64)
+        told[:, 0] = end - self.starts
+        tail = told[:, 1 + _TAIL - (end - first) :]
+        tail[...] = self.ids[:, first:end]
+        if int(self.starts.max(initial=0)) > first:
+            tail[np.arange(first, end)[None, :] < self.starts[:, None]] = -1
+        made: list[bytes] = told.view(_FINGERPRINT)[:, 0].tolist()
+        if gained == 0:
+            self._fingerprints = made
+        return made
+
+    def _lengths(self) -> list[int]:
+        """The lengths that rows here have, the longest first."""
+        if self._sizes is None:
+            self._sizes = sorted(set(self.lengths.tolist()), reverse=True)
+        return self._sizes
+
+    def _indexed(self) -> dict[bytes, list[int]]:
         if self._index is None:
             self._index = {}
-            for i, length in enumerate(self.lengths.tolist()):
-                self._index.setdefault((length, _tail(self.row(i), length)), []).append(i)
+            for i, fingerprint in enumerate(self.fingerprints()):
+                self._index.setdefault(fingerprint, []).append(i)
         return self._index
 
 
-def _tail(row: NDArray[Any], length: int) -> bytes:
-    return row[max(length - _TAIL, 0) : length].astype(np.int64, copy=False).tobytes()
+def _fingerprint(row: NDArray[Any]) -> bytes:
+    told = np.full(1 + _TAIL, -1, dtype=np.int64)
+    told[0] = len(row)
+    if len(row):
+        told[-min(len(row), _TAIL) :] = row[-_TAIL:]
+    return told.tobytes()

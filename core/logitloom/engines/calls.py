@@ -13,12 +13,14 @@ from logitloom import state as row_state
 from logitloom.backend import Array
 from logitloom.chain import ChainState
 from logitloom.context import Context
-from logitloom.engines.asked_rows import AskedRows
+from logitloom.engines.asked_rows import AskedRows, Ids
 
 __all__ = ["Call", "Generation", "Match", "Origin", "started"]
 
 #: Calls of a generation that are remembered, with or without their states.
 _MOST_CALLS: Final = 8192
+#: The same where a row that is not found can be replayed: looking through more than these would cost more than that.
+_MOST_MIXED_CALLS: Final = 256
 _PLACES: Final = np.arange(256)
 _ZEROS: Final = np.zeros_like(_PLACES)
 
@@ -67,9 +69,13 @@ class Call:
             self._plain = not special and bool((self.fed == self.asked.lengths).all())
         return self._plain
 
-    def one_token_more(self, asked: AskedRows, state: ChainState) -> Call:
-        """The call after this plain one, if every row gained a token and stayed as plain."""
-        after = Call(self.generation, asked, state, self.origin, asked.lengths, self.ended, self.dead)
+    def one_token_more(self, asked: AskedRows, state: ChainState, origin: list[Origin]) -> Call:
+        """The call after this plain one, if every row gained a token and stayed as plain.
+
+        There may be another number of rows, in another order, with these origins.
+        """
+        no = self.dead if len(origin) == len(self.origin) else np.zeros(len(origin), dtype=np.bool_)
+        after = Call(self.generation, asked, state, origin, asked.lengths, no, no)
         after._plain = True
         return after
 
@@ -92,6 +98,8 @@ class Match(NamedTuple):
     rows: NDArray[np.int64]
     #: The one earlier call whose rows are continued place by place, if it is so.
     grown: Call | None = None
+    #: The rows of the new call, where they had to be read for the match.
+    asked: AskedRows | None = None
 
     @classmethod
     def in_place(cls, call: Call) -> Match:
@@ -108,18 +116,37 @@ class Match(NamedTuple):
         if self.grown is not None:
             column: NDArray[Any] = getattr(self.grown, name)
             return column.copy()
+        if len(self.calls) == 1:
+            chosen: NDArray[Any] = getattr(self.calls[0], name)[self.rows]
+            return chosen
         columns = [getattr(call, name) for call in self.calls]
-        return np.asarray([columns[w][r] for w, r in zip(self.which, self.rows, strict=True)])
+        together: NDArray[Any] = np.concatenate(columns)[self.places()]
+        return together
+
+    def places(self) -> NDArray[np.int64]:
+        """Where each row is among the rows of all the calls, one call after the other."""
+        if len(self.calls) == 1:
+            return self.rows
+        offsets = np.cumsum([0] + [len(call.fed) for call in self.calls])
+        return offsets[self.which] + self.rows
 
     def origins(self) -> list[Origin]:
         """What each row began with."""
         if self.grown is not None:
             return self.grown.origin
-        return [self.calls[w].origin[r] for w, r in zip(self.which, self.rows, strict=True)]
+        calls = self.calls
+        if len(calls) == 1:
+            origin = calls[0].origin
+            return [origin[r] for r in self.rows.tolist()]
+        return [calls[w].origin[r] for w, r in zip(self.which.tolist(), self.rows.tolist(), strict=True)]
 
 
 class Generation:
     """Rows that began together, or that an engine mixes: their origins, and what is remembered of them.
+
+    Args:
+        origins: those of the first call; None if the engine mixes rows and tells their prompts.
+        base: the context of each step.
 
     Attributes:
         origins: those of the first call.
@@ -127,15 +154,20 @@ class Generation:
         calls: the newest is the last one.
         returned: the logits returned for the newest call, which tell whether a next token was forbidden.
         moved: whether rows have changed places, or gone back: beam search and speculation do, plain decoding does not.
+        spare: a buffer of ids that no call needs any more.
     """
 
-    __slots__ = ("_held", "_held_bytes", "_row_bytes", "base", "calls", "moved", "origins", "returned")
+    __slots__ = (
+        "_held", "_held_bytes", "_most_calls", "_row_bytes", "base", "calls", "moved", "origins", "returned", "spare"
+    )  # fmt: skip
 
-    def __init__(self, origins: list[Origin], base: Context) -> None:
-        self.origins, self.base = origins, base
+    def __init__(self, origins: list[Origin] | None, base: Context) -> None:
+        self.origins, self.base = origins or [], base
+        self._most_calls = _MOST_MIXED_CALLS if origins is None else _MOST_CALLS
         self.calls: list[Call] = []
         self.returned: Array | None = None
         self.moved = False
+        self.spare: Ids | None = None
         # Calls that still have their state, and the bytes of those states; bytes of all remembered ids.
         self._held: deque[Call] = deque()
         self._held_bytes = 0
@@ -147,6 +179,23 @@ class Generation:
         if match.grown is not newest:
             same = len(match.calls) == 1 and match.calls[0] is newest and len(asked.starts) == len(newest.fed)
             self.moved = self.moved or not (same and bool((match.rows == np.arange(len(match.rows))).all()))
+
+    def thin_out(self, match: Match, asked: AskedRows) -> None:
+        """Let the newest call do without its ids, if these rows are its own, moved, with one token more each."""
+        if match.grown is not None or len(match.calls) > 1 or not self.calls or match.calls[0] is not self.calls[-1]:
+            return
+        newest = self.calls[-1].asked
+        if (asked.lengths == newest.lengths[match.rows] + 1).all():
+            asked.came_from(newest, match.rows)
+            spare = newest.give_up_ids()
+            if spare is not None:
+                self.spare = spare
+                self._row_bytes += newest.nbytes - spare.nbytes
+
+    def take_spare(self) -> Ids | None:
+        """The buffer that no call needs, if there is one; it belongs to whoever takes it."""
+        spare, self.spare = self.spare, None
+        return spare
 
     def add(self, call: Call) -> None:
         """Remember a call."""
@@ -179,10 +228,10 @@ class Generation:
     def trim(self, row_bytes: int) -> None:
         """Forget the older half of the calls when their ids take too much."""
         calls = self.calls
-        if self._row_bytes <= row_bytes and len(calls) <= _MOST_CALLS:
+        if self._row_bytes <= row_bytes and len(calls) <= self._most_calls:
             return
         del calls[: len(calls) // 2]
-        blocks = {id(call.asked.ids.base): call.asked.nbytes for call in calls}
+        blocks = {call.asked.shared: call.asked.nbytes for call in calls}
         self._row_bytes = sum(blocks.values())
         while self._held and self._held[0] is not calls[0] and self._held[0] not in calls:
             self._held_bytes -= self._held.popleft().nbytes
@@ -199,5 +248,5 @@ def started(base: Context, origins: Sequence[Origin]) -> Context:
 
 def _nbytes(state: Any) -> tuple[int, bool]:
     leaves = [leaf for _, leaf in row_state.leaves(state)]
-    fixed = not any(isinstance(leaf, row_state.RowLeaf) for leaf in leaves)
+    fixed = not any(row_state.is_row_leaf(leaf) for leaf in leaves)
     return sum(int(getattr(leaf, "nbytes", 0)) for leaf in leaves), fixed

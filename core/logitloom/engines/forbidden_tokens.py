@@ -52,25 +52,22 @@ class ForbiddenTokens:
         generation = call.generation
         if generation.returned is None or len(match.calls) != 1 or match.calls[0] is not generation.calls[-1]:
             return
-        rows = [row for row, taken in enumerate(tokens) if len(taken) == 1]
-        if not rows:
+        # Rows without exactly one new token are looked up as well, and not looked at.
+        one = [len(taken) == 1 for taken in tokens]
+        if not any(one):
             return
         backend, returned = generation.base.backend, generation.returned
         width = returned.shape[1]
+        new = np.asarray([taken[0] if single else 0 for taken, single in zip(tokens, one, strict=True)], dtype=np.int64)
+        new = new.clip(0, width - 1)
         if match.grown is not None:
-            asked = np.zeros((returned.shape[0], 1), dtype=np.int64)
-            for row in rows:
-                asked[row, 0] = min(max(tokens[row][0], 0), width - 1)
-            scores = backend.to_numpy(backend.gather(returned, backend.asarray(asked)))[:, 0]
+            scores = backend.to_numpy(backend.gather(returned, backend.asarray(new[:, None])))[:, 0]
         else:
             # One row of the last call may be continued by several rows, with different tokens.
-            flat = [int(match.rows[row]) * width + min(max(tokens[row][0], 0), width - 1) for row in rows]
-            found = backend.take_rows(backend.xp.reshape(returned, (-1,)), np.asarray(flat, dtype=np.int64))
-            scores = np.zeros(len(tokens), dtype=np.float32)
-            scores[rows] = backend.to_numpy(found)
-        for row in rows:
-            if scores[row] == NEG_INF:
-                self._reject(call, row, tokens, tolerated, state, None)
+            found = backend.take_rows(backend.xp.reshape(returned, (-1,)), match.rows * width + new)
+            scores = backend.to_numpy(found)
+        for row in np.flatnonzero(one & (scores == NEG_INF)).tolist():
+            self._reject(call, row, tokens, tolerated, state, None)
 
     def reject_fed(
         self,

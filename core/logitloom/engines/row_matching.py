@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,9 @@ from logitloom.engines.asked_rows import AskedRows, Ids
 from logitloom.engines.calls import Call, Generation, Match
 
 __all__ = ["match_separately", "match_together"]
+
+#: Rows from which on looking them up all at once costs less than one after the other.
+_MANY: Final = 3
 
 
 def match_together(generations: Iterable[Generation], ids: Ids, starts: NDArray[np.int64], reach: int) -> Match | None:
@@ -32,61 +36,92 @@ def match_together(generations: Iterable[Generation], ids: Ids, starts: NDArray[
             if newest is generation.calls[0] and ids.shape[1] == newest.asked.width:
                 return None  # the same prompts again
             return Match.in_place(newest)
+    asked = AskedRows(ids, starts, spare=known[0].take_spare() if known else None)
+    most = np.full(len(ids), reach, dtype=np.int64)
     for generation in known:
-        found = _match_within(generation, ids, starts, reach)
+        found = _match_within(generation, asked, most)
         if found is not None:
             return found
     return None
 
 
-def _match_within(generation: Generation, ids: Ids, starts: NDArray[np.int64], reach: int) -> Match | None:
-    calls: list[Call] = []
-    which, rows = [], []
-    for place in range(len(ids)):
-        row = ids[place, starts[place] :]
-        for call in reversed(generation.calls):
-            found = call.asked.find(row, place, reach)
-            if found is not None:
-                break
-        else:
-            return None
-        if call not in calls:
-            calls.append(call)
-        which.append(calls.index(call))
-        rows.append(found)
+def _match_within(generation: Generation, asked: AskedRows, reach: NDArray[np.int64]) -> Match | None:
+    newest = generation.calls[-1]
+    found = _found_at_once(newest, asked, reach)
+    if (found >= 0).all():
+        match = Match([newest], np.zeros(len(found), dtype=np.int64), found, asked=asked)
+    else:
+        calls: list[Call] = []
+        which = np.zeros(len(found), dtype=np.int64)
+        for place, (at, most) in enumerate(zip(found.tolist(), reach.tolist(), strict=True)):
+            source = newest
+            if at < 0:
+                row = asked.row(place)
+                for source in reversed(generation.calls):
+                    again = source.asked.find(row, place, most)
+                    if again is not None:
+                        break
+                else:
+                    return None
+                found[place] = again
+            if source not in calls:
+                calls.append(source)
+            which[place] = calls.index(source)
+        match = Match(calls, which, found, asked=asked)
     origins = generation.origins
-    if len(ids) == len(origins) and all(
-        call_row == place and ids.shape[1] - starts[place] == len(origins[place].prompt)
-        for place, call_row in enumerate(rows)
+    if len(found) == len(origins) and all(
+        at == place and length == len(origins[place].prompt)
+        for place, (at, length) in enumerate(zip(found.tolist(), asked.lengths.tolist(), strict=True))
     ):
         return None  # the same prompts again: a new generation
-    return Match(calls, np.asarray(which), np.asarray(rows))
+    return match
 
 
-def match_separately(generation: Generation, asked: AskedRows, prompt_lengths: Sequence[int], fresh: Call) -> Match:
+def _found_at_once(call: Call, asked: AskedRows, reach: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows of a call that these continue, as far as it is worth while to look for all of them together; else -1."""
+    if len(reach) < _MANY:
+        return np.full(len(reach), -1, dtype=np.int64)
+    return call.asked.find_each(asked, reach)
+
+
+def match_separately(
+    generation: Generation, asked: AskedRows, prompt_lengths: Sequence[int], begun: Callable[[list[int]], Call]
+) -> Match:
     """Where the rows of an engine that tells prompt lengths come from: each on its own.
 
     Args:
         generation: what is remembered of the engine's rows.
         asked: the rows of a call.
         prompt_lengths: how many of each row's ids are its prompt; a remembered row has the same.
-        fresh: the call that rows come from of which nothing is remembered.
+        begun: makes a call of the rows, by their places in ``asked``, of which nothing is remembered.
     """
+    reach = asked.lengths - np.asarray(prompt_lengths, dtype=np.int64)
+    if not generation.calls:
+        new = list(range(len(reach)))
+        return Match([begun(new)], np.zeros(len(new), dtype=np.int64), np.asarray(new), asked=asked)
+    newest = generation.calls[-1]
+    found = _found_at_once(newest, asked, reach)
     calls: list[Call] = []
-    which, rows = [], []
-    newest = generation.calls[-1] if generation.calls else None
-    for place, prompt_length in enumerate(prompt_lengths):
-        row = asked.row(place)
-        source, found = fresh, place
-        for call in reversed(generation.calls):
-            at = call.asked.find(row, place, len(row) - prompt_length)
-            if at is not None and len(call.origin[at].prompt) == prompt_length:
-                source, found = call, at
-                break
-        if source is not newest and source is not fresh:
+    which, new = np.zeros(len(found), dtype=np.int64), []
+    for place, (at, most, prompt_length) in enumerate(zip(found.tolist(), reach.tolist(), prompt_lengths, strict=True)):
+        source: Call | None = newest
+        if at < 0 or len(newest.origin[at].prompt) != prompt_length:
+            source, row = None, asked.row(place)
+            for call in reversed(generation.calls):
+                again = call.asked.find(row, place, most)
+                if again is not None and len(call.origin[again].prompt) == prompt_length:
+                    source, found[place] = call, again
+                    break
+        if source is None:
+            found[place] = len(new)
+            new.append(place)
+            continue
+        if source is not newest:
             generation.moved = True  # a row that goes back
         if source not in calls:
             calls.append(source)
-        which.append(calls.index(source))
-        rows.append(found)
-    return Match(calls, np.asarray(which), np.asarray(rows))
+        which[place] = calls.index(source)
+    if new:
+        which[new] = len(calls)
+        calls.append(begun(new))
+    return Match(calls, which, found, asked=asked)

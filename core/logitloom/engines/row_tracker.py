@@ -6,9 +6,10 @@ of earlier calls with the chain's state after them. For each row of a call it fi
 continues, compares every id, takes that row's state, and feeds the chain the tokens that are new. A row whose state was
 dropped meanwhile is replayed from its ids, with the same result.
 
-What a step costs: a few dictionary look-ups and Python operations per row, whatever its length; and one comparison of
-the ids with the remembered ones at the speed of memory (8 bytes per token, so a row of 4,096 tokens is 32 KB, less
-than its logits). Rows that moved are copied once, at the same rate. Reading the ids is inherent: an engine hands over
+What a step costs: where rows stay in their places, a few array operations for all of them; where they move, a
+dictionary look-up per row besides, whatever its length; and one comparison of the ids with the remembered ones at the
+speed of memory (8 bytes per token, so a row of 4,096 tokens is 32 KB, less than its logits). Rows that moved are copied
+once, at the same rate. Reading the ids is inherent: an engine hands over
 a new array at every step, and a bare hash of it proves nothing.
 """
 
@@ -176,12 +177,15 @@ class RowTracker:
         match = match_together(reversed(self._known.values()), ids, starts, self.reach)
         if match is None:
             return self._begin(logits, ids, starts)
-        generation = match.calls[0].generation
-        asked = AskedRows(ids, starts, match.grown.asked if match.grown is not None else None)
-        out = self._step_in_place(match.grown, asked, logits) if match.grown is not None else None
+        newest = match.calls[0]
+        generation = newest.generation
+        asked = match.asked if match.asked is not None else AskedRows(ids, starts, newest.asked)
+        if match.grown is not generation.calls[-1]:
+            generation.note_moves(match, asked)
+            generation.thin_out(match, asked)
+        out = self._step_plainly(match, asked, logits)
         if out is not None:
             return out
-        generation.note_moves(match, asked)
         return self._continue(match, Call.continuing(match, generation, asked), logits, tentative)
 
     def _process_separately(
@@ -194,22 +198,22 @@ class RowTracker:
         tentative: Callable[[], bool] | None,
     ) -> Array:
         if self._mixed is None:
-            self._mixed = Generation([], Context.start(logits, **self._fields()))
+            self._mixed = Generation(None, Context.start(logits, **self._fields()))
         generation = self._mixed
         newest = generation.calls[-1] if generation.calls else None
         if newest is not None and newest.asked.grew_into(ids, starts) and newest.began_with(prompt_lengths):
             match, asked = Match.in_place(newest), AskedRows(ids, starts, newest.asked)
-            out = self._step_in_place(newest, asked, logits)
-            if out is not None:
-                return out
         else:
-            asked = AskedRows(ids, starts)
-            if seeds is None:
-                seeds = generation.base.with_fields(seed=self.seed, batch=len(ids)).row_seeds().tolist()
-            fresh = _prompts_alone(generation, asked, prompt_lengths, seeds)
-            match = match_separately(generation, asked, prompt_lengths, fresh)
-            if fresh in match.calls:
-                match = self._begun(match, fresh)
+            asked = AskedRows(ids, starts, spare=generation.take_spare())
+
+            def begun(new: list[int]) -> Call:
+                return self._begun(generation, asked, new, prompt_lengths, seeds)
+
+            match = match_separately(generation, asked, prompt_lengths, begun)
+            generation.thin_out(match, asked)
+        out = self._step_plainly(match, asked, logits)
+        if out is not None:
+            return out
         return self._continue(match, Call.continuing(match, generation, asked), logits, tentative)
 
     def _begin(self, logits: Array, ids: Ids, starts: NDArray[np.int64]) -> Array:
@@ -225,22 +229,28 @@ class RowTracker:
         call = Call(generation, asked, state, generation.origins, asked.lengths.copy(), no, no.copy())
         return self._remember(call, out)
 
-    def _step_in_place(self, before: Call, asked: AskedRows, logits: Array) -> Array | None:
-        """What plain decoding does at every step: one token more in every row, none of them special.
+    def _step_plainly(self, match: Match, asked: AskedRows, logits: Array) -> Array | None:
+        """What plain decoding and beams do at every step: one token more in every row, none of them special.
 
         Equal to :meth:`_continue` where it applies; None where it does not.
         """
+        before, in_place = match.calls[0], match.grown is not None
         base = before.generation.base
-        if asked.width == before.asked.width or before.state is None or self._forbidden.seen_in_logits(base):
+        if len(match.calls) > 1 or before.state is None or not before.plain or self._forbidden.seen_in_logits(base):
             return None
+        if in_place:
+            one_more = asked.width > before.asked.width
+        else:
+            one_more = bool((asked.lengths == before.asked.lengths[match.rows] + 1).all())
         tokens = asked.ids[:, -1:]
-        if not before.plain or not self._ends.padding.isdisjoint(tokens[:, 0].tolist()):
+        if not one_more or not self._ends.padding.isdisjoint(tokens[:, 0].tolist()):
             return None
+        state = before.state if in_place else row_state.take(before.state, match.rows.astype(np.int32))
         try:
-            out, state = self.chain.process(logits, before.state, base.accept(tokens.astype(np.int32)))
+            out, state = self.chain.process(logits, state, base.accept(tokens.astype(np.int32)))
         except IllegalToken:
             return None  # looked into row by row
-        return self._remember(before.one_token_more(asked, state), out)
+        return self._remember(before.one_token_more(asked, state, match.origins()), out)
 
     def _continue(self, match: Match, call: Call, logits: Array, tentative: Callable[[], bool] | None) -> Array:
         """Feed the chain what is new in each row of a call, and remember the call."""
@@ -275,8 +285,8 @@ class RowTracker:
         if generation is not self._mixed:
             self._known[id(generation)] = generation
             self._known.move_to_end(id(generation))
-        for n, other in enumerate(reversed(self._known.values())):
-            if n >= _WITH_LOGITS:
+        if len(self._known) > _WITH_LOGITS:
+            for other in list(self._known.values())[:-_WITH_LOGITS]:
                 other.returned = None
         while len(self._known) > self._generations:
             self._known.popitem(last=False)
@@ -298,9 +308,7 @@ class RowTracker:
                 call.generation.hold(call, self._states, self._state_bytes)
         if match.grown is not None:
             return states[0]
-        offsets = np.cumsum([0] + [len(call.fed) for call in match.calls])
-        index = (offsets[match.which] + match.rows).astype(np.int32)
-        joined: ChainState = row_state.take(row_state.concat(states), index)
+        joined: ChainState = row_state.take(row_state.concat(states), match.places().astype(np.int32))
         return joined
 
     def _replay(self, call: Call) -> ChainState:
@@ -312,24 +320,34 @@ class RowTracker:
         ]
         return self.chain.replay(accepted, started(call.generation.base, call.origin))
 
-    def _begun(self, match: Match, fresh: Call) -> Match:
-        """The match with a state for the rows of ``fresh`` that it uses, replayed up to their newest token."""
-        at = match.calls.index(fresh)
-        used = match.rows[match.which == at].tolist()
-        origins = [fresh.origin[row] for row in used]
-        accepted = [fresh.asked.row(row)[len(fresh.origin[row].prompt) :].tolist() for row in used]
-        ended = np.zeros(len(used), dtype=np.bool_)
+    def _begun(
+        self,
+        generation: Generation,
+        asked: AskedRows,
+        new: list[int],
+        prompt_lengths: Sequence[int],
+        seeds: Sequence[int] | None,
+    ) -> Call:
+        """A call of some rows of ``asked`` that nothing is known of, replayed up to their newest token."""
+        if seeds is None:
+            every = generation.base.with_fields(seed=self.seed, batch=len(asked.starts))
+            seeds = every.row_seeds().tolist()
+        rows = [asked.row(place) for place in new]
+        lengths = [int(prompt_lengths[place]) for place in new]
+        origins = [
+            Origin(tuple(row[:n].tolist()), int(seeds[place])) for place, row, n in zip(new, rows, lengths, strict=True)
+        ]
+        accepted = [row[n:].tolist() for row, n in zip(rows, lengths, strict=True)]
+        no = np.zeros(len(new), dtype=np.bool_)
+        ended = no.copy()
         for i, taken in enumerate(accepted):
             kept = self._ends.before_end(taken) if taken and taken[-1] in self._ends.padding else None
             if kept is not None:
                 accepted[i], ended[i] = kept, True
         self.replayed += sum(1 for taken in accepted if taken)
-        fed = np.asarray([len(o.prompt) + len(t) for o, t in zip(origins, accepted, strict=True)], dtype=np.int64)
-        state = self.chain.replay(accepted, started(fresh.generation.base, origins))
-        begun = Call(fresh.generation, fresh.asked, state, origins, fed, ended, np.zeros(len(used), dtype=np.bool_))
-        rows = match.rows.copy()
-        rows[match.which == at] = np.arange(len(used))
-        return Match([*match.calls[:at], begun, *match.calls[at + 1 :]], match.which, rows)
+        fed = np.asarray([n + len(taken) for n, taken in zip(lengths, accepted, strict=True)], dtype=np.int64)
+        state = self.chain.replay(accepted, started(generation.base, origins))
+        return Call(generation, asked, state, origins, fed, ended, no)
 
     def _grow(self, width: int) -> None:
         """Make room for longer histories: states of the old width are replayed when they are needed."""
@@ -338,16 +356,3 @@ class RowTracker:
         for generation in (*self._known.values(), *((self._mixed,) if self._mixed is not None else ())):
             generation.base = generation.base.with_fields(max_length=self._capacity)
             generation.drop_states()
-
-
-def _prompts_alone(
-    generation: Generation, asked: AskedRows, prompt_lengths: Sequence[int], seeds: Sequence[int]
-) -> Call:
-    """A call before these rows, in which they were prompts; its state is made when it is needed."""
-    lengths = np.asarray(prompt_lengths, dtype=np.int64)
-    origins = [
-        Origin(tuple(asked.row(i)[:n].tolist()), int(seed))
-        for i, (n, seed) in enumerate(zip(lengths.tolist(), seeds, strict=True))
-    ]
-    no = np.zeros(len(lengths), dtype=np.bool_)
-    return Call(generation, asked, None, origins, lengths, no, no)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import string
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,18 @@ PATTERNS = (
 
 def encode(text: str) -> list[int]:
     return [2 + _TEXTS.index(letter) for letter in text]
+
+
+def documented(page: str, test: str) -> str:
+    """The Python blocks of a page of the documentation that a test runs, together, at their own line numbers."""
+    root = Path(__file__).parents[3]
+    text = (root / "docs" / page).read_text(encoding="utf-8")
+    name = re.escape(str(Path(test).relative_to(root)))
+    code = ""
+    for found in re.finditer(rf"^<!-- run by {name} -->\n+```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        code += "\n" * (text.count("\n", 0, found.start(1)) - code.count("\n")) + found.group(1)
+    assert code, f"{page} has no block that is run by {test}"
+    return code
 
 
 @pytest.fixture(scope="session")

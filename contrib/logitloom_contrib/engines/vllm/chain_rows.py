@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from logitloom.errors import NoLegalToken
 from logitloom_contrib.engines.vllm.request import Request
 
 __all__ = ["ChainRows", "DraftRows", "force_end"]
+
+#: Ids among which an open row mostly has one that it allows: bytes and the commonest words.
+_BEGINNING: Final = 1024
 
 
 class DraftRows(NamedTuple):
@@ -187,10 +190,7 @@ class ChainRows:
         assert self._base is not None
         backend, xp = self._base.backend, self._base.backend.xp
         if backend.on_host:
-            closed = xp.max(out, axis=-1) == NEG_INF
-            if not bool(xp.any(closed)):
-                return out
-            for row in np.flatnonzero(backend.to_numpy(closed)).tolist():
+            for row in self._closed(out):
                 request = self.requests[drafts.owner[row]]
                 if request.failure is None and not drafts.drafted[row]:
                     request.fail(self._no_legal_token())
@@ -201,6 +201,17 @@ class ChainRows:
         closed = xp.max(out, axis=-1, keepdims=True) == NEG_INF
         token = backend.arange(out.shape[-1])[None, :] == backend.asarray(ends)
         return xp.where(xp.logical_and(closed, token), xp.zeros_like(out[:1, :1]), out)
+
+    def _closed(self, out: Array) -> list[int]:
+        """Rows that allow no token, on the host: most rows are found open where they begin, which spares a pass."""
+        assert self._base is not None
+        to_numpy = self._base.backend.to_numpy
+
+        def shut(logits: Array) -> list[int]:
+            rows: list[int] = np.flatnonzero(to_numpy(logits).max(axis=-1) == NEG_INF).tolist()
+            return rows
+
+        return [row for row in shut(out[:, :_BEGINNING]) if shut(out[row : row + 1])]
 
     def _no_legal_token(self) -> NoLegalToken:
         return NoLegalToken(

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.contrib.engines.conftest import documented
 from tests.contrib.engines.vllm.conftest import HOSTILE, one
 from tests.contrib.engines.vllm.smollm2_folder import missing_packages, smollm2_folder
 
@@ -28,6 +29,8 @@ if missing_packages():
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 MODEL = "smollm2"
+#: What the documentation calls it.
+DOCUMENTED = "HuggingFaceTB/SmolLM2-135M-Instruct"
 #: Values that HTTP can carry: texts, numbers and lists of these.
 OVER_HTTP = {
     name: case
@@ -47,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     environment["LOGITLOOM_VLLM_SECONDS"] = "20"  # test machines may be busy
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(smollm2_folder()),
-        "--served-model-name", MODEL,
+        "--served-model-name", MODEL, DOCUMENTED,
         "--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--max-model-len", "256", "--max-num-seqs", "16",
         "--dtype", "bfloat16", "--seed", "0",
     ]  # fmt: skip
@@ -119,6 +122,13 @@ def test_chat_streams_and_samples(client: Any) -> None:
         for choice in chunk.choices:
             texts[choice.index] += choice.delta.content or ""
     assert all(re.fullmatch(pattern, text) for text in texts.values()), texts
+
+
+def test_the_request_of_the_documentation_is_answered(server: str) -> None:
+    code = documented("engines/vllm.md", __file__)
+    names: dict[str, Any] = {}
+    exec(compile(code.replace("http://localhost:8000", server), "docs/engines/vllm.md", "exec"), names)
+    assert names["answer"].choices[0].message.content in ("yes", "no")
 
 
 def test_there_are_enough_hostile_requests_that_http_can_carry() -> None:
