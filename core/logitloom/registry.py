@@ -176,14 +176,16 @@ def _missing_requirements(distribution_name: str, extra: str) -> tuple[str, ...]
 
 
 def _record(kind: str, point: EntryPoint, blocked: set[str]) -> PluginRecord:
-    extra = point.extras[0] if point.extras else None
+    # Not EntryPoint.extras, which takes the extra "mlx-lm" for two, "mlx" and "lm".
+    value, _, extras = point.value.partition("[")
+    extra = extras.strip(" ]").partition(",")[0].strip() or None
     name = _distribution_of(point)
     return PluginRecord(
         name=point.name,
         kind=kind,
         distribution=name,
         version=point.dist.version if point.dist is not None else "",
-        value=point.value.partition("[")[0].strip(),
+        value=value.strip(),
         missing=_missing_requirements(name, extra) if extra and point.dist is not None else (),
         extra=extra,
         blocked=_is_blocked(kind, point.name, blocked),

@@ -147,6 +147,13 @@ def test_an_extra_that_names_another_extra_of_its_distribution_is_followed(insta
     assert by_name["heavier"].remedy == "pip install 'loom-heavy[more]'"
 
 
+def test_an_extra_may_have_a_hyphen_in_its_name(installed):
+    installed("missing_extra")
+    by_name = {r.name: r for r in processors.available()}
+    assert by_name["heaviest"].missing == ("no-such-other",)
+    assert by_name["heaviest"].remedy == "pip install 'loom-heavy[fast-and-more]'"
+
+
 def test_registered_plugins_are_listed_without_distribution(register):
     register("doubling", Doubling)
     record = next(r for r in processors.available() if r.name == "doubling")

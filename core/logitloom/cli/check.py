@@ -8,6 +8,7 @@ import importlib.util
 import json
 import re
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "select"]
 
+#: To the beginning of a terminal's line, with nothing left of what stood there.
+_BEGIN = "\r\033[K"
+
 EXAMPLES = """examples:
-  logitloom check                         everything that is installed (minutes)
+  logitloom check                         everything that is installed, on every backend (many minutes)
+  logitloom check --backend numpy         everything, on one backend (a minute)
   logitloom check top_k                   one plug-in
   logitloom check backends/torch          one plug-in of a kind
   logitloom check logitloom-length-ramp   everything of a distribution
@@ -40,6 +45,10 @@ def add_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("what", nargs="?", metavar="DISTRIBUTION|NAME", help="what to check (default: everything)")
+    parser.add_argument(
+        "--backend", action="append", metavar="NAME", dest="backends",
+        help="test on this backend only; may be repeated (default: all that are installed)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -54,14 +63,38 @@ def run(arguments: argparse.Namespace) -> int:
     records = select(arguments.what)
     if arguments.what is None:
         records = [record for record in records if record.kind in suites.TESTED and record.installed]
+    if arguments.backends is not None:
+        _check_backends(arguments.backends)
+        records = [record for record in records if record.kind != "backends" or record.name in arguments.backends]
     say(f"Checking {len(records)} plug-in{'s' if len(records) != 1 else ''} ...")
-    findings = suites.run(records)
+    started = time.monotonic()
+    findings = suites.run(records, arguments.backends, _progress if sys.stderr.isatty() else None)
+    if sys.stderr.isatty():
+        say(_BEGIN, end="")
     if arguments.json:
         print(json.dumps([{**dataclasses.asdict(found), "ok": found.ok} for found in findings], indent=2))
     else:
         print(_told(findings))
+    passed, failed, skipped = (
+        sum(sum(getattr(f, a).values()) for f in findings) for a in ("passed", "failed", "skipped")
+    )
+    seconds = time.monotonic() - started
+    say(f"{passed} checks passed, {failed} failed, {skipped} did not apply, in {seconds:.0f} s.")
     nothing = arguments.what is not None and all(found.untested for found in findings)
     return 1 if nothing or not all(found.ok for found in findings) else 0
+
+
+def _progress(done: int, total: int, plugin: str) -> None:
+    say(f"{_BEGIN}{done} of {total} checks, {plugin}", end="")
+
+
+def _check_backends(names: Sequence[str]) -> None:
+    known = {record.name: record for record in registry.available("backends")}
+    for name in names:
+        if name not in known:
+            raise UnknownPlugin(f"There is no backend of the name {name!r}. Installed are: {', '.join(sorted(known))}.")
+        if not known[name].installed:
+            raise PluginImportError(f"What the backend {name!r} requires is not installed: {known[name].remedy}.")
 
 
 def select(what: str | None) -> list[PluginRecord]:

@@ -37,20 +37,19 @@ class RowChecks(ProcessorSubject):
             run.step()
 
     def test_interleaved_generations_do_not_meet(self, backend: Backend, case: str) -> None:
-        """A generation gives what it gives alone while another one runs in turns with it on the same chain.
+        """Two generations that run in turns on the same chain give what each gives alone.
 
         Troubleshooting: something varies on ``self`` or in a module.
         """
         chain, stories = self.chain(case, backend), self.stories(case)
-        one, other = (self.run(chain, backend, part) for part in (stories[:ROWS], stories[-ROWS:]))
-        found = []
-        for _ in range(STEPS + 1):
-            found.append(host(backend, one.step()))
-            other.step()
-        alone = self.run(self.chain(case, backend), backend, stories[:ROWS])
-        for step, both in enumerate(found):
-            what = f"Step {step} of a generation that ran in turns with another one"
-            same(both, host(backend, alone.step()), what, TOLERANCE)
+        parts = stories[:ROWS], stories[-ROWS:]
+        together = [self.run(chain, backend, part) for part in parts]
+        found = [[host(backend, run.step()) for run in together] for _ in range(STEPS + 1)]
+        for which, part in enumerate(parts):
+            alone = self.run(self.chain(case, backend), backend, part)
+            for step, both in enumerate(found):
+                what = f"Step {step} of a generation that ran in turns with another one"
+                same(both[which], host(backend, alone.step()), what, TOLERANCE)
 
     def test_rows_are_independent(self, backend: Backend, case: str) -> None:
         """Rows that are permuted, duplicated, dropped and joined get what each gets alone.

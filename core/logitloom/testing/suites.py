@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ import pytest
 from logitloom import processors
 from logitloom.errors import LogitloomError
 from logitloom.registry import PluginRecord
-from logitloom.testing.conformance import Conformance
+from logitloom.testing.conformance import Conformance, backend_names
 from logitloom.testing.processor import ProcessorConformance
 
 __all__ = ["TESTED", "Failure", "Finding", "chosen", "find", "run"]
@@ -58,6 +58,7 @@ class Finding:
         untested: why it was not tested; empty if it was.
         passed, failed, skipped: backend -> number of checks; those that need no backend are under ``""``.
         failures: each one.
+        reason: why the first of the skipped checks was skipped.
     """
 
     kind: str
@@ -69,6 +70,7 @@ class Finding:
     failed: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
+    reason: str = ""
 
     @property
     def ok(self) -> bool:
@@ -76,11 +78,20 @@ class Finding:
         return not self.failures
 
 
-def find(records: Sequence[PluginRecord]) -> tuple[dict[str, type[Conformance]], list[Finding]]:
+def find(
+    records: Sequence[PluginRecord], backends: Collection[str] | None = None
+) -> tuple[dict[str, type[Conformance]], list[Finding]]:
     """The suites for some plug-ins, and a finding for each that cannot be tested, with the reason.
 
     A processor without a suite is tested with its defaults, if it has a default for every option and needs neither
     tokenizer nor model.
+
+    Args:
+        records: from :func:`logitloom.registry.available`.
+        backends: names of the backends to test on; None for all that a suite names, or that are installed.
+
+    Returns:
+        The suites by a name for each, and the findings.
     """
     suites: dict[str, type[Conformance]] = {}
     untested: list[Finding] = []
@@ -105,6 +116,9 @@ def find(records: Sequence[PluginRecord]) -> tuple[dict[str, type[Conformance]],
         for suite in own:
             if suite.kind == "backends":  # one class may stand for all backends
                 suite = type(suite.__name__, (suite,), {"backends": (record.name,)})
+            elif backends is not None:
+                named = backend_names() if suite.backends is None else suite.backends
+                suite = type(suite.__name__, (suite,), {"backends": [name for name in named if name in backends]})
             suites[f"Test_{record.kind}_{record.name}_{len(suites)}"] = suite
     return suites, untested
 
@@ -139,16 +153,22 @@ def chosen() -> dict[str, type[Conformance]]:
     return dict(_CHOSEN)
 
 
-def run(records: Sequence[PluginRecord]) -> list[Finding]:
+def run(
+    records: Sequence[PluginRecord],
+    backends: Collection[str] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[Finding]:
     """Test some plug-ins with the suites that are found for them, in this process.
 
     Args:
         records: from :func:`logitloom.registry.available`.
+        backends: names of the backends to test on; None for all that a suite names, or that are installed.
+        progress: called before each check, with how many were done, how many there are, and ``kind/name``.
 
     Returns:
         A finding per plug-in, in the order of the records.
     """
-    suites, untested = find(records)
+    suites, untested = find(records, backends)
     findings = {(f.kind, f.name, f.distribution): f for f in untested}
     by_suite: dict[str, Finding] = {}
     for record in records:
@@ -160,9 +180,12 @@ def run(records: Sequence[PluginRecord]) -> list[Finding]:
         _CHOSEN.clear()
         _CHOSEN.update(suites)
         try:
-            _run_pytest(_Recorder(by_suite))
+            _run_pytest(_Recorder(by_suite, progress))
         finally:
             _CHOSEN.clear()
+    for found in findings.values():
+        if found.skipped and not found.passed and not found.failed:
+            found.untested = f"every check was skipped: {found.reason}"
     return [findings[record.kind, record.name, record.distribution] for record in records]
 
 
@@ -198,14 +221,23 @@ def _without_other_plugins() -> Iterator[None]:
 class _Recorder:
     """A pytest plug-in that notes what becomes of each check."""
 
-    def __init__(self, by_suite: dict[str, Finding]) -> None:
+    def __init__(self, by_suite: dict[str, Finding], progress: Callable[[int, int, str], None] | None = None) -> None:
         self._by_suite = by_suite
+        self._progress = progress
+        self._done = 0
         self.problems: list[str] = []
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note what could not be collected."""
         if report.failed:
             self.problems.append(str(report.longrepr))
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Tell how far it is."""
+        if self._progress is not None:
+            found = self._by_suite[item.parent.name if item.parent is not None else ""]
+            self._progress(self._done, item.session.testscollected, f"{found.kind}/{found.name}")
+        self._done += 1
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
@@ -222,6 +254,9 @@ class _Recorder:
         backend = str(told.get("backend", ""))
         column = finding.failed if report.failed else finding.skipped if report.skipped else finding.passed
         column[backend] = column.get(backend, 0) + 1
+        if report.skipped and not finding.reason:
+            because = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            finding.reason = because.removeprefix("Skipped: ")
         if report.failed:
             error = call.excinfo.value if call.excinfo is not None else ""
             message = str(error).partition("\nassert ")[0].strip() or type(error).__name__

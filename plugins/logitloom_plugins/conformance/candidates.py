@@ -68,7 +68,7 @@ class TestEarlyExit(CandidateConformance):
         return model
 
 
-class TestGrammar(CandidateConformance):
+class TestGrammarDrafts(CandidateConformance):
     candidates = "grammar"
     chain = (("regex", {"pattern": "(abc|dab)+[a-n]{2}cde"}),)
 

@@ -14,9 +14,18 @@ from logitloom_plugins.conformance.processors import AB, ConstraintConformance
 #: Single bytes, so that everything can be written.
 BYTES = Vocabulary([b"", *(bytes([byte]) for byte in range(256))], eos=[0], name="bytes")
 
-_NEEDS_ENGINE = pytest.mark.skipif(
-    importlib.util.find_spec("llguidance") is None, reason="the package llguidance is not installed"
-)
+
+def _needs(package: str) -> pytest.MarkDecorator:
+    missing = importlib.util.find_spec(package) is None
+    return pytest.mark.skipif(missing, reason=f"the package {package} is not installed")
+
+
+#: No automaton has as many states as lists may be deep.
+_NESTED = {
+    "$defs": {"l": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/l"}, {"const": 1}]}}},
+    "$ref": "#/$defs/l",
+}
+_BRACKETS = 'root ::= "a" root "b" | "1"'
 
 
 class _OverAB(ConstraintConformance):
@@ -40,9 +49,32 @@ class TestBudget(_OverAB):
 
 
 class TestGrammar(_OverAB):
-    pytestmark = _NEEDS_ENGINE
+    pytestmark = _needs("llguidance")
     processor = "grammar"
-    cases = {"brackets": {"grammar": 'root ::= "a" root "b" | "1"'}}
+    cases = {"brackets": {"grammar": _BRACKETS, "engine": "llguidance"}}
+
+
+class TestGrammarOnXgrammar(_OverAB):
+    pytestmark = _needs("xgrammar")
+    processor = "grammar"
+    cases = {"brackets": {"grammar": _BRACKETS, "engine": "xgrammar"}}
+
+
+class _OverBytes(ConstraintConformance):
+    vocabulary = BYTES
+    vocab_size = BYTES.size + 3
+
+
+class TestJsonOnLlguidance(_OverBytes):
+    pytestmark = _needs("llguidance")
+    processor = "json"
+    cases = {"nested": {"schema": _NESTED, "engine": "llguidance", "whitespace": "compact"}}
+
+
+class TestJsonOnXgrammar(_OverBytes):
+    pytestmark = _needs("xgrammar")
+    processor = "json"
+    cases = {"nested": {"schema": _NESTED, "engine": "xgrammar", "whitespace": "compact"}}
 
 
 class TestThinking(_OverAB):
@@ -50,10 +82,8 @@ class TestThinking(_OverAB):
     cases = {"short": {"budget": 2, "open": "1", "close": "b1", "then": ["choice", {"choices": ["ab", "aa"]}]}}
 
 
-class TestToolCall(ConstraintConformance):
+class TestToolCall(_OverBytes):
     processor = "tool_call"
-    vocabulary = BYTES
-    vocab_size = BYTES.size + 3
     cases = {"required": {"tools": [{"type": "function", "function": {"name": "now"}}], "choice": "required"}}
 
 

@@ -126,7 +126,7 @@ def split(logits: Array, context: Context, owner: str) -> tuple[Array, Array]:
             f"ones, then all others, but got {total} rows for {rows} sequences. Feed the prompts of "
             f"chain.branch_prompts(context) beside the others, or choose form='two_pass'."
         )
-    return logits[:rows], logits[rows:]
+    return logits[:rows, :], logits[rows:, :]
 
 
 def _placed(logits: Array, made_by: Backend, wanted: Backend) -> Array:

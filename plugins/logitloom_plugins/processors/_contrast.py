@@ -51,7 +51,7 @@ def contrast(
         normalize = not finite
     if not asking:
         return _combined(backend, *_branches(backend, first, second, normalize), gain, against)
-    wide = at_least_float32(backend, first[:0]).dtype
+    wide = at_least_float32(backend, first[:0, :]).dtype
     donated = context.donate and first.dtype == wide and _overwritable(first)
     fused = _fused(backend, gain, against)
     if finite and fused is not None and first.dtype == second.dtype == wide:

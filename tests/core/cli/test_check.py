@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +27,18 @@ def _only_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOGITLOOM_EXPECT_BACKENDS", raising=False)
 
 
+def with_suite(monkeypatch: pytest.MonkeyPatch, name: str, plugin: Any, **suite: Any) -> None:
+    """Register a processor as one of a package that has a suite for it."""
+    package, module = ModuleType("broken_package"), ModuleType("broken_package.conformance")
+    package.__path__ = []  # type: ignore[attr-defined]
+    plugin.__module__ = "broken_package"
+    module.TestIt = type("TestIt", (ProcessorConformance,), {"processor": name, **suite})  # type: ignore[attr-defined]
+    module.__spec__ = ModuleSpec("broken_package.conformance", None)
+    monkeypatch.setitem(sys.modules, "broken_package", package)
+    monkeypatch.setitem(sys.modules, "broken_package.conformance", module)
+    processors.register(name, plugin)
+
+
 @pytest.fixture
 def mixing(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A broken processor in a package with a suite for it."""
@@ -38,16 +51,7 @@ def mixing(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         def process(self, logits: Any, state: Any, context: Any) -> Any:
             return logits - np.max(logits), state
 
-    package, suite = ModuleType("broken_package"), ModuleType("broken_package.conformance")
-    package.__path__ = []  # type: ignore[attr-defined]
-    Mixing.__module__ = "broken_package"
-    suite.TestMixing = type("TestMixing", (ProcessorConformance,), {"processor": "mixing"})  # type: ignore[attr-defined]
-    from importlib.machinery import ModuleSpec
-
-    suite.__spec__ = ModuleSpec("broken_package.conformance", None)
-    monkeypatch.setitem(sys.modules, "broken_package", package)
-    monkeypatch.setitem(sys.modules, "broken_package.conformance", suite)
-    processors.register("mixing", Mixing)
+    with_suite(monkeypatch, "mixing", Mixing)
     yield "mixing"
     processors.unregister("mixing")
 
@@ -72,6 +76,23 @@ def test_json_says_the_same(mixing: str, capsys: pytest.CaptureFixture[str]) -> 
     assert (found["kind"], found["name"], found["ok"]) == ("processors", "mixing", False)
     assert found["failed"]["numpy"] == len([f for f in found["failures"] if f["backend"] == "numpy"])
     assert "test_rows_are_independent" in {failure["check"] for failure in found["failures"]}
+
+
+def test_a_plugin_all_of_whose_checks_are_skipped_was_not_tested(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Idle(Processor):
+        """Does nothing."""
+
+        def process(self, logits: Any, state: Any, context: Any) -> Any:
+            return logits, state
+
+    with_suite(monkeypatch, "idle", Idle, pytestmark=pytest.mark.skip(reason="no engine is installed"))
+    try:
+        assert main(["check", "idle"]) == 1
+    finally:
+        processors.unregister("idle")
+    assert re.search("processors/idle +every check was skipped: no engine is installed", capsys.readouterr().out)
 
 
 def test_a_processor_without_a_suite_is_tested_with_its_defaults(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,6 +128,37 @@ def test_what_has_no_suite_says_what_to_do(capsys: pytest.CaptureFixture[str]) -
     finally:
         processors.unregister("needing")
     assert "no suite: derive one from logitloom.testing in" in capsys.readouterr().out
+
+
+def test_every_built_in_that_can_be_tested_is() -> None:
+    from logitloom.testing import suites
+
+    records = [r for r in registry.available() if r.distribution == "logitloom" and r.kind in suites.TESTED]
+    found, untested = suites.find([r for r in records if r.installed and not r.blocked])
+    assert [f"{f.kind}/{f.name}: {f.untested}" for f in untested] == []
+    assert len(found) > 50
+
+
+@pytest.mark.parametrize("package", ["logitloom_plugins", "logitloom_contrib"])
+def test_no_suite_of_the_built_ins_hides_another_one(package: str) -> None:
+    import importlib
+    import pkgutil
+
+    whole = importlib.import_module(f"{package}.conformance")
+    path = getattr(whole, "__path__", [])
+    parts = [importlib.import_module(f"{whole.__name__}.{part.name}") for part in pkgutil.iter_modules(path)]
+    for part in parts:
+        for name in part.__all__:
+            assert getattr(whole, name) is getattr(part, name), f"{part.__name__}.{name} is hidden by another {name}"
+
+
+def test_only_the_backends_that_are_asked_for_are_tested(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "regex", "--backend", "numpy"]) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines()[0].split() == ["KIND", "NAME", "ANYWHERE", "NUMPY"]
+    assert re.search(r"\d+ checks passed, 0 failed, \d+ did not apply, in \d+ s\.", told.err)
+    assert main(["check", "regex", "--backend", "nump"]) == 1
+    assert "There is no backend of the name 'nump'. Installed are: " in capsys.readouterr().err
 
 
 def test_names_kinds_and_distributions_are_understood() -> None:

@@ -39,6 +39,10 @@ OPERATIONS = {
         {"softmax": lambda self, x: np.exp(np.minimum(x, 80)) / np.exp(np.minimum(x, 80)).sum(-1, keepdims=True)},
         {},
     ),
+    "test_the_nucleus_is_the_least_set_of_its_mass": (
+        {"nucleus_threshold": lambda self, x, p: x.max(-1, keepdims=True) - 2},
+        {},
+    ),
     "test_writes_take_empty_and_single_batches": (
         {"fill_columns": lambda self, x, columns, value, donate=False: np.full_like(x, value)},
         {},

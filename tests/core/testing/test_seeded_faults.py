@@ -50,8 +50,8 @@ PROCESSORS: list[tuple[str, Fault]] = [
     ("top_k", Fault(P + "top_k", "How many tokens to keep.", "", "test_the_processor_is_documented")),
     ("top_k", Fault(P + "top_k", "k = min(self.k, logits.shape[-1])", "k = logits.shape[-1]",
                     "test_the_processor_does_something", "half")),
-    ("top_p", Fault(P + "top_p", "softmax(descending), axis=-1)", "softmax(descending), axis=0)",
-                    "test_the_processor_does_something", "p")),
+    ("top_p", Fault(P + "top_p", "logits < threshold", "logits <= threshold",
+                    "test_the_only_legal_token_is_kept_where_that_is_declared", "p")),
     ("top_p", Fault(P + "top_p", HELD, OVERWRITTEN, "test_inputs_stay_untouched", "p")),
     ("min_p", Fault(P + "min_p", "xp.max(logits, axis=-1, keepdims=True)", "xp.max(logits)",
                     "test_rows_are_independent", "p")),
@@ -81,6 +81,13 @@ PROCESSORS: list[tuple[str, Fault]] = [
     ("repetition_penalty", Fault(P + "repetition_penalty", "state = slide(state, context)\n",
                                  "before, state = state, slide(state, context)\n        state = state if "
                                  "context.compiled else before\n", "test_compiled_equals_eager", "window")),
+    ("eta_cutoff", Fault(P + "eta_cutoff", "backend.log_softmax(logits)", "backend.cast(logits, 'float32')",
+                         "test_a_shift_changes_no_distribution_where_that_is_declared", "epsilon")),
+    ("dry", Fault(P + "dry", "xp.where(token < 0, match, longer)", "longer",
+                  "test_any_number_of_tokens_may_come_at_once", "all")),
+    ("xtc", Fault(P + "xtc", "XtcState(context.backend.asarray(context.row_seeds()))", "self.__dict__.setdefault("
+                  "'state', XtcState(context.backend.asarray(context.row_seeds())))",
+                  "test_interleaved_generations_do_not_meet", "half")),
     ("no_repeat_ngram", Fault(P + "no_repeat_ngram", 'frozenset({"prompt", "history"})', 'frozenset({"prompt"})',
                               "test_needs_are_declared", "pairs")),
     ("force_tokens", Fault(P + "force_tokens", "self.tokens.get(position + len(run))",
@@ -91,6 +98,9 @@ PROCESSORS: list[tuple[str, Fault]] = [
                            "test_no_value_is_read_back", "positions")),
     ("cfg", Fault(P + "_branch", "branch.cache.crop(lengths) if shorter else branch.cache", "branch.cache",
                   "test_any_number_of_tokens_may_come_at_once", "two passes")),
+    ("cfg", Fault(P + "_branch", "return _placed(logits, model.backend, backend), Branch(cache, tails)\n    # At the",
+                  "return _placed(logits, model.backend, backend), Branch(branch.cache, tails)\n    # At the",
+                  "test_rows_are_independent", "two passes")),
     ("regex", Fault("logitloom.automata.constraint", "xp.where(token >= 0, after, state)", "after",
                     "test_compiled_equals_eager", "text")),
     ("regex", Fault("logitloom.automata.constraint", "for node in _reached(lifted, state, context)]\n\n    def host",
@@ -134,6 +144,14 @@ BACKENDS: list[tuple[str, Fault]] = [
                     more={"dtype": "float32", "batch": 4})),
     ("torch", Fault(B + "torch", "_detached(x).add_(y) if donate", "_detached(x).add_(2 * y) if donate",
                     "test_donation_changes_no_value", more={"dtype": "float32", "donating": "add"})),
+    ("mlx", Fault(B + "mlx", "mx.where(total == NEG_INF, 0.0, total)", "total", "test_probabilities_are_float32",
+                  more={"dtype": "float32", "batch": 4})),
+    ("mlx", Fault(B + "mlx", "amount = mx.where(valid, value, mx.zeros((), dtype=x.dtype))", "amount = value",
+                  "test_scattered_writes_skip_what_is_no_token", more={"dtype": "float32", "tokens": "ragged"})),
+    ("jax", Fault(B + "jax", "return x * factor", "return x * jnp.float32(factor)", "test_arithmetic_keeps_the_dtype",
+                  more={"dtype": "float16", "batch": 4})),
+    ("jax", Fault(B + "jax", "x.at[:, columns].set(value)", "x.at[columns].set(value)",
+                  "test_writes_take_empty_and_single_batches")),
 ]  # fmt: skip
 
 
@@ -146,9 +164,12 @@ def changed(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> ModuleType:
 
 
 def executed(monkeypatch: pytest.MonkeyPatch, original: ModuleType, source: str) -> ModuleType:
+    """A module made of some source, for everything that is imported from now on in the place of the original."""
     module = ModuleType(original.__name__)
     module.__file__ = original.__file__
+    package, _, name = original.__name__.rpartition(".")
     monkeypatch.setitem(sys.modules, original.__name__, module)
+    monkeypatch.setattr(sys.modules[package], name, module)
     exec(compile(source, str(original.__file__), "exec"), module.__dict__)
     return module
 
@@ -172,11 +193,17 @@ def names(faults: list[tuple[str, Fault]]) -> list[str]:
 def test_faults_in_processors_are_found(monkeypatch: pytest.MonkeyPatch, name: str, fault: Fault) -> None:
     suite, plugin = suite_of(name), registry.load_plugin("processors", name)
     own = importlib.import_module(plugin.__module__)
-    module = changed(monkeypatch, fault)
-    if fault.module != own.__name__:
-        module = executed(monkeypatch, own, inspect.getsource(own))
-    faulty = type("Faulty", (suite,), {"processor": getattr(module, plugin.__name__)})
-    assert call(faulty, fault, load_backend("numpy")) is not None
+
+    def outcome(changed_to: str) -> BaseException | None:
+        with monkeypatch.context() as patch:
+            module = changed(patch, fault._replace(changed=changed_to))
+            if fault.module != own.__name__:
+                module = executed(patch, own, inspect.getsource(own))
+            made_of_source = type("MadeOfSource", (suite,), {"processor": getattr(module, plugin.__name__)})
+            return call(made_of_source, fault, load_backend("numpy"))
+
+    assert outcome(fault.changed) is not None
+    assert outcome(fault.line) is None, "the check fails without the fault, too"
 
 
 @pytest.mark.parametrize(("name", "fault"), BACKENDS, ids=names(BACKENDS))
