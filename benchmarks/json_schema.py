@@ -7,7 +7,7 @@ Takes every fourth schema of the sample (``../shared/data`` or ``LOGITLOOM_TEST_
 to the first mask, time per mask along the valid instances, and time per row and step (mask, applied to float32 logits
 in place, advance) for 1, 8 and 64 rows that follow the instances of one schema. *New* is the first visit of a place in
 a schema, *again* the second pass over the same instances. Instances are written in the order of members that
-this library documents, for all engines. Tables of the vocabulary are made before, by every engine.
+this library documents, for all engines. Tables of the vocabulary and buffers are made before, by every engine.
 
 On a busy machine ``--clock cpu`` measures the processor time of all threads instead of wall-clock time.
 """

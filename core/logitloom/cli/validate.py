@@ -164,6 +164,8 @@ def _shown(told: dict[str, Any]) -> str:
         f"{told['file']} {styled('cannot run', 'red', sys.stdout)}.")]  # fmt: skip
     lines += ["", table(rows, header, sys.stdout)]
     for found in told["engines"]:
+        if "limit" in found:
+            lines += ["", f"{found['engine']} makes states as texts visit them; here it stopped early: {found['limit']}"]
         if found["runs"]:
             continue
         lines += ["", f"{found['engine']} cannot run it:"]

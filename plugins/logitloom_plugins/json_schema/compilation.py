@@ -8,6 +8,7 @@ from typing import Any
 
 from logitloom.automata.budget import Budget, Meter
 from logitloom.errors import BudgetExceeded, UnsupportedPattern, UnsupportedSchema
+from logitloom_plugins.json_schema.container_keywords import MOST_UNIQUE
 from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.formula import atoms
 from logitloom_plugins.json_schema.keywords import Keywords
@@ -107,7 +108,12 @@ def _nodes(part: Any) -> list[int]:
 def _check_atom(keywords: Keywords, number: int, atom: Any) -> None:
     node = keywords.document.nodes[number]
     if atom[0] == "unique":
-        keywords.refuse(node, "uniqueItems", "whether two items are equal is beyond automata")
+        keywords.refuse(
+            node,
+            "uniqueItems",
+            f"whether two items are equal is beyond automata, unless items have at most {MOST_UNIQUE} possible values "
+            f"that are no arrays or objects",
+        )
     patterns = [atom[1]] if atom[0] in ("pat", "patp") else sorted(atom[2]) if atom[0] == "addl" else []
     for pattern in patterns:
         if pattern in keywords.sound:

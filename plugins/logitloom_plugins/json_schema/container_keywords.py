@@ -16,9 +16,9 @@ from logitloom_plugins.json_schema.references import Node, escape_pointer
 if TYPE_CHECKING:
     from logitloom_plugins.json_schema.keywords import Keywords
 
-__all__ = ["array_formulas", "finite", "object_formulas"]
+__all__ = ["MOST_UNIQUE", "array_formulas", "finite", "object_formulas"]
 
-_MOST_UNIQUE: Final = 16
+MOST_UNIQUE: Final = 20
 
 
 def array_formulas(keywords: Keywords, node: Node) -> list[Formula]:
@@ -66,10 +66,11 @@ def _unique(keywords: Keywords, node: Node, prefix: list[Any], rest: Any, named:
         if found is None:
             return [("unique",)]
         values.update((json.dumps(value), value) for value in found)
-    if len(values) > _MOST_UNIQUE:
+    if len(values) > MOST_UNIQUE:
         return [("unique",)]
     constants = [("s", keywords.constant(node, value, "/uniqueItems")) for value in values.values()]
-    return [("contains", constant, 0, 1) for constant in constants]
+    # That there are no more items than values follows, but would be long to find out.
+    return [("maxi", len(values)), *[("contains", constant, 0, 1) for constant in constants]]
 
 
 def finite(keywords: Keywords, formula: Formula) -> list[Any] | None:

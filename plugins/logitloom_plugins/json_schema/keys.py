@@ -7,7 +7,7 @@ flag per pattern and per demand on names.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,22 @@ from logitloom_plugins.json_schema.strings import encodable
 __all__ = ["Keys"]
 
 _ESCAPED = frozenset('"\\')
+
+
+class _NameTree(NamedTuple):
+    """The names' prefix tree in the automaton of all texts.
+
+    Attributes:
+        labelled: the automaton; its states from ``Keys.base`` on are the tree's.
+        below: per state the labels that can still be reached, as bits.
+        children: per state of the tree the next states of the tree by byte.
+        outside: per state of the tree where the automaton of all texts would be.
+    """
+
+    labelled: Labelled
+    below: list[int]
+    children: list[dict[int, int]]
+    outside: list[int]
 
 
 class Keys:
@@ -51,7 +67,7 @@ class Keys:
     def labelled(self) -> Labelled:
         """The automaton, over the UTF-8 of decoded names."""
         if not self.patterns and not self.demands:
-            return self._plain[0]
+            return self._plain.labelled
         listed = choice(self.names, budget=self._meter.budget, minimal=False)
         dfas = [compile_ecma(p, self._meter.budget) for p in self.patterns]
         dfas += list(self.demands.values())
@@ -62,8 +78,7 @@ class Keys:
         return result
 
     @cached_property
-    def _plain(self) -> tuple[Labelled, list[int]]:
-        """The names' prefix tree in the automaton of all texts, and the labels below each state."""
+    def _plain(self) -> _NameTree:
         text = any_text()
         encoded = [name.encode() for name in self.names]
         other = 1 << len(encoded)
@@ -109,7 +124,14 @@ class Keys:
             ("name", self.names[ends[state]]) if state in ends else plain if text.accepting[at[state]] else None
             for state in range(len(children))
         ]
-        return Labelled(byte_class.astype(np.uint8), table, labels, base), [other] * base + below
+        labelled = Labelled(byte_class.astype(np.uint8), table, labels, base)
+        numbered = [{byte: base + target for byte, target in row.items()} for row in children]
+        return _NameTree(labelled, [other] * base + below, numbered, at)
+
+    def in_tree(self, state: int) -> tuple[int, dict[int, int]]:
+        """Of a state of the tree: where the automaton of all texts would be, and the next states of the tree."""
+        tree = self._plain
+        return tree.outside[state - self.base], tree.children[state - self.base]
 
     @property
     def base(self) -> int:
@@ -150,7 +172,7 @@ class Keys:
     def below(self) -> list[int]:
         """Per state the labels that can still be reached, as bits."""
         if not self.patterns and not self.demands:
-            return self._plain[1]
+            return self._plain.below
         labelled = self.labelled
         bits = [0 if label is None else self.bit[label] for label in labelled.labels]
         targets = [list(dict.fromkeys(row)) for row in labelled.next.tolist()]

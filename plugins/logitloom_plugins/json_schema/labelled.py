@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from logitloom.automata.reach import ends_reachable
 __all__ = ["Labelled", "explored", "joint"]
 
 Label = Any
+
+_NARROW: Final = 20
 
 
 class Labelled:
@@ -67,12 +69,26 @@ class Labelled:
         begins: Any = (self.next[:, columns] >= 0).any(axis=1).tolist()
         return [label is not None or begin for label, begin in zip(self.labels, begins, strict=True)]
 
+    @cached_property
+    def narrow(self) -> list[bool]:
+        """Per state whether few bytes lead on."""
+        sizes = np.bincount(self.byte_class, minlength=self.next.shape[1])
+        narrow: list[bool] = (((self.next >= 0) @ sizes) <= _NARROW).tolist()
+        return narrow
+
+    @cached_property
+    def leads(self) -> list[bool]:
+        """Per state whether a character above ASCII may come, or its first byte."""
+        columns = np.unique(self.byte_class[0xC2:0xF5])
+        leads: Any = (self.next[:, columns] >= 0).any(axis=1).tolist()
+        return [*leads]
+
     def intervals(self, state: int) -> list[tuple[int, int, int]]:
         """What one character leads to: ``(first code point, last, state)``, disjoint and in order."""
         found = self._intervals.get(state)
         if found is None:
             steps = self.row(state)
-            found = _runs(steps[:0x80].tolist(), 0)
+            found = _runs(steps[:0x80])
             for lead in (steps[0xC2:0xF5] >= 0).nonzero()[0].tolist():
                 byte = lead + 0xC2
                 more = 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3
@@ -113,12 +129,11 @@ def _append(found: list[tuple[int, int, int]], low: int, high: int, target: int)
         found.append((low, high, target))
 
 
-def _runs(steps: list[int], base: int) -> list[tuple[int, int, int]]:
-    found: list[tuple[int, int, int]] = []
-    for i, target in enumerate(steps):
-        if target >= 0:
-            _append(found, base + i, base + i, target)
-    return found
+def _runs(steps: NDArray[np.int32]) -> list[tuple[int, int, int]]:
+    borders = ((steps[1:] != steps[:-1]).nonzero()[0] + 1).tolist()
+    targets = steps[[0, *borders]].tolist()
+    runs = zip([0, *borders], [*borders, len(steps)], targets, strict=True)
+    return [(first, end - 1, target) for first, end, target in runs if target >= 0]
 
 
 def explored(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from logitloom.automata import FINISHED, TokenRow
-from logitloom.errors import VocabularyError
+from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.machine import DEAD, Machine
 from logitloom_plugins.json_schema.string_rows import StringRows
@@ -25,12 +25,22 @@ __all__ = ["PushdownTokens"]
 
 _ROW_BYTES_LIMIT: Final = 64 << 20
 _MEMO_LIMIT: Final = 1 << 18
+_FAR_LIMIT: Final = 1 << 7
 
 
 class _NoStates(NamedTuple):
     """Numbers of configurations have no upper bound; what only large numbers could mean, none means."""
 
     states: int = (1 << 31) - 8
+
+
+def _late(error: BudgetExceeded) -> BudgetExceeded:
+    """The error of a part of the schema that a text has now reached for the first time."""
+    return BudgetExceeded(
+        f"{error} It came while decoding, because what a schema says is worked out as texts first get there: only the "
+        f"requests whose texts do so are concerned. Simplify that part of the schema, raise max_states of the "
+        f"processor, or give engine='llguidance'; 'logitloom validate --json' visits every part beforehand."
+    )
 
 
 class PushdownTokens:
@@ -67,6 +77,7 @@ class PushdownTokens:
         self._number: dict[tuple[int, int, bytes], int] = {}
         self._rows: dict[int, TokenRow] = {}
         self._row_bytes = 0
+        self._far: dict[tuple[int, int], tuple[bool, NDArray[np.int32]]] = {}
         self._memo: dict[tuple[int, int], int] = {}
         self.start = self._configuration(machine.start, 0)
         padding = np.arange(vocabulary.size, self.vocab_size, dtype=np.int32)
@@ -107,7 +118,10 @@ class PushdownTokens:
             with self._lock:
                 if len(self._memo) >= _MEMO_LIMIT:
                     self._memo.clear()
-                known = self._memo[key] = self._advance(configuration, token)
+                try:
+                    known = self._memo[key] = self._advance(configuration, token)
+                except BudgetExceeded as error:
+                    raise _late(error) from error
         return known
 
     def _advance(self, configuration: int, token: int) -> int:
@@ -121,7 +135,7 @@ class PushdownTokens:
             return DEAD
         tracked = self.machine.tracked
         for byte in text:
-            code = int(self.machine.row(state)[byte])
+            code = self.machine.code(state, byte)
             if code == DEAD:
                 return DEAD
             if code < DEAD:
@@ -159,7 +173,10 @@ class PushdownTokens:
         known = self._rows.get(configuration)
         if known is None:
             with self._lock:
-                known = self._find_row(configuration)
+                try:
+                    known = self._find_row(configuration)
+                except BudgetExceeded as error:
+                    raise _late(error) from error
                 known.ids.setflags(write=False)
                 self._row_bytes += known.ids.nbytes
                 if self._row_bytes > _ROW_BYTES_LIMIT:
@@ -204,8 +221,20 @@ class PushdownTokens:
         known = self._strings.row(state, stack, most)
         if known is not None:
             return known
+        far = self.machine.strings.far(self.machine.states[state], self._strings.longest)
+        if far is not None:
+            return self._far_from_bounds(self.machine.number(far), stack, most)
         found = self._walk.from_root(self._words, state, stack, written)
         return (True, found.allowed()) if found.size <= most else (False, found.forbidden())
+
+    def _far_from_bounds(self, state: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
+        """The same in a string whose length cannot matter yet: it is asked for again at the next character."""
+        known = self._far.get((state, stack))
+        if known is None:
+            if len(self._far) >= _FAR_LIMIT:
+                self._far.clear()
+            known = self._far[state, stack] = self._written(state, stack, b"", most)
+        return known
 
     # --- forced runs -------------------------------------------------------------------------------------------
 

@@ -183,9 +183,7 @@ class Satisfiability:
     def _one_pass(self, demand: Demand) -> frozenset[Outcome]:
         self._done.add(demand)
         self._provisional.setdefault(demand, frozenset())
-        self._work += 1
-        if self._work % 64 == 0:
-            self.meter.check_states(self._work, "demands")
+        self._count_work("demands")
         found: set[Outcome] = set(self._provisional[demand])
         everything = 2 ** len(demand.extras)
         for kind in ("null", "false", "true", "string", "number", "array", "object"):
@@ -267,7 +265,28 @@ class Satisfiability:
     def _find_life(self, frame: Frame) -> bool:
         if frame.soft is True and not frame.extras:
             return self._object_lives(frame) if isinstance(frame, ObjectFrame) else self._array_lives(frame)
-        return any(self.end(reached) is not None for reached in self._explored(frame, thorough=False))
+        plan = frame.plan
+        if isinstance(plan, ArrayPlan) and plan.most is not None and plan.most < plan.least:
+            return False
+        # Depth first: there is usually an end at the end of any path, and level by level all combinations would come.
+        before: dict[Frame, Frame | None] = {frame: None}
+        stack = [frame]
+        while stack:
+            current = stack.pop()
+            if self._lives.get(current) or self.end(current) is not None:
+                way: Frame | None = current
+                while way is not None:
+                    self._lives[way] = True
+                    way = before[way]
+                return True
+            self._count_work("open objects and arrays")
+            for following in self._following(current, thorough=False):
+                if following not in before:
+                    before[following] = current
+                    stack.append(following)
+        if not self._depth:
+            self._lives.update(dict.fromkeys(before, False))
+        return False
 
     def _array_lives(self, frame: ArrayFrame) -> bool:
         plan = frame.plan
@@ -302,15 +321,18 @@ class Satisfiability:
         ]
         return len(free) >= missing or any(name not in plan.index for name in free)
 
+    def _count_work(self, what: str) -> None:
+        self._work += 1
+        if self._work % 64 == 0:
+            self.meter.check_states(self._work, what)
+
     def _explored(self, frame: Frame, thorough: bool) -> Any:
         """The frames that can be reached, one after the other."""
         seen = {frame}
         queue = [frame]
         for current in queue:
             yield current
-            self._work += 1
-            if self._work % 64 == 0:
-                self.meter.check_states(self._work, "open objects and arrays")
+            self._count_work("open objects and arrays")
             for following in self._following(current, thorough):
                 if following not in seen:
                     seen.add(following)

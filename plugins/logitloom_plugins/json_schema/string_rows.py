@@ -22,6 +22,7 @@ from logitloom_plugins.json_schema.token_walk import TokenWalk
 __all__ = ["StringRows"]
 
 _MOST_REMEMBERED: Final = 1 << 12
+_MOST_ROWS: Final = 1 << 7
 
 
 class StringRows:
@@ -44,11 +45,14 @@ class StringRows:
         self._machine = machine
         self._walk = walk
         self._applied = applied
-        self._trie = words_of(vocabulary).trie
+        self._words = words_of(vocabulary)
         escapes = machine.strings.escapes
         self._values = string_tables(vocabulary, escapes, names=False)
         self._names = string_tables(vocabulary, escapes, names=True)
+        #: Most characters that one token writes.
+        self.longest = self._values.longest
         self._after: dict[tuple[bool, int, int], NDArray[np.bool_]] = {}
+        self._far: dict[tuple[int, int, int, int], tuple[bool, NDArray[np.int32]]] = {}
         self._completed: dict[tuple[Labelled, int], list[tuple[int, int]]] = {}
 
     def row(self, state: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]] | None:
@@ -76,9 +80,17 @@ class StringRows:
     def _value(self, site: ValueSite, place: int, count: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
         tables, content = self._values, site.content
         room = content.free_from(place, count)
-        if not content.counts:
-            ends = self._allowed_rests(tables, site.end(place, count), stack).take(tables.rest)
-            return _written(tables, room, ends, most)
+        if not content.counts or content.is_uniform(count, tables.longest):
+            # Far from its bounds a string is the same wherever it is.
+            code = site.end(place, count)
+            key = (code, stack, min(room, tables.longest), most)
+            known = self._far.get(key)
+            if known is None:
+                ends = self._allowed_rests(tables, code, stack).take(tables.rest)
+                if len(self._far) >= _MOST_ROWS:
+                    self._far.clear()
+                known = self._far[key] = _written(tables, room, ends, most)
+            return known
         ends = np.zeros(len(tables.ending), dtype=bool)
         codes = [site.end(place, content.counted(count + more)) for more in range(min(room, tables.longest) + 1)]
         code_of = np.full(tables.longest + 1, DEAD, dtype=np.int64)
@@ -90,7 +102,7 @@ class StringRows:
         return _written(tables, room, ends, most)
 
     def _name(self, site: KeySite, place: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
-        tables, trie = self._names, self._trie
+        tables, trie = self._names, self._words.trie
         ends = self._allowed_rests(tables, site.other_end(), stack).take(tables.rest)
         completed = self._completing(site.content.labelled, place, site)
         if completed:
@@ -104,7 +116,7 @@ class StringRows:
                     going.append((node, code))
             if going:
                 nodes, codes = zip(*going, strict=True)
-                ends[tables.place[self._walk.below(trie, nodes, codes, stack).allowed()]] = True
+                ends[tables.place[self._walk.below(self._words, nodes, codes, stack).allowed()]] = True
         return _written(tables, 1 << 30, ends, most)
 
     def _completing(self, labelled: Labelled, place: int, site: KeySite) -> list[tuple[int, int]]:
@@ -113,7 +125,7 @@ class StringRows:
         if known is not None:
             return known
         found: list[tuple[int, int]] = []
-        trie = self._trie
+        trie = self._words.trie
         nodes = np.zeros(1, dtype=np.int64)
         places = np.full(1, place, dtype=np.int64)
         labels, byte_class, following = labelled.labels, labelled.byte_class, labelled.next

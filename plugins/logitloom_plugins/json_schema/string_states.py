@@ -7,6 +7,7 @@ decoded characters, so lengths and patterns see through every escape.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -14,11 +15,18 @@ from numpy.typing import NDArray
 
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
 
-__all__ = ["KeySite", "Site", "StringStates", "ValueSite"]
+__all__ = ["STRING_KINDS", "KeySite", "Site", "StringStates", "ValueSite"]
+
+#: First members of states inside strings.
+STRING_KINDS: Final = frozenset(("text", "escape", "hex", "low"))
+
+#: ``[256]`` codes, or those of the few bytes that may come.
+Codes = NDArray[np.int32] | dict[int, int]
 
 DEAD: Final = -1
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_SPECIAL: Final = np.array([*range(0x20), ord('"'), ord("\\")])
+_MARKS: Final = [ord('"'), ord("\\")]
+_SPECIAL: Final = np.array([*range(0x20), *_MARKS])
 
 
 class Site:
@@ -53,6 +61,11 @@ class ValueSite(Site):
             return bool(self.content.found)
         return self.content.alive(state, count)
 
+    @cached_property
+    def unbounded(self) -> ValueSite:
+        """The same without bounds on the length."""
+        return ValueSite(self.machine, Content(self.content.labelled))
+
     def end(self, state: int, count: int) -> int:
         """The end of the value, with its answer."""
         label = self.content.ends(state, count)
@@ -76,11 +89,12 @@ class KeySite(Site):
         self._any_name = False
         #: Whether names are told from one another by their text alone.
         self.plain = not keys.patterns and not keys.demands
+        self.others = True
         if self.plain:
             # Any other name may be written with every escape; names of plain characters with none.
-            others = any(mask & self.bit[label] for label in keys.others)
-            self.escapes = True if others else False if keys.plain_names else None
-            self._any_name = others and keys.plain_names and not self.tracks
+            self.others = any(mask & self.bit[label] for label in keys.others)
+            self.escapes = True if self.others else False if keys.plain_names else None
+            self._any_name = self.others and keys.plain_names and not self.tracks
 
     def alive(self, state: int, count: int) -> bool:
         """Whether the name can become one that may come next."""
@@ -89,6 +103,14 @@ class KeySite(Site):
     def free(self, state: int) -> bool:
         """Whether any characters may come here, at the beginning of a character."""
         return self._any_name and bool(self.content.labelled.boundaries[state])
+
+    def in_tree(self, state: int) -> bool:
+        """Whether the beginning of a name that the schema mentions has been read, and names are told by their text."""
+        return self.plain and state >= self.outside
+
+    def listed(self, state: int) -> bool:
+        """Whether the name can only become one that the schema mentions, told by its text."""
+        return self.in_tree(state) and not self.others
 
     def other_end(self) -> int:
         """The state after a name that the schema does not mention."""
@@ -125,8 +147,21 @@ class StringStates:
             return FREE_FOREVER if place < site.outside and site.free(place) else 0
         return int(site.content.free_from(place, count))
 
-    def row(self, row: NDArray[np.int32], state: Any) -> None:
-        """Fill the row of a state."""
+    def far(self, state: Any, more: int) -> Any:
+        """Of a state where bounds on the length cannot matter for some characters: the one without; else ``None``."""
+        if state[0] != "text" or not isinstance(state[1], ValueSite) or not state[1].content.is_far(state[3], more):
+            return None
+        return ("text", state[1].unbounded, state[2], 0)
+
+    def narrow(self, state: Any) -> bool:
+        """Whether few bytes may come: in escapes, in names of which only listed ones are allowed, in short lists."""
+        if state[0] != "text":
+            return True
+        _, site, place, _ = state
+        return site.listed(place) if isinstance(site, KeySite) and site.plain else site.content.labelled.narrow[place]
+
+    def fill(self, row: Codes, state: Any) -> None:
+        """Fill in what may come in a state."""
         if state[0] == "text":
             self._text(row, *state[1:])
         elif state[0] == "escape":
@@ -136,7 +171,33 @@ class StringStates:
         else:
             self._low(row, *state[1:])
 
-    def _text(self, row: NDArray[np.int32], site: Site, place: int, count: int) -> None:
+    def _text(self, row: Codes, site: Site, place: int, count: int) -> None:
+        if isinstance(site, KeySite) and site.in_tree(place):
+            some = self._in_name(row, site, place)
+        else:
+            some = self._characters(row, site, place, count)
+        if site.content.labelled.boundaries[place]:
+            row[ord('"')] = site.end(place, count)
+            # Whatever may be written may also be escaped; only where nothing else may, the special ones are asked.
+            known = site.escapes if isinstance(site, KeySite) else True if some and self.escapes == "any" else None
+            if self._some_escape(site, place, count) if known is None else known:
+                row[ord("\\")] = self.machine.number(("escape", site, place, count))
+
+    def _in_name(self, row: Codes, site: KeySite, place: int) -> bool:
+        """The characters after the beginning of a name that the schema mentions: as after any other, but for a few."""
+        outside, children = site.frame.plan.keys.in_tree(place)
+        number = self.machine.number
+        if not isinstance(row, dict):
+            row[:] = self.machine.row(number(("text", site, outside, 0)))
+            row[_MARKS] = DEAD
+        most = 0x80 if self.escapes == "ascii" else 0x100
+        for byte, target in children.items():
+            if 0x20 <= byte < most and byte not in _MARKS and site.alive(target, 0):
+                row[byte] = number(("text", site, target, 0))
+        return True
+
+    def _characters(self, row: Codes, site: Site, place: int, count: int) -> bool:
+        """The characters that stand for themselves; returns whether there are any."""
         content = site.content
         labelled = content.labelled
         number, alive = self.machine.number, site.alive
@@ -148,18 +209,18 @@ class StringStates:
             for target in dict.fromkeys(targets)
             if target >= 0 and alive(target, following)
         }
-        if numbers:
+        most = 0x80 if self.escapes == "ascii" else 0x100
+        if isinstance(row, dict):
+            steps = labelled.row(place)
+            for byte in (steps >= 0).nonzero()[0].tolist():
+                if 0x20 <= byte < most and byte not in _MARKS:
+                    row[byte] = numbers.get(int(steps[byte]), DEAD)
+        else:
             codes = np.array([numbers.get(target, DEAD) for target in targets], dtype=np.int32)
             row[:] = codes.take(labelled.byte_class)
             row[_SPECIAL] = DEAD
-            if self.escapes == "ascii":
-                row[0x80:] = DEAD
-        if content.labelled.boundaries[place]:
-            row[ord('"')] = site.end(place, count)
-            # Whatever may be written may also be escaped; only where nothing else may, the special ones are asked.
-            known = site.escapes if isinstance(site, KeySite) else True if numbers and self.escapes == "any" else None
-            if self._some_escape(site, place, count) if known is None else known:
-                row[ord("\\")] = number(("escape", site, place, count))
+            row[most:] = DEAD
+        return bool(numbers)
 
     def _some_escape(self, site: Site, place: int, count: int) -> bool:
         if any(
@@ -185,6 +246,10 @@ class StringStates:
     def _after(self, site: Site, place: int, count: int, low: int, high: int) -> bool:
         content = site.content
         following = content.counted(count + 1) if content.counts else 0
+        if low <= 0x80 and high == 0x10FFFF:
+            # A lead byte after which the string can be completed belongs to some character after which it can.
+            reached = {*content.leading(place), *(content.reach(place, low, 0x7F) if low < 0x80 else ())}
+            return any(site.alive(target, following) for target in reached)
         return any(site.alive(target, following) for target in content.reach(place, low, high))
 
     def _character(self, site: Site, place: int, count: int, point: int) -> int:
@@ -196,14 +261,14 @@ class StringStates:
                 return int(self.machine.number(("text", site, target, following)))
         return DEAD
 
-    def _escape(self, row: NDArray[np.int32], site: Site, place: int, count: int) -> None:
+    def _escape(self, row: Codes, site: Site, place: int, count: int) -> None:
         for letter, character in _SHORT.items():
             if letter != "/" or (self.escapes == "any" and not isinstance(site, KeySite)):
                 row[ord(letter)] = self._character(site, place, count, ord(character))
         if self._range(site, place, count, 0, 0x10FFFF):
             row[ord("u")] = self.machine.number(("hex", site, place, count, ""))
 
-    def _hex(self, row: NDArray[np.int32], site: Site, place: int, count: int, digits: str) -> None:
+    def _hex(self, row: Codes, site: Site, place: int, count: int, digits: str) -> None:
         for digit in "0123456789abcdefABCDEF":
             text = (digits + digit).lower()
             low = int(text.ljust(4, "0"), 16)
@@ -224,7 +289,7 @@ class StringStates:
             if alive:
                 row[ord(digit)] = self.machine.number(("hex", site, place, count, text))
 
-    def _low(self, row: NDArray[np.int32], site: Site, place: int, count: int, high: int, written: str) -> None:
+    def _low(self, row: Codes, site: Site, place: int, count: int, high: int, written: str) -> None:
         number = self.machine.number
         if len(written) < 2:
             row[ord("\\u"[len(written)])] = number(("low", site, place, count, high, written + "\\u"[len(written)]))

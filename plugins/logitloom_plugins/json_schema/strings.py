@@ -131,7 +131,9 @@ class Content:
                 inside = np.append(current | inside[padded[:, trail]].any(axis=1), False)
             current = inside[padded[:, lead]].any(axis=1)
             rows.append(current)
-            if self.most is not None and not current.any():
+            if np.array_equal(current, rows[-2]):
+                # From here on every row is the same; one of dead ends says as much.
+                rows += [current] * (limit + 1 - len(rows) if current.any() else 0)
                 break
         return np.stack(rows)
 
@@ -200,6 +202,10 @@ class Content:
             return 0
         return FREE_FOREVER if self.most is None else max(self.most - count, 0)
 
+    def is_uniform(self, count: int, more: int) -> bool:
+        """Whether it makes no difference for an end how many of some more characters are still read."""
+        return count >= self.least and (self.most is None or count + more <= self.most)
+
     @cached_property
     def _nearest(self) -> NDArray[np.int64]:
         """Per state the characters to the nearest end; more than there is ever room for, if there is none."""
@@ -212,11 +218,32 @@ class Content:
             return FREE_FOREVER
         return self.most - count - int(self._nearest[state])
 
+    def is_far(self, count: int, more: int) -> bool:
+        """Whether the bounds cannot matter for some more characters: from every state an end is within them."""
+        if not self.counts or self.free or count < self.least:
+            return False
+        return self.most is None or count + more + self._farthest <= self.most
+
+    @cached_property
+    def _farthest(self) -> int:
+        # Inside a character the character has been counted, and what counts is where it leads.
+        return int(self._nearest[self.labelled.boundaries].max())
+
     # --- ranges of characters ----------------------------------------------------------------------------------
+
+    def leading(self, state: int) -> frozenset[int]:
+        """The states after the first byte of a character above ASCII."""
+        steps = self.labelled.next[state].take(self.labelled.byte_class[0xC2:0xF5])
+        return frozenset([target for target in steps.tolist() if target >= 0])
 
     def reach(self, state: int, low: int, high: int) -> frozenset[int]:
         """The states after one character of a range of code points."""
-        intervals = self.labelled.intervals(state)
+        labelled = self.labelled
+        # What is asked most often needs no look beyond ASCII.
+        if high < 0x80 or not labelled.leads[state]:
+            steps = labelled.next[state].take(labelled.byte_class[low : min(high, 0x7F) + 1])
+            return frozenset([target for target in steps.tolist() if target >= 0])
+        intervals = labelled.intervals(state)
         at = bisect.bisect_left(intervals, low, key=lambda interval: interval[1])
         found = []
         while at < len(intervals) and intervals[at][0] <= high:
@@ -271,6 +298,10 @@ class LengthContent(Content):
     def free_from(self, state: int, count: int) -> int:
         """How many more characters certainly leave a wanted end possible."""
         return FREE_FOREVER if self.limit is None else max(self.limit - 1 - count, 0)
+
+    def is_uniform(self, count: int, more: int) -> bool:
+        """Whether all these lengths are between the same bounds."""
+        return bisect.bisect_right(self.points, count) == bisect.bisect_right(self.points, count + more)
 
     def alive(self, state: int, count: int) -> bool:
         """Whether a wanted length can still be reached."""

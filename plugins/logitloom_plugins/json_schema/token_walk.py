@@ -1,12 +1,14 @@
-"""Which words keep a text completable: one walk of a prefix trie for a state of the machine, on whole levels at once.
+"""Which words keep a text completable: one walk of a prefix trie for a state of the machine.
 
-The walk carries triples (node, state, stack) and drops one as soon as the state is dead. Below a node whose words hold
-no quotes, backslashes or control characters, free text is allowed without looking; words that begin with whitespace,
-where whitespace may stand, are looked at from their first other character on.
+The walk carries triples (node, state, stack) and drops one as soon as the state is dead: whole levels at once, but node
+by node where few bytes may come. Below a node whose words hold no quotes, backslashes or control characters, free text
+is allowed without looking; words that begin with whitespace, where whitespace may stand, are looked at from their first
+other character on.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +23,11 @@ __all__ = ["Found", "TokenWalk", "Words", "joined", "members"]
 
 _FEW: Final = 64
 _VERY_FEW: Final = 12
+#: Bytes from one name's end to that of the next, at least, and what must be among them: ``:1,""``.
+_NEXT_NAME: Final = 5
+_NAME_MARKS: Final = 1 << ord(":") | 1 << ord(",") | 1 << ord('"')
+#: Children of one node that are looked at one by one, where any byte may come.
+_SIBLINGS: Final = 24
 _BLANKS: Final = b" \n\t\r"
 _LOW_SPECIAL: Final = np.uint64((1 << 32) - 1 | 1 << ord('"'))
 _HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
@@ -31,19 +38,19 @@ class Words:
 
     Attributes:
         trie: the trie.
+        bytes: the last byte of each node's prefix.
         blank_nodes, blank_depths: nodes whose prefix is only whitespace, and its length.
-        after_blanks, after_depths: their children that are not, and the length of the whitespace before.
-        solid: children of the root that are not whitespace.
+        after: by their byte the children that are not, and the length of the whitespace before each.
     """
 
     def __init__(self, trie: Trie) -> None:
         self.trie = trie
+        self.bytes = trie.byte.tobytes()
         blank = np.zeros(256, dtype=bool)
         blank[list(_BLANKS)] = True
         first = np.arange(1, 1 + int(trie.child_count[0]))
         self.top: NDArray[Any] = first
         is_blank = blank[trie.byte[first]]
-        self.solid: NDArray[Any] = first[~is_blank]
         level, depth = first[is_blank], 1
         nodes, depths, after, before = [level], [np.full(len(level), 1)], [], []
         while len(level):
@@ -55,17 +62,29 @@ class Words:
             level, depth = children[is_blank], depth + 1
             nodes.append(level)
             depths.append(np.full(len(level), depth))
-        self.blank_nodes, self.blank_depths = np.concatenate(nodes), np.concatenate(depths)
-        self.after_blanks, self.after_depths = joined(after), joined(before)
+        self.blank_nodes, self.blank_depths = np.concatenate(nodes), np.concatenate(depths).tolist()
+        # Levels come one after the other, so depths are in order.
+        following, depths_before = joined(after), joined(before)
+        read = trie.byte[following]
+        self.after: dict[int, tuple[list[int], list[int]]] = {}
+        for byte in np.unique(read).tolist():
+            here = read == byte
+            self.after[byte] = (following[here].tolist(), depths_before[here].tolist())
 
 
 class Found(NamedTuple):
-    """What a walk has found: every word is below exactly one node of ``whole`` or ``dead``, or at one of ``alive``."""
+    """What a walk has found.
+
+    Every word is below exactly one node of ``whole`` or ``dead``, at one of ``alive``, or below a child of one of
+    ``opened`` that is none of ``entered``, which are alive.
+    """
 
     trie: Trie
     whole: NDArray[Any]
     alive: NDArray[Any]
     dead: NDArray[Any]
+    opened: NDArray[Any]
+    entered: NDArray[Any]
 
     @property
     def size(self) -> int:
@@ -84,9 +103,29 @@ class Found(NamedTuple):
 
     def forbidden(self) -> NDArray[np.int32]:
         """The other words."""
-        trie = self.trie
-        first = trie.first.take(self.dead)
-        return trie.order.take(members(first, trie.last.take(self.dead) - first))
+        trie, dead = self.trie, self.dead
+        if len(self.opened):
+            children = members(trie.child_start.take(self.opened), trie.child_count.take(self.opened))
+            dead = np.concatenate([dead, np.setdiff1d(children, self.entered)])
+        first = trie.first.take(dead)
+        return trie.order.take(members(first, trie.last.take(dead) - first))
+
+
+class _Parts(NamedTuple):
+    """What a walk has found so far."""
+
+    whole: list[NDArray[Any]]
+    alive: list[NDArray[Any]]
+    dead: list[NDArray[Any]]
+    opened: list[int]
+    entered: list[int]
+
+    def found(self, trie: Trie) -> Found:
+        """All of it."""
+        entered = np.array(self.entered, dtype=np.int64)
+        alive = joined([*self.alive, entered])
+        opened = np.array(self.opened, dtype=np.int64)
+        return Found(trie, joined(self.whole), alive, joined(self.dead), opened, entered)
 
 
 class TokenWalk:
@@ -105,61 +144,75 @@ class TokenWalk:
     def from_root(self, words: Words, state: int, stack: int, written: bytes = b"") -> Found:
         """The words that may come in a state."""
         machine = self._machine
-        gap = machine.gap(int(machine.row(state)[_BLANKS[0]]))
-        if gap is None:
-            nodes = words.top
-            return self._walk(words.trie, nodes, np.full(len(nodes), state, dtype=np.int32), stack, written, [], [])
-        base, more = gap
-        fits = words.blank_depths - 1 <= more
-        first_too_long = words.blank_depths == more + 2
-        after = words.after_blanks[words.after_depths - 1 <= more]
-        nodes = np.concatenate([words.solid, after])
-        states = np.full(len(nodes), base, dtype=np.int32)
-        states[: len(words.solid)] = state
-        return self._walk(
-            words.trie,
-            nodes,
-            states,
-            stack,
-            written,
-            [words.blank_nodes[fits]],
-            [words.blank_nodes[first_too_long]],
-        )
+        gap = machine.gap(machine.code(state, _BLANKS[0]))
+        few = machine.few(state) if state not in machine.tracked else None
+        if few is not None and gap is None:
+            return self._walk_on(words, [(0, state, stack)], b"", _Parts([], [], [], [], []))
+        if few is not None and gap is not None and machine.naming.isdisjoint(few.values()):
+            return self._after_blanks(words, few, gap, stack)
+        nodes = words.top
+        parts = _Parts([], [], [], [], [])
+        return self._walk(words, nodes, _filled(len(nodes), state), _filled(len(nodes), stack), written, parts)
 
-    def below(self, trie: Trie, parents: Sequence[int], states: Sequence[int], stack: int) -> Found:
+    def _after_blanks(self, words: Words, few: dict[int, int], gap: tuple[int, int], stack: int) -> Found:
+        """The words that may come where whitespace may: some of it, then what may come after it."""
+        base, more = gap
+        trie, applied = words.trie, self._applied
+        fitting = words.blank_nodes[: bisect.bisect_right(words.blank_depths, more + 1)].tolist()
+        parts = _Parts([], [], [], [0, *fitting], list(fitting))
+        pending: list[tuple[int, int, int]] = []
+
+        def enter(nodes: list[int], code: int) -> None:
+            reached = (code, stack) if code >= 0 else applied(code, stack)
+            parts.entered.extend(nodes)
+            pending.extend([(node, *reached) for node in nodes])
+
+        top = 1 + int(trie.child_count[0])
+        for byte, code in few.items():
+            node = words.bytes.find(byte, 1, top)
+            if node >= 0 and byte not in _BLANKS:
+                enter([node], code)
+        for byte, code in (self._machine.few(base) or {}).items():
+            nodes, depths = words.after.get(byte, ([], []))
+            enter(nodes[: bisect.bisect_right(depths, more + 1)], code)
+        return self._walk_on(words, pending, b"", parts)
+
+    def below(self, words: Words, parents: Sequence[int], states: Sequence[int], stack: int) -> Found:
         """The words that go on from some nodes with a state each; of the nodes themselves nothing is said."""
+        if len(parents) <= _VERY_FEW:
+            pending = [(node, state, stack) for node, state in zip(parents, states, strict=True)]
+            return self._walk_on(words, pending, b"", _Parts([], [], [], [], []))
         above = np.array(parents, dtype=np.int64)
-        counts = trie.child_count.take(above)
-        nodes = members(trie.child_start.take(above), counts)
-        return self._walk(trie, nodes, np.array(states, dtype=np.int32).repeat(counts), stack, b"", [], [])
+        counts = words.trie.child_count.take(above)
+        nodes = members(words.trie.child_start.take(above), counts)
+        reached = np.array(states, dtype=np.int32).repeat(counts)
+        return self._walk(words, nodes, reached, _filled(len(nodes), stack), b"", _Parts([], [], [], [], []))
 
     def _walk(
         self,
-        trie: Trie,
+        words: Words,
         nodes: NDArray[Any],
         states: NDArray[np.int32],
-        stack: int,
+        stacks: NDArray[np.int32],
         written: bytes,
-        alive: list[NDArray[Any]],
-        dead: list[NDArray[Any]],
+        parts: _Parts,
     ) -> Found:
-        machine = self._machine
-        whole: list[NDArray[Any]] = []
-        stacks = np.full(len(nodes), stack, dtype=np.int32)
+        """The walk on whole levels."""
+        machine, trie = self._machine, words.trie
         while len(nodes):
             table = machine.rows(states)
             codes = table.ravel().take(states.astype(np.int64) * 256 + trie.byte.take(nodes))
             gone = codes == DEAD
             if gone.any():
-                dead.append(nodes[gone])
+                parts.dead.append(nodes[gone])
                 kept = (~gone).nonzero()[0]
                 nodes, codes, stacks = nodes.take(kept), codes.take(kept), stacks.take(kept)
             special = (codes < DEAD).nonzero()[0]
-            if len(special) and machine.tracked:
+            if len(special) and machine.naming:
                 self._end_names(trie, codes, nodes, special, written)
                 gone = codes == DEAD
                 if gone.any():
-                    dead.append(nodes[gone])
+                    parts.dead.append(nodes[gone])
                     kept = (~gone).nonzero()[0]
                     nodes, codes, stacks = nodes.take(kept), codes.take(kept), stacks.take(kept)
                 special = (codes < DEAD).nonzero()[0]
@@ -174,18 +227,18 @@ class TokenWalk:
             if len(nodes) > _FEW:
                 done = self._reads_on(trie, nodes, states)
                 if done is not None:
-                    whole.append(nodes[done])
+                    parts.whole.append(nodes[done])
                     left = (~done).nonzero()[0]
                     nodes, states, stacks = nodes.take(left), states.take(left), stacks.take(left)
-            alive.append(nodes)
-            if len(nodes) <= _VERY_FEW and not machine.tracked:
+            parts.alive.append(nodes)
+            if len(nodes) <= _VERY_FEW:
                 # Long words of blanks make deep levels of one node each, for which arrays do not pay.
-                self._walk_on(trie, nodes, states, stacks, alive, dead)
-                break
+                pending = list(zip(nodes.tolist(), states.tolist(), stacks.tolist(), strict=True))
+                return self._walk_on(words, pending, written, parts)
             counts = trie.child_count.take(nodes)
             nodes = members(trie.child_start.take(nodes), counts)
             states, stacks = states.repeat(counts), stacks.repeat(counts)
-        return Found(trie, joined(whole), joined(alive), joined(dead))
+        return parts.found(trie)
 
     def _reads_on(self, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_] | None:
         """For each node whether every word below is allowed for a reason that is cheap to see; ``None`` if for none."""
@@ -206,39 +259,46 @@ class TokenWalk:
             free_text |= done
         return free_text if free_text.any() else None
 
-    def _walk_on(
-        self,
-        trie: Trie,
-        nodes: NDArray[Any],
-        states: NDArray[np.int32],
-        stacks: NDArray[np.int32],
-        alive: list[NDArray[Any]],
-        dead: list[NDArray[Any]],
-    ) -> None:
-        """The rest of a walk below a few nodes, one by one."""
-        machine, applied = self._machine, self._applied
+    def _walk_on(self, words: Words, pending: list[tuple[int, int, int]], written: bytes, parts: _Parts) -> Found:
+        """The walk below a few nodes, one by one; where it gets wide, on whole levels again."""
+        machine, applied, trie = self._machine, self._applied, words.trie
         starts, sizes = trie.child_start.data, trie.child_count.data
-        bytes_of = trie.byte
-        lives: list[int] = []
-        dies: list[int] = []
-        pending = [one for one in zip(nodes.tolist(), states.tolist(), stacks.tolist(), strict=True) if sizes[one[0]]]
+        bytes_of, texts, place_of, naming = trie.byte, words.bytes, words.bytes.find, machine.naming
+        opened, entered = parts.opened, parts.entered
+        wide: list[tuple[int, int, int]] = []
         while pending:
             node, state, stack = pending.pop()
+            size = sizes[node]
+            if not size:
+                continue
             first = starts[node]
-            codes = machine.row(state)[bytes_of[first : first + sizes[node]]].tolist()
-            for child, code in enumerate(codes, first):
-                if code == DEAD:
-                    dies.append(child)
+            few = machine.few(state)
+            if few is None:
+                if size > _SIBLINGS:
+                    wide.append((node, state, stack))
                     continue
-                lives.append(child)
-                if not sizes[child]:
-                    continue
-                if code < DEAD:
-                    pending.append((child, *applied(code, stack)))
-                else:
-                    pending.append((child, code, stack))
-        alive.append(np.array(lives, dtype=np.int64))
-        dead.append(np.array(dies, dtype=np.int64))
+                codes = machine.row(state)[bytes_of[first : first + size]].tolist()
+                found = [(child, code) for child, code in enumerate(codes, first) if code != DEAD]
+            elif size < len(few):
+                siblings = enumerate(texts[first : first + size], first)
+                found = [(child, few[byte]) for child, byte in siblings if byte in few]
+            else:
+                places = [(place_of(byte, first, first + size), code) for byte, code in few.items()]
+                found = [pair for pair in places if pair[0] >= 0]
+            if naming and any(code in naming for _, code in found):
+                wide.append((node, state, stack))
+                continue
+            opened.append(node)
+            for child, code in found:
+                entered.append(child)
+                if sizes[child]:
+                    pending.append((child, code, stack) if code >= 0 else (child, *applied(code, stack)))
+        if not wide:
+            return parts.found(trie)
+        above, states, stacks = np.array(wide, dtype=np.int32).T
+        counts = trie.child_count.take(above)
+        nodes = members(trie.child_start.take(above), counts)
+        return self._walk(words, nodes, states.repeat(counts), stacks.repeat(counts), written, parts)
 
     def _end_names(
         self, trie: Trie, codes: NDArray[np.int32], nodes: NDArray[Any], special: NDArray[Any], written: bytes
@@ -258,12 +318,19 @@ class TokenWalk:
             at = len(text)
             while at and (text[at - 1] != ord('"') or _escaped(text, at - 1)):
                 at -= 1
-            codes[i] = machine.after_name(operation, text[at:], remember=False)
+            node = int(nodes[i])
+            # Seldom can one word write two names; only then is the first one remembered within it.
+            again = int(trie.height[node]) >= _NEXT_NAME and int(trie.low[node]) & _NAME_MARKS == _NAME_MARKS
+            codes[i] = machine.after_name(operation, text[at:], remember=again)
 
 
 def _escaped(text: bytes, place: int) -> bool:
     """Whether an odd number of backslashes stands before a place."""
     return (place - len(text[:place].rstrip(b"\\"))) % 2 == 1
+
+
+def _filled(count: int, value: int) -> NDArray[np.int32]:
+    return np.full(count, value, dtype=np.int32)
 
 
 def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -1,11 +1,13 @@
 """Where a walk of tokens need not look: what would leave the usual path of a string's content.
 
 From every state one step is usual: where its largest class of ASCII characters leads. For a path of 1, 2, 4, ... steps
-it is known which characters leave it anywhere, so a subtree of tokens without them is allowed as a whole.
+it is known which characters leave it anywhere, so a subtree of tokens without them is allowed as a whole. Where any
+text may follow, as with patterns that only decide what a string is, so is every subtree of plain characters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,28 +25,37 @@ _LOW_SPECIAL: Final = np.uint64((1 << 32) - 1 | 1 << ord('"'))
 _HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
 _ALL: Final = ~np.uint64(0)
 _MOST_STATES: Final = 20_000
+_VARIOUS: Final = -2
+_ROUNDS: Final = 6
+
+Common = Callable[[NDArray[Any]], NDArray[Any]]
 _CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, (1 << (LEVELS - 1)) + 1)]])
 
 
 class Leaving(NamedTuple):
-    """``[LEVELS, states]``: which characters leave the usual path; ``above``: whether some above ASCII do."""
+    """``[LEVELS, states]``: which characters leave the usual path; ``above``: whether some above ASCII do.
+
+    ``total``: ``[states]``, whether any text may follow.
+    """
 
     low: NDArray[np.uint64]
     high: NDArray[np.uint64]
     above: NDArray[np.bool_]
+    total: NDArray[np.bool_]
 
 
 def leaving(site: Site, escapes: str) -> Leaving | None:
     """What leaves the usual paths of a site; ``None`` if that is not worth knowing."""
     labelled = site.content.labelled
     states = labelled.states
-    if states > _MOST_STATES:
+    if states > _MOST_STATES or all(labelled.narrow):
         return None
     targets = labelled.next
     if isinstance(site, KeySite):
         living = np.array([bool(bits & site.mask) for bits in site.below], dtype=bool)
         targets = np.where((targets >= 0) & living[targets], targets, -1)
-    columns, sizes = np.unique(labelled.byte_class[:128], return_counts=True)
+    byte_class = labelled.byte_class
+    columns, sizes = np.unique(byte_class[:128], return_counts=True)
     table = targets[:, columns]
     best = np.where(table >= 0, sizes, -1).argmax(axis=1)
     usual = table[np.arange(states), best]
@@ -52,7 +63,7 @@ def leaving(site: Site, escapes: str) -> Leaving | None:
         # With bounds on the length only a state that can be stayed in is sure to live, as long as there is room.
         usual = np.where(usual == np.arange(states), usual, -1)
     leaves = (table != usual[:, None]) | (table < 0)
-    column = np.searchsorted(columns, labelled.byte_class[:128])
+    column = np.searchsorted(columns, byte_class[:128])
     each = np.uint64(1) << (np.arange(128, dtype=np.uint64) & np.uint64(63))
     bits = np.zeros((2, len(columns)), dtype=np.uint64)
     np.bitwise_or.at(bits[0], column[:64], each[:64])
@@ -63,22 +74,76 @@ def leaving(site: Site, escapes: str) -> Leaving | None:
     high = np.append(np.bitwise_or.reduce(np.where(leaves, bits[1], none), axis=1) | _HIGH_SPECIAL, _ALL)
     above = np.ones(states + 1, dtype=bool)
     if escapes != "ascii" and not isinstance(site, KeySite):
-        reads = targets[:, labelled.byte_class[0xC3]] >= 0
-        for state in ((usual >= 0) & reads).nonzero()[0].tolist():
-            above[state] = not _all_lead(labelled, state, int(usual[state]))
+        itself = np.arange(states)
+        above[:states] = (usual < 0) | (_beyond_ascii(targets, byte_class, itself, -1, _same) != usual)
     there = np.append(np.where(usual < 0, states, usual), states)
     rows: list[Any] = [(low, high, above)]
     for _ in range(LEVELS - 1):
         low, high, above = low | low[there], high | high[there], above | above[there]
         rows.append((low, high, above))
         there = there[there]
-    return Leaving(*[np.stack(part)[:, :states] for part in zip(*rows, strict=True)])
+    low, high, above = [np.stack(part)[:, :states] for part in zip(*rows, strict=True)]
+    free = np.zeros(states, dtype=bool) if escapes == "ascii" or site.content.counts else total(targets, byte_class)
+    return Leaving(low, high, above, free)
 
 
-def _all_lead(labelled: Any, state: int, target: int) -> bool:
-    """Whether every character above ASCII leads to one state."""
-    found = [(max(low, 0x80), high) for low, high, end in labelled.intervals(state) if high >= 0x80 and end == target]
-    return found in ([(0x80, 0xD7FF), (0xE000, 0x10FFFF)], [(0x80, 0x10FFFF)])
+def _beyond_ascii(
+    targets: NDArray[np.int32], byte_class: NDArray[np.uint8], reached: NDArray[Any], lost: Any, common: Common
+) -> NDArray[Any]:
+    """Per state what all characters above ASCII have in common, given what is so for each state they lead to.
+
+    Args:
+        targets: ``[states, classes]``, -1 for none.
+        byte_class: ``[256]``.
+        reached: ``[states]``.
+        lost: the same for no state.
+        common: what the columns of an array have in common.
+    """
+
+    def after(reached: NDArray[Any], low: int, high: int) -> NDArray[Any]:
+        columns = np.unique(byte_class[low : high + 1])
+        return common(np.append(reached, lost)[targets[:, columns]])
+
+    one = after(reached, 0x80, 0xBF)
+    two = after(one, 0x80, 0xBF)
+    three = after(two, 0x80, 0xBF)
+    # Leads with the bytes that may follow: neither overlong forms, nor surrogates, nor beyond U+10FFFF.
+    leads = [
+        after(one, 0xC2, 0xDF),
+        after(after(one, 0xA0, 0xBF), 0xE0, 0xE0),
+        after(two, 0xE1, 0xEC),
+        after(after(one, 0x80, 0x9F), 0xED, 0xED),
+        after(two, 0xEE, 0xEF),
+        after(after(two, 0x90, 0xBF), 0xF0, 0xF0),
+        after(three, 0xF1, 0xF3),
+        after(after(two, 0x80, 0x8F), 0xF4, 0xF4),
+    ]
+    return common(np.stack(leads, axis=1))
+
+
+def _same(each: NDArray[Any]) -> NDArray[Any]:
+    return np.where((each == each[:, :1]).all(axis=1), each[:, 0], _VARIOUS)
+
+
+def _all(each: NDArray[Any]) -> NDArray[Any]:
+    result: NDArray[np.bool_] = np.logical_and.reduce(each, axis=1)
+    return result
+
+
+def total(targets: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Per state whether any text may follow, of whatever characters that stand for themselves.
+
+    It is the largest set of states that no character leads out of; where that is long to find, none.
+    """
+    plain = np.unique(byte_class[[byte for byte in range(0x20, 0x80) if byte not in b'"\\']])
+    found: NDArray[np.bool_] = np.ones(len(targets), dtype=bool)
+    for _ in range(_ROUNDS):
+        staying = _all(np.append(found, False)[targets[:, plain]])
+        following: NDArray[np.bool_] = staying & _beyond_ascii(targets, byte_class, found, False, _all)
+        if not following.any() or (following == found).all():
+            return following
+        found = following
+    return np.zeros(len(targets), dtype=bool)
 
 
 class UsualPaths:
@@ -94,6 +159,7 @@ class UsualPaths:
         self._low = np.zeros(0, dtype=np.uint64)
         self._high = np.zeros(0, dtype=np.uint64)
         self._above = np.zeros(0, dtype=bool)
+        self._total = np.zeros(0, dtype=bool)
         self._place = np.full(64, -1, dtype=np.int64)
         self._stride = np.zeros(64, dtype=np.int64)
         self._room = np.zeros(64, dtype=np.int64)
@@ -126,6 +192,7 @@ class UsualPaths:
                 self._low = np.append(self._low, found.low.ravel())
                 self._high = np.append(self._high, found.high.ravel())
                 self._above = np.append(self._above, found.above.ravel())
+                self._total = np.append(self._total, np.tile(found.total, LEVELS))
         return known
 
     def reads_on(self, trie: Any, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_] | None:
@@ -137,10 +204,15 @@ class UsualPaths:
         of, height = nodes.take(asked), trie.height.take(nodes.take(asked)).astype(np.int64)
         level = _CEILING_LOG2[np.minimum(height, len(_CEILING_LOG2) - 1)]
         fits = (height < len(_CEILING_LOG2)) & (height <= self._room.take(states.take(asked)))
-        place = place.take(asked) + level * self._stride.take(states.take(asked))
-        outside = (trie.low.take(of) & self._low.take(place)) | (trie.high.take(of) & self._high.take(place))
+        place = place.take(asked)
+        special = (trie.low.take(of) & _LOW_SPECIAL) | (trie.high.take(of) & _HIGH_SPECIAL)
         marks = trie.marks.take(of)
-        fits &= (outside == 0) & (marks & MALFORMED == 0) & ((marks == 0) | ~self._above.take(place))
+        well_formed = marks & MALFORMED == 0
+        anything = self._total.take(place) & (special == 0) & well_formed
+        place = place + level * self._stride.take(states.take(asked))
+        outside = (trie.low.take(of) & self._low.take(place)) | (trie.high.take(of) & self._high.take(place))
+        fits &= (outside == 0) & well_formed & ((marks == 0) | ~self._above.take(place))
+        fits |= anything
         if not fits.any():
             return None
         done = np.zeros(len(nodes), dtype=bool)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass
 from typing import Any, cast
@@ -95,17 +94,26 @@ class Json(AutomatonProcessor):
             return "table"
         return "xgrammar" if self.engine == "xgrammar" else "llguidance"
 
-    def sizes(self) -> dict[str, int]:
-        """States and bytes of the automaton with every state made that can be within the budget; else nothing."""
+    def sizes(self) -> dict[str, Any]:
+        """States and bytes of the automaton with every state made that can be within the budget; else nothing.
+
+        ``complete`` says whether every state was made, so that no text can get to one that exceeds the budget; if not,
+        ``limit`` says what was exceeded. Some schemas have states without end, such as those that count members.
+        """
         machine, begin = self.machine, time.monotonic()
         if machine is None:
             return {}
-        with contextlib.suppress(BudgetExceeded):
+        limit = None
+        try:
             for number, _ in enumerate(machine.states):  # grows on the way
                 machine.row(number)
                 if time.monotonic() - begin > self.max_seconds:
+                    limit = f"max_seconds={self.max_seconds:g}"
                     break
-        return {"states": len(machine.states), "table_bytes": 4 * 256 * len(machine.states)}
+        except BudgetExceeded as error:
+            limit = str(error)
+        found = {"states": len(machine.states), "table_bytes": 4 * 256 * len(machine.states), "complete": limit is None}
+        return found if limit is None else {**found, "limit": limit}
 
     def _compiled(self) -> Any:
         document = schema_of(self.schema)

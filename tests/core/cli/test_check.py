@@ -136,7 +136,7 @@ def test_every_built_in_that_can_be_tested_is() -> None:
     records = [r for r in registry.available() if r.distribution == "logitloom" and r.kind in suites.TESTED]
     found, untested = suites.find([r for r in records if r.installed and not r.blocked])
     assert [f"{f.kind}/{f.name}: {f.untested}" for f in untested] == []
-    assert len(found) > 50
+    assert len(found) > 40  # more where more libraries are installed
 
 
 @pytest.mark.parametrize("package", ["logitloom_plugins", "logitloom_contrib"])

@@ -12,7 +12,11 @@ import numpy as np
 import pytest
 
 from logitloom import Backend, Context, processors, state
+from logitloom.automata import Budget
 from logitloom.errors import BudgetExceeded, IllegalToken, OptionError, UnsupportedSchema
+from logitloom_plugins.json_schema import acceptance
+from logitloom_plugins.json_schema.compilation import compile_schema
+from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
 from tests.core.automata.vocabularies import mixed
 
 PERSON = {
@@ -201,6 +205,34 @@ def test_keywords_that_cannot_be_enforced_are_named_with_their_pointers() -> Non
     for engine in ("table", "auto"):
         with pytest.warns(UserWarning, match="uniqueItems"):
             processors.load(("json", {"schema": schema, "engine": engine, "strict": False}))
+
+
+def test_items_of_few_possible_values_are_never_written_twice() -> None:
+    values = [f"v{i:02}" for i in range(20)]
+    schema = {"type": "array", "items": {"enum": values}, "uniqueItems": True, "minItems": 18}
+    machine = compile_schema(schema)
+    for count, right in ((17, False), (18, True), (20, True)):
+        assert acceptance.accepts(machine, json.dumps(values[-count:], separators=(",", ":"))) == right
+    assert not acceptance.accepts(machine, json.dumps([*values[:-1], values[0]], separators=(",", ":")))
+    impossible = compile_schema({**schema, "minItems": 21})
+    assert not acceptance.accepts(impossible, json.dumps([*values, values[0]], separators=(",", ":")))
+    with pytest.raises(UnsupportedSchema, match="at most 20 possible values"):
+        processors.load(("json", {"schema": {**schema, "items": {"enum": [*values, "w"]}}, "engine": "table"}))
+
+
+def test_a_budget_that_is_exceeded_while_decoding_says_so_and_sizes_tell_it_beforehand() -> None:
+    vocabulary = mixed()
+    options = {"schema": {"type": "string", "maxLength": 3000}, "engine": "table", "max_states": 1000}
+    chain = processors.load(("json", options), tokenizer=vocabulary)
+    sizes = chain["json"].sizes()
+    assert sizes["complete"] is False
+    assert "1000 states" in sizes["limit"]
+    tokens = PushdownTokens(compile_schema(options["schema"], budget=Budget(states=1000)), vocabulary)
+    quote, letter = (vocabulary.token_bytes.index(text) for text in (b'"', b"a"))
+    reached = tokens.advance(tokens.start, quote)
+    with pytest.raises(BudgetExceeded, match=r"1000 states\..*while decoding.*max_states.*logitloom validate"):
+        tokens.advance_many([reached], [[letter] * 2000])
+    assert processors.load(("json", {"schema": {"enum": [1, 2]}, "engine": "table"}))["json"].sizes()["complete"]
 
 
 def test_remote_references_and_impossible_schemas_are_refused() -> None:

@@ -1,0 +1,85 @@
+"""Where a walk of tokens need not look: checked against the automata, character by character."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom.automata import Budget, any_text
+from logitloom.automata.budget import Meter
+from logitloom_plugins.json_schema.compilation import compile_schema
+from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
+from logitloom_plugins.json_schema.formats import format_automaton
+from logitloom_plugins.json_schema.labelled import Labelled, joint
+from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
+from logitloom_plugins.json_schema.usual_paths import _beyond_ascii, _same, total
+from tests.core.automata.vocabularies import small
+
+PATTERNS = ["^[a-z]+$", "a.*b", "^[^x]{3,5}$", ".*", "[é-ü]x", "^[\\u0080-\\uffff]*$", "^(?!a).*", "[\\u0800-\\u0fff]z"]
+EVERY = [(0x80, 0xD7FF), (0xE000, 0x10FFFF)]
+
+
+def automata() -> list[Labelled]:
+    alone = [any_text(), *map(compile_ecma, PATTERNS), *map(format_automaton, ("iri", "idn-email", "date"))]
+    beside = [
+        joint([compile_ecma(pattern)], any_text(), lambda members: members, Meter(Budget(), "a test"))
+        for pattern in PATTERNS
+    ]
+    labels: list[Any] = [[() if end else None for end in dfa.accepting.tolist()] for dfa in alone]
+    return [
+        *(Labelled(dfa.byte_class, dfa.next, label, dfa.start) for dfa, label in zip(alone, labels, strict=True)),
+        *beside,
+    ]
+
+
+@pytest.mark.parametrize("labelled", automata())
+def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(labelled: Labelled) -> None:
+    itself = np.arange(labelled.states)
+    found = _beyond_ascii(labelled.next, labelled.byte_class, itself, -1, _same)
+    for state in range(labelled.states):
+        ranges = [(max(low, 0x80), high, end) for low, high, end in labelled.intervals(state) if high >= 0x80]
+        ends = {end for _, _, end in ranges}
+        covered = sum(high - low + 1 for low, high, _ in ranges)
+        everywhere = len(ends) == 1 and covered in (sum(b - a + 1 for a, b in EVERY), 0x10FFFF - 0x7F)
+        assert (found[state] >= 0) == everywhere
+        assert not everywhere or found[state] in ends
+
+
+@pytest.mark.parametrize("labelled", automata())
+def test_no_character_leads_out_of_the_states_where_any_text_may_follow(labelled: Labelled) -> None:
+    inside = total(labelled.next, labelled.byte_class)
+    for state in inside.nonzero()[0].tolist():
+        points = sum(high - low + 1 for low, high, end in labelled.intervals(state) if inside[end])
+        plain = {byte for byte in range(0x20, 0x80) if byte not in b'"\\'}
+        assert points >= sum(high - low + 1 for low, high in EVERY) + len(plain)
+        assert all(inside[labelled.row(state)[byte]] for byte in plain)
+
+
+def test_any_text_may_follow_beside_a_pattern_but_not_within_one() -> None:
+    within = compile_ecma("^[a-z]+$")
+    assert not total(within.next, within.byte_class).any()
+    beside = joint([within], any_text(), lambda members: members, Meter(Budget(), "a test"))
+    assert total(beside.next, beside.byte_class)[beside.start]
+
+
+@pytest.mark.parametrize("schema", [
+    {"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}},
+    {"type": "array", "items": {"type": "object", "minProperties": 2, "maxProperties": 2}},
+    {"anyOf": [{"minProperties": 3, "type": "object"}, {"type": "object", "required": ["b"], "maxProperties": 2}]},
+])  # fmt: skip
+def test_names_that_begin_and_end_within_one_token_are_not_written_twice(schema: Any) -> None:
+    words = ['{"a":1', '{"a":1,"a', '{"a":1,"b', ',"a":1', '":2', "}", "[", "]", ",", '[{"a":', "3", '{"b":1,"b":', '"']
+    vocabulary = small(*words, '{"', "a", "b", ":", '"a":1,"c":1}', "{")
+    tokens = PushdownTokens(compile_schema(schema), vocabulary)
+    seen, queue = {tokens.start}, [tokens.start]
+    for state in queue:  # grows on the way
+        allowed = tokens.mask(state).nonzero()[0].tolist()
+        reached = {token: tokens.advance(state, token) for token in range(vocabulary.size)}
+        assert allowed == [token for token, after in reached.items() if after != -1]
+        for after in reached.values():
+            if after >= 0 and after not in seen and len(seen) < 400:
+                seen.add(after)
+                queue.append(after)
+    assert len(seen) > 10
