@@ -165,7 +165,8 @@ def _shown(told: dict[str, Any]) -> str:
     lines += ["", table(rows, header, sys.stdout)]
     for found in told["engines"]:
         if "limit" in found:
-            lines += ["", f"{found['engine']} makes states as texts visit them; here it stopped early: {found['limit']}"]
+            made = f"{found['engine']} makes states as texts visit them; here it"
+            lines += ["", f"{made} stopped early: {found['limit']}"]
         if found["runs"]:
             continue
         lines += ["", f"{found['engine']} cannot run it:"]
