@@ -70,6 +70,8 @@ class _Lifted:
         self.automaton = automaton
         self._tables: _Tables | None = None
         self._nodes: dict[int, _Node] = {}
+        #: By the identity of their ids, which are kept so that no others get it: states may share a row.
+        self._masks: dict[tuple[bool, int], tuple[Any, MaskRow]] = {}
         self._room = _NODE_BYTES
         self._wide_rows = 0
 
@@ -83,7 +85,7 @@ class _Lifted:
         """Per row the node of its state after its tokens (negative ones stand for nothing)."""
         if self._room < 0:
             # Rows are found again when they are needed again. Whoever holds an old node may go on using it.
-            self._nodes, self._room = {}, _NODE_BYTES
+            self._nodes, self._masks, self._room = {}, {}, _NODE_BYTES
         nodes = self._nodes
         if tokens is None:
             return [nodes.get(state) or self._node(state) for state in states]
@@ -101,8 +103,12 @@ class _Lifted:
         row = node.row
         if row is None:
             allowed, ids = self.automaton.row_kind(node.state)
-            row = node.row = MaskRow(allowed, ids, self.automaton.vocab_size)
-            self._room -= row.nbytes
+            _, row = self._masks.get((allowed, id(ids)), (None, None))
+            if row is None:
+                row = MaskRow(allowed, ids, self.automaton.vocab_size)
+                self._masks[allowed, id(ids)] = ids, row
+                self._room -= row.nbytes
+            node.row = row
             if not allowed or _WIDE * len(ids) > self.automaton.vocab_size:
                 self._count_wide_row()
         return row

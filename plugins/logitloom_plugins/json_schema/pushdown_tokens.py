@@ -78,6 +78,7 @@ class PushdownTokens:
         self._rows: dict[int, TokenRow] = {}
         self._row_bytes = 0
         self._far: dict[tuple[int, int], tuple[bool, NDArray[np.int32]]] = {}
+        self._shared: dict[tuple[int, int], tuple[NDArray[np.int32], TokenRow]] = {}
         self._memo: dict[tuple[int, int], int] = {}
         self.start = self._configuration(machine.start, 0)
         padding = np.arange(vocabulary.size, self.vocab_size, dtype=np.int32)
@@ -211,10 +212,16 @@ class PushdownTokens:
         listed, ids = self._written(state, stack, written, self.vocab_size // 2)
         if listed:
             return TokenRow(True, np.concatenate([ids, np.array(ends, dtype=np.int32)]))
-        textless = self._textless
-        for token in ends:
-            textless = textless[textless != token]
-        return TokenRow(False, np.concatenate([ids, textless]))
+        # Configurations of which the same ids are forbidden share one row, so that its mask is prepared once.
+        shared = self._shared.get((id(ids), len(ends)))
+        if shared is None or shared[0] is not ids:
+            textless = self._textless
+            for token in ends:
+                textless = textless[textless != token]
+            if len(self._shared) >= _FAR_LIMIT:
+                self._shared.clear()
+            shared = self._shared[id(ids), len(ends)] = ids, TokenRow(False, np.concatenate([ids, textless]))
+        return shared[1]
 
     def _written(self, state: int, stack: int, written: bytes, most: int) -> tuple[bool, NDArray[np.int32]]:
         """The tokens with bytes that are allowed if they are at most so many, else those that are not."""

@@ -128,3 +128,15 @@ def test_the_keys_that_may_come_next_are_those_that_lead_somewhere(seed: int) ->
             if machine.structure.member_returns(frame, label):
                 found |= bit
         assert machine.structure.key_mask(frame) == found
+
+
+def test_configurations_that_forbid_the_same_tokens_share_one_row() -> None:
+    vocabulary = mixed()
+    automaton = PushdownTokens(compile_schema({"type": "string", "maxLength": 300}), vocabulary)
+    reached = [automaton.advance(automaton.start, vocabulary.token_bytes.index(b'"'))]
+    for _ in range(3):
+        reached.append(automaton.advance(reached[-1], vocabulary.token_bytes.index(b"a")))
+    rows = [automaton.row_kind(at) for at in reached]
+    assert len(set(reached)) == 4
+    assert not rows[0].allowed
+    assert len({id(row.ids) for row in rows}) == 1
