@@ -7,6 +7,7 @@ environment promises. A promised backend that cannot be loaded fails; any other 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,16 @@ def backend(request: pytest.FixtureRequest, promised_backends: frozenset[str] | 
         if request.param in (promised_backends or ()):
             pytest.fail(f"{EXPECT_VARIABLE} promises the backend {request.param!r}. {error}", pytrace=False)
         pytest.skip(f"the backend {request.param!r} is not available here: {type(error).__name__}: {error}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say each reason for skipping once, with its number of tests: what failed comes after it and is easy to see."""
+    reports = terminalreporter.getreports("skipped")
+    reasons = Counter(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
+    if reasons:
+        terminalreporter.section("skipped tests, by reason")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} x {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.fixture(scope="session")
