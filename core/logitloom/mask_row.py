@@ -91,10 +91,12 @@ class MaskRow:
         np.bitwise_or(words, written, out=words)
 
     def _bounds_for(self, dtype: np.dtype[Any], forbidden: Any) -> tuple[NDArray[Any], ...]:
+        if dtype.kind == "f" and dtype.itemsize >= 4:
+            bound = np.full(self.vocab, forbidden if self.allowed else np.nan, dtype=dtype)
+            bound[self.ids] = np.nan if self.allowed else forbidden
+            return (bound,)
         keep = np.full(self.vocab, not self.allowed)
         keep[self.ids] = self.allowed
-        if dtype.kind == "f" and dtype.itemsize >= 4:
-            return (np.where(keep, dtype.type(np.nan), dtype.type(forbidden)),)
         word = np.array(forbidden, dtype=dtype).view(f"i{dtype.itemsize}")
         return np.where(keep, word.dtype.type(-1), word.dtype.type(0)), np.where(keep, word.dtype.type(0), word)
 

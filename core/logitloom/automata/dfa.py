@@ -128,8 +128,13 @@ class Dfa:
     def _lists(self) -> tuple[dict[int, list[int]], list[int]]:
         return {}, self.byte_class.tolist()
 
-    def _row(self, state: int) -> list[int]:
-        return self.rows(np.array([state]))[state].tolist()  # type: ignore[no-any-return]
+    def row_list(self, state: int) -> list[int]:
+        """One row of :attr:`next` as a list, kept."""
+        rows = self._lists[0]
+        row = rows.get(state)
+        if row is None:
+            row = rows[state] = self.rows(np.array([state]))[state].tolist()
+        return row
 
     def walk(self, data: bytes, state: int | None = None) -> int:
         """The state after reading ``data`` from ``state`` (default: the start), or ``DEAD``."""
@@ -138,9 +143,7 @@ class Dfa:
         for byte in data:
             if current < 0:
                 return DEAD
-            row = rows.get(current)
-            if row is None:
-                row = rows[current] = self._row(current)
+            row = rows.get(current) or self.row_list(current)
             current = row[classes[byte]]
         return current
 
@@ -158,7 +161,7 @@ class Dfa:
     def is_empty(self) -> bool:
         """Whether no text at all is accepted."""
         if self._known_trim:
-            return not self.accepting[self.start] and max(self._row(self.start)) < 0
+            return not self.accepting[self.start] and max(self.row_list(self.start)) < 0
         return not bool(ends_reachable(self.next, self.accepting)[self.start])
 
     def trimmed(self) -> Dfa:

@@ -8,7 +8,7 @@ subtree is allowed, which is one range of the sorted vocabulary.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,10 +20,13 @@ from logitloom.automata.lowering import Lowering
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
 from logitloom.automata.utf8 import high_partition
 
-__all__ = ["RowWalk"]
+__all__ = ["RowWalk", "ascii_columns"]
 
 # Below this many pairs, asking about whole subtrees costs more than it can save.
 _FEW: Final = 96
+# So few nodes on a level, with so few tokens below them, are cheaper one by one than as arrays.
+_THIN: Final = 24
+_THIN_TOKENS: Final = 192
 _CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, 1 << 12)]], dtype=np.uint8)
 
 _ZERO: Final = np.uint64(0)
@@ -97,7 +100,9 @@ class RowWalk:
             counts = trie.child_count.take(nodes)
             ends = counts.cumsum()
             total = int(ends[-1]) if len(ends) else 0
-            if not total:
+            if total < _THIN and int((trie.last.take(nodes) - trie.own.take(nodes)).sum()) < _THIN_TOKENS:
+                for kind, found in zip((alive, dead), self._one_by_one(nodes.tolist(), states.tolist()), strict=True):
+                    kind.append(np.array(found, dtype=np.int64))
                 break
             self._dfa.rows(states)
             nodes = np.arange(total) + (trie.child_start.take(nodes) - ends + counts).repeat(counts)
@@ -111,6 +116,27 @@ class RowWalk:
             start = trie.first.take(gone)
             return False, trie.order.take(_members(start, trie.last.take(gone) - start))
         return True, trie.order.take(_members(start, counts))
+
+    def _one_by_one(self, nodes: list[int], states: list[int]) -> tuple[list[int], list[int]]:
+        """What is below some pairs: the nodes that stay alive, and those at which a path dies."""
+        alive, dead = [], []
+        child_start, child_count, byte = self._trie.views
+        column_of = self._dfa.byte_class.data
+        row_of = self._dfa.row_list
+        stack = list(zip(nodes, states, strict=True))
+        while stack:
+            node, state = stack.pop()
+            begin, count = child_start[node], child_count[node]
+            if count:
+                row = row_of(state)
+                for child in range(begin, begin + count):
+                    target = row[column_of[byte[child]]]
+                    if target < 0:
+                        dead.append(child)
+                    else:
+                        alive.append(child)
+                        stack.append((child, target))
+        return alive, dead
 
     def _reads_on(self, nodes: NDArray[np.int64], states: NDArray[np.int32]) -> NDArray[np.bool_]:
         """For each pair, whether every token below the node is allowed for a reason that is cheap to see."""
@@ -127,7 +153,7 @@ class RowWalk:
     @cached_property
     def _paths(self) -> _Paths:
         dfa = self._dfa
-        columns, sizes = np.unique(dfa.byte_class[:128], return_counts=True)
+        columns, sizes, bits = ascii_columns(dfa.byte_class[:128].tobytes())
         made_of = dfa.characters
         # ASCII classes come first in both, so the automaton over characters has the same columns.
         source = dfa.next if made_of is None else made_of.characters
@@ -135,11 +161,6 @@ class RowWalk:
         table = source[:, columns]
         best = np.where(table >= 0, sizes, -1).argmax(axis=1)
         usual = table[np.arange(known), best]
-        column = np.searchsorted(columns, dfa.byte_class[:128])
-        each = np.uint64(1) << (np.arange(128, dtype=np.uint64) & np.uint64(63))
-        bits = np.zeros((2, len(columns)), dtype=np.uint64)
-        np.bitwise_or.at(bits[0], column[:64], each[:64])
-        np.bitwise_or.at(bits[1], column[64:], each[64:])
         leaves = (table != usual[:, None]) | (table < 0)
         # One more state, at the end, is left by everything: dead, and those about which nothing is known.
         low = np.append(np.bitwise_or.reduce(np.where(leaves, bits[0], _ZERO), axis=1), ~_ZERO)
@@ -223,6 +244,26 @@ class RowWalk:
             if (place[expected[inner]] != here[inner]).any() or (place[children] < 0).any():
                 return False
             level, rows = place[children], nodes[children]
+
+
+@lru_cache(maxsize=256)
+def ascii_columns(byte_class: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]:
+    """Which columns of a table the ASCII bytes have.
+
+    Args:
+        byte_class: the column of each ASCII byte.
+
+    Returns:
+        The columns, how many bytes each has, and these bytes as bits: ``[2, columns]``, 0-63 and 64-127.
+    """
+    columns, column, sizes = np.unique(
+        np.frombuffer(byte_class, dtype=np.uint8), return_inverse=True, return_counts=True
+    )
+    each = np.uint64(1) << (np.arange(128, dtype=np.uint64) & np.uint64(63))
+    bits = np.zeros((2, len(columns)), dtype=np.uint64)
+    np.bitwise_or.at(bits[0], column[:64], each[:64])
+    np.bitwise_or.at(bits[1], column[64:], each[64:])
+    return columns, sizes, bits
 
 
 def _joined(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ forbidden by writing two numbers. For that, each node also knows which character
 from __future__ import annotations
 
 import weakref
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -79,6 +80,11 @@ class Trie:
     def nodes(self) -> int:
         """Number of nodes, the root included."""
         return len(self.byte)
+
+    @cached_property
+    def views(self) -> tuple[memoryview, memoryview, memoryview]:
+        """``child_start``, ``child_count`` and ``byte`` for reading single entries, which arrays are slow at."""
+        return self.child_start.data, self.child_count.data, self.byte.data
 
     def _build_nodes(
         self,

@@ -82,10 +82,9 @@ class Shape(NamedTuple):
 
         Node ``n`` is state ``base + n``, group ``g`` leads to ``targets[-2 - g]``; ``targets[-1]`` is ``DEAD``.
         """
-        return (
-            np.where(self.nodes >= 0, self.nodes + base, targets[np.minimum(self.nodes, DEAD)]),
-            np.where(self.root >= 0, self.root + base, targets[np.minimum(self.root, DEAD)]),
-        )
+        # Codes below zero count from the end, which is where the targets stand.
+        meaning = np.concatenate([np.arange(base, base + len(self.nodes), dtype=np.int32), targets])
+        return meaning.take(self.nodes), meaning.take(self.root)
 
 
 class HighPartition:

@@ -18,6 +18,7 @@ __all__ = ["Labelled", "explored", "joint"]
 Label = Any
 
 _NARROW: Final = 20
+_MANY: Final = 512
 
 
 class Labelled:
@@ -198,10 +199,11 @@ def joint(dfas: Sequence[Dfa], universe: Dfa, label: Callable[[tuple[bool, ...]]
             reached = first[of_first]
             targets = np.where(reached >= 0, reached * width + second[of_second], DEAD)
             collected.append(targets)
-            known = len(number)
-            for one in np.unique(targets[targets >= 0]).tolist():
-                number.setdefault(one, len(number))
-            frontier = np.array(list(number)[known:], dtype=np.int64)
+            # A bound on the length makes hundreds of levels of few states, for which sorting as an array does not pay.
+            found = np.unique(targets).tolist() if targets.size > _MANY else sorted(set(targets.ravel().tolist()))
+            fresh = [one for one in found if one != DEAD and one not in number]
+            number.update(zip(fresh, range(len(number), len(number) + len(fresh)), strict=True))
+            frontier = np.array(fresh, dtype=np.int64)
             meter.check_states(len(number))
         codes = np.array(list(number), dtype=np.int64)
         every = np.concatenate(collected)

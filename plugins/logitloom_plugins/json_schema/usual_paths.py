@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.row_walk import ascii_columns
 from logitloom.automata.trie import MALFORMED
 from logitloom_plugins.json_schema.string_states import KeySite, Site
 
@@ -55,7 +56,7 @@ def leaving(site: Site, escapes: str) -> Leaving | None:
         living = np.array([bool(bits & site.mask) for bits in site.below], dtype=bool)
         targets = np.where((targets >= 0) & living[targets], targets, -1)
     byte_class = labelled.byte_class
-    columns, sizes = np.unique(byte_class[:128], return_counts=True)
+    columns, sizes, bits = ascii_columns(byte_class[:128].tobytes())
     table = targets[:, columns]
     best = np.where(table >= 0, sizes, -1).argmax(axis=1)
     usual = table[np.arange(states), best]
@@ -63,11 +64,6 @@ def leaving(site: Site, escapes: str) -> Leaving | None:
         # With bounds on the length only a state that can be stayed in is sure to live, as long as there is room.
         usual = np.where(usual == np.arange(states), usual, -1)
     leaves = (table != usual[:, None]) | (table < 0)
-    column = np.searchsorted(columns, byte_class[:128])
-    each = np.uint64(1) << (np.arange(128, dtype=np.uint64) & np.uint64(63))
-    bits = np.zeros((2, len(columns)), dtype=np.uint64)
-    np.bitwise_or.at(bits[0], column[:64], each[:64])
-    np.bitwise_or.at(bits[1], column[64:], each[64:])
     none = np.uint64(0)
     # The last state stands for being lost.
     low = np.append(np.bitwise_or.reduce(np.where(leaves, bits[0], none), axis=1) | _LOW_SPECIAL, _ALL)
