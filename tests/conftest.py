@@ -6,9 +6,12 @@ environment promises. A promised backend that cannot be loaded fails; any other 
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -45,6 +48,32 @@ def backend(request: pytest.FixtureRequest, promised_backends: frozenset[str] | 
         if request.param in (promised_backends or ()):
             pytest.fail(f"{EXPECT_VARIABLE} promises the backend {request.param!r}. {error}", pytrace=False)
         pytest.skip(f"the backend {request.param!r} is not available here: {type(error).__name__}: {error}")
+
+
+def _release() -> None:
+    """Give back what compilers keep: hundreds of compiled functions fill gigabytes otherwise."""
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def released() -> Iterator[None]:
+    """Memory is given back after every file of tests."""
+    yield
+    _release()
+
+
+@pytest.fixture(scope="class")
+def released_by_class() -> Iterator[None]:
+    """Memory is given back after every class; for files with many that compile."""
+    yield
+    _release()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

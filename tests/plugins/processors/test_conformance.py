@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logitloom import processors as installed
 from logitloom_plugins.conformance import combinators, processors
 from logitloom_plugins.conformance.combinators import *  # noqa: F403
 from logitloom_plugins.conformance.processors import *  # noqa: F403
+
+pytestmark = pytest.mark.usefixtures("released_by_class")
 
 
 def test_every_built_in_processor_has_a_suite() -> None:
