@@ -81,6 +81,8 @@ def check(keywords: Keywords, meter: Meter, strict: bool) -> None:
             meter.check_time()
         for kind in _CHECKED:
             formula = keywords.of(number, kind)
+            if formula is True or formula is False:
+                continue
             for atom in atoms(formula):
                 _check_atom(keywords, number, atom)
                 for part in atom[1:]:

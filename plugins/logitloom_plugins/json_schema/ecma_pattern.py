@@ -254,8 +254,8 @@ def translated(pattern: str) -> str:
     return "".join(_Translator(pattern).pieces())
 
 
-def _group_end(text: str, start: int) -> int:
-    """The place after the group that opens at ``start``; -1 if it is never closed."""
+def _signs(text: str, start: int = 0) -> Iterator[tuple[int, str, int]]:
+    """The characters outside of sets that no backslash stands before: ``(place, character, groups open after it)``."""
     depth, at, inside = 0, start, False
     while at < len(text):
         c = text[at]
@@ -265,35 +265,21 @@ def _group_end(text: str, start: int) -> int:
             inside = c != "]"
         elif c == "[":
             inside = True
-        elif c == "(":
-            depth += 1
-        elif c == ")":
-            depth -= 1
-            if depth == 0:
-                return at + 1
+        else:
+            depth += (c == "(") - (c == ")")
+            yield at, c, depth
         at += 1
-    return -1
+
+
+def _group_end(text: str, start: int) -> int:
+    """The place after the group that opens at ``start``; -1 if it is never closed."""
+    return next((at + 1 for at, c, depth in _signs(text, start) if c == ")" and depth == 0), -1)
 
 
 def _alternatives(text: str) -> list[str]:
     """The parts between the bars that are in no group."""
-    depth, at, inside, start = 0, 0, False, 0
-    parts = []
-    while at < len(text):
-        c = text[at]
-        if c == "\\":
-            at += 1
-        elif inside:
-            inside = c != "]"
-        elif c == "[":
-            inside = True
-        elif c in "()":
-            depth += 1 if c == "(" else -1
-        elif c == "|" and depth == 0:
-            parts.append(text[start:at])
-            start = at + 1
-        at += 1
-    return [*parts, text[start:]]
+    bars = [at for at, c, depth in _signs(text) if c == "|" and depth == 0]
+    return [text[a + 1 : b] for a, b in zip([-1, *bars], [*bars, len(text)], strict=True)]
 
 
 def _unwrapped(text: str) -> str:

@@ -6,7 +6,7 @@ flag per pattern and per demand on names.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,13 @@ class _NameTree(NamedTuple):
     below: list[int]
     children: list[dict[int, int]]
     outside: list[int]
+
+
+@cache
+def _text_lists() -> tuple[list[list[int]], list[int], list[bool]]:
+    """The table, the byte classes and the accepting states of the automaton of all texts."""
+    text = any_text()
+    return text.next.tolist(), text.byte_class.tolist(), text.accepting.tolist()
 
 
 class Keys:
@@ -79,54 +86,44 @@ class Keys:
 
     @cached_property
     def _plain(self) -> _NameTree:
-        text = any_text()
+        text, (steps, classes, accepting) = any_text(), _text_lists()
+        base = text.states
         encoded = [name.encode() for name in self.names]
-        other = 1 << len(encoded)
         used = sorted(set(b"".join(encoded)))
         # Bytes of names have columns of their own, after those of the automaton of all texts.
-        byte_class = text.byte_class.astype(np.int64)
-        byte_class[used] = text.classes + np.arange(len(used))
-        column = byte_class.tolist()
-        base = text.states
+        column = dict(zip(used, range(text.classes, text.classes + len(used)), strict=True))
+        other = 1 << len(encoded)
+        # Per state of the tree; a state is where the automaton of all texts would be, plus a place in the tree.
         children: list[dict[int, int]] = [{}]
-        below = [other]
+        below, at = [other], [text.start]
+        above, places = [], []
         ends: dict[int, int] = {}
         for i, word in enumerate(encoded):
-            state = 0
-            below[0] |= 1 << i
+            state, bit = 0, 1 << i
+            below[0] |= bit
             for byte in word:
                 following = children[state].get(byte)
                 if following is None:
-                    following = children[state][byte] = len(children)
+                    following = children[state][byte] = base + len(children)
                     children.append({})
                     below.append(other)
-                state = following
-                below[state] |= 1 << i
+                    at.append(steps[at[state]][classes[byte]])
+                    above.append(base + state)
+                    places.append(column[byte])
+                state = following - base
+                below[state] |= bit
             ends[state] = i
-        columns = np.concatenate([np.arange(text.classes), text.byte_class[used].astype(np.int64)])
-        # A state of the tree is where the automaton of all texts would be, plus a place in the tree.
-        outside = text.next[:, columns]
-        table = np.empty((base + len(children), len(columns)), dtype=np.int32)
-        table[:base] = outside
-        at = [text.start] * len(children)
-        rows, places, targets = [], [], []
-        for state, row in enumerate(children):
-            for byte, target in row.items():
-                at[target] = int(text.next[at[state], text.byte_class[byte]])
-                rows.append(base + state)
-                places.append(column[byte])
-                targets.append(base + target)
-        table[base:] = outside[at]
-        table[rows, places] = targets
+        outside = text.next[:, np.concatenate([np.arange(text.classes), text.byte_class[used].astype(np.int64)])]
+        table = np.concatenate([outside, outside[at]])
+        table[above, places] = np.arange(base + 1, base + len(children))
+        byte_class = text.byte_class.copy()
+        byte_class[used] = list(column.values())
         plain = ("other", ())
-        labels: list[Any] = [plain if end else None for end in text.accepting.tolist()]
-        labels += [
-            ("name", self.names[ends[state]]) if state in ends else plain if text.accepting[at[state]] else None
-            for state in range(len(children))
-        ]
-        labelled = Labelled(byte_class.astype(np.uint8), table, labels, base)
-        numbered = [{byte: base + target for byte, target in row.items()} for row in children]
-        return _NameTree(labelled, [other] * base + below, numbered, at)
+        labels: list[Any] = [plain if end else None for end in accepting]
+        labels += [labels[outside_state] for outside_state in at]
+        for state, i in ends.items():
+            labels[base + state] = ("name", self.names[i])
+        return _NameTree(Labelled(byte_class, table, labels, base), [other] * base + below, children, at)
 
     def in_tree(self, state: int) -> tuple[int, dict[int, int]]:
         """Of a state of the tree: where the automaton of all texts would be, and the next states of the tree."""

@@ -133,12 +133,14 @@ class Keywords:
         if wanted is None:
             return True
         names = wanted if isinstance(wanted, list) else [wanted]
+        fitting = False
         for name in names:
             if not isinstance(name, str) or name not in _NAMES:
                 raise self.malformed(node, "type", f"one or several of {', '.join(_NAMES)}")
-        if kind == "number":
-            return True if "number" in names else ("int", node.dialect.number == 4) if "integer" in names else False
-        return any(kind in _NAMES[name] for name in names)
+            fitting = fitting or kind in _NAMES[name]
+        if kind == "number" and fitting and "number" not in names:
+            return ("int", node.dialect.number == 4)
+        return fitting
 
     def _values(self, node: Node, kind: str) -> Formula:
         schema = node.schema

@@ -167,9 +167,10 @@ class Document:
             UnsupportedSchema: if it is remote, or points to nothing.
         """
         where = f"{node.pointer or '#'}/{keyword}"
-        target, fragment = urldefrag(urljoin(node.base, reference) if reference else node.base)
         if reference.startswith("#"):
             target, fragment = node.base, reference[1:]
+        else:
+            target, fragment = urldefrag(urljoin(node.base, reference) if reference else node.base)
         found = self._resources.get(target)
         if found is None:
             raise UnsupportedSchema(

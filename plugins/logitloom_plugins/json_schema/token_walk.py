@@ -120,6 +120,17 @@ class _Parts(NamedTuple):
     opened: list[int]
     entered: list[int]
 
+    def living(
+        self, nodes: NDArray[Any], codes: NDArray[np.int32], stacks: NDArray[np.int32]
+    ) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.int32]]:
+        """Those whose code is not dead; the nodes of the others are noted."""
+        gone = codes == DEAD
+        if not gone.any():
+            return nodes, codes, stacks
+        self.dead.append(nodes[gone])
+        kept = (~gone).nonzero()[0]
+        return nodes.take(kept), codes.take(kept), stacks.take(kept)
+
     def found(self, trie: Trie) -> Found:
         """All of it."""
         entered = np.array(self.entered, dtype=np.int64)
@@ -202,19 +213,11 @@ class TokenWalk:
         while len(nodes):
             table = machine.rows(states)
             codes = table.ravel().take(states.astype(np.int64) * 256 + trie.byte.take(nodes))
-            gone = codes == DEAD
-            if gone.any():
-                parts.dead.append(nodes[gone])
-                kept = (~gone).nonzero()[0]
-                nodes, codes, stacks = nodes.take(kept), codes.take(kept), stacks.take(kept)
+            nodes, codes, stacks = parts.living(nodes, codes, stacks)
             special = (codes < DEAD).nonzero()[0]
             if len(special) and machine.naming:
                 self._end_names(trie, codes, nodes, special, written)
-                gone = codes == DEAD
-                if gone.any():
-                    parts.dead.append(nodes[gone])
-                    kept = (~gone).nonzero()[0]
-                    nodes, codes, stacks = nodes.take(kept), codes.take(kept), stacks.take(kept)
+                nodes, codes, stacks = parts.living(nodes, codes, stacks)
                 special = (codes < DEAD).nonzero()[0]
             if len(special):
                 stacks = stacks.copy()
