@@ -32,10 +32,11 @@ __all__ = ["AutomatonProcessor"]
 _NODE_BYTES: Final = 96 << 20
 _EDGE_BYTES: Final = 96
 
-#: A row with more than one in so many tokens is wide; after so many of them (more where there are many states) all
-#: rows are found.
-_WIDE: Final = 8
-_WIDE_ROWS: Final = 4
+#: What finding a row takes grows with the tokens that it allows, from a tenth on, up to that of an eighth of the
+#: vocabulary; after so many of the dearest (more where there are many states) all rows are found.
+_DEAR: Final = 8
+_CHEAPEST: Final = 0.1
+_DEAR_ROWS: Final = 4
 _STATES_PER_ROW: Final = 500
 
 
@@ -73,7 +74,8 @@ class _Lifted:
         #: By the identity of their ids, which are kept so that no others get it: states may share a row.
         self._masks: dict[tuple[bool, int], tuple[Any, MaskRow]] = {}
         self._room = _NODE_BYTES
-        self._wide_rows = 0
+        #: How many of the dearest rows the rows so far have cost.
+        self._dear_rows = 0.0
 
     @property
     def tables(self) -> _Tables:
@@ -109,17 +111,19 @@ class _Lifted:
                 self._masks[allowed, id(ids)] = ids, row
                 self._room -= row.nbytes
             node.row = row
-            if not allowed or _WIDE * len(ids) > self.automaton.vocab_size:
-                self._count_wide_row()
+            self._count_row(allowed, len(ids))
         return row
 
-    def _count_wide_row(self) -> None:
+    def _count_row(self, allowed: bool, listed: int) -> None:
         # A row with many tokens takes milliseconds to find, all rows together seldom more than ten of them: who
-        # visits many such states (counted repeats have them) is better off with the whole table.
-        self._wide_rows += 1
-        if self._wide_rows == _WIDE_ROWS + self.automaton.dfa.states // _STATES_PER_ROW:
-            with contextlib.suppress(BudgetExceeded):
-                self.automaton.tables()
+        # visits many states (counted repeats have them) is better off with the whole table.
+        before, limit = self._dear_rows, _DEAR_ROWS + self.automaton.dfa.states // _STATES_PER_ROW
+        if before < limit:
+            part = _DEAR * listed / self.automaton.vocab_size if allowed else 1.0
+            self._dear_rows += min(1.0, max(part, _CHEAPEST))
+            if self._dear_rows >= limit:
+                with contextlib.suppress(BudgetExceeded):
+                    self.automaton.tables()
 
     def forced(self, node: _Node) -> list[int]:
         """The tokens that must come next, while exactly one is allowed."""

@@ -138,6 +138,7 @@ class TokenAutomaton:
         self._walk = RowWalk(dfa, self._trie)
         self._rows: dict[int, TokenRow] = {}
         self._row_bytes = 0
+        self._class_rows: dict[bytes, TokenRow] = {}
         self._memo: dict[tuple[int, int], int] = {}
         # Where every step of the automaton can be made with a token of one byte, no state is a trap. Where not,
         # traps are found and removed on the whole table, once.
@@ -186,11 +187,13 @@ class TokenAutomaton:
         known = self._rows.get(state)
         if known is None:
             known = self._find_row(state)
-            known.ids.setflags(write=False)
-            self._row_bytes += known.ids.nbytes
-            if self._row_bytes > _ROW_BYTES_LIMIT:
-                self._rows.clear()
-                self._row_bytes = known.ids.nbytes
+            if known.ids.flags.writeable:  # not a row that other states have already
+                known.ids.setflags(write=False)
+                self._row_bytes += known.ids.nbytes
+                if self._row_bytes > _ROW_BYTES_LIMIT:
+                    self._rows.clear()
+                    self._class_rows.clear()
+                    self._row_bytes = known.ids.nbytes
             self._rows[state] = known
         return known
 
@@ -216,11 +219,7 @@ class TokenAutomaton:
         if state == FINISHED or self.closing[state]:
             return TokenRow(True, np.array(sorted(self.eos), dtype=np.int32))
         if "_tables" in self.__dict__:
-            tables = self._tables
-            mask = tables.allowed[state][tables.token_class]
-            count = int(np.count_nonzero(mask))
-            shorter = 2 * count <= self.vocab_size
-            return TokenRow(shorter, (mask if shorter else ~mask).nonzero()[0].astype(np.int32))
+            return self._row_of_classes(self._tables.allowed[state])
         ends = self.eos if self.accepting[state] else ()
         listed, ids = self._walk.row(state, self.vocab_size // 2 - len(ends))
         if listed:
@@ -236,6 +235,32 @@ class TokenAutomaton:
             return TokenRow(listed, mask.nonzero()[0].astype(np.int32))
         ids.sort()
         return TokenRow(listed, ids)
+
+    @cached_property
+    def _class_members(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The ids in the order of their classes, and where each class begins (and the last one ends)."""
+        token_class = self._tables.token_class
+        sizes = np.bincount(token_class, minlength=self._tables.next.shape[1])
+        return token_class.argsort(kind="stable").astype(np.int32), np.append(0, sizes.cumsum())
+
+    def _row_of_classes(self, allowed: NDArray[np.bool_]) -> TokenRow:
+        """The row that allows some classes of tokens; one for all states of which that is so."""
+        key = allowed.tobytes()
+        known = self._class_rows.get(key)
+        if known is None:
+            order, starts = self._class_members
+            sizes = np.diff(starts)
+            shorter = 2 * int(sizes[allowed].sum()) <= self.vocab_size
+            classes = (allowed if shorter else ~allowed).nonzero()[0]
+            if sizes[classes].sum() > _SORTED_BY_MASK:
+                mask = allowed[self._tables.token_class]
+                ids = (mask if shorter else ~mask).nonzero()[0].astype(np.int32)
+            else:
+                ids = np.concatenate([order[:0], *[order[starts[c] : starts[c + 1]] for c in classes.tolist()]])
+                ids.sort()
+            known = TokenRow(shorter, ids)
+            self._class_rows[key] = known
+        return known
 
     def mask_of_text(self, state: int) -> NDArray[np.bool_]:
         """``[vocab_size] bool``: tokens with bytes after which a state of ``dfa`` is alive, whatever ends a text."""

@@ -359,3 +359,14 @@ def test_forgotten_rows_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None
     for state in visited(automaton, 40, 10) * 2:
         assert automaton.row(state).tolist() == brute_force(automaton, state)
     assert len(automaton._rows) == 1
+
+
+def test_states_with_equal_tables_share_a_row() -> None:
+    automaton = TokenAutomaton(compile_pattern(".{0,60}"), mixed())
+    automaton.tables()
+    far = [automaton.start]
+    for _ in range(5):
+        far.append(automaton.advance(far[-1], automaton._trie.single[ord("a")].item()))
+    assert len(set(far)) == 6
+    assert len({id(automaton.row_kind(state).ids) for state in far}) == 1
+    assert automaton.row(far[-1]).tolist() == brute_force(automaton, far[-1])

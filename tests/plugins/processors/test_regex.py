@@ -143,3 +143,20 @@ def test_a_state_carried_to_a_fresh_automaton_reads_on_within_a_character() -> N
     default_cache().clear()
     fresh, context, _ = begin(backend, spec, 3)
     assert step(backend, fresh, at, context)[0] == expected
+
+
+def test_who_visits_many_states_gets_all_rows_at_once() -> None:
+    backend = load_backend("numpy")
+    default_cache().clear()
+    chain, context, at = begin(backend, ("regex", {"pattern": "(ab){200}"}))
+    automaton = automaton_of(chain, context)
+    found_at = None
+    for n in range(60):
+        (allowed,), at = step(backend, chain, at, context, [tokens_of("ab"[n % 2 - 1]) if n else []])
+        assert allowed == {
+            t for t, b in enumerate(WORDS.token_bytes) if b and ("ab" * 60)[n:].startswith(b.decode("latin-1"))
+        }
+        if found_at is None and "_tables" in automaton.__dict__:
+            found_at = n
+    assert found_at is not None
+    assert 20 < found_at < 59
