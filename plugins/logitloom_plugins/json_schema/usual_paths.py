@@ -8,6 +8,7 @@ text may follow, as with patterns that only decide what a string is, so is every
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -95,10 +96,11 @@ def _beyond_ascii(
         lost: the same for no state.
         common: what the columns of an array have in common.
     """
+    classes, end = byte_class.tobytes(), np.array([lost])
 
     def after(reached: NDArray[Any], low: int, high: int) -> NDArray[Any]:
-        columns = np.unique(byte_class[low : high + 1])
-        return common(np.append(reached, lost)[targets[:, columns]])
+        known = np.concatenate((reached, end))
+        return common(known.take(targets.take(_columns(classes, low, high), axis=1)))
 
     one = after(reached, 0x80, 0xBF)
     two = after(one, 0x80, 0xBF)
@@ -115,6 +117,12 @@ def _beyond_ascii(
         after(after(two, 0x80, 0x8F), 0xF4, 0xF4),
     ]
     return common(np.stack(leads, axis=1))
+
+
+@lru_cache(maxsize=512)
+def _columns(byte_class: bytes, low: int, high: int) -> NDArray[np.uint8]:
+    """The columns of a range of bytes."""
+    return np.unique(np.frombuffer(byte_class, dtype=np.uint8)[low : high + 1])
 
 
 def _same(each: NDArray[Any]) -> NDArray[Any]:
