@@ -8,7 +8,8 @@ functions are merged as soon as they appear, and prefixes that no state survives
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from bisect import bisect_right
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,9 @@ from logitloom.automata.trie import Trie
 
 __all__ = ["TokenClasses", "token_classes"]
 
-_UNKNOWN = -2
+_UNKNOWN: Final = -2
+_WORD: Final = 4  # bytes of a state
+_AT_ONCE: Final = 1 << 19
 
 
 class TokenClasses(NamedTuple):
@@ -32,18 +35,17 @@ class TokenClasses(NamedTuple):
 class _Functions:
     """The functions found so far, and how each continues by byte class. 0 is "dead everywhere", 1 the identity.
 
-    A function is kept as the states that survive it and where they lead: after one byte that is a small part of a
-    large automaton.
+    A function is kept as the states that survive it and where they lead, ``[2, n]``: after one byte that is a small
+    part of a large automaton.
     """
 
     def __init__(self, dfa: Dfa, meter: Meter) -> None:
         self.meter = meter
         self.width = dfa.classes
         self.step = dfa.next
-        every = np.arange(dfa.states, dtype=np.int32)
-        self.sources = [every[:0], every]
-        self.targets = [every[:0], every]
-        self.index = {b"": 0, every.tobytes() * 2: 1}
+        every = np.tile(np.arange(dfa.states, dtype=np.int32), (2, 1))
+        self.pairs = [every[:, :0], every]
+        self.index = {b"": 0, every.tobytes(): 1}
         self.bytes = 0
         self.then = np.full((64, self.width), _UNKNOWN, dtype=np.int32)
         self.then[0] = 0
@@ -56,35 +58,51 @@ class _Functions:
         if len(unknown):
             asked = np.zeros(self.then.size, dtype=bool)
             asked[unknown] = True
-            for one in np.flatnonzero(asked).tolist():
-                self._find(*divmod(one, self.width))
-            self.meter.check_time()
+            self._find(np.flatnonzero(asked))
             result = self.then.ravel()[key]
         return result
 
-    def _find(self, function: int, byte_class: int) -> None:
-        reached = self.step[self.targets[function], byte_class]
-        alive = (reached >= 0).nonzero()[0]
-        sources, targets = self.sources[function].take(alive), reached.take(alive)
-        key = sources.tobytes() + targets.tobytes()
-        number = self.index.get(key)
-        if number is None:
-            number = self.index[key] = len(self.index)
-            self.sources.append(sources)
-            self.targets.append(targets)
-            self.bytes += 4 * len(key)
-            if number == len(self.then):
-                grown = np.full((2 * number, self.width), _UNKNOWN, dtype=np.int32)
-                grown[:number] = self.then
-                self.then = grown
-            self.meter.check_bytes(self.bytes + self.then.nbytes, "the functions of its tokens")
-        self.then[function, byte_class] = number
+    def _find(self, asked: NDArray[np.int64]) -> None:
+        """Find some continuations, given as numbers of entries of ``then``: many at once, as each is small."""
+        functions, classes = np.divmod(asked, self.width)
+        sizes = np.array([self.pairs[function].shape[1] for function in functions.tolist()])
+        parts = (np.cumsum(sizes) // _AT_ONCE).tolist()
+        begin = 0
+        while begin < len(asked):
+            end = bisect_right(parts, parts[begin], lo=begin)
+            self._find_some(functions[begin:end].tolist(), classes[begin:end], sizes[begin:end])
+            self.meter.check_time()
+            begin = end
+
+    def _find_some(self, functions: list[int], classes: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+        targets = np.concatenate([self.pairs[function][1] for function in functions])
+        reached = self.step[targets, classes.repeat(sizes)]
+        alive = reached >= 0
+        ends = (_WORD * np.append(0, alive.cumsum())[sizes.cumsum()]).tolist()
+        from_bytes = np.concatenate([self.pairs[function][0] for function in functions])[alive].tobytes()
+        to_bytes = reached[alive].tobytes()
+        begin = 0
+        for function, byte_class, end in zip(functions, classes.tolist(), ends, strict=True):
+            key = from_bytes[begin:end] + to_bytes[begin:end]
+            begin = end
+            number = self.index.get(key)
+            if number is None:
+                number = self.index[key] = len(self.index)
+                self.pairs.append(np.frombuffer(key, dtype=np.int32).reshape(2, -1))
+                self.bytes += len(key)
+                if number == len(self.then):
+                    grown = np.full((2 * number, self.width), _UNKNOWN, dtype=np.int32)
+                    grown[:number] = self.then
+                    self.then = grown
+                self.meter.check_bytes(self.bytes + self.then.nbytes, "the functions of its tokens")
+            self.then[function, byte_class] = number
 
     def table(self, functions: list[int]) -> NDArray[np.int32]:
         """``[states, functions]``: where each state leads."""
         result = np.full((len(functions), len(self.step)), DEAD, dtype=np.int32)
         for row, function in enumerate(functions):
-            result[row, self.sources[function]] = self.targets[function]
+            pairs = self.pairs[function]
+            result[row, pairs[0]] = pairs[1]
         return np.ascontiguousarray(result.T)
 
 
