@@ -12,6 +12,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from logitloom.backend import Backend
 from logitloom.errors import LogitloomError
 
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
+#: Bytes of memory from which on it is given back between files of tests.
+MUCH = 2 << 30
 BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 
 settings.register_profile("logitloom", derandomize=True, deadline=None, max_examples=25)
@@ -50,8 +53,18 @@ def backend(request: pytest.FixtureRequest, promised_backends: frozenset[str] | 
         pytest.skip(f"the backend {request.param!r} is not available here: {type(error).__name__}: {error}")
 
 
+def _resident() -> int:
+    """Bytes of memory that this process takes; where that is not known, more than anybody wants."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 1 << 62
+
+
 def _release() -> None:
-    """Give back what compilers keep: hundreds of compiled functions fill gigabytes otherwise."""
+    """Give back what compilers keep, if it is much: hundreds of compiled functions fill gigabytes otherwise."""
+    if _resident() < MUCH:
+        return
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
     if "torch._dynamo" in sys.modules:
