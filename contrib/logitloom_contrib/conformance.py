@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -79,6 +79,14 @@ class TestLlamaCpp(EngineConformance):
 class TestSglang(EngineConformance):
     engine = "sglang"
     moves = ("reorder", "leave", "join")
+
+    @pytest.fixture(autouse=True)
+    def withdrawn(self) -> Iterator[None]:
+        """What a test offers to the server's requests is taken back."""
+        yield
+        from logitloom_contrib.engines import sglang
+
+        sglang.withdraw("conformance")
 
     def open(self, chain: Chain) -> Call:
         """A new processor object for every call, and requests as SGLang shows them. Drafts are refused there."""
