@@ -117,13 +117,14 @@ class _Lifted:
     def _count_row(self, allowed: bool, listed: int) -> None:
         # A row with many tokens takes milliseconds to find, all rows together seldom more than ten of them: who
         # visits many states (counted repeats have them) is better off with the whole table.
-        before, limit = self._dear_rows, _DEAR_ROWS + self.automaton.dfa.states // _STATES_PER_ROW
-        if before < limit:
-            part = _DEAR * listed / self.automaton.vocab_size if allowed else 1.0
-            self._dear_rows += min(1.0, max(part, _CHEAPEST))
-            if self._dear_rows >= limit:
-                with contextlib.suppress(BudgetExceeded):
-                    self.automaton.tables()
+        limit = _DEAR_ROWS + self.automaton.dfa.states // _STATES_PER_ROW
+        if self._dear_rows >= limit:
+            return
+        part = _DEAR * listed / self.automaton.vocab_size if allowed else 1.0
+        self._dear_rows += min(1.0, max(part, _CHEAPEST))
+        if self._dear_rows >= limit:
+            with contextlib.suppress(BudgetExceeded):
+                self.automaton.tables()
 
     def forced(self, node: _Node) -> list[int]:
         """The tokens that must come next, while exactly one is allowed."""

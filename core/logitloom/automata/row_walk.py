@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from logitloom.automata import char_sets
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.lowering import Lowering
-from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
+from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie, joined, members
 from logitloom.automata.utf8 import high_partition
 
 __all__ = ["RowWalk", "ascii_columns"]
@@ -107,15 +107,15 @@ class RowWalk:
             self._dfa.rows(states)
             nodes = np.arange(total) + (trie.child_start.take(nodes) - ends + counts).repeat(counts)
             states = flat.take((states * width).repeat(counts) + column_of.take(trie.byte.take(nodes)))
-        below, here = _joined(whole), _joined(alive)
+        below, here = joined(whole), joined(alive)
         start = np.concatenate([trie.first.take(below), trie.first.take(here)])
         stop = np.concatenate([trie.last.take(below), trie.own.take(here)])
         counts = stop - start
         if int(counts.sum()) > most:
-            gone = _joined(dead)
+            gone = joined(dead)
             start = trie.first.take(gone)
-            return False, trie.order.take(_members(start, trie.last.take(gone) - start))
-        return True, trie.order.take(_members(start, counts))
+            return False, trie.order.take(members(start, trie.last.take(gone) - start))
+        return True, trie.order.take(members(start, counts))
 
     def _one_by_one(self, nodes: list[int], states: list[int]) -> tuple[list[int], list[int]]:
         """What is below some pairs: the nodes that stay alive, and those at which a path dies."""
@@ -264,18 +264,6 @@ def ascii_columns(byte_class: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int6
     np.bitwise_or.at(bits[0], column[:64], each[:64])
     np.bitwise_or.at(bits[1], column[64:], each[64:])
     return columns, sizes, bits
-
-
-def _joined(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-
-
-def _members(start: NDArray[np.int32], counts: NDArray[np.int32]) -> NDArray[np.int64]:
-    """All integers of some ranges, given where they start and how many they are."""
-    ends = counts.cumsum()
-    total = int(ends[-1]) if len(ends) else 0
-    members: NDArray[np.int64] = np.arange(total) + (start - ends + counts).repeat(counts)
-    return members
 
 
 def marks_of_characters(made_of: Lowering, usual: NDArray[np.int32]) -> NDArray[np.uint8]:

@@ -8,8 +8,9 @@ forbidden by writing two numbers. For that, each node also knows which character
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from logitloom.automata import char_sets
 from logitloom.automata.utf8_states import BOUNDARY, BROKEN_ROWS
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["HIGH_OTHER", "HIGH_PARTIAL", "HIGH_WORD", "MALFORMED", "Trie", "vocabulary_trie"]
+__all__ = ["HIGH_OTHER", "HIGH_PARTIAL", "HIGH_WORD", "MALFORMED", "Trie", "joined", "members", "vocabulary_trie"]
 
 # Bits of `Trie.marks`, besides the two words of ASCII characters: what else occurs below a node.
 HIGH_WORD: Final = 1  # a character above ASCII that \w matches
@@ -228,3 +229,16 @@ def _common_prefixes(starts: NDArray[np.int64], sizes: NDArray[np.int64], flat: 
         position += 1
         shared[active] = position
     return shared
+
+
+def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Some arrays as one; of nothing, no integers."""
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def members(first: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
+    """All of ``first[i] .. first[i] + counts[i] - 1``, one after the other."""
+    ends = counts.cumsum()
+    total = int(ends[-1]) if len(ends) else 0
+    found: NDArray[Any] = np.arange(total) + (first - ends + counts).repeat(counts)
+    return found

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.trie import members
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.labelled import Labelled
 from logitloom_plugins.json_schema.machine import DEAD, Machine
@@ -131,9 +132,7 @@ class StringRows:
         labels, byte_class, following = labelled.labels, labelled.byte_class, labelled.next
         while len(nodes) and place >= site.outside:
             counts = trie.child_count.take(nodes)
-            children = np.arange(int(counts.sum())) + (trie.child_start.take(nodes) - counts.cumsum() + counts).repeat(
-                counts
-            )
+            children = members(trie.child_start.take(nodes), counts)
             before = places.repeat(counts)
             read = trie.byte.take(children)
             for i in (read == ord('"')).nonzero()[0].tolist():

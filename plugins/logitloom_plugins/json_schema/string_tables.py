@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import vocabulary_trie
-from logitloom.automata.trie import Trie
+from logitloom.automata.trie import Trie, joined, members
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.acceptance import read
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.token_walk import Words, joined, members
+from logitloom_plugins.json_schema.token_walk import Words
 from logitloom_plugins.json_schema.whitespace import Whitespace
 
 __all__ = ["StringTables", "string_tables", "words_of"]

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.trie import MALFORMED, Trie
+from logitloom.automata.trie import MALFORMED, Trie, joined, members
 from logitloom_plugins.json_schema.machine import DEAD, Machine
-from logitloom_plugins.json_schema.usual_paths import UsualPaths
+from logitloom_plugins.json_schema.usual_paths import HIGH_SPECIAL, LOW_SPECIAL, UsualPaths
 
-__all__ = ["Found", "TokenWalk", "Words", "joined", "members"]
+__all__ = ["Found", "TokenWalk", "Words"]
 
 _FEW: Final = 64
 _VERY_FEW: Final = 12
@@ -29,8 +29,6 @@ _NAME_MARKS: Final = 1 << ord(":") | 1 << ord(",") | 1 << ord('"')
 #: Children of one node that are looked at one by one, where any byte may come.
 _SIBLINGS: Final = 24
 _BLANKS: Final = b" \n\t\r"
-_LOW_SPECIAL: Final = np.uint64((1 << 32) - 1 | 1 << ord('"'))
-_HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
 
 
 class Words:
@@ -254,8 +252,8 @@ class TokenWalk:
         free_text: NDArray[np.bool_] = (
             (trie.height.take(nodes) <= free)
             & (free > 0)
-            & (trie.low.take(nodes) & _LOW_SPECIAL == 0)
-            & (trie.high.take(nodes) & _HIGH_SPECIAL == 0)
+            & (trie.low.take(nodes) & LOW_SPECIAL == 0)
+            & (trie.high.take(nodes) & HIGH_SPECIAL == 0)
             & (trie.marks.take(nodes) & MALFORMED == 0)
         )
         if done is not None:
@@ -334,16 +332,3 @@ def _escaped(text: bytes, place: int) -> bool:
 
 def _filled(count: int, value: int) -> NDArray[np.int32]:
     return np.full(count, value, dtype=np.int32)
-
-
-def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Some arrays as one; of nothing, no integers."""
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-
-
-def members(first: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
-    """All of ``first[i] .. first[i] + counts[i] - 1``, one after the other."""
-    ends = counts.cumsum()
-    total = int(ends[-1]) if len(ends) else 0
-    found: NDArray[Any] = np.arange(total) + (first - ends + counts).repeat(counts)
-    return found

@@ -18,13 +18,13 @@ from logitloom.automata.row_walk import ascii_columns
 from logitloom.automata.trie import MALFORMED
 from logitloom_plugins.json_schema.string_states import KeySite, Site
 
-__all__ = ["UsualPaths"]
+__all__ = ["HIGH_SPECIAL", "LOW_SPECIAL", "UsualPaths"]
 
 #: Steps are followed up to two to the power of this many less one.
 LEVELS: Final = 7
 #: Characters that never stand for themselves in a string: as bits of the ASCII characters 0-63 and 64-127.
-_LOW_SPECIAL: Final = np.uint64((1 << 32) - 1 | 1 << ord('"'))
-_HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
+LOW_SPECIAL: Final = np.uint64((1 << 32) - 1 | 1 << ord('"'))
+HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
 _ALL: Final = ~np.uint64(0)
 _MOST_STATES: Final = 20_000
 _VARIOUS: Final = -2
@@ -67,8 +67,8 @@ def leaving(site: Site, escapes: str) -> Leaving | None:
     leaves = (table != usual[:, None]) | (table < 0)
     none = np.uint64(0)
     # The last state stands for being lost.
-    low = np.append(np.bitwise_or.reduce(np.where(leaves, bits[0], none), axis=1) | _LOW_SPECIAL, _ALL)
-    high = np.append(np.bitwise_or.reduce(np.where(leaves, bits[1], none), axis=1) | _HIGH_SPECIAL, _ALL)
+    low = np.append(np.bitwise_or.reduce(np.where(leaves, bits[0], none), axis=1) | LOW_SPECIAL, _ALL)
+    high = np.append(np.bitwise_or.reduce(np.where(leaves, bits[1], none), axis=1) | HIGH_SPECIAL, _ALL)
     above = np.ones(states + 1, dtype=bool)
     if escapes != "ascii" and not isinstance(site, KeySite):
         itself = np.arange(states)
@@ -209,7 +209,7 @@ class UsualPaths:
         level = _CEILING_LOG2[np.minimum(height, len(_CEILING_LOG2) - 1)]
         fits = (height < len(_CEILING_LOG2)) & (height <= self._room.take(states.take(asked)))
         place = place.take(asked)
-        special = (trie.low.take(of) & _LOW_SPECIAL) | (trie.high.take(of) & _HIGH_SPECIAL)
+        special = (trie.low.take(of) & LOW_SPECIAL) | (trie.high.take(of) & HIGH_SPECIAL)
         marks = trie.marks.take(of)
         well_formed = marks & MALFORMED == 0
         anything = self._total.take(place) & (special == 0) & well_formed
