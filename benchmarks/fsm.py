@@ -75,7 +75,7 @@ class Ours:
 
         return step
 
-    prepare = staticmethod(lambda tokens: torch.tensor(tokens, dtype=torch.int32))
+    prepare = staticmethod(lambda tokens: torch.tensor(tokens, dtype=torch.int32)[:, None])
 
 
 class LlGuidance:

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.errors import BackendMissing
+from logitloom.kernels import NOTHING_WRITTEN, bits_of, host_kernels
 from logitloom.logits_pool import LogitsPool
-from logitloom.mask_row import MaskRow
+from logitloom.mask_row import MaskRow, records_of
 
 __all__ = ["Array", "Backend", "HostTable", "TokenIds", "backend_of", "library_of", "mask_host_rows"]
 
@@ -348,6 +349,13 @@ def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: An
         donate: whether to write into ``logits``.
     """
     out = logits if donate else np.empty_like(logits)
+    kernels, bits = host_kernels(), bits_of(logits.dtype, forbidden)
+    if kernels is not None and bits is not None and logits.flags.c_contiguous and out.flags.writeable:
+        whole = [row for row in rows if type(row) is MaskRow and row.vocab == logits.shape[1]]
+        if len(whole) == len(rows):
+            kind, word = bits
+            kernels.write(out.view(kind), logits.view(kind), NOTHING_WRITTEN, records_of(whole), word, donate)
+            return out
     for before, after, row in zip(logits, out, rows, strict=True):
         prepared = row if type(row) is MaskRow else None
         if prepared is not None and prepared.dense:

@@ -21,11 +21,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.mask_row import MaskRow
+from logitloom.kernels import NOTHING_WRITTEN, HostKernels, bits_of, host_kernels
+from logitloom.mask_row import MaskRow, records_of
 
 __all__ = ["HostBuffer", "LogitsPool"]
 
-_NOWHERE: Final = np.zeros(0, dtype=np.intp)
+_NOWHERE: Final = np.zeros(0, dtype=np.int64)
 
 #: Two, because the usual loop still has a name for the last result while it computes the next.
 _BUFFERS: Final = 2
@@ -44,9 +45,10 @@ class HostBuffer:
     def __init__(self, rows: int, vocab: int, dtype: np.dtype[Any], forbidden: Any, kind: Any) -> None:
         del kind
         self.memory: NDArray[Any] = np.full((rows, vocab), forbidden, dtype=dtype)
-        #: Which entries may differ from -inf: places in the flat memory, and whole rows. None: any.
-        self.written: NDArray[np.integer[Any]] | None = _NOWHERE
-        self.full: set[int] = set()
+        kernels, bits = host_kernels(), bits_of(dtype, forbidden)
+        self._writer = (
+            _Places(self.memory, forbidden) if kernels is None or bits is None else _Masks(self.memory, kernels, *bits)
+        )
         self._alone = self.holders()
 
     def holders(self) -> int:
@@ -69,41 +71,75 @@ class HostBuffer:
         """Whether nobody wrote to what was handed out. Nobody can: it was read-only."""
         return True
 
-    def write(self, logits: NDArray[Any], rows: Sequence[MaskRow], forbidden: Any) -> None:
+    def write(self, logits: NDArray[Any], rows: Sequence[MaskRow]) -> None:
         """Make the first rows what the masks leave of ``logits: [rows, vocab]``."""
-        memory, flat = self.memory, self.memory.reshape(-1)
+        self._writer.write(logits, rows, self.is_untouched)
+
+
+class _Masks:
+    """Writes a buffer with compiled kernels, and knows which masks it wrote last."""
+
+    def __init__(self, memory: NDArray[Any], kernels: HostKernels, kind: np.dtype[Any], forbidden: int) -> None:
+        self._kernels, self._kind, self._forbidden = kernels, kind, forbidden
+        self._words = memory.view(kind)
+        # The records of the masks that were written last hold addresses, so the masks are kept with them.
+        self._rows = [MaskRow(True, _NOWHERE, memory.shape[1])] * len(memory)
+        self._written = records_of(self._rows)
+
+    def write(self, logits: NDArray[Any], rows: Sequence[MaskRow], untouched: bool) -> None:
+        masks = records_of(rows)
         # Until the end nothing is known, in case this is interrupted.
-        written, self.written = self.written, None
-        if written is None or not self.is_untouched:
+        written, self._written = self._written if untouched else NOTHING_WRITTEN, NOTHING_WRITTEN
+        words = np.ascontiguousarray(logits).view(self._kind)
+        self._kernels.write(self._words, words, written, masks, self._forbidden, False)
+        further = len(rows) < len(written)
+        self._rows = [*rows, *self._rows[len(rows) :]] if further else list(rows)
+        self._written = np.concatenate([masks, written[len(rows) :]]) if further else masks
+
+
+class _Places:
+    """Writes a buffer with NumPy, and knows the places where it may differ from -inf."""
+
+    def __init__(self, memory: NDArray[Any], forbidden: Any) -> None:
+        self._memory, self._forbidden = memory, forbidden
+        #: Which entries may differ from -inf: places in the flat memory, and whole rows. None: any.
+        self._written: NDArray[np.integer[Any]] | None = _NOWHERE
+        self._full: set[int] = set()
+
+    def write(self, logits: NDArray[Any], rows: Sequence[MaskRow], untouched: bool) -> None:
+        memory, flat, forbidden = self._memory, self._memory.reshape(-1), self._forbidden
+        # Until the end nothing is known, in case this is interrupted.
+        written, self._written = self._written, None
+        if written is None or not untouched:
             memory.fill(forbidden)
         else:
             flat[written] = forbidden
-            for place in self.full:
+            for place in self._full:
                 if place >= len(rows) or rows[place].sparse:
                     memory[place].fill(forbidden)
         if len(rows) == 1 and rows[0].sparse:
-            self.full = set()
+            self._full = set()
             written = rows[0].ids
             flat[written] = logits[0].take(written)
-            self.written = written
+            self._written = written
             return
-        self.full = {place for place, row in enumerate(rows) if not row.sparse}
-        for place in self.full:
+        self._full = {place for place, row in enumerate(rows) if not row.sparse}
+        for place in self._full:
             _write_whole(logits[place], memory[place], rows[place], forbidden)
-        if len(rows) == len(self.full):
-            self.written = _NOWHERE
+        if len(rows) == len(self._full):
+            self._written = _NOWHERE
             return
         lists = [row.ids for row in rows if row.sparse]
         columns = np.concatenate(lists)
         starts = np.arange(0, memory.size, memory.shape[1])[: len(rows)]
-        if self.full:
-            starts = np.delete(starts, list(self.full))
+        if self._full:
+            starts = np.delete(starts, list(self._full))
         written = columns + starts.repeat([*map(len, lists)])
         if logits.flags.c_contiguous:
             flat[written] = logits.reshape(-1).take(written)
         else:
             flat[written] = logits[written // memory.shape[1], columns]
-        self.written = written
+        self._written = written
 
 
 def _write_whole(before: NDArray[Any], after: NDArray[Any], row: MaskRow, forbidden: Any) -> None:
@@ -160,12 +196,11 @@ class LogitsPool:
             kind: the library's own dtype.
             make: :class:`HostBuffer`, or what takes its arguments.
         """
-        # In passes over a row: in place sparse 1, dense 2, permissive 0; in a buffer sparse 0, others 3.
         gain = 0
         for row in rows:
-            if type(row) is not MaskRow:
+            if type(row) is not MaskRow or row.vocab != logits.shape[1]:
                 return None
-            gain += 1 if row.sparse else -1 if row.dense else -3
+            gain += row.gain
         if donate and gain <= 0:
             return None
         kept = self._buffers.setdefault((logits.shape[1], kind), [])
@@ -178,5 +213,5 @@ class LogitsPool:
                 return None
             buffer = make(logits.shape[0], logits.shape[1], logits.dtype, forbidden, kind)
             kept.append(buffer)
-        buffer.write(logits, rows, forbidden)
+        buffer.write(logits, rows)
         return buffer.lend(len(rows))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["MaskRow"]
+from logitloom.kernels import ALLOWED, DENSE, FORBIDDEN
+
+__all__ = ["MaskRow", "records_of"]
 
 #: From this part of the vocabulary on, one pass over the row costs less than touching the listed ids one by one.
 _DENSE_ALLOWED: Final = 16
@@ -36,7 +38,7 @@ class MaskRow:
         (True, [3, 5])
     """
 
-    __slots__ = ("_bounds", "_runs", "allowed", "dense", "ids", "sparse", "vocab")
+    __slots__ = ("_bounds", "_keep", "_record", "_runs", "allowed", "dense", "gain", "ids", "sparse", "vocab")
 
     def __init__(self, allowed: bool, ids: ArrayLike, vocab: int) -> None:
         self.allowed = allowed
@@ -46,13 +48,43 @@ class MaskRow:
         self.dense = len(listed) * (_DENSE_ALLOWED if allowed else _DENSE_FORBIDDEN) > vocab
         #: Whether it leaves few ids.
         self.sparse = allowed and not self.dense
-        self.ids: NDArray[np.integer[Any]] = listed if self.dense else listed.astype(np.intp)
+        #: How many passes over the row it costs more to write in place than in a buffer (:class:`LogitsPool`): in place
+        #: a sparse one takes 1, a dense one 2, another 0; in a buffer a sparse one 0, the others 3.
+        self.gain: int = 1 if self.sparse else -1 if self.dense else -3
+        self.ids: NDArray[np.integer[Any]] = listed if self.dense else listed.astype(np.int64)
+        self._keep: NDArray[np.bool_] | None = None
+        self._record: tuple[NDArray[np.int64], bytes] | None = None
         self._bounds: dict[Any, tuple[NDArray[Any], ...]] = {}
         self._runs: tuple[list[slice], NDArray[np.integer[Any]]] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         yield self.allowed
         yield self.ids
+
+    @property
+    def record(self) -> tuple[NDArray[np.int64], bytes]:
+        """Kind, address and length, for :class:`logitloom.kernels.HostKernels`: ``[1, 3]``, and the same as bytes.
+
+        Raises:
+            IndexError: if an id is none of the vocabulary's: behind an address nobody would notice.
+        """
+        if self._record is None:
+            data: NDArray[Any] = self.ids
+            if len(data) and not 0 <= int(data.min()) <= int(data.max()) < self.vocab:
+                raise IndexError(f"A mask of {self.vocab} ids names the ids {data.min()} to {data.max()}.")
+            kind = ALLOWED if self.allowed else FORBIDDEN
+            if self.dense:
+                kind, data = DENSE, self._kept()
+                self._keep = data
+            record = np.array([[kind, data.__array_interface__["data"][0], len(data)]], dtype=np.int64)
+            self._record = record, record.tobytes()
+        return self._record
+
+    def _kept(self) -> NDArray[np.bool_]:
+        """``[vocab]``: which ids are allowed."""
+        keep = np.full(self.vocab, not self.allowed)
+        keep[self.ids] = self.allowed
+        return keep
 
     @property
     def nbytes(self) -> int:
@@ -95,10 +127,17 @@ class MaskRow:
             bound = np.full(self.vocab, forbidden if self.allowed else np.nan, dtype=dtype)
             bound[self.ids] = np.nan if self.allowed else forbidden
             return (bound,)
-        keep = np.full(self.vocab, not self.allowed)
-        keep[self.ids] = self.allowed
+        keep = self._kept()
         word = np.array(forbidden, dtype=dtype).view(f"i{dtype.itemsize}")
         return np.where(keep, word.dtype.type(-1), word.dtype.type(0)), np.where(keep, word.dtype.type(0), word)
+
+
+def records_of(rows: Sequence[MaskRow]) -> NDArray[np.int64]:
+    """``[rows, 3]``: the records of some masks."""
+    if len(rows) == 1:
+        return rows[0].record[0]
+    # Seven times faster than joining arrays.
+    return np.frombuffer(b"".join([row.record[1] for row in rows]), dtype=np.int64).reshape(-1, 3)
 
 
 def _runs(ids: NDArray[np.integer[Any]]) -> tuple[list[slice], NDArray[np.integer[Any]]]:

@@ -24,6 +24,7 @@ from logitloom.errors import (
     UnknownPlugin,
     VocabularyError,
 )
+from logitloom.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ GROUPS: dict[str, str] = {
     "grammars": "logitloom.grammars",
     "candidates": "logitloom.candidates",
     "models": "logitloom.models",
+    "kernels": "logitloom.kernels",
 }
 
 #: Environment variable with names to block, separated by commas: ``regex, backends/jax``.
@@ -66,7 +68,8 @@ class PluginRecord:
 
     Attributes:
         name: the name it is loaded by.
-        kind: ``processors``, ``backends``, ``tokenizers``, ``engines``, ``grammars``, ``candidates`` or ``models``.
+        kind: ``processors``, ``backends``, ``tokenizers``, ``engines``, ``grammars``, ``candidates``,
+            ``models`` or ``kernels``.
         distribution: the distribution that brings it; ``""`` if it was registered at run time.
         version: that distribution's version.
         value: where its code is, ``module:attribute``.
@@ -126,6 +129,7 @@ def refresh() -> None:
 def _forget_backends() -> None:
     _backend_plugin.cache_clear()
     forget_types()
+    host_kernels.cache_clear()
 
 
 def _distribution_of(point: EntryPoint) -> str:

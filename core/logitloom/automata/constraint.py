@@ -22,6 +22,7 @@ from logitloom.automata.token_automaton import TokenAutomaton
 from logitloom.backend import Array, Backend, HostTable
 from logitloom.context import Context
 from logitloom.errors import BudgetExceeded, IllegalToken, NeedsNotMet
+from logitloom.kernels import host_kernels
 from logitloom.mask_row import MaskRow
 from logitloom.processor import Processor
 from logitloom.vocabulary import Vocabulary
@@ -33,10 +34,12 @@ _NODE_BYTES: Final = 96 << 20
 _EDGE_BYTES: Final = 96
 
 #: What finding a row takes grows with the tokens that it allows, from a tenth on, up to that of an eighth of the
-#: vocabulary; after so many of the dearest (more where there are many states) all rows are found.
+#: vocabulary; after so many of the dearest (more where there are many states, or where kernels find them) all rows are
+#: found.
 _DEAR: Final = 8
 _CHEAPEST: Final = 0.1
 _DEAR_ROWS: Final = 4
+_COMPILED_DEAR_ROWS: Final = 12
 _STATES_PER_ROW: Final = 500
 
 
@@ -117,7 +120,8 @@ class _Lifted:
     def _count_row(self, allowed: bool, listed: int) -> None:
         # A row with many tokens takes milliseconds to find, all rows together seldom more than ten of them: who
         # visits many states (counted repeats have them) is better off with the whole table.
-        limit = _DEAR_ROWS + self.automaton.dfa.states // _STATES_PER_ROW
+        least = _DEAR_ROWS if host_kernels() is None else _COMPILED_DEAR_ROWS
+        limit = least + self.automaton.dfa.states // _STATES_PER_ROW
         if self._dear_rows >= limit:
             return
         part = _DEAR * listed / self.automaton.vocab_size if allowed else 1.0

@@ -90,6 +90,15 @@ class Dfa:
         return self._next
 
     @property
+    def ready(self) -> NDArray[np.bool_]:
+        """``[states]``: which rows of what :meth:`rows` returns can be relied on."""
+        return self._every_row if self._lowering is None else self._lowering.ready
+
+    @cached_property
+    def _every_row(self) -> NDArray[np.bool_]:
+        return np.ones(self.states, dtype=bool)
+
+    @property
     def states(self) -> int:
         """Number of states."""
         return len(self.accepting)

@@ -40,6 +40,7 @@ class Lowering:
         states: states in all.
         width: byte classes.
         table: ``[states, width] int32``; read only what was prepared.
+        ready: ``[states]``, which rows are.
     """
 
     def __init__(self, high: HighPartition, split: int, characters: NDArray[np.int32], meter: Meter) -> None:
@@ -68,7 +69,7 @@ class Lowering:
         self.table: NDArray[np.int32] = np.empty((self.states, self.width), dtype=np.int32)
         self.table[: len(characters), :split] = characters[:, :split]
         self._done: set[int] = set()
-        self._ready = np.zeros(self.states, dtype=bool)
+        self.ready: NDArray[np.bool_] = np.zeros(self.states, dtype=bool)
 
     @property
     def blocks(self) -> int:
@@ -77,7 +78,7 @@ class Lowering:
 
     def prepare(self, states: NDArray[np.int32]) -> None:
         """Fill the rows of some states, and of all states between bytes that they lead to."""
-        missing = states[~self._ready[states]]
+        missing = states[~self.ready[states]]
         if len(missing):
             if missing.max() >= len(self.characters):
                 # A state between bytes that nobody came to by reading: it was carried here from elsewhere.
@@ -88,7 +89,7 @@ class Lowering:
 
     def filled_table(self) -> NDArray[np.int32]:
         """The whole table."""
-        for state in np.flatnonzero(~self._ready[: len(self.characters)]).tolist():
+        for state in np.flatnonzero(~self.ready[: len(self.characters)]).tolist():
             self._fill(state)
         return self.table
 
@@ -98,7 +99,7 @@ class Lowering:
         row = self.table[state, self.split :]
         if block is None:
             row[:] = DEAD
-            self._ready[state] = True
+            self.ready[state] = True
             return
         # Looked up with the negative codes of the shape: -1 is dead, -2 - g the target of group g.
         nodes, root = block.shape.moved(block.base, np.array(block.targets[::-1], dtype=np.int32))
@@ -108,7 +109,7 @@ class Lowering:
             inside = self.table[block.base : block.base + len(nodes)]
             inside[:, : self.split] = DEAD
             inside[:, self.split :] = nodes
-            self._ready[block.base : block.base + len(nodes)] = True
+            self.ready[block.base : block.base + len(nodes)] = True
             self._done.add(number)
         # Last, so that another thread never trusts a row that is half filled.
-        self._ready[state] = True
+        self.ready[state] = True

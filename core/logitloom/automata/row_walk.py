@@ -8,8 +8,9 @@ subtree is allowed, which is one range of the sorted vocabulary.
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property, lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,9 @@ from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.lowering import Lowering
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie, joined, members
 from logitloom.automata.utf8 import high_partition
+from logitloom.kernels import HostKernels, host_kernels
 
-__all__ = ["RowWalk", "ascii_columns"]
+__all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns"]
 
 # Below this many pairs, asking about whole subtrees costs more than it can save.
 _FEW: Final = 96
@@ -28,6 +30,13 @@ _FEW: Final = 96
 _THIN: Final = 24
 _THIN_TOKENS: Final = 192
 _CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, 1 << 12)]], dtype=np.uint8)
+
+#: From this number of listed tokens on a mask of the vocabulary is cheaper than a sort.
+SORTED_BY_MASK: Final = 4096
+
+#: A compiled walk through so many nodes costs less than knowing what would cut it short.
+_SHORT: Final = 4096
+_ENDLESS: Final = 1 << 62
 
 _ZERO: Final = np.uint64(0)
 _EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)
@@ -49,6 +58,34 @@ class _Paths(NamedTuple):
     known: int
 
 
+#: What stands for :class:`_Paths` as long as they are not asked for.
+_NO_PATHS: Final = (*(np.zeros(1, dtype=kind) for kind in (np.uint64, np.uint64, np.uint8, np.int64)), -1)
+
+
+_NO_MARKS: Final = np.zeros(0, dtype=np.uint8)
+_NO_KINDS: Final = np.zeros((2, 1), dtype=bool)
+
+
+class _Scratch(threading.local):
+    """Memory for compiled walks: one set per thread, as large as the largest trie."""
+
+    def __init__(self) -> None:
+        self.pairs = np.zeros((0, 2), dtype=np.int32)
+        self.bytes = np.zeros((2, 0), dtype=np.uint8)
+
+    def of(self, nodes: int, *counts: int) -> tuple[NDArray[Any], ...]:
+        """A stack for pairs, and bytes for each of the counts, rounded up to whole words."""
+        if len(self.pairs) < nodes:
+            self.pairs = np.empty((nodes, 2), dtype=np.int32)
+        sizes = [-(-count // 8) * 8 for count in counts]
+        if self.bytes.shape[1] < max(sizes):
+            self.bytes = np.empty((len(sizes), max(sizes)), dtype=np.uint8)
+        return self.pairs, *(line[:size] for line, size in zip(self.bytes, sizes, strict=True))
+
+
+_SCRATCH: Final = _Scratch()
+
+
 class RowWalk:
     """Walks one trie for one automaton.
 
@@ -61,6 +98,57 @@ class RowWalk:
         self._dfa = dfa
         self._trie = trie
         self._column_of = dfa.byte_class.astype(np.int64)
+        self._kernels = host_kernels()
+
+    def token_row(
+        self, state: int, ends: NDArray[np.int32], textless: NDArray[np.int32], size: int
+    ) -> tuple[bool, NDArray[np.int32]]:
+        """One state's row over all ids.
+
+        Args:
+            state: a state of the automaton.
+            ends: ids that are allowed beside those with bytes.
+            textless: all ids without bytes, sorted.
+            size: number of ids in all.
+
+        Returns:
+            Whether the allowed ids are listed (at most half of all) or the forbidden ones, and these ids, sorted.
+        """
+        if self._kernels is not None:
+            return self._compiled_row(self._kernels, state, ends, textless, size)
+        listed, ids = self.row(state, size // 2 - len(ends))
+        ids = np.concatenate([ids, ends if listed else textless[~np.isin(textless, ends)]])
+        if len(ids) > SORTED_BY_MASK:
+            mask = np.zeros(size, dtype=bool)
+            mask[ids] = True
+            return listed, mask.nonzero()[0].astype(np.int32)
+        ids.sort()
+        return listed, ids
+
+    def _compiled_row(
+        self, kernels: HostKernels, state: int, ends: NDArray[np.int32], textless: NDArray[np.int32], size: int
+    ) -> tuple[bool, NDArray[np.int32]]:
+        dfa, trie = self._dfa, self._trie
+        pairs, kept, chosen = _SCRATCH.of(trie.nodes, len(trie.order), size)
+        kept.fill(0)
+        table = dfa.rows(np.array([state]))
+        automaton = (table, dfa.ready, dfa.byte_class)
+        known = "_paths" in self.__dict__
+        paths: tuple[Any, ...] = tuple(self._paths) if known else _NO_PATHS
+        limit, found = _ENDLESS if known else _SHORT, 0
+        pairs[0] = 0, state
+        begin, end, waiting = 0, 1, 0
+        while begin < end or waiting:
+            if begin == end:
+                # The states are made ready together, so there are no more rounds than characters in a token.
+                dfa.rows(np.unique(pairs[:waiting, 1]))
+                begin, end, waiting = 0, waiting, 0
+            step = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, kept, begin, end, waiting, limit)
+            begin, end, waiting = step[:3]
+            found += step[3]
+            if begin < end:
+                paths, limit = tuple(self._paths), _ENDLESS
+        return kernels.collect(kept, trie.order, found, ends, textless, chosen, size)
 
     def row(self, state: int, most: int) -> tuple[bool, NDArray[np.int32]]:
         """The tokens of one state's row, written as allowed or as forbidden ones.
@@ -158,30 +246,24 @@ class RowWalk:
         # ASCII classes come first in both, so the automaton over characters has the same columns.
         source = dfa.next if made_of is None else made_of.characters
         known = len(source)
-        table = source[:, columns]
-        best = np.where(table >= 0, sizes, -1).argmax(axis=1)
-        usual = table[np.arange(known), best]
-        leaves = (table != usual[:, None]) | (table < 0)
-        # One more state, at the end, is left by everything: dead, and those about which nothing is known.
-        low = np.append(np.bitwise_or.reduce(np.where(leaves, bits[0], _ZERO), axis=1), ~_ZERO)
-        high = np.append(np.bitwise_or.reduce(np.where(leaves, bits[1], _ZERO), axis=1), ~_ZERO)
-        found = self._high_marks(usual) if made_of is None else marks_of_characters(made_of, usual)
-        marks = np.append(found, np.uint8(255))
-        there = np.append(np.where(usual < 0, known, usual), known)
-        highest = min(int(self._trie.height[0]), len(_CEILING_LOG2) - 1)
+        tallest = int(self._trie.height[0])
+        highest = min(tallest, len(_CEILING_LOG2) - 1)
         levels = int(_CEILING_LOG2[highest])
-        rows = [(low, high, marks)]
-        # Twice as far is as far from here, and as far again from there.
-        for _ in range(levels):
-            low, high, marks = low | low[there], high | high[there], marks | marks[there]
-            rows.append((low, high, marks))
-            there = there[there]
-        low, high, marks = (np.concatenate(part) for part in zip(*rows, strict=True))
-        heights = _CEILING_LOG2[np.minimum(np.arange(int(self._trie.height[0]) + 1), highest)].astype(np.int64)
         # Subtrees that are higher than the path was followed are never taken whole.
-        row_of_height = np.where(heights <= levels, heights * (known + 1), len(low))
-        low, high, marks = (np.append(part, np.repeat(part[-1:], known + 1)) for part in (low, high, marks))
-        return _Paths(low, high, marks, row_of_height, known)
+        level_of = np.full(tallest + 1, levels + 1, dtype=np.int64)
+        level_of[: highest + 1] = _CEILING_LOG2[: highest + 1]
+        ascii_part = (source, columns, sizes, bits)
+        if self._kernels is not None and made_of is not None and made_of.high.classes:
+            low, high, marks = self._kernels.paths(*ascii_part, made_of.split, made_of.high.kinds, _NO_MARKS, levels)
+        else:
+            table = source[:, columns]
+            usual = table[np.arange(known), np.where(table >= 0, sizes, -1).argmax(axis=1)]
+            given = self._high_marks(usual) if made_of is None else marks_of_characters(made_of, usual)
+            if self._kernels is not None:
+                low, high, marks = self._kernels.paths(*ascii_part, 0, _NO_KINDS, given, levels)
+            else:
+                low, high, marks = _paths_of(table, usual, bits, given, levels)
+        return _Paths(low, high, marks, level_of * (known + 1), known)
 
     def _high_marks(self, usual: NDArray[np.int32]) -> NDArray[np.uint8]:
         """``[states]``: which kinds of characters above ASCII may lead off the usual path."""
@@ -264,6 +346,27 @@ def ascii_columns(byte_class: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int6
     np.bitwise_or.at(bits[0], column[:64], each[:64])
     np.bitwise_or.at(bits[1], column[64:], each[64:])
     return columns, sizes, bits
+
+
+def _paths_of(
+    table: NDArray[np.int32], usual: NDArray[np.int32], bits: NDArray[np.uint64], given: NDArray[np.uint8], levels: int
+) -> tuple[NDArray[Any], ...]:
+    """What :meth:`logitloom.kernels.HostKernels.paths` finds, from next states by column and the usual step."""
+    known = len(usual)
+    leaves = (table != usual[:, None]) | (table < 0)
+    # One more state, at the end, is left by everything: dead, and those about which nothing is known.
+    low = np.append(np.bitwise_or.reduce(np.where(leaves, bits[0], _ZERO), axis=1), ~_ZERO)
+    high = np.append(np.bitwise_or.reduce(np.where(leaves, bits[1], _ZERO), axis=1), ~_ZERO)
+    marks = np.append(given, np.uint8(255))
+    there = np.append(np.where(usual < 0, known, usual), known)
+    rows: list[tuple[NDArray[Any], ...]] = [(low, high, marks)]
+    # Twice as far is as far from here, and as far again from there.
+    for _ in range(levels):
+        low, high, marks = low | low[there], high | high[there], marks | marks[there]
+        rows.append((low, high, marks))
+        there = there[there]
+    rows.append(tuple(np.repeat(part[-1:], known + 1) for part in (low, high, marks)))
+    return tuple(np.concatenate(part) for part in zip(*rows, strict=True))
 
 
 def marks_of_characters(made_of: Lowering, usual: NDArray[np.int32]) -> NDArray[np.uint8]:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from logitloom.automata.budget import Budget, Meter
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.reach import ends_reachable, every_state_can_go_on
-from logitloom.automata.row_walk import RowWalk
+from logitloom.automata.row_walk import SORTED_BY_MASK, RowWalk
 from logitloom.automata.token_tables import token_classes
 from logitloom.automata.trie import vocabulary_trie
 from logitloom.errors import VocabularyError
@@ -31,7 +31,6 @@ FINISHED: Final = -2
 _MEMO_LIMIT: Final = 1 << 16
 _ROW_BYTES_LIMIT: Final = 64 << 20
 _MANY: Final = 512
-_SORTED_BY_MASK: Final = 1 << 12  # from here on marking and collecting beats sorting
 
 
 class TokenRow(NamedTuple):
@@ -221,20 +220,7 @@ class TokenAutomaton:
         if "_tables" in self.__dict__:
             return self._row_of_classes(self._tables.allowed[state])
         ends = self.eos if self.accepting[state] else ()
-        listed, ids = self._walk.row(state, self.vocab_size // 2 - len(ends))
-        if listed:
-            extra = np.array(ends, dtype=np.int32)
-        else:
-            extra = self._textless
-            for token in ends:
-                extra = extra[extra != token]
-        ids = np.concatenate([ids, extra])
-        if len(ids) > _SORTED_BY_MASK:
-            mask = np.zeros(self.vocab_size, dtype=bool)
-            mask[ids] = True
-            return TokenRow(listed, mask.nonzero()[0].astype(np.int32))
-        ids.sort()
-        return TokenRow(listed, ids)
+        return TokenRow(*self._walk.token_row(state, np.array(ends, dtype=np.int32), self._textless, self.vocab_size))
 
     @cached_property
     def _class_members(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -252,7 +238,7 @@ class TokenAutomaton:
             sizes = np.diff(starts)
             shorter = 2 * int(sizes[allowed].sum()) <= self.vocab_size
             classes = (allowed if shorter else ~allowed).nonzero()[0]
-            if sizes[classes].sum() > _SORTED_BY_MASK:
+            if sizes[classes].sum() > SORTED_BY_MASK:
                 mask = allowed[self._tables.token_class]
                 ids = (mask if shorter else ~mask).nonzero()[0].astype(np.int32)
             else:

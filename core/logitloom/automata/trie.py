@@ -17,15 +17,35 @@ from numpy.typing import NDArray
 
 from logitloom.automata import char_sets
 from logitloom.automata.utf8_states import BOUNDARY, BROKEN_ROWS
+from logitloom.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["HIGH_OTHER", "HIGH_PARTIAL", "HIGH_WORD", "MALFORMED", "Trie", "joined", "members", "vocabulary_trie"]
+__all__ = [
+    "HIGH_OTHER",
+    "HIGH_PARTIAL",
+    "HIGH_WORD",
+    "MALFORMED",
+    "NODE",
+    "Trie",
+    "joined",
+    "members",
+    "vocabulary_trie",
+]
 
 # Bits of `Trie.marks`, besides the two words of ASCII characters: what else occurs below a node.
 HIGH_WORD: Final = 1  # a character above ASCII that \w matches
 HIGH_OTHER: Final = 2  # another character above ASCII
 MALFORMED: Final = 4  # bytes that are no UTF-8, if the node stands between two characters
 HIGH_PARTIAL: Final = 8  # a token that ends inside a character
+
+#: One node; the fields are the attributes of :class:`Trie`.
+NODE: Final = np.dtype(
+    [
+        *((name, np.uint64) for name in ("low", "high")),
+        *((name, np.int32) for name in ("child_start", "child_count", "first", "own", "last")),
+        *(("height", np.uint16), ("marks", np.uint8), ("byte", np.uint8)),
+    ]
+)
 
 _CACHE: weakref.WeakKeyDictionary[Vocabulary, Trie] = weakref.WeakKeyDictionary()
 
@@ -38,6 +58,8 @@ def vocabulary_trie(vocabulary: Vocabulary) -> Trie:
         for letter in "wds":
             char_sets.category(letter, 0)
         trie = _CACHE[vocabulary] = Trie(vocabulary)
+        if host_kernels() is not None:
+            _ = trie.records
     return trie
 
 
@@ -86,6 +108,14 @@ class Trie:
     def views(self) -> tuple[memoryview, memoryview, memoryview]:
         """``child_start``, ``child_count`` and ``byte`` for reading single entries, which arrays are slow at."""
         return self.child_start.data, self.child_count.data, self.byte.data
+
+    @cached_property
+    def records(self) -> NDArray[Any]:
+        """``[nodes]`` of :data:`NODE`: what is known of a node side by side, for walks that go from node to node."""
+        records = np.empty(self.nodes, dtype=NODE)
+        for name in NODE.names or ():
+            records[name] = getattr(self, name)
+        return records
 
     def _build_nodes(
         self,

@@ -126,8 +126,8 @@ class HighPartition:
         self._shapes: dict[tuple[int, ...], Shape] = {tuple(range(self.classes)): self._shape(nodes, root)}
 
     @cached_property
-    def kinds(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """``[classes + 1] bool`` each: which classes hold word characters, and which hold others.
+    def kinds(self) -> NDArray[np.bool_]:
+        """``[2, classes + 1]``: which classes hold word characters, and which hold others.
 
         The last entry stands for characters that are in no set of the pattern.
         """
@@ -139,7 +139,7 @@ class HighPartition:
         held = np.zeros((2, self.classes + 1), dtype=bool)
         held[0, label[word & ~surrogate]] = True
         held[1, label[~word & ~surrogate]] = True
-        return held[0], held[1]
+        return held
 
     def shape(self, groups: tuple[int, ...]) -> Shape:
         """The table for a grouping: ``groups[c]`` is the group of class ``c``, or ``DEAD``."""

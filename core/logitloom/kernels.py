@@ -1,0 +1,163 @@
+"""Compiled loops for host memory, an optional plug-in: the same results as the NumPy code beside them, sooner.
+
+NumPy works on whole arrays, which suits walks that are wide and masks that are long. A walk through a few hundred nodes
+of a trie, or a mask of a few ids, costs it mostly calls. Whoever installs a plug-in of the group ``logitloom.kernels``
+has these loops compiled; without one everything works as well. ``LOGITLOOM_BLOCK=kernels/NAME`` switches one off.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.errors import PluginImportError
+
+__all__ = ["ALLOWED", "DENSE", "FORBIDDEN", "NOTHING_WRITTEN", "HostKernels", "bits_of", "host_kernels"]
+
+#: Kinds of prepared masks: few ids are allowed; a byte for each id; few ids are forbidden.
+ALLOWED: Final = 0
+DENSE: Final = 1
+FORBIDDEN: Final = 2
+
+#: For :meth:`HostKernels.write`: of no row is anything known.
+NOTHING_WRITTEN: Final = np.zeros((0, 3), dtype=np.int64)
+
+
+class HostKernels(Protocol):
+    """What a plug-in provides. Arrays are C-contiguous; those that are only read may be read-only."""
+
+    def walk(
+        self,
+        automaton: tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]],
+        nodes: NDArray[Any],
+        byte: NDArray[np.uint8],
+        paths: tuple[Any, ...],
+        pairs: NDArray[np.int32],
+        kept: NDArray[np.uint8],
+        begin: int,
+        end: int,
+        waiting: int,
+        limit: int,
+    ) -> tuple[int, int, int, int]:
+        """Walk a prefix trie with an automaton and note the tokens that lead to a live state.
+
+        Args:
+            automaton: ``[states, classes]`` next states (negative: none), ``[states]`` whether a row of them can be
+                relied on, ``[256]`` the class of each byte.
+            nodes, byte: the trie's attributes ``records`` and ``byte``.
+            paths: what :class:`logitloom.automata.row_walk.RowWalk` knows of whole subtrees; the last entry is -1 if
+                that is nothing.
+            pairs: ``[nodes, 2] int32``: pairs (node, state) of which the children are to be visited, and at the
+                beginning those that wait because the row of their state cannot be relied on.
+            kept: ``[>= tokens]``, in the order of the trie; becomes 1 for each token found.
+            begin, end: the pairs to visit are ``pairs[begin:end]``, and those that are found come behind them.
+            waiting: how many wait, at most ``begin``.
+            limit: after so many nodes the walk pauses.
+
+        Returns:
+            ``begin``, ``end`` and ``waiting`` afterwards, and how many tokens were found.
+        """
+        ...
+
+    def paths(
+        self,
+        source: NDArray[np.int32],
+        columns: NDArray[np.uint8],
+        sizes: NDArray[np.int64],
+        bits: NDArray[np.uint64],
+        split: int,
+        kinds: NDArray[np.bool_],
+        given: NDArray[np.uint8],
+        levels: int,
+    ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint8]]:
+        """What leaves the usual path of each state within 1, 2, 4, ... characters.
+
+        Args:
+            source: ``[states, classes]``, next states; from each the usual step is that of its largest class.
+            columns, sizes, bits: of the classes of ASCII, as from :func:`logitloom.automata.row_walk.ascii_columns`.
+            split: the first class above ASCII.
+            kinds: ``[2, classes above ASCII + 1]``: which of them hold word characters, and which others.
+            given: marks of each state's own step, ``[states]``; if it is empty they follow from ``kinds``.
+            levels: how many times to go twice as far.
+
+        Returns:
+            ``low``, ``high`` and ``marks`` as bits, ``[(levels + 2) * (states + 1)]`` each: of a state within
+            ``2 ** level`` characters at ``level * (states + 1) + state``. The last state of each level, and the last
+            level, are left by everything.
+        """
+        ...
+
+    def collect(
+        self,
+        kept: NDArray[np.uint8],
+        order: NDArray[np.int32],
+        found: int,
+        ends: NDArray[np.int32],
+        textless: NDArray[np.int32],
+        chosen: NDArray[np.uint8],
+        size: int,
+    ) -> tuple[bool, NDArray[np.int32]]:
+        """The ids of a row, in the shorter way.
+
+        Args:
+            kept: ``[8 * ceil(tokens / 8)]``, 1 for each allowed token, in the order of the trie.
+            order: ``[tokens]``, their ids.
+            found: how many are 1.
+            ends: further allowed ids, all of them among ``textless``.
+            textless: the ids that are not in the trie.
+            chosen: ``[8 * ceil(size / 8)]``, memory to work in.
+            size: number of ids in all.
+
+        Returns:
+            Whether the allowed ids are listed (at most half of all) or the forbidden ones, and these ids, sorted.
+        """
+        ...
+
+    def write(
+        self,
+        after: NDArray[Any],
+        before: NDArray[Any],
+        written: NDArray[np.int64],
+        masks: NDArray[np.int64],
+        forbidden: int,
+        in_place: bool,
+    ) -> None:
+        """Write masked rows.
+
+        Args:
+            after, before: ``[rows, vocab]`` unsigned integers of 16 or 32 bits: the logits' own bits.
+            written: ``[n, 3]``: the first ``n`` rows of ``after`` are forbidden but for what these masks leave.
+            masks: ``[rows, 3]``: kind, address and length of each mask. Lists are 64-bit integers.
+            forbidden: the bits of what is forbidden.
+            in_place: whether ``after`` is ``before``; then nothing is written yet.
+        """
+        ...
+
+
+@cache
+def host_kernels() -> HostKernels | None:
+    """The installed kernels (the first by name that is not blocked), or ``None``; found once."""
+    from logitloom import registry
+
+    for record in registry.available("kernels"):
+        if record.installed and not record.blocked:
+            try:
+                kernels: HostKernels = registry.load_plugin("kernels", record.name)()
+            except PluginImportError as error:
+                warnings.warn(f"Going on without compiled kernels. {error}", RuntimeWarning, stacklevel=2)
+                continue
+            return kernels
+    return None
+
+
+@cache
+def bits_of(dtype: np.dtype[Any], value: Any) -> tuple[np.dtype[Any], int] | None:
+    """The unsigned integers of a dtype's size, and a value as one of them; ``None`` if no kernel takes them."""
+    if dtype.itemsize not in (2, 4):
+        return None
+    kind = np.dtype(f"u{dtype.itemsize}")
+    return kind, int(np.array(value, dtype=dtype).view(kind))

@@ -1,0 +1,1 @@
+"""Compiled loops for host memory: one file per plug-in (group ``logitloom.kernels``)."""

@@ -1,0 +1,292 @@
+"""Loops in host memory, compiled by Numba.
+
+The functions do what :class:`logitloom.kernels.HostKernels` says. They are compiled when this module is imported for
+the first time and kept on disk by Numba, beside this file or in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numba
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
+from logitloom.kernels import ALLOWED, DENSE, FORBIDDEN
+
+__all__ = ["NumbaKernels"]
+
+_compiled: Callable[..., Callable[[Callable[..., Any]], Any]] = numba.njit
+_code: Callable[[Callable[..., Any]], Any] = intrinsic
+
+
+def _given(dtype: Any, dimensions: int = 1) -> Any:
+    """The type of an array that is only read."""
+    return types.Array(dtype, dimensions, "C", readonly=True)
+
+
+_BYTES: Final = _given(types.uint8)
+_INTS: Final = _given(types.int32)
+_WORDS: Final = _given(types.uint64)
+_AUTOMATON: Final = types.Tuple((_given(types.int32, 2), _given(types.boolean), _BYTES))
+_NODES: Final = _given(numba.from_dtype(NODE))
+_PATHS: Final = types.Tuple((_WORDS, _WORDS, _BYTES, _given(types.int64), types.int64))
+
+
+@_compiled(
+    types.UniTuple(types.int64, 4)(
+        *(_AUTOMATON, _NODES, _BYTES, _PATHS, types.int32[:, ::1], types.uint8[::1]), *(types.int64,) * 4
+    ),
+    cache=True,
+    nogil=True,
+)
+def walk(
+    automaton: Any,
+    nodes: Any,
+    byte: Any,
+    paths: Any,
+    pairs: Any,
+    kept: Any,
+    begin: int,
+    end: int,
+    waiting: int,
+    limit: int,
+) -> tuple[int, int, int, int]:  # pragma: no cover - compiled
+    """See :meth:`logitloom.kernels.HostKernels.walk`."""
+    table, ready, byte_class = automaton
+    low, high, marks, row_of_height, known = paths
+    found = visited = 0
+    # First in, first out: nodes are numbered level by level, so memory is read in its order.
+    while begin < end and visited < limit:
+        # Unsigned, here and below, so that no index is asked whether it counts from the end.
+        node, state = np.uint64(pairs[begin, 0]), np.uint64(pairs[begin, 1])
+        begin += 1
+        if not ready[state]:
+            pairs[waiting, 0], pairs[waiting, 1] = node, state
+            waiting += 1
+            continue
+        first = np.uint64(nodes[node].child_start)
+        stop = first + np.uint64(nodes[node].child_count)
+        visited += nodes[node].child_count
+        for child in range(first, stop):
+            target = table[state, byte_class[byte[child]]]
+            if target < 0:
+                continue
+            here = nodes[child]
+            last = here.own
+            if here.child_count:
+                whole = False
+                if known >= 0:
+                    place = np.uint64(row_of_height[here.height] + min(np.int64(target), known))
+                    whole = (
+                        here.low & low[place] == 0 and here.high & high[place] == 0 and here.marks & marks[place] == 0
+                    )
+                if whole:
+                    last = here.last
+                else:
+                    pairs[end, 0], pairs[end, 1] = child, target
+                    end += 1
+            for position in range(np.uint64(here.first), np.uint64(last)):
+                kept[position] = 1
+            found += last - here.first
+    return begin, end, waiting, found
+
+
+@_compiled(
+    types.Tuple((types.uint64[::1], types.uint64[::1], types.uint8[::1]))(
+        *(_given(types.int32, 2), _BYTES, _given(types.int64), _given(types.uint64, 2)),
+        *(types.int64, _given(types.boolean, 2), _BYTES, types.int64),
+    ),
+    cache=True,
+    nogil=True,
+)
+def paths(
+    source: Any, columns: Any, sizes: Any, bits: Any, split: int, kinds: Any, given: Any, levels: int
+) -> tuple[Any, Any, Any]:  # pragma: no cover - compiled
+    """See :meth:`logitloom.kernels.HostKernels.paths`."""
+    known = len(source)
+    width = known + 1
+    every = ~np.uint64(0)
+    low = np.full((levels + 2) * width, every, dtype=np.uint64)
+    high = np.full((levels + 2) * width, every, dtype=np.uint64)
+    marks = np.full((levels + 2) * width, np.uint8(255), dtype=np.uint8)
+    there = np.empty(width, dtype=np.int64)
+    there[known] = known
+    for state in range(known):
+        row = source[state]
+        most, usual = -1, np.int32(-1)
+        for i in range(len(columns)):
+            target = row[columns[i]]
+            if target >= 0 and sizes[i] > most:
+                most, usual = sizes[i], target
+        there[state] = usual if usual >= 0 else known
+        low[state] = high[state] = 0
+        for i in range(len(columns)):
+            target = row[columns[i]]
+            if target != usual or target < 0:
+                low[state] |= bits[0, i]
+                high[state] |= bits[1, i]
+        if len(given):
+            marks[state] = given[state]
+            continue
+        last = kinds.shape[1] - 1
+        word, other = kinds[0, last], kinds[1, last]
+        for i in range(last):
+            target = row[split + i]
+            if target != usual or target < 0:
+                word |= kinds[0, i]
+                other |= kinds[1, i]
+        found = np.uint8(MALFORMED)
+        if word:
+            found |= np.uint8(HIGH_WORD | HIGH_PARTIAL)
+        if other:
+            found |= np.uint8(HIGH_OTHER | HIGH_PARTIAL)
+        marks[state] = found
+    # Twice as far is as far from here, and as far again from there.
+    for level in range(levels):
+        before, after = level * width, (level + 1) * width
+        for state in range(width):
+            then = before + there[state]
+            low[after + state] = low[before + state] | low[then]
+            high[after + state] = high[before + state] | high[then]
+            marks[after + state] = marks[before + state] | marks[then]
+        further = np.empty_like(there)
+        for state in range(width):
+            further[state] = there[there[state]]
+        there = further
+    return low, high, marks
+
+
+@_compiled(
+    types.Tuple((types.boolean, types.int32[::1]))(
+        types.uint8[::1], _INTS, types.int64, _INTS, _INTS, types.uint8[::1], types.int64
+    ),
+    cache=True,
+    nogil=True,
+)
+def collect(
+    kept: Any, order: Any, found: int, ends: Any, textless: Any, chosen: Any, size: int
+) -> tuple[bool, Any]:  # pragma: no cover - compiled
+    """See :meth:`logitloom.kernels.HostKernels.collect`."""
+    total = found + len(ends)
+    listed = 2 * total <= size
+    chosen[:] = 0
+    flip = np.uint8(0) if listed else np.uint8(1)
+    if listed:
+        for end in ends:
+            chosen[end] = 1
+    else:
+        for token in textless:
+            chosen[token] = 1
+        for end in ends:
+            chosen[end] = 0
+    # Eight at a time: whoever allows little, or forbids little, passes over most of them. Among the eight nothing is
+    # asked, because half of the guesses of a processor would be wrong.
+    blocks = kept.view(np.uint64)
+    none = np.uint64(0) if listed else np.uint64(0x0101010101010101)
+    for block in range(np.uint64(len(order) // 8)):
+        if blocks[block] != none:
+            for position in range(8 * block, 8 * block + 8):
+                chosen[np.uint32(order[position])] |= kept[position] ^ flip
+    for position in range(np.uint64(len(order) // 8 * 8), np.uint64(len(order))):
+        chosen[np.uint32(order[position])] |= kept[position] ^ flip
+    count = total if listed else size - total
+    ids = np.empty(count + 1, dtype=np.int32)
+    place = np.uint64(0)
+    blocks = chosen.view(np.uint64)
+    for block in range(np.uint64(len(blocks))):
+        if blocks[block] != 0:
+            for token in range(8 * block, 8 * block + 8):
+                ids[place] = token
+                place += np.uint64(chosen[token])
+    return listed, ids[:count]
+
+
+@_code
+def _bytes_at(typing_context: Any, address: Any) -> Any:
+    """An address as a pointer to bytes."""
+    return _pointer(types.uint8, address)
+
+
+@_code
+def _integers_at(typing_context: Any, address: Any) -> Any:
+    """An address as a pointer to 64-bit integers."""
+    return _pointer(types.int64, address)
+
+
+def _pointer(kind: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(kind)(address), generate
+
+
+# In functions of their own, because only then the compiler makes vector instructions of them.
+@_compiled(nogil=True)
+def _limit(line: Any, source: Any, keep: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
+    for i in range(len(line)):
+        value = source[i]
+        line[i] = value if keep[i] else forbidden
+
+
+@_compiled(nogil=True)
+def _limit_in_place(line: Any, keep: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
+    for i in range(len(line)):
+        line[i] = line[i] if keep[i] else forbidden
+
+
+def _write_of(kind: Any) -> Any:
+    masks = _given(types.int64, 2)
+    return types.void(kind[:, ::1], _given(kind, 2), masks, masks, kind, types.boolean)
+
+
+@_compiled([_write_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
+def write(
+    after: Any, before: Any, written: Any, masks: Any, forbidden: Any, in_place: bool
+) -> None:  # pragma: no cover - compiled
+    """See :meth:`logitloom.kernels.HostKernels.write`."""
+    # The last rows first: whoever made the logits wrote them last, and whoever reads them begins with the first.
+    for row in range(len(masks) - 1, -1, -1):
+        line, source = after[row], before[row]
+        kind, address, length = masks[row, 0], masks[row, 1], masks[row, 2]
+        if kind == DENSE:
+            keep = numba.carray(_bytes_at(address), (length,))
+            if in_place:
+                _limit_in_place(line, keep, forbidden)
+            else:
+                _limit(line, source, keep, forbidden)
+            continue
+        ids = numba.carray(_integers_at(address), (length,))
+        if kind == FORBIDDEN:
+            if not in_place:
+                line[:] = source
+            for i in range(length):
+                line[ids[i]] = forbidden
+        elif in_place:
+            saved = np.empty(length, dtype=line.dtype)
+            for i in range(length):
+                saved[i] = line[ids[i]]
+            line[:] = forbidden
+            for i in range(length):
+                line[ids[i]] = saved[i]
+        else:
+            if row < len(written) and written[row, 0] == ALLOWED:
+                stale = numba.carray(_integers_at(written[row, 1]), (written[row, 2],))
+                for i in range(len(stale)):
+                    line[stale[i]] = forbidden
+            else:
+                line[:] = forbidden
+            for i in range(length):
+                line[ids[i]] = source[ids[i]]
+
+
+class NumbaKernels:
+    """Entry point: the compiled functions."""
+
+    walk = staticmethod(walk)
+    paths = staticmethod(paths)
+    collect = staticmethod(collect)
+    write = staticmethod(write)

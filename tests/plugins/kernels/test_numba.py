@@ -1,0 +1,227 @@
+"""Compiled kernels give what NumPy gives: rows of automata, and masked logits to the bit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logitloom import processors, registry
+from logitloom.automata import TokenAutomaton, compile_pattern
+from logitloom.automata.row_walk import RowWalk
+from logitloom.backend import mask_host_rows
+from logitloom.errors import PluginImportError
+from logitloom.kernels import HostKernels, host_kernels
+from logitloom.logits_pool import HostBuffer
+from logitloom.mask_row import MaskRow
+from logitloom.vocabulary import Vocabulary
+from tests.core.automata.patterns import patterns
+from tests.core.automata.test_pattern import supported
+from tests.core.automata.test_token_automaton import PRACTICAL
+from tests.core.automata.vocabularies import mixed, tekken
+
+pytest.importorskip("numba", reason="Numba is not installed")
+
+NEG_INF = float("-inf")
+
+
+@pytest.fixture
+def fresh_search() -> Iterator[None]:
+    """Kernels are looked for again in the test, and again after it."""
+    host_kernels.cache_clear()
+    yield
+    registry.refresh()
+    host_kernels.cache_clear()
+
+
+def by_numpy(automaton: TokenAutomaton, state: int) -> tuple[bool, list[int]]:
+    walk = RowWalk(automaton.dfa, automaton._trie)
+    walk._kernels = None
+    ends = np.array(automaton.eos if automaton.accepting[state] else (), dtype=np.int32)
+    listed, ids = walk.token_row(state, ends, automaton._textless, automaton.vocab_size)
+    return listed, ids.tolist()
+
+
+def assert_rows_agree(automaton: TokenAutomaton, states: Any) -> None:
+    assert automaton._walk._kernels is not None
+    for state in states:
+        listed, ids = automaton._find_row(state)
+        assert (listed, ids.tolist()) == by_numpy(automaton, state)
+        assert ids.dtype == np.int32
+
+
+# -- rows -----------------------------------------------------------------------------------------------
+
+
+@given(pattern=patterns(anchors=True), padding=st.integers(0, 9))
+def test_rows_of_random_patterns(pattern: str, padding: int) -> None:
+    if not supported(pattern, 0) or compile_pattern(pattern).is_empty:
+        return
+    dfa = compile_pattern(pattern)
+    automaton = TokenAutomaton(dfa, mixed(), mixed().size + padding)
+    if "_tables" not in automaton.__dict__:  # rows come from tables where some states are traps
+        assert_rows_agree(automaton, range(min(dfa.states, 40)))
+
+
+@pytest.mark.parametrize("pattern", [*PRACTICAL, ".{0,1000}", "(?s).{3,500}é", r"(\w+ ){1,60}", "[^é]*|日本*"])
+def test_rows_of_practical_patterns_on_a_real_vocabulary(pattern: str) -> None:
+    automaton = TokenAutomaton(compile_pattern(pattern), tekken())
+    random = np.random.default_rng(len(pattern))
+    state, seen = automaton.start, {automaton.start}
+    for _ in range(12):
+        allowed = automaton.row(state)
+        state = automaton.advance(state, int(random.choice(allowed)))
+        if state < 0:
+            break
+        seen.add(state)
+    if "_tables" not in automaton.__dict__:
+        assert_rows_agree(automaton, sorted(seen))
+
+
+def test_what_leaves_usual_paths() -> None:
+    for pattern in PRACTICAL:
+        made = [RowWalk(compile_pattern(pattern), TokenAutomaton(compile_pattern("a"), mixed())._trie) for _ in "12"]
+        made[1]._kernels = None
+        for found, expected in zip(made[0]._paths, made[1]._paths, strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+# -- masked logits --------------------------------------------------------------------------------------
+
+
+@st.composite
+def masks(draw: st.DrawFn, vocab: int) -> MaskRow:
+    """Of every kind: few allowed, few forbidden, many of either."""
+    most = draw(st.sampled_from([0, 3, vocab // 5, vocab]))
+    ids = draw(st.lists(st.integers(0, vocab - 1), max_size=most, unique=True))
+    return MaskRow(draw(st.booleans()), np.array(ids, dtype=np.int32), vocab)
+
+
+def expected_rows(logits: np.ndarray, rows: list[MaskRow]) -> np.ndarray:
+    out = np.full_like(logits, NEG_INF)
+    for line, source, row in zip(out, logits, rows, strict=True):
+        keep = np.isin(np.arange(len(source)), row.ids) == row.allowed
+        line[keep] = source[keep]
+    return out
+
+
+def some_logits(dtype: str, rows: int, vocab: int, seed: int) -> np.ndarray:
+    values = np.random.default_rng(seed).normal(size=(rows, vocab)).astype(dtype)
+    values[:, ::7] = np.nan
+    values[:, 1::11] = np.inf
+    values[:, 2::13] = NEG_INF
+    return values
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@given(data=st.data(), donate=st.booleans(), rows=st.integers(1, 4), seed=st.integers(0, 99))
+def test_masks_are_written_to_the_bit(dtype: str, data: st.DataObject, donate: bool, rows: int, seed: int) -> None:
+    given_rows = data.draw(st.lists(masks(96), min_size=rows, max_size=rows))
+    logits = some_logits(dtype, rows, 96, seed)
+    expected = expected_rows(logits, given_rows)
+    before = logits.copy()
+    found = mask_host_rows(logits, given_rows, NEG_INF, donate)
+    assert found.tobytes() == expected.tobytes()
+    assert (found is logits) if donate else logits.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@given(data=st.data())
+def test_buffers_that_are_written_again_and_again(dtype: str, data: st.DataObject) -> None:
+    buffer = HostBuffer(4, 96, np.dtype(dtype), NEG_INF, dtype)
+    for seed in range(data.draw(st.integers(2, 5))):
+        rows = data.draw(st.integers(1, 4))
+        given_rows = data.draw(st.lists(masks(96), min_size=rows, max_size=rows))
+        logits = some_logits(dtype, rows, 192, seed)[:, : 96 * 2 : 2]  # rows that are not one after the other in memory
+        if data.draw(st.booleans()):
+            logits = np.ascontiguousarray(logits)
+        buffer.write(logits, given_rows)
+        assert buffer.memory[:rows].tobytes() == expected_rows(logits, given_rows).tobytes()
+
+
+def test_an_interrupted_write_leaves_nothing_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = HostBuffer(2, 96, np.dtype(np.float32), NEG_INF, "float32")
+    rows = [MaskRow(True, [1, 2], 96), MaskRow(True, [3], 96)]
+    logits = some_logits("float32", 2, 96, 0)
+    buffer.write(logits, rows)
+    writer: Any = buffer._writer
+    kernels = writer._kernels
+
+    class Interrupted:
+        def write(self, after: np.ndarray, *_: Any) -> None:
+            after[:, 50] = 7
+            raise KeyboardInterrupt
+
+    writer._kernels = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        buffer.write(logits, rows[::-1])
+    writer._kernels = kernels
+    buffer.write(logits, rows)
+    assert buffer.memory.tobytes() == expected_rows(logits, rows).tobytes()
+
+
+def test_ids_outside_of_the_vocabulary_are_refused_and_nothing_is_written() -> None:
+    logits = some_logits("float32", 1, 96, 0)
+    before = logits.copy()
+    for ids in ([96], [-1], [5, 1 << 40]):
+        with pytest.raises(IndexError, match="names the ids"):
+            mask_host_rows(logits, [MaskRow(True, np.array(ids), 96)], NEG_INF, True)
+    assert logits.tobytes() == before.tobytes()
+
+
+# -- which kernels are used -------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("fresh_search")
+def test_they_are_found_and_can_be_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(host_kernels(), registry.load_plugin("kernels", "numba"))
+    host_kernels.cache_clear()
+    monkeypatch.setenv(registry.BLOCK_VARIABLE, "kernels/numba")
+    assert host_kernels() is None
+
+
+@pytest.mark.usefixtures("fresh_search")
+def test_kernels_that_cannot_be_imported_are_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(kind: str, name: str) -> Any:
+        raise PluginImportError(f"no {name}")
+
+    monkeypatch.setattr(registry, "load_plugin", fail)
+    with pytest.warns(RuntimeWarning, match="without compiled kernels. no numba"):
+        assert host_kernels() is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert host_kernels() is None  # said once
+
+
+@pytest.mark.usefixtures("fresh_search")
+def test_a_registered_plug_in_is_taken_where_it_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    numba: type[HostKernels] = registry.load_plugin("kernels", "numba")
+    calls = []
+
+    class Counting:
+        walk = staticmethod(numba.walk)
+        paths = staticmethod(numba.paths)
+        collect = staticmethod(numba.collect)
+
+        @staticmethod
+        def write(*arguments: Any) -> None:
+            calls.append(arguments[3].tolist())
+            numba.write(*arguments)
+
+    registry.register("counting", Counting, kind="kernels")
+    try:
+        words = Vocabulary([b"", b"a", b"b"], eos=[0])
+        chain = processors.load(("regex", {"pattern": "a+"}), tokenizer=words)
+        from logitloom import Context
+
+        context = Context.start(np.zeros((2, 3), dtype=np.float32))
+        logits, _ = chain.process(np.zeros((2, 3), dtype=np.float32), chain.init_state(context), context)
+        assert logits.tolist() == [[NEG_INF, 0.0, NEG_INF]] * 2
+        assert len(calls) == 1
+    finally:
+        registry.unregister("counting", kind="kernels")
