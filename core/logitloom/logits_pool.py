@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,9 @@ from logitloom.mask_row import MaskRow, records_of
 __all__ = ["HostBuffer", "LogitsPool"]
 
 _NOWHERE: Final = np.zeros(0, dtype=np.int64)
+_MASK_ROWS: Final = {MaskRow}
+_VOCAB: Final = attrgetter("vocab")
+_GAIN: Final = attrgetter("gain")
 
 #: Two, because the usual loop still has a name for the last result while it computes the next.
 _BUFFERS: Final = 2
@@ -196,11 +200,9 @@ class LogitsPool:
             kind: the library's own dtype.
             make: :class:`HostBuffer`, or what takes its arguments.
         """
-        gain = 0
-        for row in rows:
-            if type(row) is not MaskRow or row.vocab != logits.shape[1]:
-                return None
-            gain += row.gain
+        if set(map(type, rows)) != _MASK_ROWS or set(map(_VOCAB, rows)) != {logits.shape[1]}:
+            return None
+        gain = sum(map(_GAIN, rows))
         if donate and gain <= 0:
             return None
         kept = self._buffers.setdefault((logits.shape[1], kind), [])

@@ -22,7 +22,6 @@ from logitloom.automata.token_automaton import TokenAutomaton
 from logitloom.backend import Array, Backend, HostTable
 from logitloom.context import Context
 from logitloom.errors import BudgetExceeded, IllegalToken, NeedsNotMet
-from logitloom.kernels import host_kernels
 from logitloom.mask_row import MaskRow
 from logitloom.processor import Processor
 from logitloom.vocabulary import Vocabulary
@@ -34,11 +33,12 @@ _NODE_BYTES: Final = 96 << 20
 _EDGE_BYTES: Final = 96
 
 #: What finding a row takes grows with the tokens that it allows, from a tenth on, up to that of an eighth of the
-#: vocabulary; after so many of the dearest (more where there are many states, or where kernels find them) all rows are
-#: found.
+#: vocabulary; after so many of the dearest (more where there are many states) all rows are found.
 _DEAR: Final = 8
 _CHEAPEST: Final = 0.1
 _DEAR_ROWS: Final = 4
+#: Compiled walks tell what they take: so many nodes of the trie are a dear row, of which more can be afforded.
+_DEAR_NODES: Final = 20_000
 _COMPILED_DEAR_ROWS: Final = 12
 _STATES_PER_ROW: Final = 500
 
@@ -56,15 +56,14 @@ class _Tables:
 
 
 class _Node:
-    """A state in host memory, with what was found out about it: its mask, its forced run, the states after it."""
+    """A state in host memory, with what was found out about it: its mask, and its forced run."""
 
-    __slots__ = ("after", "forced", "row", "state")
+    __slots__ = ("forced", "row", "state")
 
     def __init__(self, state: int) -> None:
         self.state = state
         self.row: MaskRow | None = None
         self.forced: list[int] | None = None
-        self.after: dict[int, _Node] = {}
 
 
 class _Lifted:
@@ -74,6 +73,8 @@ class _Lifted:
         self.automaton = automaton
         self._tables: _Tables | None = None
         self._nodes: dict[int, _Node] = {}
+        #: By state and token; a negative token changes nothing.
+        self._after: dict[tuple[int, int], _Node] = {}
         #: By the identity of their ids, which are kept so that no others get it: states may share a row.
         self._masks: dict[tuple[bool, int], tuple[Any, MaskRow]] = {}
         self._room = _NODE_BYTES
@@ -90,16 +91,17 @@ class _Lifted:
         """Per row the node of its state after its tokens (negative ones stand for nothing)."""
         if self._room < 0:
             # Rows are found again when they are needed again. Whoever holds an old node may go on using it.
-            self._nodes, self._masks, self._room = {}, {}, _NODE_BYTES
-        nodes = self._nodes
+            self._nodes, self._after, self._masks, self._room = {}, {}, {}, _NODE_BYTES
         if tokens is None:
-            return [nodes.get(state) or self._node(state) for state in states]
+            return [self._nodes.get(state) or self._node(state) for state in states]
+        after = self._after
+        if tokens and len(tokens[0]) == 1:
+            return [after.get(step) or self._step(*step) for step in zip(states, [t for (t,) in tokens], strict=True)]
         reached = []
         for state, taken in zip(states, tokens, strict=True):
-            node = nodes.get(state) or self._node(state)
+            node = self._nodes.get(state) or self._node(state)
             for token in taken:
-                if token >= 0:
-                    node = node.after.get(token) or self._step(node, token)
+                node = after.get((node.state, token)) or self._step(node.state, token)
             reached.append(node)
         return reached
 
@@ -120,12 +122,16 @@ class _Lifted:
     def _count_row(self, allowed: bool, listed: int) -> None:
         # A row with many tokens takes milliseconds to find, all rows together seldom more than ten of them: who
         # visits many states (counted repeats have them) is better off with the whole table.
-        least = _DEAR_ROWS if host_kernels() is None else _COMPILED_DEAR_ROWS
-        limit = least + self.automaton.dfa.states // _STATES_PER_ROW
+        visited = self.automaton.visited
+        limit = _DEAR_ROWS if visited is None else _COMPILED_DEAR_ROWS
+        limit += self.automaton.dfa.states // _STATES_PER_ROW
         if self._dear_rows >= limit:
             return
-        part = _DEAR * listed / self.automaton.vocab_size if allowed else 1.0
-        self._dear_rows += min(1.0, max(part, _CHEAPEST))
+        if visited is not None:
+            self._dear_rows = visited / _DEAR_NODES
+        else:
+            part = _DEAR * listed / self.automaton.vocab_size if allowed else 1.0
+            self._dear_rows += min(1.0, max(part, _CHEAPEST))
         if self._dear_rows >= limit:
             with contextlib.suppress(BudgetExceeded):
                 self.automaton.tables()
@@ -144,10 +150,13 @@ class _Lifted:
         state = state - rows if state >= rows - 2 else state
         return self._nodes.setdefault(state, _Node(state))
 
-    def _step(self, node: _Node, token: int) -> _Node:
-        after = node.after[token] = self._node(self.automaton.advance(node.state, token))
+    def _step(self, state: int, token: int) -> _Node:
+        node = self._node(state)
+        if token >= 0:
+            node = self._node(self.automaton.advance(node.state, token))
+        self._after[state, token] = node
         self._room -= _EDGE_BYTES
-        return after
+        return node
 
 
 class AutomatonProcessor(Processor):

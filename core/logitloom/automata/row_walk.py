@@ -37,6 +37,8 @@ SORTED_BY_MASK: Final = 4096
 #: A compiled walk through so many nodes costs less than knowing what would cut it short.
 _SHORT: Final = 4096
 _ENDLESS: Final = 1 << 62
+#: What else a compiled walk costs, in nodes.
+_SETUP: Final = 1000
 
 _ZERO: Final = np.uint64(0)
 _EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)
@@ -99,6 +101,8 @@ class RowWalk:
         self._trie = trie
         self._column_of = dfa.byte_class.astype(np.int64)
         self._kernels = host_kernels()
+        #: What the compiled walks have cost so far, in nodes.
+        self.visited: int | None = None if self._kernels is None else 0
 
     def token_row(
         self, state: int, ends: NDArray[np.int32], textless: NDArray[np.int32], size: int
@@ -137,9 +141,10 @@ class RowWalk:
         paths: tuple[Any, ...] = tuple(self._paths) if known else _NO_PATHS
         limit, found = _ENDLESS if known else _SHORT, 0
         pairs[0] = 0, state
-        begin, end, waiting = 0, 1, 0
+        begin, end, waiting, visited = 0, 1, 0, 0
         while begin < end or waiting:
             if begin == end:
+                visited += end
                 # The states are made ready together, so there are no more rounds than characters in a token.
                 dfa.rows(np.unique(pairs[:waiting, 1]))
                 begin, end, waiting = 0, waiting, 0
@@ -148,6 +153,7 @@ class RowWalk:
             found += step[3]
             if begin < end:
                 paths, limit = tuple(self._paths), _ENDLESS
+        self.visited = (self.visited or 0) + visited + end + _SETUP
         return kernels.collect(kept, trie.order, found, ends, textless, chosen, size)
 
     def row(self, state: int, most: int) -> tuple[bool, NDArray[np.int32]]:

@@ -248,6 +248,11 @@ class TokenAutomaton:
             self._class_rows[key] = known
         return known
 
+    @property
+    def visited(self) -> int | None:
+        """What finding rows has cost so far, in nodes of the vocabulary's trie; ``None`` where that is not counted."""
+        return self._walk.visited
+
     def mask_of_text(self, state: int) -> NDArray[np.bool_]:
         """``[vocab_size] bool``: tokens with bytes after which a state of ``dfa`` is alive, whatever ends a text."""
         _, ids = self._walk.row(state, self.vocab_size)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom import Backend, load_backend, processors
-from logitloom.automata import compile_pattern, default_cache
+from logitloom.automata import compile_pattern, constraint, default_cache
 from logitloom.errors import BudgetExceeded, LogitloomError, NeedsNotMet, OptionError, UnsupportedPattern
 from tests.core.automata.patterns import TEXTS, patterns
 from tests.core.automata.vocabularies import smollm2
@@ -145,7 +145,8 @@ def test_a_state_carried_to_a_fresh_automaton_reads_on_within_a_character() -> N
     assert step(backend, fresh, at, context)[0] == expected
 
 
-def test_who_visits_many_states_gets_all_rows_at_once() -> None:
+def test_who_visits_many_states_gets_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constraint, "_COMPILED_DEAR_ROWS", constraint._DEAR_ROWS)
     backend = load_backend("numpy")
     default_cache().clear()
     chain, context, at = begin(backend, ("regex", {"pattern": "(ab){200}"}))
