@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from logitloom.errors import BackendMissing
 from logitloom.kernels import NOTHING_WRITTEN, bits_of, host_kernels
 from logitloom.logits_pool import LogitsPool
-from logitloom.mask_row import MaskRow, records_of
+from logitloom.mask_row import MaskRow, mask_rows, records_of
 
 __all__ = ["Array", "Backend", "HostTable", "TokenIds", "backend_of", "library_of", "mask_host_rows"]
 
@@ -351,10 +351,10 @@ def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: An
     out = logits if donate else np.empty_like(logits)
     kernels, bits = host_kernels(), bits_of(logits.dtype, forbidden)
     if kernels is not None and bits is not None and logits.flags.c_contiguous and out.flags.writeable:
-        whole = [row for row in rows if type(row) is MaskRow and row.vocab == logits.shape[1]]
-        if len(whole) == len(rows):
+        masks = mask_rows(rows, logits.shape[1])
+        if masks is not None:
             kind, word = bits
-            kernels.write(out.view(kind), logits.view(kind), NOTHING_WRITTEN, records_of(whole), word, donate)
+            kernels.write(out.view(kind), logits.view(kind), NOTHING_WRITTEN, records_of(masks), word, donate)
             return out
     for before, after, row in zip(logits, out, rows, strict=True):
         prepared = row if type(row) is MaskRow else None

@@ -117,6 +117,37 @@ class HostKernels(Protocol):
         """
         ...
 
+    def step(
+        self,
+        states: NDArray[np.int32],
+        tokens: NDArray[np.int32],
+        automaton: tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]],
+        texts: tuple[NDArray[np.uint8], NDArray[np.int64]],
+        ends: NDArray[np.int32],
+        accepting: NDArray[np.bool_],
+        closing: NDArray[np.bool_],
+        records: NDArray[np.int64],
+        reached: NDArray[np.int32],
+        masks: NDArray[np.int64],
+    ) -> tuple[bool, int]:
+        """Advance rows through an automaton and look up their masks, while no other thread of Python runs.
+
+        Args:
+            states: ``[rows]``; -2 is finished, -1 dead, and so are ``len(closing)`` and ``len(closing) + 1``.
+            tokens: ``[rows, n]``, negative ones stand for nothing.
+            automaton: as for :meth:`walk`.
+            texts: all tokens' bytes, and ``[size + 1]`` where each begins.
+            ends: end-of-sequence ids, after which a row is finished.
+            accepting, closing: ``[states + 2]`` where a text may end, ``[states]`` where it must.
+            records: ``[states + 2, 3]``: the mask of each state as for :meth:`write`, of kind -1 where it is not known.
+            reached, masks: ``[rows]`` and ``[rows, 3]``: the results.
+
+        Returns:
+            Whether all is done (not if a token is illegal, or something is not known), and how many passes over a row
+            it costs more to write the masks in place than in a buffer (:attr:`logitloom.mask_row.MaskRow.gain`).
+        """
+        ...
+
     def write(
         self,
         after: NDArray[Any],

@@ -16,22 +16,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.kernels import NOTHING_WRITTEN, HostKernels, bits_of, host_kernels
-from logitloom.mask_row import MaskRow, records_of
+from logitloom.mask_row import MaskBatch, MaskRow, MaskRows, gain_of, mask_rows, records_of
 
 __all__ = ["HostBuffer", "LogitsPool"]
 
 _NOWHERE: Final = np.zeros(0, dtype=np.int64)
-_MASK_ROWS: Final = {MaskRow}
-_VOCAB: Final = attrgetter("vocab")
-_GAIN: Final = attrgetter("gain")
-
 #: Two, because the usual loop still has a name for the last result while it computes the next.
 _BUFFERS: Final = 2
 
@@ -75,7 +70,7 @@ class HostBuffer:
         """Whether nobody wrote to what was handed out. Nobody can: it was read-only."""
         return True
 
-    def write(self, logits: NDArray[Any], rows: Sequence[MaskRow]) -> None:
+    def write(self, logits: NDArray[Any], rows: MaskRows) -> None:
         """Make the first rows what the masks leave of ``logits: [rows, vocab]``."""
         self._writer.write(logits, rows, self.is_untouched)
 
@@ -86,19 +81,19 @@ class _Masks:
     def __init__(self, memory: NDArray[Any], kernels: HostKernels, kind: np.dtype[Any], forbidden: int) -> None:
         self._kernels, self._kind, self._forbidden = kernels, kind, forbidden
         self._words = memory.view(kind)
-        # The records of the masks that were written last hold addresses, so the masks are kept with them.
-        self._rows = [MaskRow(True, _NOWHERE, memory.shape[1])] * len(memory)
-        self._written = records_of(self._rows)
+        # The records of the masks that were written last hold addresses, so per row what holds its mask is kept.
+        self._held: list[Any] = [MaskRow(True, _NOWHERE, memory.shape[1])] * len(memory)
+        self._written = records_of(self._held)
 
-    def write(self, logits: NDArray[Any], rows: Sequence[MaskRow], untouched: bool) -> None:
+    def write(self, logits: NDArray[Any], rows: MaskRows, untouched: bool) -> None:
         masks = records_of(rows)
         # Until the end nothing is known, in case this is interrupted.
         written, self._written = self._written if untouched else NOTHING_WRITTEN, NOTHING_WRITTEN
         words = np.ascontiguousarray(logits).view(self._kind)
         self._kernels.write(self._words, words, written, masks, self._forbidden, False)
-        further = len(rows) < len(written)
-        self._rows = [*rows, *self._rows[len(rows) :]] if further else list(rows)
-        self._written = np.concatenate([masks, written[len(rows) :]]) if further else masks
+        count = len(masks)
+        self._held[:count] = [rows.holder] * count if isinstance(rows, MaskBatch) else rows
+        self._written = np.concatenate([masks, written[count:]]) if count < len(written) else masks
 
 
 class _Places:
@@ -110,7 +105,8 @@ class _Places:
         self._written: NDArray[np.integer[Any]] | None = _NOWHERE
         self._full: set[int] = set()
 
-    def write(self, logits: NDArray[Any], rows: Sequence[MaskRow], untouched: bool) -> None:
+    def write(self, logits: NDArray[Any], masks: MaskRows, untouched: bool) -> None:
+        rows = list(masks)
         memory, flat, forbidden = self._memory, self._memory.reshape(-1), self._forbidden
         # Until the end nothing is known, in case this is interrupted.
         written, self._written = self._written, None
@@ -184,7 +180,7 @@ class LogitsPool:
     def masked(
         self,
         logits: NDArray[Any],
-        rows: Sequence[Any],
+        rows: Sequence[Any] | MaskBatch,
         forbidden: Any,
         donate: bool,
         kind: Any,
@@ -200,10 +196,8 @@ class LogitsPool:
             kind: the library's own dtype.
             make: :class:`HostBuffer`, or what takes its arguments.
         """
-        if set(map(type, rows)) != _MASK_ROWS or set(map(_VOCAB, rows)) != {logits.shape[1]}:
-            return None
-        gain = sum(map(_GAIN, rows))
-        if donate and gain <= 0:
+        masks = mask_rows(rows, logits.shape[1])
+        if masks is None or (donate and gain_of(masks) <= 0):
             return None
         kept = self._buffers.setdefault((logits.shape[1], kind), [])
         for buffer in kept:
@@ -215,5 +209,5 @@ class LogitsPool:
                 return None
             buffer = make(logits.shape[0], logits.shape[1], logits.dtype, forbidden, kind)
             kept.append(buffer)
-        buffer.write(logits, rows)
+        buffer.write(logits, masks)
         return buffer.lend(len(rows))

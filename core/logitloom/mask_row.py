@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from logitloom.kernels import ALLOWED, DENSE, FORBIDDEN
 
-__all__ = ["MaskRow", "records_of"]
+__all__ = ["MaskBatch", "MaskRow", "MaskRows", "gain_of", "mask_rows", "records_of"]
 
 #: From this part of the vocabulary on, one pass over the row costs less than touching the listed ids one by one.
 _DENSE_ALLOWED: Final = 16
@@ -21,6 +21,8 @@ _DENSE_FORBIDDEN: Final = 8
 _LONG_RUN: Final = 64
 
 _PACKED: Final = attrgetter("packed")
+_VOCAB: Final = attrgetter("vocab")
+_GAIN: Final = attrgetter("gain")
 
 
 class MaskRow:
@@ -136,8 +138,53 @@ class MaskRow:
         return np.where(keep, word.dtype.type(-1), word.dtype.type(0)), np.where(keep, word.dtype.type(0), word)
 
 
-def records_of(rows: Sequence[MaskRow]) -> NDArray[np.int64]:
+_MASK_ROWS: Final = {MaskRow}
+
+
+class MaskBatch:
+    """The masks of some rows as a compiled step finds them; iterating it gives each row's :class:`MaskRow`.
+
+    Args:
+        records: ``[rows, 3]``.
+        gain: the sum of what the rows gain.
+        vocab: width of the logits.
+        holder: what keeps the masks alive.
+        rows: gives the masks themselves, for whoever cannot use records.
+    """
+
+    __slots__ = ("_rows", "gain", "holder", "records", "vocab")
+
+    def __init__(
+        self, records: NDArray[np.int64], gain: int, vocab: int, holder: Any, rows: Callable[[], Iterator[MaskRow]]
+    ) -> None:
+        self.records, self.gain, self.vocab, self.holder, self._rows = records, gain, vocab, holder, rows
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[MaskRow]:
+        return self._rows()
+
+
+MaskRows = Sequence[MaskRow] | MaskBatch
+
+
+def mask_rows(rows: Any, vocab: int) -> MaskRows | None:
+    """The same, if they are masks of that width that kernels know; else ``None``."""
+    if isinstance(rows, MaskBatch):
+        return rows if rows.vocab == vocab else None
+    return rows if set(map(type, rows)) == _MASK_ROWS and set(map(_VOCAB, rows)) == {vocab} else None
+
+
+def gain_of(rows: MaskRows) -> int:
+    """How many passes over a row it costs more to write some masks in place than in a buffer."""
+    return rows.gain if isinstance(rows, MaskBatch) else sum(map(_GAIN, rows))
+
+
+def records_of(rows: MaskRows) -> NDArray[np.int64]:
     """``[rows, 3]``: the records of some masks."""
+    if isinstance(rows, MaskBatch):
+        return rows.records
     if len(rows) == 1:
         record = rows[0].record
         return rows[0].pack() if record is None else record

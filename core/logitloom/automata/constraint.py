@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from functools import cached_property, partial
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.automata.dfa import DEAD
 from logitloom.automata.longest_tokens import LongestTokens
@@ -22,11 +24,16 @@ from logitloom.automata.token_automaton import TokenAutomaton
 from logitloom.backend import Array, Backend, HostTable
 from logitloom.context import Context
 from logitloom.errors import BudgetExceeded, IllegalToken, NeedsNotMet
-from logitloom.mask_row import MaskRow
+from logitloom.kernels import HostKernels, host_kernels
+from logitloom.mask_row import MaskBatch, MaskRow, records_of
 from logitloom.processor import Processor
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["AutomatonProcessor"]
+
+#: From so many rows on, what is known already is looked up by a compiled step.
+_MANY: Final = 6
+_NO_STATES: Final = np.zeros(0, dtype=np.int32)
 
 #: What the nodes of one automaton may take, roughly.
 _NODE_BYTES: Final = 96 << 20
@@ -66,6 +73,24 @@ class _Node:
         self.forced: list[int] | None = None
 
 
+class _Known(NamedTuple):
+    """What a compiled step reads.
+
+    Attributes:
+        kernels: the compiled functions.
+        texts: all tokens' bytes, and where each begins.
+        ends: end-of-sequence ids.
+        records: ``[states + 2, 3]``: the record of each state's mask, -1 where it is not known.
+        masks: by state the masks themselves. Records hold addresses, so a mask is here before its record is there.
+    """
+
+    kernels: HostKernels
+    texts: tuple[NDArray[np.uint8], NDArray[np.int64]]
+    ends: NDArray[np.int32]
+    records: NDArray[np.int64]
+    masks: dict[int, MaskRow]
+
+
 class _Lifted:
     """A token automaton of one vocabulary and width: nodes for the host, tables for devices, each when asked for."""
 
@@ -92,6 +117,7 @@ class _Lifted:
         if self._room < 0:
             # Rows are found again when they are needed again. Whoever holds an old node may go on using it.
             self._nodes, self._after, self._masks, self._room = {}, {}, {}, _NODE_BYTES
+            self.__dict__.pop("_known", None)
         if tokens is None:
             return [self._nodes.get(state) or self._node(state) for state in states]
         after = self._after
@@ -105,6 +131,45 @@ class _Lifted:
             reached.append(node)
         return reached
 
+    def masks(self, states: NDArray[np.int32], tokens: NDArray[np.int32]) -> tuple[NDArray[np.int32], MaskBatch] | None:
+        """The states of some rows after their tokens, and their masks, if all that is known already.
+
+        Looking at many rows one by one costs more than writing short masks; compiled, the rows are one call.
+        """
+        known, automaton = self._known, self.automaton
+        if known is None:
+            return None
+        dfa = automaton.dfa
+        reached = np.empty(len(states), dtype=np.int32)
+        records = np.empty((len(states), 3), dtype=np.int64)
+        done, gain = known.kernels.step(
+            np.ascontiguousarray(states),
+            np.ascontiguousarray(tokens),
+            (dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class),
+            known.texts,
+            known.ends,
+            automaton.accepting,
+            automaton.closing,
+            known.records,
+            reached,
+            records,
+        )
+        if not done:
+            return None
+        masks = known.masks
+        of_rows = partial(map, masks.__getitem__, reached.tolist())
+        return reached, MaskBatch(records, gain, automaton.vocab_size, masks, of_rows)
+
+    @cached_property
+    def _known(self) -> _Known | None:
+        kernels, automaton = host_kernels(), self.automaton
+        if kernels is None or not automaton.follows_bytes:
+            return None
+        vocabulary = automaton.vocabulary
+        texts = (vocabulary.flat_bytes, vocabulary.offsets)
+        records = np.full((automaton.dfa.states + 2, 3), -1, dtype=np.int64)
+        return _Known(kernels, texts, np.array(automaton.eos, dtype=np.int32), records, {})
+
     def mask(self, node: _Node) -> MaskRow:
         """What the state of a node allows."""
         row = node.row
@@ -116,6 +181,10 @@ class _Lifted:
                 self._masks[allowed, id(ids)] = ids, row
                 self._room -= row.nbytes
             node.row = row
+            known = self._known
+            if known is not None:
+                known.masks[node.state] = row
+                known.records[node.state] = records_of([row])[0]
             self._count_row(allowed, len(ids))
         return row
 
@@ -210,6 +279,11 @@ class AutomatonProcessor(Processor):
         """Advance by the accepted tokens, then forbid what the state does not allow."""
         lifted = self._lift(context)
         if _in_host_memory(context):
+            backend = context.backend
+            if context.batch >= _MANY and context.tokens is not None:
+                found = lifted.masks(backend.to_numpy(state), backend.to_numpy(context.tokens))
+                if found is not None:
+                    return _masked(logits, found[1], context), backend.asarray(found[0])
             reached = _reached(lifted, state, context)
             rows: list[Any] = [node.row for node in reached]
             if None in rows:  # a node that is new, or dead
@@ -217,12 +291,9 @@ class AutomatonProcessor(Processor):
                     if node.state == DEAD:
                         raise self._illegal(place, lifted.automaton, state, context)
                     rows[place] = node.row or lifted.mask(node)
-            backend, pool = context.backend, context.pool
             if context.tokens is not None:
                 state = backend.asarray([node.state for node in reached], "int32")
-            if pool is None or not backend.recycles:
-                return backend.apply_token_rows(logits, rows, context.donate), state
-            return backend.apply_token_rows(logits, rows, context.donate, pool), state
+            return _masked(logits, rows, context), state
         tables, backend = lifted.tables, context.backend
         state = _device_states(tables, state, context)
         allowed = backend.take_rows(tables.allowed.on(backend), state)
@@ -267,6 +338,13 @@ class AutomatonProcessor(Processor):
                 )
             reached = after
         return IllegalToken(f"{name}: row {row} accepted a token that is not allowed in an earlier step.", row=row)
+
+
+def _masked(logits: Array, rows: Any, context: Context) -> Array:
+    backend, pool = context.backend, context.pool
+    if pool is None or not backend.recycles:
+        return backend.apply_token_rows(logits, rows, context.donate)
+    return backend.apply_token_rows(logits, rows, context.donate, pool)
 
 
 def _in_host_memory(context: Context) -> bool:

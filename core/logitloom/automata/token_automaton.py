@@ -249,6 +249,11 @@ class TokenAutomaton:
         return known
 
     @property
+    def follows_bytes(self) -> bool:
+        """Whether a token leads exactly where its bytes lead in ``dfa``: no other rule, and nothing removed."""
+        return type(self) is TokenAutomaton and not self._pruned
+
+    @property
     def visited(self) -> int | None:
         """What finding rows has cost so far, in nodes of the vocabulary's trie; ``None`` where that is not counted."""
         return self._walk.visited

@@ -14,6 +14,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
+from logitloom.automata.token_automaton import FINISHED
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
 from logitloom.kernels import ALLOWED, DENSE, FORBIDDEN
 
@@ -205,6 +206,72 @@ def collect(
     return listed, ids[:count]
 
 
+_RECORDS: Final = _given(types.int64, 2)
+
+
+@_compiled(
+    types.Tuple((types.boolean, types.int64))(
+        *(_INTS, _given(types.int32, 2), _AUTOMATON, types.Tuple((_BYTES, _given(types.int64)))),
+        *(_INTS, _given(types.boolean), _given(types.boolean), _RECORDS),
+        *(types.int32[::1], types.int64[:, ::1]),
+    ),
+    # With the interpreter's lock, under which records are written.
+    cache=True,
+)
+def step(
+    states: Any,
+    tokens: Any,
+    automaton: Any,
+    texts: Any,
+    ends: Any,
+    accepting: Any,
+    closing: Any,
+    records: Any,
+    reached: Any,
+    masks: Any,
+) -> tuple[bool, int]:  # pragma: no cover - compiled
+    """See :meth:`logitloom.kernels.HostKernels.step`."""
+    table, ready, byte_class = automaton
+    flat, offsets = texts
+    count = len(closing)
+    gain = 0
+    for row in range(len(states)):
+        state = np.int64(states[row])
+        if state >= count:
+            state -= count + 2
+        for place in range(tokens.shape[1]):
+            token = tokens[row, place]
+            if token < 0 or state == FINISHED:
+                continue
+            if state < 0:
+                return False, 0
+            ending = False
+            for end in ends:
+                ending |= end == token
+            if ending:
+                if not accepting[state]:
+                    return False, 0
+                state = np.int64(FINISHED)
+                continue
+            if closing[state] or token >= len(offsets) - 1 or offsets[token] == offsets[token + 1]:
+                return False, 0
+            for at in range(offsets[token], offsets[token + 1]):
+                if not ready[state]:
+                    return False, 0
+                state = np.int64(table[state, byte_class[flat[at]]])
+                if state < 0:
+                    return False, 0
+        # The last two records are those of the finished state and of the dead one, which are -2 and -1.
+        record = records[state]
+        if record[0] < 0:
+            return False, 0
+        reached[row] = state
+        for i in range(3):
+            masks[row, i] = record[i]
+        gain += 1 if record[0] == ALLOWED else -1 if record[0] == DENSE else -3
+    return True, gain
+
+
 @_code
 def _bytes_at(typing_context: Any, address: Any) -> Any:
     """An address as a pointer to bytes."""
@@ -239,8 +306,7 @@ def _limit_in_place(line: Any, keep: Any, forbidden: Any) -> None:  # pragma: no
 
 
 def _write_of(kind: Any) -> Any:
-    masks = _given(types.int64, 2)
-    return types.void(kind[:, ::1], _given(kind, 2), masks, masks, kind, types.boolean)
+    return types.void(kind[:, ::1], _given(kind, 2), _RECORDS, _RECORDS, kind, types.boolean)
 
 
 @_compiled([_write_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
@@ -289,4 +355,5 @@ class NumbaKernels:
     walk = staticmethod(walk)
     paths = staticmethod(paths)
     collect = staticmethod(collect)
+    step = staticmethod(step)
     write = staticmethod(write)

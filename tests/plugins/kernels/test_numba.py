@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import processors, registry
-from logitloom.automata import TokenAutomaton, compile_pattern
+from logitloom import Context, processors, registry
+from logitloom.automata import TokenAutomaton, compile_pattern, constraint, default_cache
 from logitloom.automata.row_walk import RowWalk
 from logitloom.backend import mask_host_rows
-from logitloom.errors import PluginImportError
+from logitloom.errors import IllegalToken, PluginImportError
 from logitloom.kernels import HostKernels, host_kernels
-from logitloom.logits_pool import HostBuffer
+from logitloom.logits_pool import HostBuffer, LogitsPool
 from logitloom.mask_row import MaskRow
 from logitloom.vocabulary import Vocabulary
 from tests.core.automata.patterns import patterns
@@ -174,6 +174,82 @@ def test_ids_outside_of_the_vocabulary_are_refused_and_nothing_is_written() -> N
     assert logits.tobytes() == before.tobytes()
 
 
+# -- steps ------------------------------------------------------------------------------------------------
+
+
+def chain_and_context(pattern: str, rows: int, pool: LogitsPool | None) -> tuple[Any, Context]:
+    default_cache().clear()
+    chain = processors.load(("regex", {"pattern": pattern}), tokenizer=mixed(), debug=False)
+    logits = np.zeros((rows, mixed().size), dtype=np.float32)
+    return chain, Context.start(logits, pool=pool)
+
+
+@pytest.mark.parametrize("pattern", [r"\w+", "[^é]*", r"(a|ab|b|ba){3,9}", "yes|no|aab", r'"[^"]{0,9}"', "[^é]*|日本*"])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_compiled_steps_are_the_plain_ones(pattern: str, pooled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(len(pattern))
+    compiled, context = chain_and_context(pattern, 8, LogitsPool() if pooled else None)
+    plain, _ = chain_and_context(pattern, 8, None)
+    ours, theirs = compiled.init_state(context), plain.init_state(context)
+    calls = 0
+    step = constraint._Lifted.masks
+
+    def counting(self: Any, *arguments: Any) -> Any:
+        nonlocal calls
+        found = step(self, *arguments)
+        calls += found is not None
+        return found
+
+    monkeypatch.setattr(constraint._Lifted, "masks", counting)
+    automaton = TokenAutomaton(compile_pattern(pattern), mixed())
+    states = [automaton.start] * 8
+    for round_ in range(14):
+        tokens = np.full((8, 1 + round_ % 3), -1, dtype=np.int32)
+        for row in range(8):
+            for place in range(int(random.integers(0, tokens.shape[1] + 1))):
+                tokens[row, place] = random.choice(automaton.row(states[row]))
+                states[row] = automaton.advance(states[row], int(tokens[row, place]))
+        logits = some_logits("float32", 8, mixed().size, round_)
+        for _ in "12":  # what is new the first time is known the second time
+            found, after = compiled.process(logits.copy(), ours, context.accept(tokens))
+            monkeypatch.setattr(constraint, "_MANY", 1 << 30)
+            expected, expected_after = plain.process(logits.copy(), theirs, context.accept(tokens))
+            monkeypatch.setattr(constraint, "_MANY", 2)
+            assert found.tobytes() == expected.tobytes()
+            assert after.processors[0].tolist() == expected_after.processors[0].tolist() == states
+        ours, theirs = after, expected_after
+        if round_ == 9:  # everything that was found out is dropped
+            compiled["regex"].__dict__["_lifted"][mixed(), mixed().size]._room = -1
+    assert calls >= 12
+
+
+def test_compiled_steps_refuse_what_plain_ones_refuse() -> None:
+    chain, context = chain_and_context("(ab)+", 8, None)
+    state = chain.init_state(context)
+    a, b, ab, end = (mixed().token_bytes.index(text) for text in (b"a", b"b", b"ab", b""))
+    logits = np.zeros((8, mixed().size), dtype=np.float32)
+    good = np.array([[a, b]] * 8, dtype=np.int32)
+    for _ in "12":
+        chain.process(logits, state, context.accept(good))
+    _, after = chain.process(logits, state, context.accept(good))
+    for wrong in ([a, a], [ab, 1], [a, end], [mixed().size + 5, -1], [b, -1]):
+        taken = good.copy()
+        taken[6] = wrong
+        with pytest.raises(IllegalToken, match="row 6"):
+            chain.process(logits, state, context.accept(taken))
+    # States that come from a device count from the front: the last two are finished and dead.
+    states = len(compile_pattern("(ab)+").accepting)
+    finished = after._replace(processors=(np.full(8, states, dtype=np.int32),))
+    nothing = np.full((8, 1), -1, dtype=np.int32)
+    for _ in "12":
+        masked, kept = chain.process(logits.copy(), finished, context.accept(nothing))
+    assert kept.processors[0].tolist() == [-2] * 8
+    assert (masked > NEG_INF).nonzero()[1].tolist() == [0] * 8
+    dead = after._replace(processors=(np.full(8, states + 1, dtype=np.int32),))
+    with pytest.raises(IllegalToken, match="row 0"):
+        chain.process(logits, dead, context.accept(nothing))
+
+
 # -- which kernels are used -------------------------------------------------------------------------------
 
 
@@ -207,6 +283,7 @@ def test_a_registered_plug_in_is_taken_where_it_comes_first(monkeypatch: pytest.
         walk = staticmethod(numba.walk)
         paths = staticmethod(numba.paths)
         collect = staticmethod(numba.collect)
+        step = staticmethod(numba.step)
 
         @staticmethod
         def write(*arguments: Any) -> None:
@@ -217,8 +294,6 @@ def test_a_registered_plug_in_is_taken_where_it_comes_first(monkeypatch: pytest.
     try:
         words = Vocabulary([b"", b"a", b"b"], eos=[0])
         chain = processors.load(("regex", {"pattern": "a+"}), tokenizer=words)
-        from logitloom import Context
-
         context = Context.start(np.zeros((2, 3), dtype=np.float32))
         logits, _ = chain.process(np.zeros((2, 3), dtype=np.float32), chain.init_state(context), context)
         assert logits.tolist() == [[NEG_INF, 0.0, NEG_INF]] * 2
