@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.kernels import NOTHING_WRITTEN, HostKernels, bits_of, host_kernels
+from logitloom.kernels import FORBIDDEN, HostKernels, bits_of, host_kernels
 from logitloom.mask_row import MaskBatch, MaskRow, MaskRows, gain_of, mask_rows, records_of
 
 __all__ = ["HostBuffer", "LogitsPool"]
@@ -83,17 +83,21 @@ class _Masks:
         self._words = memory.view(kind)
         # The records of the masks that were written last hold addresses, so per row what holds its mask is kept.
         self._held: list[Any] = [MaskRow(True, _NOWHERE, memory.shape[1])] * len(memory)
-        self._written = records_of(self._held)
+        self._written = records_of(self._held).copy()
+        self._sound = True
 
     def write(self, logits: NDArray[Any], rows: MaskRows, untouched: bool) -> None:
-        masks = records_of(rows)
+        masks, count = records_of(rows), len(rows)
+        if not (untouched and self._sound):
+            # Only after masks of few allowed ids is a row known to be forbidden elsewhere.
+            self._written[:, 0] = FORBIDDEN
         # Until the end nothing is known, in case this is interrupted.
-        written, self._written = self._written if untouched else NOTHING_WRITTEN, NOTHING_WRITTEN
+        self._sound = False
         words = np.ascontiguousarray(logits).view(self._kind)
-        self._kernels.write(self._words, words, written, masks, self._forbidden, False)
-        count = len(masks)
+        self._kernels.write(self._words, words, self._written, masks, self._forbidden, False)
         self._held[:count] = [rows.holder] * count if isinstance(rows, MaskBatch) else rows
-        self._written = np.concatenate([masks, written[count:]]) if count < len(written) else masks
+        self._written[:count] = masks
+        self._sound = True
 
 
 class _Places:
