@@ -131,20 +131,21 @@ class _Lifted:
             reached.append(node)
         return reached
 
-    def masks(self, states: NDArray[np.int32], tokens: NDArray[np.int32]) -> tuple[NDArray[np.int32], MaskBatch] | None:
-        """The states of some rows after their tokens, and their masks, if all that is known already.
+    def masks(self, state: Array, context: Context) -> tuple[NDArray[np.int32], MaskBatch] | None:
+        """The states of the rows after the context's tokens, and their masks, if all that is known already.
 
         Looking at many rows one by one costs more than writing short masks; compiled, the rows are one call.
         """
         known, automaton = self._known, self.automaton
         if known is None:
             return None
-        dfa = automaton.dfa
+        dfa, to_numpy = automaton.dfa, context.backend.to_numpy
+        states = np.ascontiguousarray(to_numpy(state))
         reached = np.empty(len(states), dtype=np.int32)
         records = np.empty((len(states), 3), dtype=np.int64)
         done, gain = known.kernels.step(
-            np.ascontiguousarray(states),
-            np.ascontiguousarray(tokens),
+            states,
+            np.ascontiguousarray(to_numpy(context.tokens)),
             (dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class),
             known.texts,
             known.ends,
@@ -281,7 +282,7 @@ class AutomatonProcessor(Processor):
         if _in_host_memory(context):
             backend = context.backend
             if context.batch >= _MANY and context.tokens is not None:
-                found = lifted.masks(backend.to_numpy(state), backend.to_numpy(context.tokens))
+                found = lifted.masks(state, context)
                 if found is not None:
                     return _masked(logits, found[1], context), backend.asarray(found[0])
             reached = _reached(lifted, state, context)

@@ -55,6 +55,9 @@ class PushdownTokens:
     """
 
     dfa = _NoStates()
+    #: A token leads where the machine goes, stack and all, and nothing counts what finding a row costs.
+    follows_bytes = False
+    visited: int | None = None
 
     def __init__(self, machine: Machine, vocabulary: Vocabulary, vocab_size: int | None = None) -> None:
         self.machine = machine

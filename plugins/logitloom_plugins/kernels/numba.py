@@ -239,6 +239,8 @@ def step(
         state = np.int64(states[row])
         if state >= count:
             state -= count + 2
+        if not FINISHED <= state < count:
+            return False, 0
         for place in range(tokens.shape[1]):
             token = tokens[row, place]
             if token < 0 or state == FINISHED:

@@ -245,6 +245,11 @@ def test_compiled_steps_refuse_what_plain_ones_refuse() -> None:
         masked, kept = chain.process(logits.copy(), finished, context.accept(nothing))
     assert kept.processors[0].tolist() == [-2] * 8
     assert (masked > NEG_INF).nonzero()[1].tolist() == [0] * 8
+    for number in (-3, -(1 << 31), (1 << 31) - 1):  # no states at all: nothing is read at such places
+        nonsense = np.full(8, number, dtype=np.int32)
+        assert (
+            chain["regex"].__dict__["_lifted"][mixed(), mixed().size].masks(nonsense, context.accept(nothing)) is None
+        )
     dead = after._replace(processors=(np.full(8, states + 1, dtype=np.int32),))
     with pytest.raises(IllegalToken, match="row 0"):
         chain.process(logits, dead, context.accept(nothing))
