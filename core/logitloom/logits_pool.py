@@ -200,7 +200,7 @@ class LogitsPool:
             kind: the library's own dtype.
             make: :class:`HostBuffer`, or what takes its arguments.
         """
-        masks = mask_rows(rows, logits.shape[1])
+        masks = mask_rows(rows, logits.shape)
         if masks is None or (donate and gain_of(masks) <= 0):
             return None
         kept = self._buffers.setdefault((logits.shape[1], kind), [])

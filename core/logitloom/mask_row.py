@@ -169,11 +169,13 @@ class MaskBatch:
 MaskRows = Sequence[MaskRow] | MaskBatch
 
 
-def mask_rows(rows: Any, vocab: int) -> MaskRows | None:
-    """The same, if they are masks of that width that kernels know; else ``None``."""
+def mask_rows(rows: Any, shape: tuple[int, ...]) -> MaskRows | None:
+    """The same, if they are one mask that kernels know for each row of logits of that shape; else ``None``."""
+    if len(rows) != shape[0]:
+        return None
     if isinstance(rows, MaskBatch):
-        return rows if rows.vocab == vocab else None
-    return rows if set(map(type, rows)) == _MASK_ROWS and set(map(_VOCAB, rows)) == {vocab} else None
+        return rows if rows.vocab == shape[1] else None
+    return rows if set(map(type, rows)) == _MASK_ROWS and set(map(_VOCAB, rows)) == {shape[1]} else None
 
 
 def gain_of(rows: MaskRows) -> int:

@@ -140,12 +140,14 @@ class _Lifted:
         if known is None:
             return None
         dfa, to_numpy = automaton.dfa, context.backend.to_numpy
-        states = np.ascontiguousarray(to_numpy(state))
+        states, tokens = np.ascontiguousarray(to_numpy(state)), np.ascontiguousarray(to_numpy(context.tokens))
+        if len(tokens) != len(states):
+            return None
         reached = np.empty(len(states), dtype=np.int32)
         records = np.empty((len(states), 3), dtype=np.int64)
         done, gain = known.kernels.step(
             states,
-            np.ascontiguousarray(to_numpy(context.tokens)),
+            tokens,
             (dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class),
             known.texts,
             known.ends,

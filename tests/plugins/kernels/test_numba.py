@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import Context, processors, registry
+from logitloom import Context, load_backend, processors, registry
 from logitloom.automata import TokenAutomaton, compile_pattern, constraint, default_cache
 from logitloom.automata.row_walk import RowWalk
 from logitloom.backend import mask_host_rows
@@ -174,6 +174,14 @@ def test_ids_outside_of_the_vocabulary_are_refused_and_nothing_is_written() -> N
     assert logits.tobytes() == before.tobytes()
 
 
+@pytest.mark.parametrize("pool", [None, LogitsPool()])
+def test_a_wrong_number_of_masks_is_refused(pool: LogitsPool | None) -> None:
+    logits = some_logits("float32", 2, 96, 0)
+    rows = [MaskRow(True, [1], 96)] * 3
+    with pytest.raises(ValueError, match="zip"):
+        load_backend("numpy").apply_token_rows(logits, rows, False, pool)
+
+
 # -- steps ------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +253,8 @@ def test_compiled_steps_refuse_what_plain_ones_refuse() -> None:
         masked, kept = chain.process(logits.copy(), finished, context.accept(nothing))
     assert kept.processors[0].tolist() == [-2] * 8
     assert (masked > NEG_INF).nonzero()[1].tolist() == [0] * 8
+    with pytest.raises(ValueError, match="zip"):
+        chain.process(logits, state, context.accept(good[:6]))
     for number in (-3, -(1 << 31), (1 << 31) - 1):  # no states at all: nothing is read at such places
         nonsense = np.full(8, number, dtype=np.int32)
         assert (
