@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from logitloom.errors import PluginImportError
 
-__all__ = ["ALLOWED", "DENSE", "FORBIDDEN", "NOTHING_WRITTEN", "HostKernels", "bits_of", "host_kernels"]
+__all__ = [
+    "ALLOWED",
+    "DENSE",
+    "FORBIDDEN",
+    "NOTHING_WRITTEN",
+    "HostKernels",
+    "bits_of",
+    "do_without_kernels",
+    "host_kernels",
+]
 
 #: Kinds of prepared masks: few ids are allowed; a byte for each id; few ids are forbidden.
 ALLOWED: Final = 0
@@ -169,10 +178,27 @@ class HostKernels(Protocol):
         ...
 
 
+_declined: Final[set[str]] = set()
+
+
+def do_without_kernels(reason: str) -> None:
+    """Load no kernels in this process from now on; for engines that a library of theirs would disturb.
+
+    Kernels that were loaded before stay.
+
+    Args:
+        reason: why.
+    """
+    _declined.add(reason)
+
+
 @cache
 def host_kernels() -> HostKernels | None:
     """The installed kernels (the first by name that is not blocked), or ``None``; found once."""
     from logitloom import registry
+
+    if _declined:
+        return None
 
     for record in registry.available("kernels"):
         if record.installed and not record.blocked:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import Context, load_backend, processors, registry
+from logitloom import Context, kernels, load_backend, processors, registry
 from logitloom.automata import TokenAutomaton, compile_pattern, constraint, default_cache
 from logitloom.automata.row_walk import RowWalk
 from logitloom.backend import mask_host_rows
@@ -273,6 +273,16 @@ def test_they_are_found_and_can_be_blocked(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(host_kernels(), registry.load_plugin("kernels", "numba"))
     host_kernels.cache_clear()
     monkeypatch.setenv(registry.BLOCK_VARIABLE, "kernels/numba")
+    assert host_kernels() is None
+
+
+@pytest.mark.usefixtures("fresh_search")
+def test_an_engine_can_do_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = host_kernels()
+    monkeypatch.setattr(kernels, "_declined", set())
+    kernels.do_without_kernels("they disturb it")
+    assert host_kernels() is loaded  # what is there stays
+    host_kernels.cache_clear()
     assert host_kernels() is None
 
 

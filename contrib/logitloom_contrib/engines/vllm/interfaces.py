@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from logitloom.kernels import do_without_kernels
+
 __all__ = ["BASES", "MISSING"]
 
 
@@ -34,3 +36,8 @@ _FOUND: Final = _found()
 BASES: Final = _FOUND[0]
 #: Why nothing of this installation can run in vLLM; None if it can.
 MISSING: Final = _FOUND[1]
+
+if MISSING is None:
+    # Its build for CPUs looks at every object of every module when an engine starts, and fails at one of llvmlite's,
+    # which Numba loads. An engine on an accelerator has its logits there, where kernels for host memory do nothing.
+    do_without_kernels("vLLM's engines do not start beside llvmlite")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from logitloom.kernels import host_kernels
 from tests.contrib.engines.vllm.conftest import one
 from tests.contrib.engines.vllm.smollm2_folder import missing_packages, smollm2_folder
 
@@ -115,6 +116,11 @@ def run(
                 engine.abort_request([name])
                 cancel.pop(name)
     return done
+
+
+def test_the_adapter_loads_no_kernels_that_keep_engines_from_starting(engine: Any) -> None:
+    assert engine is not None
+    assert host_kernels() is None
 
 
 def test_sixty_four_requests_at_once_equal_the_same_requests_alone(engine: Any) -> None:
