@@ -26,6 +26,7 @@ FOLDERS = {
     "backends": PLUGINS / "logitloom_plugins" / "backends",
     "tokenizers": PLUGINS / "logitloom_plugins" / "tokenizers",
     "candidates": PLUGINS / "logitloom_plugins" / "candidates",
+    "kernels": PLUGINS / "logitloom_plugins" / "kernels",
     "engines": CONTRIB / "logitloom_contrib" / "engines",
 }
 

@@ -178,18 +178,16 @@ class HostKernels(Protocol):
         ...
 
 
-_declined: Final[set[str]] = set()
+_wanted = True
 
 
-def do_without_kernels(reason: str) -> None:
+def do_without_kernels() -> None:
     """Load no kernels in this process from now on; for engines that a library of theirs would disturb.
 
     Kernels that were loaded before stay.
-
-    Args:
-        reason: why.
     """
-    _declined.add(reason)
+    global _wanted
+    _wanted = False
 
 
 @cache
@@ -197,7 +195,7 @@ def host_kernels() -> HostKernels | None:
     """The installed kernels (the first by name that is not blocked), or ``None``; found once."""
     from logitloom import registry
 
-    if _declined:
+    if not _wanted:
         return None
 
     for record in registry.available("kernels"):

@@ -39,6 +39,12 @@ class TokenRow(NamedTuple):
     allowed: bool
     ids: NDArray[np.int32]
 
+    def mask(self, size: int) -> NDArray[np.bool_]:
+        """``[size] bool``: which ids are allowed."""
+        mask = np.full(size, not self.allowed)
+        mask[self.ids] = self.allowed
+        return mask
+
 
 class TokenTables(NamedTuple):
     """A whole token automaton as arrays.
@@ -199,18 +205,11 @@ class TokenAutomaton:
     def row(self, state: int) -> NDArray[np.int32]:
         """The ids allowed in a state, ``[n] int32``, sorted. Empty for the dead state only."""
         kind = self.row_kind(state)
-        if kind.allowed:
-            return kind.ids
-        mask = np.ones(self.vocab_size, dtype=bool)
-        mask[kind.ids] = False
-        return mask.nonzero()[0].astype(np.int32)
+        return kind.ids if kind.allowed else kind.mask(self.vocab_size).nonzero()[0].astype(np.int32)
 
     def mask(self, state: int) -> NDArray[np.bool_]:
         """``[vocab_size] bool``: which ids are allowed in a state."""
-        kind = self.row_kind(state)
-        mask = np.full(self.vocab_size, not kind.allowed)
-        mask[kind.ids] = kind.allowed
-        return mask
+        return self.row_kind(state).mask(self.vocab_size)
 
     def _find_row(self, state: int) -> TokenRow:
         if state == DEAD:
@@ -219,8 +218,12 @@ class TokenAutomaton:
             return TokenRow(True, np.array(sorted(self.eos), dtype=np.int32))
         if "_tables" in self.__dict__:
             return self._row_of_classes(self._tables.allowed[state])
-        ends = self.eos if self.accepting[state] else ()
-        return TokenRow(*self._walk.token_row(state, np.array(ends, dtype=np.int32), self._textless, self.vocab_size))
+        return self._walked(state, self.eos if self.accepting[state] else ())
+
+    def _walked(self, state: int, ends: Iterable[int]) -> TokenRow:
+        """A row by a walk: the tokens after whose bytes the text can go on, and some without bytes."""
+        allowed_ends = np.array([*ends], dtype=np.int32)
+        return TokenRow(*self._walk.token_row(state, allowed_ends, self._textless, self.vocab_size))
 
     @cached_property
     def _class_members(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -260,10 +263,7 @@ class TokenAutomaton:
 
     def mask_of_text(self, state: int) -> NDArray[np.bool_]:
         """``[vocab_size] bool``: tokens with bytes after which a state of ``dfa`` is alive, whatever ends a text."""
-        _, ids = self._walk.row(state, self.vocab_size)
-        mask = np.zeros(self.vocab_size, dtype=bool)
-        mask[ids] = True
-        return mask
+        return self._walked(state, ()).mask(self.vocab_size)
 
     @cached_property
     def _textless(self) -> NDArray[np.int32]:

@@ -192,18 +192,11 @@ class PushdownTokens:
     def row(self, configuration: int) -> NDArray[np.int32]:
         """The ids allowed in a configuration, ``[n] int32``, sorted."""
         kind = self.row_kind(configuration)
-        if kind.allowed:
-            return np.sort(kind.ids)
-        mask = np.ones(self.vocab_size, dtype=bool)
-        mask[kind.ids] = False
-        return mask.nonzero()[0].astype(np.int32)
+        return np.sort(kind.ids) if kind.allowed else kind.mask(self.vocab_size).nonzero()[0].astype(np.int32)
 
     def mask(self, configuration: int) -> NDArray[np.bool_]:
         """``[vocab_size] bool``: which ids are allowed in a configuration."""
-        kind = self.row_kind(configuration)
-        mask = np.full(self.vocab_size, not kind.allowed)
-        mask[kind.ids] = kind.allowed
-        return mask
+        return self.row_kind(configuration).mask(self.vocab_size)
 
     def _find_row(self, configuration: int) -> TokenRow:
         if configuration == DEAD:

@@ -279,8 +279,8 @@ def test_they_are_found_and_can_be_blocked(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("fresh_search")
 def test_an_engine_can_do_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = host_kernels()
-    monkeypatch.setattr(kernels, "_declined", set())
-    kernels.do_without_kernels("they disturb it")
+    monkeypatch.setattr(kernels, "_wanted", True)
+    kernels.do_without_kernels()
     assert host_kernels() is loaded  # what is there stays
     host_kernels.cache_clear()
     assert host_kernels() is None
