@@ -19,6 +19,7 @@ from logitloom.errors import PluginImportError
 __all__ = [
     "ALLOWED",
     "DENSE",
+    "ENDLESS",
     "FORBIDDEN",
     "NOTHING_WRITTEN",
     "HostKernels",
@@ -31,6 +32,9 @@ __all__ = [
 ALLOWED: Final = 0
 DENSE: Final = 1
 FORBIDDEN: Final = 2
+
+#: For :meth:`HostKernels.walk`: without a pause.
+ENDLESS: Final = 1 << 62
 
 #: For :meth:`HostKernels.write`: of no row is anything known.
 NOTHING_WRITTEN: Final = np.zeros((0, 3), dtype=np.int64)
@@ -50,25 +54,29 @@ class HostKernels(Protocol):
         begin: int,
         end: int,
         waiting: int,
+        special: int,
         limit: int,
-    ) -> tuple[int, int, int, int]:
+    ) -> tuple[int, int, int, int, int]:
         """Walk a prefix trie with an automaton and note the tokens that lead to a live state.
 
         Args:
-            automaton: ``[states, classes]`` next states (negative: none), ``[states]`` whether a row of them can be
-                relied on, ``[256]`` the class of each byte.
+            automaton: ``[states, classes]`` next states (-1: none; what is below is left to the caller), ``[states]``
+                whether a row of them can be relied on, ``[256]`` the class of each byte.
             nodes, byte: the trie's attributes ``records`` and ``byte``.
-            paths: what :class:`logitloom.automata.row_walk.RowWalk` knows of whole subtrees; the last entry is -1 if
-                that is nothing.
-            pairs: ``[nodes, 2] int32``: pairs (node, state) of which the children are to be visited, and at the
-                beginning those that wait because the row of their state cannot be relied on.
+            paths: what is known of whole subtrees: ``low``, ``high`` and ``marks`` of what must not occur below a node
+                in a state, at ``row_of_height[height] + stride * min(state, known)``, then these three; ``known`` is
+                -1 if nothing is.
+            pairs: ``[nodes, 2] int32``: pairs (node, state) of which the children are to be visited, at the
+                beginning those that wait because the row of their state cannot be relied on, and at the end pairs of a
+                node and what is below -1.
             kept: ``[>= tokens]``, in the order of the trie; becomes 1 for each token found.
             begin, end: the pairs to visit are ``pairs[begin:end]``, and those that are found come behind them.
             waiting: how many wait, at most ``begin``.
+            special: the pairs left to the caller are ``pairs[special:]``.
             limit: after so many nodes the walk pauses.
 
         Returns:
-            ``begin``, ``end`` and ``waiting`` afterwards, and how many tokens were found.
+            ``begin``, ``end``, ``waiting`` and ``special`` afterwards, and how many tokens were found.
         """
         ...
 
@@ -97,6 +105,49 @@ class HostKernels(Protocol):
             ``low``, ``high`` and ``marks`` as bits, ``[(levels + 2) * (states + 1)]`` each: of a state within
             ``2 ** level`` characters at ``level * (states + 1) + state``. The last state of each level, and the last
             level, are left by everything.
+        """
+        ...
+
+    def marks(
+        self,
+        table: NDArray[np.int32],
+        byte_class: NDArray[np.uint8],
+        usual: NDArray[np.int32],
+        kinds: tuple[NDArray[Any], ...],
+    ) -> NDArray[np.uint8]:
+        """Which kinds of characters above ASCII may lead elsewhere than where they usually do.
+
+        Args:
+            table: ``[states, classes]``, next states, negative for none.
+            byte_class: ``[256]``.
+            usual: ``[states]``, the usual next state, negative for none.
+            kinds: :class:`logitloom.automata.above_ascii.Kinds`.
+
+        Returns:
+            ``[states]``, bits as in ``Trie.marks``.
+        """
+        ...
+
+    def product(
+        self,
+        first: NDArray[np.int32],
+        second: NDArray[np.int32],
+        start_first: int,
+        start_second: int,
+        needs_first: bool,
+        needs_second: bool,
+        limit: int,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The pairs of states that two automata reach together, in the order in which they are found.
+
+        Args:
+            first, second: ``[states + 1, columns]``, next states; the last state of each is dead.
+            start_first, start_second: where both begin.
+            needs_first, needs_second: which of them must not be dead; of neither: not both at once.
+            limit: the search ends when more pairs are found.
+
+        Returns:
+            ``[pairs, 2]``, and ``[pairs, columns]`` the next pair, -1 for none.
         """
         ...
 

@@ -19,7 +19,9 @@ from logitloom.automata.choice import choice, literal, nothing
 from logitloom.automata.compilation import compile_pattern
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.minimize import minimize
+from logitloom.automata.product import product
 from logitloom.errors import OptionError
+from logitloom.kernels import host_kernels
 
 __all__ = [
     "any_bytes",
@@ -63,20 +65,17 @@ def intersection(first: Dfa, *others: Dfa, budget: Budget | None = None, minimal
         >>> both.fullmatch("abc"), both.fullmatch("ab1")
         (True, False)
     """
-    meter = Meter(budget, "the intersection")
-    return _fold(first, others, np.logical_and, np.logical_and, meter, minimal)
+    return _fold("the intersection", first, others, np.logical_and, (True, True), budget, minimal)
 
 
 def union(first: Dfa, *others: Dfa, budget: Budget | None = None, minimal: bool = True) -> Dfa:
     """Texts that at least one automaton accepts."""
-    meter = Meter(budget, "the union")
-    return _fold(first, others, np.logical_or, np.logical_or, meter, minimal)
+    return _fold("the union", first, others, np.logical_or, (False, False), budget, minimal)
 
 
 def difference(first: Dfa, second: Dfa, *, budget: Budget | None = None, minimal: bool = True) -> Dfa:
     """Texts that the first automaton accepts and the second does not."""
-    meter = Meter(budget, "the difference")
-    return _fold(first, (second,), lambda a, b: a & ~b, lambda a, b: a, meter, minimal)
+    return _fold("the difference", first, (second,), lambda a, b: a & ~b, (True, False), budget, minimal)
 
 
 def complement(dfa: Dfa, *, universe: Dfa | None = None, budget: Budget | None = None, minimal: bool = True) -> Dfa:
@@ -99,44 +98,26 @@ Combination = Callable[[Flags, Flags], Flags]
 
 
 def _fold(
-    first: Dfa, others: Sequence[Dfa], accepts: Combination, lives: Combination, meter: Meter, minimal: bool
+    subject: str,
+    first: Dfa,
+    others: Sequence[Dfa],
+    accepts: Combination,
+    needs: tuple[bool, bool],
+    budget: Budget | None,
+    minimal: bool,
 ) -> Dfa:
-    result = reduce(lambda a, b: _product(a, b, accepts, lives, meter).trimmed(), others, first.trimmed())
+    # Loaded once per process, at nobody's cost in particular.
+    host_kernels()
+    meter = Meter(budget, subject)
+    result = reduce(lambda a, b: _product(a, b, accepts, needs, meter).trimmed(), others, first.trimmed())
     return minimize(result, meter=meter) if minimal else result
 
 
-def _product(a: Dfa, b: Dfa, accepts: Combination, lives: Combination, meter: Meter) -> Dfa:
-    """Both automata side by side; a pair of states is one number, with dead as the last state of each."""
-    pairs, byte_class = np.unique(a.byte_class.astype(np.int64) * 256 + b.byte_class, return_inverse=True)
-    width_b = b.states + 1
-
-    def padded(dfa: Dfa, columns: NDArray[np.int64]) -> NDArray[np.int64]:
-        table = np.full((dfa.states + 1, len(columns)), dfa.states, dtype=np.int64)
-        rows = dfa.next[:, columns]
-        table[:-1] = np.where(rows >= 0, rows, dfa.states)
-        return table
-
-    table_a, table_b = padded(a, pairs >> 8), padded(b, pairs & 255)
-    number = {a.start * width_b + b.start: 0}
-    frontier = np.array([a.start * width_b + b.start])
-    rows = []
-    while len(frontier):
-        of_a, of_b = np.divmod(frontier, width_b)
-        targets = table_a[of_a] * width_b + table_b[of_b]
-        alive = lives(table_a[of_a] < a.states, table_b[of_b] < b.states)
-        targets = np.where(alive, targets, DEAD)
-        rows.append(targets)
-        known = len(number)
-        for code in np.unique(targets[alive]).tolist():
-            number.setdefault(code, len(number))
-        frontier = np.array(list(number)[known:], dtype=np.int64)
-        meter.check_states(len(number))
-    codes, table = np.array(list(number), dtype=np.int64), np.concatenate(rows)
-    by_code = codes.argsort()
-    place = by_code[np.minimum(np.searchsorted(codes[by_code], table), len(codes) - 1)]
-    of_a, of_b = np.divmod(codes, width_b)
-    accepting = accepts(np.append(a.accepting, False)[of_a], np.append(b.accepting, False)[of_b])
-    return Dfa(byte_class.ravel(), np.where(table >= 0, place, DEAD), accepting)
+def _product(a: Dfa, b: Dfa, accepts: Combination, needs: tuple[bool, bool], meter: Meter) -> Dfa:
+    """Both automata side by side."""
+    found = product((a.byte_class, a.next, a.start), (b.byte_class, b.next, b.start), needs, meter)
+    accepting = accepts(np.append(a.accepting, False)[found.first], np.append(b.accepting, False)[found.second])
+    return Dfa(found.byte_class, found.next, accepting)
 
 
 # --- sequences ---------------------------------------------------------------------------------------------

@@ -8,19 +8,18 @@ subtree is allowed, which is one range of the sorted vocabulary.
 
 from __future__ import annotations
 
-import threading
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata import char_sets
-from logitloom.automata.dfa import DEAD, Dfa
+from logitloom.automata.above_ascii import EVERYTHING, marks_above_ascii
+from logitloom.automata.dfa import Dfa
 from logitloom.automata.lowering import Lowering
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie, joined, members
-from logitloom.automata.utf8 import high_partition
-from logitloom.kernels import HostKernels, host_kernels
+from logitloom.automata.walk_memory import MEMORY
+from logitloom.kernels import ENDLESS, HostKernels, host_kernels
 
 __all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns"]
 
@@ -36,12 +35,10 @@ SORTED_BY_MASK: Final = 4096
 
 #: A compiled walk through so many nodes costs less than knowing what would cut it short.
 _SHORT: Final = 4096
-_ENDLESS: Final = 1 << 62
 #: What else a compiled walk costs, in nodes.
 _SETUP: Final = 1000
 
 _ZERO: Final = np.uint64(0)
-_EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)
 
 
 class _Paths(NamedTuple):
@@ -58,34 +55,15 @@ class _Paths(NamedTuple):
     marks: NDArray[np.uint8]
     row_of_height: NDArray[np.int64]
     known: int
+    stride: int = 1
 
 
 #: What stands for :class:`_Paths` as long as they are not asked for.
-_NO_PATHS: Final = (*(np.zeros(1, dtype=kind) for kind in (np.uint64, np.uint64, np.uint8, np.int64)), -1)
+_NO_PATHS: Final = (*(np.zeros(1, dtype=kind) for kind in (np.uint64, np.uint64, np.uint8, np.int64)), -1, 1)
 
 
 _NO_MARKS: Final = np.zeros(0, dtype=np.uint8)
 _NO_KINDS: Final = np.zeros((2, 1), dtype=bool)
-
-
-class _Scratch(threading.local):
-    """Memory for compiled walks: one set per thread, as large as the largest trie."""
-
-    def __init__(self) -> None:
-        self.pairs = np.zeros((0, 2), dtype=np.int32)
-        self.bytes = np.zeros((2, 0), dtype=np.uint8)
-
-    def of(self, nodes: int, *counts: int) -> tuple[NDArray[Any], ...]:
-        """A stack for pairs, and bytes for each of the counts, rounded up to whole words."""
-        if len(self.pairs) < nodes:
-            self.pairs = np.empty((nodes, 2), dtype=np.int32)
-        sizes = [-(-count // 8) * 8 for count in counts]
-        if self.bytes.shape[1] < max(sizes):
-            self.bytes = np.empty((len(sizes), max(sizes)), dtype=np.uint8)
-        return self.pairs, *(line[:size] for line, size in zip(self.bytes, sizes, strict=True))
-
-
-_SCRATCH: Final = _Scratch()
 
 
 class RowWalk:
@@ -133,13 +111,13 @@ class RowWalk:
         self, kernels: HostKernels, state: int, ends: NDArray[np.int32], textless: NDArray[np.int32], size: int
     ) -> tuple[bool, NDArray[np.int32]]:
         dfa, trie = self._dfa, self._trie
-        pairs, kept, chosen = _SCRATCH.of(trie.nodes, len(trie.order), size)
+        pairs, kept, chosen = MEMORY.of(trie.nodes, len(trie.order), size)
         kept.fill(0)
         table = dfa.rows(np.array([state]))
         automaton = (table, dfa.ready, dfa.byte_class)
         known = "_paths" in self.__dict__
         paths: tuple[Any, ...] = tuple(self._paths) if known else _NO_PATHS
-        limit, found = _ENDLESS if known else _SHORT, 0
+        limit, found = ENDLESS if known else _SHORT, 0
         pairs[0] = 0, state
         begin, end, waiting, visited = 0, 1, 0, 0
         while begin < end or waiting:
@@ -148,11 +126,12 @@ class RowWalk:
                 # The states are made ready together, so there are no more rounds than characters in a token.
                 dfa.rows(np.unique(pairs[:waiting, 1]))
                 begin, end, waiting = 0, waiting, 0
-            step = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, kept, begin, end, waiting, limit)
-            begin, end, waiting = step[:3]
-            found += step[3]
+            begin, end, waiting, _, more = kernels.walk(
+                automaton, trie.records, trie.byte, paths, pairs, kept, begin, end, waiting, len(pairs), limit
+            )
+            found += more
             if begin < end:
-                paths, limit = tuple(self._paths), _ENDLESS
+                paths, limit = tuple(self._paths), ENDLESS
         self.visited = (self.visited or 0) + visited + end + _SETUP
         return kernels.collect(kept, trie.order, found, ends, textless, chosen, size)
 
@@ -264,74 +243,15 @@ class RowWalk:
         else:
             table = source[:, columns]
             usual = table[np.arange(known), np.where(table >= 0, sizes, -1).argmax(axis=1)]
-            given = self._high_marks(usual) if made_of is None else marks_of_characters(made_of, usual)
+            if made_of is None:
+                given = marks_above_ascii(dfa.next, dfa.byte_class, usual)
+            else:
+                given = marks_of_characters(made_of, usual)
             if self._kernels is not None:
                 low, high, marks = self._kernels.paths(*ascii_part, 0, _NO_KINDS, given, levels)
             else:
                 low, high, marks = _paths_of(table, usual, bits, given, levels)
         return _Paths(low, high, marks, level_of * (known + 1), known)
-
-    def _high_marks(self, usual: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """``[states]``: which kinds of characters above ASCII may lead off the usual path."""
-        dfa = self._dfa
-        marks = np.full(dfa.states, _EVERYTHING, dtype=np.uint8)
-        byte_class = dfa.byte_class
-        next_state = np.append(dfa.next, np.full((1, dfa.classes), DEAD, dtype=np.int32), axis=0)
-
-        def all_lead(states: NDArray[np.int32], first: int, last: int, target: NDArray[np.int32]) -> NDArray[np.bool_]:
-            columns = np.unique(byte_class[first : last + 1])
-            return np.asarray((next_state[states[:, None], columns] == target[:, None]).all(axis=1))
-
-        def after(states: NDArray[np.int32], byte: int) -> NDArray[np.int32]:
-            reached: NDArray[np.int32] = next_state[states, byte_class[byte]]
-            return reached
-
-        every = np.arange(dfa.states, dtype=np.int32)
-        candidates = every[(usual >= 0) & (after(every, 0xC3) >= 0)]
-        if not len(candidates):
-            return marks
-        goal = usual[candidates]
-        one, two, three = (after(candidates, byte) for byte in (0xC3, 0xE1, 0xF1))
-        fits = (one >= 0) & (two >= 0) & (three >= 0)
-        fits &= all_lead(candidates, 0xC2, 0xDF, one) & all_lead(one, 0x80, 0xBF, goal)
-        fits &= all_lead(candidates, 0xE1, 0xEC, two) & all_lead(candidates, 0xEE, 0xEF, two)
-        fits &= all_lead(two, 0x80, 0xBF, one) & all_lead(candidates, 0xF1, 0xF3, three)
-        fits &= all_lead(three, 0x80, 0xBF, two)
-        for lead, first, last, then in ((0xE0, 0xA0, 0xBF, one), (0xED, 0x80, 0x9F, one)):
-            fits &= all_lead(after(candidates, lead), first, last, then)
-        for lead, first, last, then in ((0xF0, 0x90, 0xBF, two), (0xF4, 0x80, 0x8F, two)):
-            fits &= all_lead(after(candidates, lead), first, last, then)
-        marks[candidates[fits]] = MALFORMED
-        # Only words: reading a letter stays on the path, reading a sign above ASCII does not.
-        letter = after(one, 0xA9) == goal
-        sign = after(one, 0x97) != goal
-        for state in candidates[~fits & letter & sign & (goal == candidates)].tolist():
-            if self._reads_words(state, next_state):
-                marks[state] = MALFORMED | HIGH_OTHER | HIGH_PARTIAL
-        return marks
-
-    def _reads_words(self, state: int, next_state: NDArray[np.int32]) -> bool:
-        """Whether every word character above ASCII leads from a state back to it."""
-        partition = high_partition(frozenset([char_sets.category("w", 0).high]))
-        nodes, root = partition.shape((0,))
-        by_byte = next_state[:, self._dfa.byte_class[128:]]
-        columns = partition.column_of
-        place = np.full(len(nodes), DEAD, dtype=np.int64)
-        level, rows = np.array([state]), root[None]
-        while True:
-            here = by_byte[level]
-            expected = rows[:, columns]
-            if (here[expected == -2] != state).any():
-                return False
-            inner = expected >= 0
-            children, index = np.unique(expected[inner], return_index=True)
-            if not len(children):
-                return True
-            place[children] = here[inner][index]
-            # One node must be one state; every level of the shape is entered from the level above only.
-            if (place[expected[inner]] != here[inner]).any() or (place[children] < 0).any():
-                return False
-            level, rows = place[children], nodes[children]
 
 
 @lru_cache(maxsize=256)
@@ -386,7 +306,7 @@ def marks_of_characters(made_of: Lowering, usual: NDArray[np.int32]) -> NDArray[
         ``[states] uint8``, bits as in ``Trie.marks``.
     """
     if not made_of.high.classes:
-        return np.full(len(usual), _EVERYTHING, dtype=np.uint8)
+        return np.full(len(usual), EVERYTHING, dtype=np.uint8)
     targets = made_of.characters[:, made_of.split :]
     # One more column for the characters in no set, which are dead everywhere.
     leaves = np.ones((len(usual), targets.shape[1] + 1), dtype=bool)

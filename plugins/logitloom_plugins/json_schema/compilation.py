@@ -8,6 +8,7 @@ from typing import Any
 
 from logitloom.automata.budget import Budget, Meter
 from logitloom.errors import BudgetExceeded, UnsupportedPattern, UnsupportedSchema
+from logitloom.kernels import host_kernels
 from logitloom_plugins.json_schema.container_keywords import MOST_UNIQUE
 from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.formula import atoms
@@ -58,6 +59,8 @@ def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Bu
         BudgetExceeded: if it takes too many states or seconds.
     """
     options = options if options is not None else SchemaOptions()
+    # Loaded once per process, at no schema's cost in particular.
+    host_kernels()
     meter = Meter(budget, "the schema")
     try:
         document = Document(schema, meter)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata import DEAD, Dfa
 from logitloom.automata.budget import Meter
+from logitloom.automata.product import product
 from logitloom.automata.reach import ends_reachable
 
 __all__ = ["Labelled", "explored", "joint"]
@@ -18,7 +19,8 @@ __all__ = ["Labelled", "explored", "joint"]
 Label = Any
 
 _NARROW: Final = 20
-_MANY: Final = 512
+#: First bytes of characters above ASCII: how many bytes follow, the first of them, and the end.
+_LEADS: Final = ((1, 0xC2, 0xE0), (2, 0xE0, 0xF0), (3, 0xF0, 0xF5))
 
 
 class Labelled:
@@ -64,25 +66,30 @@ class Labelled:
         return result
 
     @cached_property
-    def boundaries(self) -> list[bool]:
+    def accepting(self) -> NDArray[np.bool_]:
+        """``[states] bool``: whether a text that ends there is anything."""
+        return np.array([label is not None for label in self.labels], dtype=bool)
+
+    # Bytes, because single entries of arrays are slow to read.
+
+    @cached_property
+    def boundaries(self) -> bytes:
         """Per state whether it stands between two characters."""
         columns = np.unique(np.concatenate([self.byte_class[:0x80], self.byte_class[0xC2:0xF5]]))
-        begins: Any = (self.next[:, columns] >= 0).any(axis=1).tolist()
-        return [label is not None or begin for label, begin in zip(self.labels, begins, strict=True)]
+        begins = np.asarray((self.next[:, columns] >= 0).any(axis=1))
+        return (self.accepting | begins).tobytes()
 
     @cached_property
-    def narrow(self) -> list[bool]:
+    def narrow(self) -> bytes:
         """Per state whether few bytes lead on."""
         sizes = np.bincount(self.byte_class, minlength=self.next.shape[1])
-        narrow: list[bool] = (((self.next >= 0) @ sizes) <= _NARROW).tolist()
-        return narrow
+        return np.asarray((self.next >= 0) @ sizes <= _NARROW).tobytes()
 
     @cached_property
-    def leads(self) -> list[bool]:
+    def leads(self) -> bytes:
         """Per state whether a character above ASCII may come, or its first byte."""
         columns = np.unique(self.byte_class[0xC2:0xF5])
-        leads: Any = (self.next[:, columns] >= 0).any(axis=1).tolist()
-        return [*leads]
+        return np.asarray((self.next[:, columns] >= 0).any(axis=1)).tobytes()
 
     def intervals(self, state: int) -> list[tuple[int, int, int]]:
         """What one character leads to: ``(first code point, last, state)``, disjoint and in order."""
@@ -90,28 +97,37 @@ class Labelled:
         if found is None:
             steps = self.row(state)
             found = _runs(steps[:0x80])
-            for lead in (steps[0xC2:0xF5] >= 0).nonzero()[0].tolist():
-                byte = lead + 0xC2
-                more = 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3
-                base = (byte & (0x3F >> more)) << (6 * more)
-                for low, high, target in self._inside(int(steps[byte]), more):
-                    _append(found, base + low, base + high, target)
+            for more, first, end in _LEADS:
+                runs = [(first + low, first + high, target) for low, high, target in _runs(steps[first:end])]
+                self._append_inside(found, runs, more, (first & ~(0x3F >> more)) << (6 * more))
             self._intervals[state] = found
         return found
 
     def _inside(self, state: int, more: int) -> list[tuple[int, int, int]]:
         found = self._partial.get((state, more))
         if found is None:
-            steps = self.row(state)[0x80:0xC0].tolist()
+            runs = _runs(self.row(state)[0x80:0xC0])
             found = []
-            for i, target in enumerate(steps):
-                if target >= 0 and more == 1:
-                    _append(found, i, i, target)
-                elif target >= 0:
-                    for low, high, end in self._inside(target, more - 1):
-                        _append(found, (i << 6 * (more - 1)) + low, (i << 6 * (more - 1)) + high, end)
+            if more == 1:
+                found = runs
+            else:
+                self._append_inside(found, runs, more - 1, 0)
             self._partial[state, more] = found
         return found
+
+    def _append_inside(
+        self, found: list[tuple[int, int, int]], runs: list[tuple[int, int, int]], more: int, less: int
+    ) -> None:
+        """Append what some runs of bytes lead to, which have some more bytes behind them; code points less ``less``."""
+        size = 1 << 6 * more
+        for first, last, target in runs:
+            inside = self._inside(target, more)
+            if len(inside) == 1 and inside[0][1] - inside[0][0] == size - 1:
+                _append(found, first * size - less, (last + 1) * size - 1 - less, inside[0][2])
+                continue
+            for byte in range(first, last + 1):
+                for low, high, end in inside:
+                    _append(found, byte * size - less + low, byte * size - less + high, end)
 
     def walk(self, data: bytes, state: int | None = None) -> int:
         """The state after some bytes, or ``DEAD``."""
@@ -178,44 +194,15 @@ def joint(dfas: Sequence[Dfa], universe: Dfa, label: Callable[[tuple[bool, ...]]
         label: from one flag per automaton to a label; asked where the universe accepts.
         meter: the budget.
     """
-    byte_class = universe.byte_class.astype(np.int64)
-    table = universe.next.astype(np.int64)
-    start = universe.start
+    byte_class, table, start = universe.byte_class, universe.next, universe.start
     ends = universe.accepting
     members = np.zeros((len(table), 0), dtype=bool)
     for dfa in dfas:
-        pairs, combined = np.unique(byte_class * 256 + dfa.byte_class, return_inverse=True)
-        width = dfa.states + 1
-        second = np.full((width, len(pairs)), dfa.states, dtype=np.int64)
-        rows = dfa.next[:, pairs & 255]
-        second[:-1] = np.where(rows >= 0, rows, dfa.states)
-        first = table[:, pairs >> 8]
-        code = start * width + dfa.start
-        number = {code: 0}
-        frontier = np.array([code])
-        collected = []
-        while len(frontier):
-            of_first, of_second = np.divmod(frontier, width)
-            reached = first[of_first]
-            targets = np.where(reached >= 0, reached * width + second[of_second], DEAD)
-            collected.append(targets)
-            # A bound on the length makes hundreds of levels of few states, for which sorting as an array does not pay.
-            found = np.unique(targets).tolist() if targets.size > _MANY else sorted(set(targets.ravel().tolist()))
-            fresh = [one for one in found if one != DEAD and one not in number]
-            number.update(zip(fresh, range(len(number), len(number) + len(fresh)), strict=True))
-            frontier = np.array(fresh, dtype=np.int64)
-            meter.check_states(len(number))
-        codes = np.array(list(number), dtype=np.int64)
-        every = np.concatenate(collected)
-        order = codes.argsort()
-        place = order[np.minimum(np.searchsorted(codes[order], every), len(codes) - 1)]
-        table = np.where(every >= 0, place, DEAD)
-        of_first, of_second = np.divmod(codes, width)
-        accepting = np.append(dfa.accepting, False)[of_second]
-        members = np.concatenate([members[of_first], accepting[:, None]], axis=1)
-        ends = ends[of_first]
-        byte_class = combined.ravel().astype(np.int64)
-        start = 0
+        found = product((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), (True, False), meter)
+        accepting = np.append(dfa.accepting, False)[found.second]
+        members = np.concatenate([members[found.first], accepting[:, None]], axis=1)
+        ends = ends[found.first]
+        byte_class, table, start = found.byte_class, found.next, 0
     cache: dict[tuple[bool, ...], Label] = {}
     labels: list[Label] = []
     for row, end in zip(map(tuple, members.tolist()), ends.tolist(), strict=True):
@@ -225,4 +212,4 @@ def joint(dfas: Sequence[Dfa], universe: Dfa, label: Callable[[tuple[bool, ...]]
         if row not in cache:
             cache[row] = label(row)
         labels.append(cache[row])
-    return Labelled(byte_class.astype(np.uint8), table.astype(np.int32), labels, start)
+    return Labelled(byte_class, table, labels, start)

@@ -27,6 +27,9 @@ __all__ = ["DEAD", "DONE", "Machine", "Operation", "Reached"]
 DEAD: Final = -1
 #: A state in which at most so many bytes may come is looked at byte by byte.
 _FEW: Final = 24
+#: Sizes of the table, in states. Memory that nobody has touched costs nothing, and moving what is there much; but from
+#: four megabytes on NumPy asks the system for huge pages, and the first of these can take ten milliseconds to come.
+_CAPACITIES: Final = (64, 512, 3072, *(24 << n for n in range(10, 24, 3)))
 
 State = tuple[Any, ...]
 DONE: Final[State] = ("done",)
@@ -63,7 +66,6 @@ class Machine:
         accepting: per state whether the text may end there (with nothing remembered).
         tracked: states inside names of which what is written must be remembered.
         naming: codes of operations ``name``.
-        free: per state how many characters without a meaning of their own it reads staying of the same kind.
     """
 
     def __init__(self, keywords: Keywords, whitespace: Whitespace, escapes: str, meter: Meter) -> None:
@@ -76,9 +78,8 @@ class Machine:
         self.meter = meter
         self.states: list[State] = []
         self._number: dict[State, int] = {}
-        self._rows: NDArray[np.int32] = np.full((64, 256), DEAD, dtype=np.int32)
-        self._ready: NDArray[np.bool_] = np.zeros(64, dtype=bool)
-        self.free: NDArray[np.int32] = np.zeros(64, dtype=np.int32)
+        self._rows: NDArray[np.int32] = np.empty((_CAPACITIES[0], 256), dtype=np.int32)
+        self._ready: NDArray[np.bool_] = np.zeros(_CAPACITIES[0], dtype=bool)
         self._few: dict[int, dict[int, int] | None] = {}
         self.tracked: set[int] = set()
         self.naming: set[int] = set()
@@ -103,16 +104,15 @@ class Machine:
             known = self._number[state] = len(self.states)
             self.states.append(state)
             if known == len(self._rows):
-                self.meter.check_bytes(2 * self._rows.nbytes, "its states")
-                self._rows = np.concatenate([self._rows, np.full_like(self._rows, DEAD)])
-                self._ready = np.concatenate([self._ready, np.zeros_like(self._ready)])
-                self.free = np.concatenate([self.free, np.zeros_like(self.free)])
-            if state[0] == "text":
-                self.free[known] = self.strings.free(state)
+                rows = np.empty((next(n for n in _CAPACITIES if n > known), 256), dtype=np.int32)
+                rows[:known] = self._rows
+                self._rows = rows
+                self._ready = np.append(self._ready, np.zeros(len(rows) - known, dtype=bool))
             if state[0] in STRING_KINDS and state[1].tracks:
                 self.tracked.add(known)
             if known % 256 == 255:
                 self.meter.check_states(known)
+                self.meter.check_bytes(known * self._rows[0].nbytes, "its states")
         return known
 
     def operation(self, operation: Operation) -> int:
@@ -146,6 +146,11 @@ class Machine:
         return found
 
     # --- rows --------------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """``[capacity, 256] int32`` and ``[capacity]``: the rows, and which of them can be relied on."""
+        return self._rows, self._ready
 
     def rows(self, states: NDArray[np.int32]) -> NDArray[np.int32]:
         """``[capacity, 256] int32``, in which the rows of some states can be relied on."""

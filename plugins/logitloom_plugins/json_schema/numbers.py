@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from logitloom.automata.budget import Meter
@@ -25,6 +26,21 @@ __all__ = ["number_automaton"]
 _ALPHABET: Final = "0123456789-+.eE"
 _BIG: Final = 16
 _TINY: Final = 5
+#: The largest exponent that is read: that of the largest double, less one.
+_MOST_EXPONENT: Final = 307
+
+
+@cache
+def _alike(least: int) -> list[int]:
+    """For each printed exponent one that stands for its kind: whether it is large enough, and what may follow."""
+    found = list(range(_MOST_EXPONENT + 1))
+    alike: dict[Any, int] = {}
+    # Longer ones come first: what a number says depends on those that it can become.
+    for value in reversed(found):
+        following = [found[value * 10 + digit] if value * 10 + digit <= _MOST_EXPONENT else None for digit in range(10)]
+        if value:
+            found[value] = alike.setdefault((value >= least, *following), value)
+    return found
 
 
 class _Threshold(NamedTuple):
@@ -132,8 +148,10 @@ class _Reader:
             if phase in "e+mx":
                 return s._replace(phase="x")
             if phase in "BbTt":
-                value = min(s.exponent * 10 + int(c), 999)
-                return None if value > 307 else s._replace(phase=phase.lower(), exponent=value)
+                value = s.exponent * 10 + int(c)
+                if value > _MOST_EXPONENT:
+                    return None
+                return s._replace(phase=phase.lower(), exponent=_alike(_BIG if phase in "Bb" else _TINY)[value])
             return None
         if c == "-" and phase == "s":
             return s._replace(phase="-", negative=True)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom_plugins.json_schema.labelled import Labelled
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
 
 __all__ = ["STRING_KINDS", "KeySite", "Site", "StringStates", "ValueSite"]
@@ -26,7 +27,10 @@ Codes = NDArray[np.int32] | dict[int, int]
 DEAD: Final = -1
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _MARKS: Final = [ord('"'), ord("\\")]
-_SPECIAL: Final = np.array([*range(0x20), *_MARKS])
+#: Bytes of characters that may stand for themselves: all others, or only those of ASCII.
+_UNESCAPED: Final = tuple(
+    np.array([0x20 <= byte < most and byte not in _MARKS for byte in range(256)]) for most in (0x100, 0x80)
+)
 
 
 class Site:
@@ -41,10 +45,19 @@ class Site:
         self.machine = machine
         self.content = content
         self.start = content.labelled.start
+        self._texts: dict[tuple[int, int], int] = {}
 
     def alive(self, state: int, count: int) -> bool:
         """Whether a string that has got here can be completed."""
         return self.content.alive(state, count)
+
+    def text(self, state: int, count: int) -> int:
+        """The machine's state for having got here, or ``DEAD``."""
+        known = self._texts.get((state, count))
+        if known is None:
+            known = int(self.machine.number(("text", self, state, count))) if self.alive(state, count) else DEAD
+            self._texts[state, count] = known
+        return known
 
     def end(self, state: int, count: int) -> int:
         """The code for the closing quote, or ``DEAD``."""
@@ -136,6 +149,9 @@ class StringStates:
     def __init__(self, machine: Any, escapes: str) -> None:
         self.machine = machine
         self.escapes = escapes
+        #: Bytes of characters that may stand for themselves.
+        self._plain = _UNESCAPED[escapes == "ascii"]
+        self._columns: dict[Labelled, tuple[NDArray[np.uint8], NDArray[np.intp]]] = {}
 
     def free(self, state: Any) -> int:
         """How many bytes of any text without special characters may come here: what a walk need not look at."""
@@ -190,37 +206,38 @@ class StringStates:
         if not isinstance(row, dict):
             row[:] = self.machine.row(number(("text", site, outside, 0)))
             row[_MARKS] = DEAD
-        most = 0x80 if self.escapes == "ascii" else 0x100
         for byte, target in children.items():
-            if 0x20 <= byte < most and byte not in _MARKS and site.alive(target, 0):
-                row[byte] = number(("text", site, target, 0))
+            if self._plain[byte]:
+                code = site.text(target, 0)
+                if code != DEAD:
+                    row[byte] = code
         return True
 
     def _characters(self, row: Codes, site: Site, place: int, count: int) -> bool:
         """The characters that stand for themselves; returns whether there are any."""
         content = site.content
         labelled = content.labelled
-        number, alive = self.machine.number, site.alive
         # A character counts from its first byte on.
         following = content.counted(count + labelled.boundaries[place]) if content.counts else 0
-        targets = labelled.next[place].tolist()
-        numbers = {
-            target: number(("text", site, target, following))
-            for target in dict.fromkeys(targets)
-            if target >= 0 and alive(target, following)
-        }
-        most = 0x80 if self.escapes == "ascii" else 0x100
+        classes, index = self._columns_of(labelled)
+        targets = labelled.next[place].take(classes).tolist()
+        text_of = {target: DEAD if target < 0 else site.text(target, following) for target in dict.fromkeys(targets)}
+        codes = np.array([DEAD, *[text_of[target] for target in targets]], dtype=np.int32).take(index)
         if isinstance(row, dict):
-            steps = labelled.row(place)
-            for byte in (steps >= 0).nonzero()[0].tolist():
-                if 0x20 <= byte < most and byte not in _MARKS:
-                    row[byte] = numbers.get(int(steps[byte]), DEAD)
+            row.update((byte, int(codes[byte])) for byte in (codes != DEAD).nonzero()[0].tolist())
         else:
-            codes = np.array([numbers.get(target, DEAD) for target in targets], dtype=np.int32)
-            row[:] = codes.take(labelled.byte_class)
-            row[_SPECIAL] = DEAD
-            row[most:] = DEAD
-        return bool(numbers)
+            row[:] = codes
+        return max(text_of.values(), default=DEAD) != DEAD
+
+    def _columns_of(self, labelled: Labelled) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
+        """The columns of bytes that may stand for themselves, and ``[256]``: which of them a byte has, from 1 on."""
+        known = self._columns.get(labelled)
+        if known is None:
+            index = np.zeros(256, dtype=np.intp)
+            columns, found = np.unique(labelled.byte_class[self._plain], return_inverse=True)
+            index[self._plain] = found.ravel() + 1
+            known = self._columns[labelled] = columns, index
+        return known
 
     def _some_escape(self, site: Site, place: int, count: int) -> bool:
         if any(
@@ -257,8 +274,9 @@ class StringStates:
         content = site.content
         following = content.counted(count + 1) if content.counts else 0
         for target in content.reach(place, point, point):
-            if site.alive(target, following):
-                return int(self.machine.number(("text", site, target, following)))
+            found = site.text(target, following)
+            if found != DEAD:
+                return found
         return DEAD
 
     def _escape(self, row: Codes, site: Site, place: int, count: int) -> None:

@@ -116,7 +116,7 @@ class Content:
         lead = np.unique(np.concatenate([byte_class[:0x80], byte_class[0xC2:0xF5]]))
         trail = np.unique(byte_class[0x80:0xC0])
         padded = np.where(table >= 0, table, states)
-        goal = np.array([label is not None for label in self.labelled.labels], dtype=bool)
+        goal = self.labelled.accepting
         rows = [goal]
         current = goal
         if self.most is None:
@@ -227,7 +227,7 @@ class Content:
     @cached_property
     def _farthest(self) -> int:
         # Inside a character the character has been counted, and what counts is where it leads.
-        return int(self._nearest[self.labelled.boundaries].max())
+        return int(self._nearest[np.frombuffer(self.labelled.boundaries, dtype=bool)].max())
 
     # --- ranges of characters ----------------------------------------------------------------------------------
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.trie import MALFORMED, Trie, joined, members
+from logitloom.automata.trie import Trie, joined, members
+from logitloom.automata.walk_memory import MEMORY
+from logitloom.kernels import ENDLESS, HostKernels, host_kernels
 from logitloom_plugins.json_schema.machine import DEAD, Machine
-from logitloom_plugins.json_schema.usual_paths import HIGH_SPECIAL, LOW_SPECIAL, UsualPaths
+from logitloom_plugins.json_schema.usual_paths import UsualPaths, levels_of
 
 __all__ = ["Found", "TokenWalk", "Words"]
 
@@ -29,6 +31,7 @@ _NAME_MARKS: Final = 1 << ord(":") | 1 << ord(",") | 1 << ord('"')
 #: Children of one node that are looked at one by one, where any byte may come.
 _SIBLINGS: Final = 24
 _BLANKS: Final = b" \n\t\r"
+_EACH_BYTE: Final = np.arange(256, dtype=np.uint8)
 
 
 class Words:
@@ -47,7 +50,7 @@ class Words:
         blank = np.zeros(256, dtype=bool)
         blank[list(_BLANKS)] = True
         first = np.arange(1, 1 + int(trie.child_count[0]))
-        self.top: NDArray[Any] = first
+        self.level_of = levels_of(trie)
         is_blank = blank[trie.byte[first]]
         level, depth = first[is_blank], 1
         nodes, depths, after, before = [level], [np.full(len(level), 1)], [], []
@@ -70,8 +73,45 @@ class Words:
             self.after[byte] = (following[here].tolist(), depths_before[here].tolist())
 
 
-class Found(NamedTuple):
-    """What a walk has found.
+class Found(Protocol):
+    """What a walk has found."""
+
+    @property
+    def size(self) -> int:
+        """How many words are allowed."""
+        ...
+
+    def allowed(self) -> NDArray[np.int32]:
+        """The allowed words, in no particular order."""
+        ...
+
+    def forbidden(self) -> NDArray[np.int32]:
+        """The other words."""
+        ...
+
+
+class Marked(NamedTuple):
+    """Word by word: ``order`` in the order of the trie, and which of them are allowed."""
+
+    order: NDArray[np.int32]
+    kept: NDArray[np.bool_]
+
+    @property
+    def size(self) -> int:
+        """How many words are allowed."""
+        return int(np.count_nonzero(self.kept))
+
+    def allowed(self) -> NDArray[np.int32]:
+        """The allowed words."""
+        return self.order[self.kept]
+
+    def forbidden(self) -> NDArray[np.int32]:
+        """The other words."""
+        return self.order[~self.kept]
+
+
+class Listed(NamedTuple):
+    """By nodes of the trie.
 
     Every word is below exactly one node of ``whole`` or ``dead``, at one of ``alive``, or below a child of one of
     ``opened`` that is none of ``entered``, which are alive.
@@ -129,12 +169,12 @@ class _Parts(NamedTuple):
         kept = (~gone).nonzero()[0]
         return nodes.take(kept), codes.take(kept), stacks.take(kept)
 
-    def found(self, trie: Trie) -> Found:
+    def found(self, trie: Trie) -> Listed:
         """All of it."""
         entered = np.array(self.entered, dtype=np.int64)
         alive = joined([*self.alive, entered])
         opened = np.array(self.opened, dtype=np.int64)
-        return Found(trie, joined(self.whole), alive, joined(self.dead), opened, entered)
+        return Listed(trie, joined(self.whole), alive, joined(self.dead), opened, entered)
 
 
 class TokenWalk:
@@ -148,7 +188,8 @@ class TokenWalk:
     def __init__(self, machine: Machine, applied: Callable[[int, int], tuple[int, int]]) -> None:
         self._machine = machine
         self._applied = applied
-        self._paths = UsualPaths(machine.strings.escapes)
+        self._paths = UsualPaths(machine.strings)
+        self._kernels = host_kernels()
 
     def from_root(self, words: Words, state: int, stack: int, written: bytes = b"") -> Found:
         """The words that may come in a state."""
@@ -159,9 +200,8 @@ class TokenWalk:
             return self._walk_on(words, [(0, state, stack)], b"", _Parts([], [], [], [], []))
         if few is not None and gap is not None and machine.naming.isdisjoint(few.values()):
             return self._after_blanks(words, few, gap, stack)
-        nodes = words.top
-        parts = _Parts([], [], [], [], [])
-        return self._walk(words, nodes, _filled(len(nodes), state), _filled(len(nodes), stack), written, parts)
+        root = np.zeros(1, dtype=np.int32)
+        return self._walk(words, root, root + state, root + stack, written, _Parts([], [], [], [], []))
 
     def _after_blanks(self, words: Words, few: dict[int, int], gap: tuple[int, int], stack: int) -> Found:
         """The words that may come where whitespace may: some of it, then what may come after it."""
@@ -191,24 +231,27 @@ class TokenWalk:
         if len(parents) <= _VERY_FEW:
             pending = [(node, state, stack) for node, state in zip(parents, states, strict=True)]
             return self._walk_on(words, pending, b"", _Parts([], [], [], [], []))
-        above = np.array(parents, dtype=np.int64)
-        counts = words.trie.child_count.take(above)
-        nodes = members(words.trie.child_start.take(above), counts)
-        reached = np.array(states, dtype=np.int32).repeat(counts)
-        return self._walk(words, nodes, reached, _filled(len(nodes), stack), b"", _Parts([], [], [], [], []))
+        above = np.array(parents, dtype=np.int32)
+        reached = np.array(states, dtype=np.int32)
+        return self._walk(words, above, reached, np.full_like(reached, stack), b"", _Parts([], [], [], [], []))
 
     def _walk(
         self,
         words: Words,
-        nodes: NDArray[Any],
+        above: NDArray[Any],
         states: NDArray[np.int32],
         stacks: NDArray[np.int32],
         written: bytes,
         parts: _Parts,
     ) -> Found:
-        """The walk on whole levels."""
+        """The walk below many nodes: compiled, or on whole levels."""
+        if self._kernels is not None:
+            return self._compiled(self._kernels, words, above, states, stacks, written, parts)
         machine, trie = self._machine, words.trie
-        while len(nodes):
+        while len(above):
+            counts = trie.child_count.take(above)
+            nodes = members(trie.child_start.take(above), counts)
+            states, stacks = states.repeat(counts), stacks.repeat(counts)
             table = machine.rows(states)
             codes = table.ravel().take(states.astype(np.int64) * 256 + trie.byte.take(nodes))
             nodes, codes, stacks = parts.living(nodes, codes, stacks)
@@ -226,8 +269,9 @@ class TokenWalk:
                 codes[special], stacks[special] = both[:, 0], both[:, 1]
             states = codes
             if len(nodes) > _FEW:
-                done = self._reads_on(trie, nodes, states)
-                if done is not None:
+                self._paths.learn(machine.states)
+                done = self._paths.reads_on(trie, words.level_of, nodes, states)
+                if done.any():
                     parts.whole.append(nodes[done])
                     left = (~done).nonzero()[0]
                     nodes, states, stacks = nodes.take(left), states.take(left), stacks.take(left)
@@ -236,29 +280,65 @@ class TokenWalk:
                 # Long words of blanks make deep levels of one node each, for which arrays do not pay.
                 pending = list(zip(nodes.tolist(), states.tolist(), stacks.tolist(), strict=True))
                 return self._walk_on(words, pending, written, parts)
-            counts = trie.child_count.take(nodes)
-            nodes = members(trie.child_start.take(nodes), counts)
-            states, stacks = states.repeat(counts), stacks.repeat(counts)
+            above = nodes
         return parts.found(trie)
 
-    def _reads_on(self, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_] | None:
-        """For each node whether every word below is allowed for a reason that is cheap to see; ``None`` if for none."""
-        machine = self._machine
-        self._paths.learn(machine.states)
-        done = self._paths.reads_on(trie, nodes, states)
-        free = machine.free.take(states)
-        if not free.any():
-            return done
-        free_text: NDArray[np.bool_] = (
-            (trie.height.take(nodes) <= free)
-            & (free > 0)
-            & (trie.low.take(nodes) & LOW_SPECIAL == 0)
-            & (trie.high.take(nodes) & HIGH_SPECIAL == 0)
-            & (trie.marks.take(nodes) & MALFORMED == 0)
-        )
-        if done is not None:
-            free_text |= done
-        return free_text if free_text.any() else None
+    def _compiled(
+        self,
+        kernels: HostKernels,
+        words: Words,
+        above: NDArray[Any],
+        states: NDArray[np.int32],
+        stacks: NDArray[np.int32],
+        written: bytes,
+        parts: _Parts,
+    ) -> Found:
+        """The same by compiled loops, as long as nothing is remembered or forgotten; then from there."""
+        machine, trie, paths = self._machine, words.trie, self._paths
+        pairs, kept = MEMORY.of(trie.nodes, len(trie.order))
+        kept.fill(0)
+        entered: list[NDArray[Any]] = [np.array(parts.entered, dtype=np.int64)]
+        pending = {int(stack): [np.stack((above, states), axis=1)[stacks == stack]] for stack in np.unique(stacks)}
+        while pending:
+            stack, groups = pending.popitem()
+            end = 0
+            for group in groups:
+                pairs[end : end + len(group)] = group
+                end += len(group)
+            begin, waiting, special = 0, 0, len(pairs)
+            while begin < end or waiting:
+                if begin == end:
+                    machine.rows(pairs[:waiting, 1])
+                    begin, end, waiting = 0, waiting, 0
+                paths.learn(machine.states)
+                begin, end, waiting, special, _ = kernels.walk(
+                    (*machine.table, _EACH_BYTE),
+                    trie.records,
+                    trie.byte,
+                    paths.of_walk(words.level_of),
+                    pairs,
+                    kept,
+                    begin,
+                    end,
+                    waiting,
+                    special,
+                    ENDLESS,
+                )
+            nodes, codes = pairs[special:].T.copy()
+            if len(nodes) and machine.naming:
+                self._end_names(trie, codes, nodes, np.arange(len(nodes)), written)
+                nodes, codes = nodes[codes != DEAD], codes[codes != DEAD]
+            entered.append(nodes)
+            inner = trie.child_count.take(nodes) > 0
+            nodes, codes = nodes[inner], codes[inner]
+            for code in np.unique(codes).tolist():
+                state, then = self._applied(code, stack) if code < DEAD else (code, stack)
+                below = nodes[codes == code]
+                pending.setdefault(then, []).append(np.stack((below, np.full_like(below, state)), axis=1))
+        words_here = joined(entered)
+        first = trie.first.take(words_here)
+        kept[members(first, trie.own.take(words_here) - first)] = 1
+        return Marked(trie.order, kept[: len(trie.order)].astype(bool))
 
     def _walk_on(self, words: Words, pending: list[tuple[int, int, int]], written: bytes, parts: _Parts) -> Found:
         """The walk below a few nodes, one by one; where it gets wide, on whole levels again."""
@@ -297,9 +377,7 @@ class TokenWalk:
         if not wide:
             return parts.found(trie)
         above, states, stacks = np.array(wide, dtype=np.int32).T
-        counts = trie.child_count.take(above)
-        nodes = members(trie.child_start.take(above), counts)
-        return self._walk(words, nodes, states.repeat(counts), stacks.repeat(counts), written, parts)
+        return self._walk(words, above, states, stacks, written, parts)
 
     def _end_names(
         self, trie: Trie, codes: NDArray[np.int32], nodes: NDArray[Any], special: NDArray[Any], written: bytes
@@ -328,7 +406,3 @@ class TokenWalk:
 def _escaped(text: bytes, place: int) -> bool:
     """Whether an odd number of backslashes stands before a place."""
     return (place - len(text[:place].rstrip(b"\\"))) % 2 == 1
-
-
-def _filled(count: int, value: int) -> NDArray[np.int32]:
-    return np.full(count, value, dtype=np.int32)

@@ -7,18 +7,18 @@ text may follow, as with patterns that only decide what a string is, so is every
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.above_ascii import EVERYTHING, all_above_ascii, marks_above_ascii
 from logitloom.automata.row_walk import ascii_columns
-from logitloom.automata.trie import MALFORMED
-from logitloom_plugins.json_schema.string_states import KeySite, Site
+from logitloom.automata.trie import MALFORMED, Trie
+from logitloom_plugins.json_schema.string_states import KeySite, Site, StringStates
+from logitloom_plugins.json_schema.strings import FREE_FOREVER
 
-__all__ = ["HIGH_SPECIAL", "LOW_SPECIAL", "UsualPaths"]
+__all__ = ["UsualPaths", "levels_of"]
 
 #: Steps are followed up to two to the power of this many less one.
 LEVELS: Final = 7
@@ -26,23 +26,22 @@ LEVELS: Final = 7
 LOW_SPECIAL: Final = np.uint64((1 << 32) - 1 | 1 << ord('"'))
 HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
 _ALL: Final = ~np.uint64(0)
+_PLAIN: Final = np.uint8(MALFORMED)
 _MOST_STATES: Final = 20_000
-_VARIOUS: Final = -2
 _ROUNDS: Final = 6
 
-Common = Callable[[NDArray[Any]], NDArray[Any]]
 _CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, (1 << (LEVELS - 1)) + 1)]])
 
 
 class Leaving(NamedTuple):
-    """``[LEVELS, states]``: which characters leave the usual path; ``above``: whether some above ASCII do.
+    """``[states, LEVELS]``: which characters leave the usual path, as bits, and which other contents (``marks``).
 
     ``total``: ``[states]``, whether any text may follow.
     """
 
     low: NDArray[np.uint64]
     high: NDArray[np.uint64]
-    above: NDArray[np.bool_]
+    marks: NDArray[np.uint8]
     total: NDArray[np.bool_]
 
 
@@ -58,80 +57,35 @@ def leaving(site: Site, escapes: str) -> Leaving | None:
         targets = np.where((targets >= 0) & living[targets], targets, -1)
     byte_class = labelled.byte_class
     columns, sizes, bits = ascii_columns(byte_class[:128].tobytes())
+    # Most states are between the bytes of a character, and on no path.
     table = targets[:, columns]
-    best = np.where(table >= 0, sizes, -1).argmax(axis=1)
-    usual = table[np.arange(states), best]
+    at = np.flatnonzero((table >= 0).any(axis=1))
+    table = table[at]
+    usual = table[np.arange(len(at)), np.where(table >= 0, sizes, -1).argmax(axis=1)]
     if site.content.counts:
         # With bounds on the length only a state that can be stayed in is sure to live, as long as there is room.
-        usual = np.where(usual == np.arange(states), usual, -1)
+        usual = np.where(usual == at, usual, -1)
     leaves = (table != usual[:, None]) | (table < 0)
     none = np.uint64(0)
-    # The last state stands for being lost.
+    # The last one stands for being lost.
     low = np.append(np.bitwise_or.reduce(np.where(leaves, bits[0], none), axis=1) | LOW_SPECIAL, _ALL)
     high = np.append(np.bitwise_or.reduce(np.where(leaves, bits[1], none), axis=1) | HIGH_SPECIAL, _ALL)
-    above = np.ones(states + 1, dtype=bool)
+    marks = np.full(len(at) + 1, EVERYTHING)
     if escapes != "ascii" and not isinstance(site, KeySite):
-        itself = np.arange(states)
-        above[:states] = (usual < 0) | (_beyond_ascii(targets, byte_class, itself, -1, _same) != usual)
-    there = np.append(np.where(usual < 0, states, usual), states)
-    rows: list[Any] = [(low, high, above)]
-    for _ in range(LEVELS - 1):
-        low, high, above = low | low[there], high | high[there], above | above[there]
-        rows.append((low, high, above))
+        everywhere = np.full(states, -1, dtype=np.int32)
+        everywhere[at] = usual
+        marks[:-1] = marks_above_ascii(targets, byte_class, everywhere)[at]
+    place = np.full(states + 1, len(at))
+    place[at] = np.arange(len(at))
+    there = np.append(place[usual], len(at))
+    levels = Leaving(*_leaving_all(states), np.zeros(states, dtype=bool))
+    for level in range(LEVELS):
+        levels.low[at, level], levels.high[at, level], levels.marks[at, level] = low[:-1], high[:-1], marks[:-1]
+        low, high, marks = low | low[there], high | high[there], marks | marks[there]
         there = there[there]
-    low, high, above = [np.stack(part)[:, :states] for part in zip(*rows, strict=True)]
-    free = np.zeros(states, dtype=bool) if escapes == "ascii" or site.content.counts else total(targets, byte_class)
-    return Leaving(low, high, above, free)
-
-
-def _beyond_ascii(
-    targets: NDArray[np.int32], byte_class: NDArray[np.uint8], reached: NDArray[Any], lost: Any, common: Common
-) -> NDArray[Any]:
-    """Per state what all characters above ASCII have in common, given what is so for each state they lead to.
-
-    Args:
-        targets: ``[states, classes]``, -1 for none.
-        byte_class: ``[256]``.
-        reached: ``[states]``.
-        lost: the same for no state.
-        common: what the columns of an array have in common.
-    """
-    classes, end = byte_class.tobytes(), np.array([lost])
-
-    def after(reached: NDArray[Any], low: int, high: int) -> NDArray[Any]:
-        known = np.concatenate((reached, end))
-        return common(known.take(targets.take(_columns(classes, low, high), axis=1)))
-
-    one = after(reached, 0x80, 0xBF)
-    two = after(one, 0x80, 0xBF)
-    three = after(two, 0x80, 0xBF)
-    # Leads with the bytes that may follow: neither overlong forms, nor surrogates, nor beyond U+10FFFF.
-    leads = [
-        after(one, 0xC2, 0xDF),
-        after(after(one, 0xA0, 0xBF), 0xE0, 0xE0),
-        after(two, 0xE1, 0xEC),
-        after(after(one, 0x80, 0x9F), 0xED, 0xED),
-        after(two, 0xEE, 0xEF),
-        after(after(two, 0x90, 0xBF), 0xF0, 0xF0),
-        after(three, 0xF1, 0xF3),
-        after(after(two, 0x80, 0x8F), 0xF4, 0xF4),
-    ]
-    return common(np.stack(leads, axis=1))
-
-
-@lru_cache(maxsize=512)
-def _columns(byte_class: bytes, low: int, high: int) -> NDArray[np.uint8]:
-    """The columns of a range of bytes."""
-    return np.unique(np.frombuffer(byte_class, dtype=np.uint8)[low : high + 1])
-
-
-def _same(each: NDArray[Any]) -> NDArray[Any]:
-    return np.where((each == each[:, :1]).all(axis=1), each[:, 0], _VARIOUS)
-
-
-def _all(each: NDArray[Any]) -> NDArray[Any]:
-    result: NDArray[np.bool_] = np.logical_and.reduce(each, axis=1)
-    return result
+    if escapes != "ascii" and not site.content.counts:
+        levels.total[:] = total(targets, byte_class)
+    return levels
 
 
 def total(targets: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -139,86 +93,113 @@ def total(targets: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> NDArray[
 
     It is the largest set of states that no character leads out of; where that is long to find, none.
     """
-    plain = np.unique(byte_class[[byte for byte in range(0x20, 0x80) if byte not in b'"\\']])
-    found: NDArray[np.bool_] = np.ones(len(targets), dtype=bool)
+    plain = targets[:, np.unique(byte_class[[byte for byte in range(0x20, 0x80) if byte not in b'"\\']])]
+    found: NDArray[np.bool_] = np.asarray((plain >= 0).all(axis=1))
     for _ in range(_ROUNDS):
-        staying = _all(np.append(found, False)[targets[:, plain]])
-        following: NDArray[np.bool_] = staying & _beyond_ascii(targets, byte_class, found, False, _all)
-        if not following.any() or (following == found).all():
-            return following
+        if not found.any():
+            return found
+        at = found.nonzero()[0]
+        following = found.copy()
+        following[at] = np.append(found, False)[plain[at]].all(axis=1)
+        if (following == found).all():
+            # Only now: what is above ASCII takes longer.
+            following &= all_above_ascii(targets, byte_class, found)
+            if (following == found).all():
+                return found
         found = following
     return np.zeros(len(targets), dtype=bool)
 
 
 class UsualPaths:
-    """The usual paths of all sites of a machine, by the number of the machine's state.
+    """What must not occur below a node for all that is below it to be allowed, by the number of the machine's state.
 
     Args:
-        escapes: how characters may be written.
+        strings: the machine's states inside strings.
     """
 
-    def __init__(self, escapes: str) -> None:
-        self._escapes = escapes
-        self._base: dict[Site, tuple[int, int]] = {}
-        self._low = np.zeros(0, dtype=np.uint64)
-        self._high = np.zeros(0, dtype=np.uint64)
-        self._above = np.zeros(0, dtype=bool)
-        self._total = np.zeros(0, dtype=bool)
-        self._place = np.full(64, -1, dtype=np.int64)
-        self._stride = np.zeros(64, dtype=np.int64)
-        self._room = np.zeros(64, dtype=np.int64)
+    def __init__(self, strings: StringStates) -> None:
+        self._strings = strings
+        self._sites: dict[Site, Leaving | None] = {}
         self._known = 0
+        self._low, self._high, self._marks = _leaving_all(64)
 
     def learn(self, states: list[Any]) -> None:
         """Take in the states of the machine that have come since the last call."""
-        if len(states) > len(self._place):
-            more = max(len(states), 2 * len(self._place)) - len(self._place)
-            self._place = np.append(self._place, np.full(more, -1, dtype=np.int64))
-            self._stride = np.append(self._stride, np.zeros(more, dtype=np.int64))
-            self._room = np.append(self._room, np.zeros(more, dtype=np.int64))
+        # One more stands for states that are not known.
+        more = len(states) + 1 - len(self._low)
+        if more > 0:
+            fresh = _leaving_all(max(more, len(self._low)))
+            self._low, self._high, self._marks = (
+                np.append(part, rows, axis=0)
+                for part, rows in zip((self._low, self._high, self._marks), fresh, strict=True)
+            )
         for number in range(self._known, len(states)):
             state = states[number]
-            if state[0] != "text" or state[1].content.free:
+            if state[0] != "text":
                 continue
-            _, site, place, count = state
-            base, stride = self._base_of(site)
-            if base >= 0:
-                self._place[number], self._stride[number] = base + place, stride
-                self._room[number] = site.content.room(place, count)
+            characters = self._strings.free(state)
+            if characters:
+                self._set(number, _levels_within(characters, LEVELS + 1), LOW_SPECIAL, HIGH_SPECIAL, _PLAIN)
+            elif not state[1].content.free:
+                _, site, place, count = state
+                found = self._leaving(site)
+                if found is None:
+                    continue
+                if found.total[place]:
+                    self._set(number, LEVELS + 1, LOW_SPECIAL, HIGH_SPECIAL, _PLAIN)
+                    continue
+                level = _levels_within(site.content.room(place, count), LEVELS)
+                self._set(
+                    number, level, found.low[place, :level], found.high[place, :level], found.marks[place, :level]
+                )
         self._known = len(states)
 
-    def _base_of(self, site: Site) -> tuple[int, int]:
-        known = self._base.get(site)
-        if known is None:
-            found = None if isinstance(site, KeySite) and site.plain else leaving(site, self._escapes)
-            known = self._base[site] = (-1, 0) if found is None else (len(self._low), found.low.shape[1])
-            if found is not None:
-                self._low = np.append(self._low, found.low.ravel())
-                self._high = np.append(self._high, found.high.ravel())
-                self._above = np.append(self._above, found.above.ravel())
-                self._total = np.append(self._total, np.tile(found.total, LEVELS))
-        return known
+    def _set(self, state: int, levels: int, low: Any, high: Any, marks: Any) -> None:
+        self._low[state, :levels], self._high[state, :levels], self._marks[state, :levels] = low, high, marks
 
-    def reads_on(self, trie: Any, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_] | None:
-        """For each node whether all below keeps to the usual path of its state; ``None`` if for none."""
-        place = self._place.take(states)
-        asked = (place >= 0).nonzero()[0]
-        if not len(asked):
-            return None
-        of, height = nodes.take(asked), trie.height.take(nodes.take(asked)).astype(np.int64)
-        level = _CEILING_LOG2[np.minimum(height, len(_CEILING_LOG2) - 1)]
-        fits = (height < len(_CEILING_LOG2)) & (height <= self._room.take(states.take(asked)))
-        place = place.take(asked)
-        special = (trie.low.take(of) & LOW_SPECIAL) | (trie.high.take(of) & HIGH_SPECIAL)
-        marks = trie.marks.take(of)
-        well_formed = marks & MALFORMED == 0
-        anything = self._total.take(place) & (special == 0) & well_formed
-        place = place + level * self._stride.take(states.take(asked))
-        outside = (trie.low.take(of) & self._low.take(place)) | (trie.high.take(of) & self._high.take(place))
-        fits &= (outside == 0) & well_formed & ((marks == 0) | ~self._above.take(place))
-        fits |= anything
-        if not fits.any():
-            return None
-        done = np.zeros(len(nodes), dtype=bool)
-        done[asked] = fits
-        return done
+    def _leaving(self, site: Site) -> Leaving | None:
+        if site not in self._sites:
+            plain = isinstance(site, KeySite) and site.plain
+            self._sites[site] = None if plain else leaving(site, self._strings.escapes)
+        return self._sites[site]
+
+    def of_walk(self, level_of: NDArray[np.int64]) -> tuple[Any, ...]:
+        """What :meth:`logitloom.kernels.HostKernels.walk` takes.
+
+        Args:
+            level_of: by the height of a subtree, from :func:`levels_of`.
+        """
+        return self._low.ravel(), self._high.ravel(), self._marks.ravel(), level_of, len(self._low) - 1, LEVELS + 1
+
+    def reads_on(
+        self, trie: Trie, level_of: NDArray[np.int64], nodes: NDArray[Any], states: NDArray[np.int32]
+    ) -> NDArray[np.bool_]:
+        """For each node whether all below is allowed for a reason that is cheap to see."""
+        low, high, marks, levels, known, stride = self.of_walk(level_of)
+        place = levels.take(trie.height.take(nodes)) + stride * np.minimum(states, known)
+        outside: NDArray[np.uint64] = trie.low.take(nodes) & low.take(place)
+        outside |= trie.high.take(nodes) & high.take(place)
+        outside |= trie.marks.take(nodes) & marks.take(place)
+        reads_on: NDArray[np.bool_] = outside == 0
+        return reads_on
+
+
+def _leaving_all(states: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Of some states, that everything leaves their paths."""
+    shape = (states, LEVELS + 1)
+    return np.full(shape, _ALL), np.full(shape, _ALL), np.full(shape, EVERYTHING)
+
+
+def _levels_within(characters: int, most: int) -> int:
+    """How many levels are sure of no more than some characters; the last one is sure of any number."""
+    if characters >= FREE_FOREVER:
+        return most
+    return min(max(characters, 0).bit_length(), LEVELS)
+
+
+def levels_of(trie: Trie) -> NDArray[np.int64]:
+    """By the height of a subtree, how far paths must have been followed for it: a level, the last one for too far."""
+    levels: NDArray[np.int64] = np.full(int(trie.height[0]) + 1, LEVELS, dtype=np.int64)
+    followed = _CEILING_LOG2[: len(levels)]
+    levels[: len(followed)] = followed
+    return levels

@@ -34,12 +34,12 @@ _INTS: Final = _given(types.int32)
 _WORDS: Final = _given(types.uint64)
 _AUTOMATON: Final = types.Tuple((_given(types.int32, 2), _given(types.boolean), _BYTES))
 _NODES: Final = _given(numba.from_dtype(NODE))
-_PATHS: Final = types.Tuple((_WORDS, _WORDS, _BYTES, _given(types.int64), types.int64))
+_PATHS: Final = types.Tuple((_WORDS, _WORDS, _BYTES, _given(types.int64), types.int64, types.int64))
 
 
 @_compiled(
-    types.UniTuple(types.int64, 4)(
-        *(_AUTOMATON, _NODES, _BYTES, _PATHS, types.int32[:, ::1], types.uint8[::1]), *(types.int64,) * 4
+    types.UniTuple(types.int64, 5)(
+        *(_AUTOMATON, _NODES, _BYTES, _PATHS, types.int32[:, ::1], types.uint8[::1]), *(types.int64,) * 5
     ),
     cache=True,
     nogil=True,
@@ -54,11 +54,12 @@ def walk(
     begin: int,
     end: int,
     waiting: int,
+    special: int,
     limit: int,
-) -> tuple[int, int, int, int]:  # pragma: no cover - compiled
+) -> tuple[int, int, int, int, int]:  # pragma: no cover - compiled
     """See :meth:`logitloom.kernels.HostKernels.walk`."""
     table, ready, byte_class = automaton
-    low, high, marks, row_of_height, known = paths
+    low, high, marks, row_of_height, known, stride = paths
     found = visited = 0
     # First in, first out: nodes are numbered level by level, so memory is read in its order.
     while begin < end and visited < limit:
@@ -75,13 +76,16 @@ def walk(
         for child in range(first, stop):
             target = table[state, byte_class[byte[child]]]
             if target < 0:
+                if target < -1:
+                    special -= 1
+                    pairs[special, 0], pairs[special, 1] = child, target
                 continue
             here = nodes[child]
             last = here.own
             if here.child_count:
                 whole = False
                 if known >= 0:
-                    place = np.uint64(row_of_height[here.height] + min(np.int64(target), known))
+                    place = np.uint64(row_of_height[here.height] + stride * min(np.int64(target), known))
                     whole = (
                         here.low & low[place] == 0 and here.high & high[place] == 0 and here.marks & marks[place] == 0
                     )
@@ -93,7 +97,7 @@ def walk(
             for position in range(np.uint64(here.first), np.uint64(last)):
                 kept[position] = 1
             found += last - here.first
-    return begin, end, waiting, found
+    return begin, end, waiting, special, found
 
 
 @_compiled(
@@ -159,6 +163,147 @@ def paths(
             further[state] = there[there[state]]
         there = further
     return low, high, marks
+
+
+_TABLE: Final = _given(types.int32, 2)
+_KINDS: Final = types.Tuple((_TABLE, _INTS, _BYTES, _BYTES, _BYTES))
+#: Beside a state, -1 for none, and -2 for several.
+_UNKNOWN: Final = -3
+
+
+@_compiled(types.int64(_TABLE, _BYTES, types.int32[:, ::1], types.int64, types.int64), cache=True, nogil=True)
+def _uniform(table: Any, byte_class: Any, uniform: Any, state: int, more: int) -> Any:  # pragma: no cover - compiled
+    """Where all characters lead that have some more bytes after a state: -1 for none, -2 if not to one state."""
+    if state < 0:
+        return np.int64(-1)
+    found = np.int64(uniform[state, more - 1])
+    if found != _UNKNOWN:
+        return found
+    before = np.int64(_UNKNOWN)
+    for byte in range(0x80, 0xC0):
+        target = np.int64(table[state, byte_class[byte]])
+        if target == before:
+            continue
+        before = target
+        if more > 1:
+            target = _uniform(table, byte_class, uniform, target, more - 1)
+        if found == _UNKNOWN:
+            found = target
+        if target == -2 or target != found:
+            found = np.int64(-2)
+            break
+    uniform[state, more - 1] = found
+    return found
+
+
+@_compiled(
+    types.int64(_TABLE, _BYTES, types.int32[:, ::1], _KINDS, types.int64, types.int64, types.int64, types.int64),
+    cache=True,
+    nogil=True,
+)
+def _leads_off(
+    table: Any, byte_class: Any, uniform: Any, kinds: Any, state: int, node: int, more: int, usual: int
+) -> Any:  # pragma: no cover - compiled
+    """The kinds of characters below a node that do not lead to one state."""
+    nodes, _, column_of, of_group, below = kinds
+    reached = _uniform(table, byte_class, uniform, state, more)
+    if reached == usual:
+        return np.int64(0)
+    if reached != -2:
+        return np.int64(below[node])
+    found = np.int64(0)
+    code_before = target_before = np.int64(_UNKNOWN)
+    for byte in range(0x80, 0xC0):
+        code = np.int64(nodes[node, column_of[byte - 0x80]])
+        target = np.int64(table[state, byte_class[byte]])
+        # Neighbours are mostly alike.
+        if code == -1 or (code == code_before and target == target_before):
+            continue
+        code_before, target_before = code, target
+        if code < -1:
+            if target != usual:
+                found |= np.int64(of_group[-2 - code])
+        elif target < 0 or uniform[target, more - 2] != usual:
+            found |= _leads_off(table, byte_class, uniform, kinds, target, code, more - 1, usual)
+        if found == below[node]:
+            break
+    return found
+
+
+@_compiled(types.uint8[::1](_TABLE, _BYTES, _INTS, _KINDS), cache=True, nogil=True)
+def marks(table: Any, byte_class: Any, usual: Any, kinds: Any) -> Any:  # pragma: no cover - compiled
+    """See :meth:`logitloom.kernels.HostKernels.marks`."""
+    _, root, column_of, _, _ = kinds
+    every = np.int64(HIGH_WORD | HIGH_OTHER)
+    uniform = np.full((len(table), 3), _UNKNOWN, dtype=np.int32)
+    result = np.empty(len(table), dtype=np.uint8)
+    for state in range(len(table)):
+        found = np.int64(0) if usual[state] >= 0 else every
+        if found == 0:
+            node_before = target_before = np.int64(_UNKNOWN)
+            for lead in range(0xC2, 0xF5):
+                more = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
+                target = np.int64(table[state, byte_class[lead]])
+                node = np.int64(root[column_of[lead - 0x80]])
+                # No node is entered with different numbers of bytes to come.
+                if node == node_before and target == target_before:
+                    continue
+                node_before, target_before = node, target
+                found |= _leads_off(table, byte_class, uniform, kinds, target, node, more, np.int64(usual[state]))
+                if found == every:
+                    break
+        result[state] = found | (MALFORMED | HIGH_PARTIAL if found else MALFORMED)
+    return result
+
+
+@_compiled(
+    types.Tuple((types.int64[:, ::1], types.int32[:, ::1]))(
+        *(_TABLE, _TABLE, types.int64, types.int64, types.boolean, types.boolean, types.int64)
+    ),
+    cache=True,
+    nogil=True,
+)
+def product(
+    first: Any,
+    second: Any,
+    start_first: int,
+    start_second: int,
+    needs_first: bool,
+    needs_second: bool,
+    limit: int,
+) -> tuple[Any, Any]:  # pragma: no cover - compiled
+    """See :meth:`logitloom.kernels.HostKernels.product`."""
+    dead_first, dead_second = len(first) - 1, len(second) - 1
+    columns = first.shape[1]
+    number = np.full((len(first), len(second)), -1, dtype=np.int32)
+    pairs = np.empty((256, 2), dtype=np.int64)
+    table = np.empty((256, columns), dtype=np.int32)
+    pairs[0, 0], pairs[0, 1] = start_first, start_second
+    number[start_first, start_second] = 0
+    count, at = 1, 0
+    while at < count <= limit:
+        for column in range(columns):
+            one = first[pairs[at, 0], column]
+            two = second[pairs[at, 1], column]
+            gone_first, gone_second = one == dead_first, two == dead_second
+            if (gone_first and (needs_first or gone_second)) or (gone_second and needs_second):
+                table[at, column] = -1
+                continue
+            known = number[one, two]
+            if known < 0:
+                if count == len(pairs):
+                    more_pairs, more_table = (
+                        np.empty((4 * count, 2), np.int64),
+                        np.empty((4 * count, columns), np.int32),
+                    )
+                    more_pairs[:count], more_table[:count] = pairs, table
+                    pairs, table = more_pairs, more_table
+                known = number[one, two] = count
+                pairs[count, 0], pairs[count, 1] = one, two
+                count += 1
+            table[at, column] = known
+        at += 1
+    return pairs[:count], table[:count]
 
 
 @_compiled(
@@ -356,6 +501,8 @@ class NumbaKernels:
 
     walk = staticmethod(walk)
     paths = staticmethod(paths)
+    marks = staticmethod(marks)
+    product = staticmethod(product)
     collect = staticmethod(collect)
     step = staticmethod(step)
     write = staticmethod(write)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from logitloom.automata import Budget, any_text
+from logitloom.automata.above_ascii import _above_ascii, _same
 from logitloom.automata.budget import Meter
 from logitloom_plugins.json_schema.compilation import compile_schema
 from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.formats import format_automaton
 from logitloom_plugins.json_schema.labelled import Labelled, joint
 from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
-from logitloom_plugins.json_schema.usual_paths import _beyond_ascii, _same, total
+from logitloom_plugins.json_schema.usual_paths import total
 from tests.core.automata.vocabularies import small
 
 PATTERNS = ["^[a-z]+$", "a.*b", "^[^x]{3,5}$", ".*", "[é-ü]x", "^[\\u0080-\\uffff]*$", "^(?!a).*", "[\\u0800-\\u0fff]z"]
@@ -37,7 +38,7 @@ def automata() -> list[Labelled]:
 @pytest.mark.parametrize("labelled", automata())
 def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(labelled: Labelled) -> None:
     itself = np.arange(labelled.states)
-    found = _beyond_ascii(labelled.next, labelled.byte_class, itself, -1, _same)
+    found = _above_ascii(labelled.next, labelled.byte_class, itself, -1, _same)
     for state in range(labelled.states):
         ranges = [(max(low, 0x80), high, end) for low, high, end in labelled.intervals(state) if high >= 0x80]
         ends = {end for _, _, end in ranges}

@@ -12,14 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Context, kernels, load_backend, processors, registry
-from logitloom.automata import TokenAutomaton, compile_pattern, constraint, default_cache
+from logitloom.automata import FINISHED, TokenAutomaton, compile_pattern, constraint, default_cache
+from logitloom.automata.above_ascii import marks_above_ascii
+from logitloom.automata.budget import Meter
+from logitloom.automata.char_sets import category
+from logitloom.automata.product import _found, _padded
 from logitloom.automata.row_walk import RowWalk
+from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.backend import mask_host_rows
 from logitloom.errors import IllegalToken, PluginImportError
 from logitloom.kernels import HostKernels, host_kernels
 from logitloom.logits_pool import HostBuffer, LogitsPool
 from logitloom.mask_row import MaskRow
 from logitloom.vocabulary import Vocabulary
+from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.labelled import Labelled
+from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
+from logitloom_plugins.json_schema.whitespace import Whitespace
 from tests.core.automata.patterns import patterns
 from tests.core.automata.test_pattern import supported
 from tests.core.automata.test_token_automaton import PRACTICAL
@@ -28,6 +37,9 @@ from tests.core.automata.vocabularies import mixed, tekken
 pytest.importorskip("numba", reason="Numba is not installed")
 
 NEG_INF = float("-inf")
+_ABOVE_ASCII = np.concatenate([np.arange(0x80, 0xD800), np.arange(0xE000, 0x110000)])
+_EDGES = [edge for low, high in category("w", 0).high.ranges for edge in (low, high + 1)]
+_IS_WORD = np.searchsorted(_EDGES, _ABOVE_ASCII, side="right") % 2 == 1
 
 
 @pytest.fixture
@@ -89,6 +101,77 @@ def test_what_leaves_usual_paths() -> None:
         made[1]._kernels = None
         for found, expected in zip(made[0]._paths, made[1]._paths, strict=True):
             np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": r"^(\\S+\\s+){0,9}\\S+$"},
+        {"type": "string", "pattern": "^[^é]+$", "maxLength": 40},
+        {"items": {"pattern": "^[a-z]+(-[a-z]+)*$", "minLength": 3, "maxLength": 30}},
+        {"patternProperties": {"^[a-f]{2,9}$": {"type": "integer"}}, "minProperties": 2, "type": "object"},
+        {"properties": {"a": {"pattern": "日本|x"}, "b": {"format": "date-time"}}, "required": ["a", "b"]},
+    ],
+)
+@pytest.mark.parametrize("escapes", ["any", "ascii"])
+def test_rows_of_schemas(schema: Any, escapes: str) -> None:
+    machine = compile_schema(schema, SchemaOptions(Whitespace("flexible", 3), escapes))
+    compiled, plain = (PushdownTokens(machine, tekken()) for _ in "12")
+    assert compiled._walk._kernels is not None
+    plain._walk._kernels = None
+    random = np.random.default_rng(len(str(schema)))
+    state, same = compiled.start, plain.start
+    for step in range(25):
+        allowed = compiled.row(state)
+        assert allowed.tolist() == plain.row(same).tolist()
+        begins = [
+            token for token in allowed.tolist() if tekken().token_bytes[token][:1] in (b'"', b"{", b"[", b"a", b"1")
+        ]
+        token = int(random.choice(begins if begins and step % 3 else allowed))
+        state, same = compiled.advance(state, token), plain.advance(same, token)
+        if state == FINISHED:
+            break
+
+
+# -- where characters above ASCII lead, and products -----------------------------------------------------
+
+
+@given(pattern=patterns(anchors=True))
+def test_where_characters_above_ascii_lead(pattern: str) -> None:
+    if not supported(pattern, 0) or compile_pattern(pattern).is_empty:
+        return
+    dfa = compile_pattern(pattern)
+    labelled = Labelled(dfa.byte_class, dfa.next, [end or None for end in dfa.accepting.tolist()], dfa.start)
+    targets = dfa.next[:, dfa.byte_class[ord("é".encode()[:1])]]
+    for usual in (np.arange(dfa.states), np.where(targets >= 0, 0, -1), dfa.next[:, dfa.byte_class[ord("a")]]):
+        found = marks_above_ascii(dfa.next, dfa.byte_class, usual.astype(np.int32))
+        for state in np.flatnonzero(np.frombuffer(labelled.boundaries, dtype=bool))[:20].tolist():
+            leads = np.full(0x110000, -1)
+            for low, high, target in labelled.intervals(state):
+                leads[low : high + 1] = target
+            elsewhere = leads[_ABOVE_ASCII] != usual[state]
+            if usual[state] < 0:
+                elsewhere[:] = True
+            kinds = HIGH_WORD * bool(elsewhere[_IS_WORD].any()) | HIGH_OTHER * bool(elsewhere[~_IS_WORD].any())
+            assert found[state] == kinds | MALFORMED | (HIGH_PARTIAL if kinds else 0)
+
+
+@given(first=patterns(anchors=True), second=patterns(anchors=True))
+def test_products(first: str, second: str) -> None:
+    if not supported(first, 0) or not supported(second, 0):
+        return
+    dfas = compile_pattern(first), compile_pattern(second)
+    kernels_found = host_kernels()
+    assert kernels_found is not None
+    pairs = np.unique(dfas[0].byte_class.astype(np.int64) * 256 + dfas[1].byte_class)
+    tables = _padded(dfas[0].next, pairs >> 8), _padded(dfas[1].next, pairs & 255)
+    starts = dfas[0].start, dfas[1].start
+    for needs in ((True, True), (True, False), (False, True), (False, False)):
+        found, table = kernels_found.product(*tables, *starts, *needs, 100_000)
+        expected = _found(*tables, starts, needs, Meter())
+        assert found.T.tolist() == [expected[0].tolist(), expected[1].tolist()]
+        assert table.tolist() == expected[2].tolist()
+    assert len(kernels_found.product(*tables, *starts, False, False, 2)[0]) <= 2 + table.shape[1]
 
 
 # -- masked logits --------------------------------------------------------------------------------------
@@ -307,6 +390,8 @@ def test_a_registered_plug_in_is_taken_where_it_comes_first(monkeypatch: pytest.
     class Counting:
         walk = staticmethod(numba.walk)
         paths = staticmethod(numba.paths)
+        marks = staticmethod(numba.marks)
+        product = staticmethod(numba.product)
         collect = staticmethod(numba.collect)
         step = staticmethod(numba.step)
 

@@ -1,0 +1,179 @@
+"""Where characters above ASCII lead in an automaton over bytes, of which each has two to four."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.char_sets import category
+from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
+from logitloom.automata.utf8 import high_partition
+from logitloom.kernels import host_kernels
+
+__all__ = ["EVERYTHING", "all_above_ascii", "marks_above_ascii"]
+
+#: All kinds of contents.
+EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)
+_VARIOUS: Final = -2
+#: Of so many states it is asked whether all words stay in them, which takes a millisecond each.
+_MOST_ASKED: Final = 16
+
+Common = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+class Kinds(NamedTuple):
+    """How characters above ASCII are read, word characters told from others.
+
+    Attributes:
+        nodes: ``[K, columns] int32``, as in :class:`logitloom.automata.utf8.Shape`.
+        root: ``[columns] int32``.
+        column_of: ``[128] uint8``, the column of each byte from 0x80.
+        of_group: ``[groups] uint8``, the kind of each group as a bit of ``Trie.marks``.
+        below: ``[K] uint8``, the kinds that are below a node.
+    """
+
+    nodes: NDArray[np.int32]
+    root: NDArray[np.int32]
+    column_of: NDArray[np.uint8]
+    of_group: NDArray[np.uint8]
+    below: NDArray[np.uint8]
+
+
+@cache
+def kinds() -> Kinds:
+    """The kinds of characters, made once."""
+    words, others = category("w", 0).high, category("W", 0).high
+    partition = high_partition(frozenset([words, others]))
+    nodes, root = partition.shape(tuple(range(partition.classes)))
+    of_group = np.zeros(partition.classes, dtype=np.uint8)
+    of_group[list(partition.members[words])] = HIGH_WORD
+    of_group[list(partition.members[others])] = HIGH_OTHER
+    below = np.zeros(len(nodes) + 1, dtype=np.uint8)
+    completing = nodes < -1
+    # A character has at most three bytes below a node.
+    for _ in range(3):
+        kind = np.where(completing, of_group[np.where(completing, -2 - nodes, 0)], below[np.maximum(nodes, -1)])
+        below[:-1] = np.bitwise_or.reduce(kind, axis=1)
+    return Kinds(nodes, root, partition.column_of, of_group, below[:-1])
+
+
+def marks_above_ascii(
+    table: NDArray[np.int32], byte_class: NDArray[np.uint8], usual: NDArray[np.int32]
+) -> NDArray[np.uint8]:
+    """Which kinds of characters may lead elsewhere than where they usually do.
+
+    Args:
+        table: ``[states, classes] int32``, next states, -1 for none.
+        byte_class: ``[256] uint8``.
+        usual: ``[states] int32``, the usual next state, -1 for none.
+
+    Returns:
+        ``[states] uint8``, bits as in ``Trie.marks``; without compiled kernels they may name too much.
+    """
+    kernels = host_kernels()
+    if kernels is not None:
+        return kernels.marks(
+            np.ascontiguousarray(table), byte_class, usual.astype(np.int32, copy=False), tuple(kinds())
+        )
+    states = np.arange(len(table))
+    same = _above_ascii(table, byte_class, states, -1, _same)
+    marks = np.where((usual >= 0) & (same == usual), np.uint8(MALFORMED), EVERYTHING)
+    # Only words: reading a letter stays in the state, reading a sign above ASCII does not.
+    at = (usual == states).nonzero()[0]
+    next_state = np.append(table, np.full((1, table.shape[1]), -1, dtype=np.int32), axis=0)
+    one = next_state[at, byte_class[0xC3]]
+    letter, sign = next_state[one, byte_class[0xA9]], next_state[one, byte_class[0x97]]
+    for state in at[(letter == at) & (sign != at)][:_MOST_ASKED].tolist():
+        if _reads_words(state, next_state, byte_class):
+            marks[state] = MALFORMED | HIGH_OTHER | HIGH_PARTIAL
+    return marks
+
+
+def all_above_ascii(
+    table: NDArray[np.int32], byte_class: NDArray[np.uint8], wanted: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Per state whether every character above ASCII leads to a wanted one.
+
+    Args:
+        table: ``[states, classes] int32``, next states, -1 for none.
+        byte_class: ``[256] uint8``.
+        wanted: ``[states] bool``.
+    """
+    return _above_ascii(table, byte_class, wanted, False, _all)
+
+
+def _above_ascii(
+    table: NDArray[np.int32], byte_class: NDArray[np.uint8], reached: NDArray[Any], lost: Any, common: Common
+) -> NDArray[Any]:
+    """Per state what all characters above ASCII have in common.
+
+    Args:
+        table, byte_class: as above.
+        reached: ``[states]``, what is so of each state that a character leads to.
+        lost: the same for no state.
+        common: what the columns of an array have in common.
+    """
+    classes, end = byte_class.tobytes(), np.array([lost])
+
+    def after(reached: NDArray[Any], low: int, high: int) -> NDArray[Any]:
+        known = np.concatenate((reached, end))
+        return common(known.take(table.take(_columns(classes, low, high), axis=1)))
+
+    one = after(reached, 0x80, 0xBF)
+    two = after(one, 0x80, 0xBF)
+    three = after(two, 0x80, 0xBF)
+    # Leads with the bytes that may follow: neither overlong forms, nor surrogates, nor beyond U+10FFFF.
+    leads = [
+        after(one, 0xC2, 0xDF),
+        after(after(one, 0xA0, 0xBF), 0xE0, 0xE0),
+        after(two, 0xE1, 0xEC),
+        after(after(one, 0x80, 0x9F), 0xED, 0xED),
+        after(two, 0xEE, 0xEF),
+        after(after(two, 0x90, 0xBF), 0xF0, 0xF0),
+        after(three, 0xF1, 0xF3),
+        after(after(two, 0x80, 0x8F), 0xF4, 0xF4),
+    ]
+    return common(np.stack(leads, axis=1))
+
+
+@lru_cache(maxsize=512)
+def _columns(byte_class: bytes, low: int, high: int) -> NDArray[np.uint8]:
+    """The columns of a range of bytes."""
+    return np.unique(np.frombuffer(byte_class, dtype=np.uint8)[low : high + 1])
+
+
+def _same(each: NDArray[Any]) -> NDArray[Any]:
+    return np.where((each == each[:, :1]).all(axis=1), each[:, 0], _VARIOUS)
+
+
+def _all(each: NDArray[Any]) -> NDArray[Any]:
+    result: NDArray[np.bool_] = np.logical_and.reduce(each, axis=1)
+    return result
+
+
+def _reads_words(state: int, next_state: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> bool:
+    """Whether every word character above ASCII leads from a state back to it."""
+    partition = high_partition(frozenset([category("w", 0).high]))
+    nodes, root = partition.shape((0,))
+    by_byte = next_state[:, byte_class[128:]]
+    columns = partition.column_of
+    place = np.full(len(nodes), -1, dtype=np.int64)
+    level, rows = np.array([state]), root[None]
+    while True:
+        here = by_byte[level]
+        expected = rows[:, columns]
+        if (here[expected == -2] != state).any():
+            return False
+        inner = expected >= 0
+        children, index = np.unique(expected[inner], return_index=True)
+        if not len(children):
+            return True
+        place[children] = here[inner][index]
+        # One node must be one state; every level of the shape is entered from the level above only.
+        if (place[expected[inner]] != here[inner]).any() or (place[children] < 0).any():
+            return False
+        level, rows = place[children], nodes[children]

@@ -1,0 +1,105 @@
+"""Two automata side by side: the states are the pairs that can be reached together."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.budget import Meter
+from logitloom.automata.dfa import DEAD
+from logitloom.kernels import host_kernels
+
+__all__ = ["Product", "product"]
+
+_MANY: Final = 512
+#: So many pairs may a compiled search have a number for each.
+_MOST_PAIRS: Final = 1 << 22
+
+
+class Product(NamedTuple):
+    """Pairs of states, in the order in which they are found.
+
+    Attributes:
+        byte_class: ``[256] uint8``, columns that no byte of which either automaton tells apart.
+        next: ``[pairs, columns] int32``, ``DEAD`` where there is none.
+        first, second: ``[pairs]``, the states; the number of states stands for dead.
+    """
+
+    byte_class: NDArray[np.uint8]
+    next: NDArray[np.int32]
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+
+
+def product(
+    first: tuple[NDArray[np.uint8], NDArray[np.int32], int],
+    second: tuple[NDArray[np.uint8], NDArray[np.int32], int],
+    needs: tuple[bool, bool],
+    meter: Meter,
+) -> Product:
+    """Both automata side by side.
+
+    Args:
+        first, second: ``[256]`` byte classes, ``[states, classes]`` next states, and the start of each.
+        needs: which of them a text must not have left; of neither: not both at once.
+        meter: the budget.
+
+    Raises:
+        BudgetExceeded: if there are too many pairs.
+    """
+    pairs, byte_class = np.unique(first[0].astype(np.int64) * 256 + second[0], return_inverse=True)
+    tables = _padded(first[1], pairs >> 8), _padded(second[1], pairs & 255)
+    kernels = host_kernels()
+    if kernels is not None and len(tables[0]) * len(tables[1]) <= _MOST_PAIRS:
+        found, table = kernels.product(*tables, first[2], second[2], *needs, meter.budget.states)
+        meter.check_states(len(found))
+        of_first, of_second = found.T
+    else:
+        of_first, of_second, table = _found(*tables, (first[2], second[2]), needs, meter)
+    return Product(byte_class.ravel().astype(np.uint8), table, of_first, of_second)
+
+
+def _padded(table: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Some columns of a table, with a state of its own for dead, the last one."""
+    result = np.full((len(table) + 1, len(columns)), len(table), dtype=np.int32)
+    rows = table[:, columns]
+    result[:-1] = np.where(rows >= 0, rows, len(table))
+    return result
+
+
+def _found(
+    first: NDArray[np.int32], second: NDArray[np.int32], start: tuple[int, int], needs: tuple[bool, bool], meter: Meter
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+    width = len(second)
+    code = start[0] * width + start[1]
+    number = {code: 0}
+    frontier = np.array([code])
+    collected = []
+    while len(frontier):
+        of_first, of_second = np.divmod(frontier, width)
+        reached = first[of_first].astype(np.int64), second[of_second]
+        alive = reached[0] < len(first) - 1, reached[1] < width - 1
+        kept = (
+            alive[0] | alive[1]
+            if needs == (False, False)
+            else (alive[0] | (not needs[0])) & (alive[1] | (not needs[1]))
+        )
+        targets = np.where(kept, reached[0] * width + reached[1], DEAD)
+        collected.append(targets)
+        # A bound on a length makes hundreds of levels of few states, for which sorting as an array does not pay.
+        if targets.size > _MANY:
+            distinct, place = np.unique(targets, return_index=True)
+            found = distinct[place.argsort()].tolist()
+        else:
+            found = list(dict.fromkeys(targets.ravel().tolist()))
+        fresh = [one for one in found if one != DEAD and one not in number]
+        number.update(zip(fresh, range(len(number), len(number) + len(fresh)), strict=True))
+        frontier = np.array(fresh, dtype=np.int64)
+        meter.check_states(len(number))
+    codes, every = np.array(list(number), dtype=np.int64), np.concatenate(collected)
+    order = codes.argsort()
+    place = order[np.minimum(np.searchsorted(codes[order], every), len(codes) - 1)]
+    of_first, of_second = np.divmod(codes, width)
+    return of_first, of_second, np.where(every >= 0, place, DEAD).astype(np.int32)
