@@ -14,13 +14,41 @@ from logitloom.automata.budget import Meter
 from logitloom.automata.product import product
 from logitloom.automata.reach import ends_reachable
 
-__all__ = ["Labelled", "explored", "joint"]
+__all__ = ["UNESCAPED", "Labelled", "explored", "joint"]
 
 Label = Any
 
 _NARROW: Final = 20
+#: Bytes of characters that may stand for themselves in a string: all, and those of ASCII.
+UNESCAPED: Final = tuple(
+    np.array([0x20 <= byte < most and byte not in b'"\\' for byte in range(256)]) for most in (0x100, 0x80)
+)
+_CODE_POINTS: Final = 0x110000 - 0x800
 #: First bytes of characters above ASCII: how many bytes follow, the first of them, and the end.
 _LEADS: Final = ((1, 0xC2, 0xE0), (2, 0xE0, 0xF0), (3, 0xF0, 0xF5))
+
+
+class Columns:
+    """The columns of an automaton that bytes have which may stand for themselves in a string.
+
+    Attributes:
+        classes: their numbers.
+        of_byte: ``[256]``, which of them a byte has, from 1 on; 0 for none.
+    """
+
+    def __init__(self, byte_class: NDArray[np.uint8], ascii_only: bool) -> None:
+        plain = UNESCAPED[ascii_only]
+        self.of_byte: NDArray[np.intp] = np.zeros(256, dtype=np.intp)
+        self.classes, found = np.unique(byte_class[plain], return_inverse=True)
+        self.of_byte[plain] = found.ravel() + 1
+        self._members: dict[int, list[int]] = {}
+
+    def members(self, place: int) -> list[int]:
+        """The bytes of one."""
+        known = self._members.get(place)
+        if known is None:
+            known = self._members[place] = (self.of_byte == place + 1).nonzero()[0].tolist()
+        return known
 
 
 class Labelled:
@@ -40,9 +68,22 @@ class Labelled:
         self.next = next
         self.labels = list(labels)
         self.start = start
-        self.found = frozenset(label for label in self.labels if label is not None)
         self._intervals: dict[int, list[tuple[int, int, int]]] = {}
         self._partial: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        self._any: dict[int, bool] = {}
+        self._columns: dict[bool, Columns] = {}
+
+    @classmethod
+    def of(cls, dfa: Dfa, label: Label) -> Labelled:
+        """An automaton whose texts all have one label."""
+        labels = [label if end else None for end in dfa.accepting.tolist()]
+        found = frozenset([label] if dfa.accepting.any() else ())
+        return cls(dfa.byte_class, dfa.next, labels, dfa.start)._knowing(found, dfa.accepting)
+
+    def _knowing(self, found: frozenset[Label], accepting: NDArray[np.bool_]) -> Labelled:
+        """With what would take a while to see."""
+        self.found, self.accepting = found, accepting
+        return self
 
     @property
     def states(self) -> int:
@@ -56,14 +97,18 @@ class Labelled:
         goal = np.array([label is not None for label in labels], dtype=bool)
         alive = ends_reachable(self.next, goal)
         table = np.where((self.next >= 0) & alive[self.next], self.next, DEAD).astype(np.int32)
-        result = Labelled(self.byte_class, table, labels, self.start)
-        # A label of a state that cannot be reached is none: states are numbered from the start, and all are reachable.
-        return result
+        found = frozenset(label for label, wanted_one in decided.items() if wanted_one)
+        return Labelled(self.byte_class, table, labels, self.start)._knowing(found, goal)
 
     def row(self, state: int) -> NDArray[np.int32]:
         """``[256] int32``: where each byte leads."""
         result: NDArray[np.int32] = self.next[state].take(self.byte_class)
         return result
+
+    @cached_property
+    def found(self) -> frozenset[Label]:
+        """The labels."""
+        return frozenset(label for label in self.labels if label is not None)
 
     @cached_property
     def accepting(self) -> NDArray[np.bool_]:
@@ -76,20 +121,35 @@ class Labelled:
     def boundaries(self) -> bytes:
         """Per state whether it stands between two characters."""
         columns = np.unique(np.concatenate([self.byte_class[:0x80], self.byte_class[0xC2:0xF5]]))
-        begins = np.asarray((self.next[:, columns] >= 0).any(axis=1))
+        begins = np.asarray((self.next.take(columns, axis=1) >= 0).any(axis=1))
         return (self.accepting | begins).tobytes()
 
     @cached_property
     def narrow(self) -> bytes:
         """Per state whether few bytes lead on."""
-        sizes = np.bincount(self.byte_class, minlength=self.next.shape[1])
-        return np.asarray((self.next >= 0) @ sizes <= _NARROW).tobytes()
+        sizes = np.bincount(self.byte_class, minlength=self.next.shape[1]).astype(np.float32)
+        return np.asarray((self.next >= 0).astype(np.float32) @ sizes <= _NARROW).tobytes()
 
     @cached_property
     def leads(self) -> bytes:
         """Per state whether a character above ASCII may come, or its first byte."""
         columns = np.unique(self.byte_class[0xC2:0xF5])
-        return np.asarray((self.next[:, columns] >= 0).any(axis=1)).tobytes()
+        return np.asarray((self.next.take(columns, axis=1) >= 0).any(axis=1)).tobytes()
+
+    def columns(self, ascii_only: bool) -> Columns:
+        """Those of bytes that may stand for themselves, or of those below 0x80."""
+        known = self._columns.get(ascii_only)
+        if known is None:
+            known = self._columns[ascii_only] = Columns(self.byte_class, ascii_only)
+        return known
+
+    def reads_any(self, state: int) -> bool:
+        """Whether every character leads somewhere."""
+        known = self._any.get(state)
+        if known is None:
+            read = sum(high - low + 1 for low, high, _ in self.intervals(state))
+            known = self._any[state] = read >= _CODE_POINTS
+        return known
 
     def intervals(self, state: int) -> list[tuple[int, int, int]]:
         """What one character leads to: ``(first code point, last, state)``, disjoint and in order."""

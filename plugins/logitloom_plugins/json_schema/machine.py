@@ -8,6 +8,7 @@ each welcome answer the state to go on in. Every state can be completed, so no t
 from __future__ import annotations
 
 import json
+import mmap
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,9 +28,8 @@ __all__ = ["DEAD", "DONE", "Machine", "Operation", "Reached"]
 DEAD: Final = -1
 #: A state in which at most so many bytes may come is looked at byte by byte.
 _FEW: Final = 24
-#: Sizes of the table, in states. Memory that nobody has touched costs nothing, and moving what is there much; but from
-#: four megabytes on NumPy asks the system for huge pages, and the first of these can take ten milliseconds to come.
-_CAPACITIES: Final = (64, 512, 3072, *(24 << n for n in range(10, 24, 3)))
+#: Sizes of the table, in states. Moving what is there costs milliseconds, and memory that nobody has touched nothing.
+_CAPACITIES: Final = (64, 512, *(8192 << n for n in range(0, 20, 4)))
 
 State = tuple[Any, ...]
 DONE: Final[State] = ("done",)
@@ -48,6 +48,15 @@ class _Unhurried(Meter):
 
     def check_time(self) -> None:
         """Never too late."""
+
+
+def _untouched(states: int) -> NDArray[np.int32]:
+    """``[states, 256]`` in memory that comes page by page as it is written.
+
+    Of large arrays NumPy asks for huge pages, and the first of these can take ten milliseconds to come.
+    """
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    return np.frombuffer(mmap.mmap(-1, 4 * 256 * states, **private), dtype=np.int32).reshape(states, 256)
 
 
 class Machine:
@@ -104,7 +113,7 @@ class Machine:
             known = self._number[state] = len(self.states)
             self.states.append(state)
             if known == len(self._rows):
-                rows = np.empty((next(n for n in _CAPACITIES if n > known), 256), dtype=np.int32)
+                rows = _untouched(next(n for n in _CAPACITIES if n > known))
                 rows[:known] = self._rows
                 self._rows = rows
                 self._ready = np.append(self._ready, np.zeros(len(rows) - known, dtype=bool))

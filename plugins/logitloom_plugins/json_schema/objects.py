@@ -77,6 +77,8 @@ class ObjectPlan:
         self.required_others = frozenset(name for name in required if name not in self.index)
         #: Whether the number of members matters.
         self.counts = self.least > 0 or self.most is not None
+        #: What :func:`skip` has found.
+        self.skipped: dict[ObjectFrame, ObjectFrame | None] = {}
         self._children: dict[Any, Formula] = {}
         self._possible: tuple[list[int], int] | None = None
 
@@ -167,15 +169,21 @@ def skip(frame: ObjectFrame) -> ObjectFrame | None:
         return None
     if frame.soft is True and not frame.extras:
         return frame._replace(place=frame.place + 1)
+    # Whoever asks for one of the later names asks for this again.
+    key = frame._replace(wanted=frozenset())
+    try:
+        found = plan.skipped[key]
+    except KeyError:
 
-    def value(atom: Any) -> Formula:
-        if atom[0] == "prop" and atom[1] == name:
-            return True
-        if atom[0] == "req" and atom[1] == name:
-            return False
-        return atom
+        def value(atom: Any) -> Formula:
+            if atom[0] == "prop" and atom[1] == name:
+                return True
+            if atom[0] == "req" and atom[1] == name:
+                return False
+            return atom
 
-    return settled(frame, frame.place + 1, frame.length, frame.missing, value)
+        found = plan.skipped[key] = settled(frame, frame.place + 1, frame.length, frame.missing, value)
+    return None if found is None else found._replace(wanted=frame.wanted)
 
 
 def settled(

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom_plugins.json_schema.labelled import Labelled
+from logitloom_plugins.json_schema.labelled import UNESCAPED
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
 
 __all__ = ["STRING_KINDS", "KeySite", "Site", "StringStates", "ValueSite"]
@@ -27,10 +27,6 @@ Codes = NDArray[np.int32] | dict[int, int]
 DEAD: Final = -1
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _MARKS: Final = [ord('"'), ord("\\")]
-#: Bytes of characters that may stand for themselves: all others, or only those of ASCII.
-_UNESCAPED: Final = tuple(
-    np.array([0x20 <= byte < most and byte not in _MARKS for byte in range(256)]) for most in (0x100, 0x80)
-)
 
 
 class Site:
@@ -149,9 +145,6 @@ class StringStates:
     def __init__(self, machine: Any, escapes: str) -> None:
         self.machine = machine
         self.escapes = escapes
-        #: Bytes of characters that may stand for themselves.
-        self._plain = _UNESCAPED[escapes == "ascii"]
-        self._columns: dict[Labelled, tuple[NDArray[np.uint8], NDArray[np.intp]]] = {}
 
     def free(self, state: Any) -> int:
         """How many bytes of any text without special characters may come here: what a walk need not look at."""
@@ -202,12 +195,13 @@ class StringStates:
     def _in_name(self, row: Codes, site: KeySite, place: int) -> bool:
         """The characters after the beginning of a name that the schema mentions: as after any other, but for a few."""
         outside, children = site.frame.plan.keys.in_tree(place)
+        plain = UNESCAPED[self.escapes == "ascii"]
         number = self.machine.number
         if not isinstance(row, dict):
             row[:] = self.machine.row(number(("text", site, outside, 0)))
             row[_MARKS] = DEAD
         for byte, target in children.items():
-            if self._plain[byte]:
+            if plain[byte]:
                 code = site.text(target, 0)
                 if code != DEAD:
                     row[byte] = code
@@ -219,25 +213,17 @@ class StringStates:
         labelled = content.labelled
         # A character counts from its first byte on.
         following = content.counted(count + labelled.boundaries[place]) if content.counts else 0
-        classes, index = self._columns_of(labelled)
-        targets = labelled.next[place].take(classes).tolist()
-        text_of = {target: DEAD if target < 0 else site.text(target, following) for target in dict.fromkeys(targets)}
-        codes = np.array([DEAD, *[text_of[target] for target in targets]], dtype=np.int32).take(index)
+        columns = labelled.columns(self.escapes == "ascii")
+        targets = labelled.next[place].take(columns.classes).tolist()
+        text_of = {target: site.text(target, following) for target in dict.fromkeys(targets) if target >= 0}
         if isinstance(row, dict):
-            row.update((byte, int(codes[byte])) for byte in (codes != DEAD).nonzero()[0].tolist())
+            for i, target in enumerate(targets):
+                if target >= 0:
+                    row.update(dict.fromkeys(columns.members(i), text_of[target]))
         else:
-            row[:] = codes
+            codes = [DEAD, *[text_of.get(target, DEAD) for target in targets]]
+            row[:] = np.array(codes, dtype=np.int32).take(columns.of_byte)
         return max(text_of.values(), default=DEAD) != DEAD
-
-    def _columns_of(self, labelled: Labelled) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
-        """The columns of bytes that may stand for themselves, and ``[256]``: which of them a byte has, from 1 on."""
-        known = self._columns.get(labelled)
-        if known is None:
-            index = np.zeros(256, dtype=np.intp)
-            columns, found = np.unique(labelled.byte_class[self._plain], return_inverse=True)
-            index[self._plain] = found.ravel() + 1
-            known = self._columns[labelled] = columns, index
-        return known
 
     def _some_escape(self, site: Site, place: int, count: int) -> bool:
         if any(
@@ -256,9 +242,10 @@ class StringStates:
         return [(max(low, a), min(high, b)) for a, b in limits if low <= b and high >= a]
 
     def _range(self, site: Site, place: int, count: int, low: int, high: int) -> bool:
-        return any(
-            self._after(site, place, count, a, b) for a, b in self._allowed(low, high, isinstance(site, KeySite))
-        )
+        allowed = self._allowed(low, high, isinstance(site, KeySite))
+        if allowed and isinstance(site, ValueSite) and site.content.reads_any(place, count):
+            return True
+        return any(self._after(site, place, count, a, b) for a, b in allowed)
 
     def _after(self, site: Site, place: int, count: int, low: int, high: int) -> bool:
         content = site.content

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +19,8 @@ from logitloom.automata.trie import Trie, joined, members
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.acceptance import read
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.token_walk import Words
+from logitloom_plugins.json_schema.machine import DONE
+from logitloom_plugins.json_schema.token_walk import TokenWalk, Words
 from logitloom_plugins.json_schema.whitespace import Whitespace
 
 __all__ = ["StringTables", "string_tables", "words_of"]
@@ -36,8 +36,17 @@ def words_of(vocabulary: Vocabulary) -> Words:
         known = _CACHE.setdefault(vocabulary, {})
         if "words" not in known:
             known["words"] = Words(vocabulary_trie(vocabulary))
+            _walk_once(known["words"])
         words: Words = known["words"]
         return words
+
+
+def _walk_once(words: Words) -> None:
+    """Do what takes milliseconds the first time in a process: better here than in somebody's first mask."""
+    machine = compile_schema({"type": ["string", "integer"], "pattern": "^[a-z]+$", "not": {"pattern": "^b"}})
+    begun = read(machine, b'"')
+    assert begun is not None
+    TokenWalk(machine, lambda code, stack: (machine.number(DONE), stack)).from_root(words, begun.state, 0)
 
 
 def string_tables(vocabulary: Vocabulary, escapes: str, names: bool) -> StringTables:
@@ -70,6 +79,7 @@ class StringTables:
         rests: the bytes of each rest; number 0 is the empty one.
         place: per id its place in ``ending``, -1 for others.
         longest: most characters that any token takes.
+        rest_words: the trie of the rests, whose words are their numbers; ``None`` if only the empty one is there.
     """
 
     def __init__(self, trie: Trie, token_bytes: tuple[bytes, ...], escapes: str, names: bool) -> None:
@@ -126,13 +136,7 @@ class StringTables:
         self.place: NDArray[np.int32] = np.full(len(token_bytes), -1, dtype=np.int32)
         self.place[self.ending] = np.arange(len(ending))
         self.longest = int(max(self.needs.max(initial=0), self.lengths.max(initial=0)))
-
-    @cached_property
-    def rest_words(self) -> Words | None:
-        """The trie of the rests, whose words are their numbers; ``None`` if only the empty one is there."""
-        if len(self.rests) == 1:
-            return None
-        return Words(Trie(Vocabulary(self.rests, name="rests")))
+        self.rest_words = Words(Trie(Vocabulary(self.rests, name="rests"))) if len(self.rests) > 1 else None
 
 
 def _tokens(trie: Trie, nodes: NDArray[Any], stop: NDArray[np.int32]) -> NDArray[np.int32]:

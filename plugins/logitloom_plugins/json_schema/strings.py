@@ -181,7 +181,7 @@ class Content:
         found = self._bounds.get(state)
         if found is None:
             inside = not self.labelled.boundaries[state]
-            trailing = {int(t) for t in self.labelled.row(state)[0x80:0xC0] if t >= 0} if inside else set()
+            trailing = set(self.labelled.row(state)[0x80:0xC0].tolist()) - {-1} if inside else set()
             found = frozenset().union(*[self._boundaries(t) for t in trailing]) if inside else frozenset([state])
             self._bounds[state] = found
         return found
@@ -228,6 +228,12 @@ class Content:
     def _farthest(self) -> int:
         # Inside a character the character has been counted, and what counts is where it leads.
         return int(self._nearest[np.frombuffer(self.labelled.boundaries, dtype=bool)].max())
+
+    def reads_any(self, state: int, count: int) -> bool:
+        """Whether every character leaves an end possible; false also where that is not plain to see."""
+        if self.counts and not (self.free and self.alive(state, self.counted(count + 1))):
+            return False
+        return self.labelled.reads_any(state)
 
     # --- ranges of characters ----------------------------------------------------------------------------------
 
@@ -356,16 +362,13 @@ def content_of(
 
 @cache
 def _everything(label: Label) -> Labelled:
-    dfa = any_text()
-    return Labelled(dfa.byte_class, dfa.next, [label if end else None for end in dfa.accepting.tolist()], dfa.start)
+    return Labelled.of(any_text(), label)
 
 
 def _joint(everything: list[Any], label: Callable[[tuple[bool, ...]], Label], meter: Meter) -> Labelled:
     languages = [language(atom, meter.budget) for atom in everything]
     if len(languages) == 1 and label((False,)) is None:
-        dfa = languages[0]
-        yes = label((True,))
-        return Labelled(dfa.byte_class, dfa.next, [yes if end else None for end in dfa.accepting.tolist()], dfa.start)
+        return Labelled.of(languages[0], label((True,)))
     result = joint(languages, any_text(), label, meter)
     return result.restricted(lambda label: label is not None)
 
