@@ -157,7 +157,7 @@ class Labelled:
         if found is None:
             steps = self.row(state)
             found = _runs(steps[:0x80])
-            for more, first, end in _LEADS:
+            for more, first, end in _LEADS if self.leads[state] else ():
                 runs = [(first + low, first + high, target) for low, high, target in _runs(steps[first:end])]
                 self._append_inside(found, runs, more, (first & ~(0x3F >> more)) << (6 * more))
             self._intervals[state] = found

@@ -7,6 +7,7 @@ decoded characters, so lengths and patterns see through every escape.
 
 from __future__ import annotations
 
+import bisect
 from functools import cached_property
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ Codes = NDArray[np.int32] | dict[int, int]
 
 DEAD: Final = -1
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_HEX: Final = "0123456789abcdef"
 _MARKS: Final = [ord('"'), ord("\\")]
 
 
@@ -121,6 +123,11 @@ class KeySite(Site):
         """Whether the name can only become one that the schema mentions, told by its text."""
         return self.in_tree(state) and not self.others
 
+    def escaped_from(self, state: int) -> int:
+        """Where to read an escaped character from: no name that the schema mentions has any, as a rule."""
+        keys = self.frame.plan.keys
+        return int(keys.in_tree(state)[0]) if self.in_tree(state) and keys.plain_names else state
+
     def other_end(self) -> int:
         """The state after a name that the schema does not mention."""
         return int(self.machine.after_key(self.frame, self._other))
@@ -145,6 +152,7 @@ class StringStates:
     def __init__(self, machine: Any, escapes: str) -> None:
         self.machine = machine
         self.escapes = escapes
+        self._points: dict[tuple[Site, int, int], tuple[list[int], list[int]]] = {}
 
     def free(self, state: Any) -> int:
         """How many bytes of any text without special characters may come here: what a walk need not look at."""
@@ -190,6 +198,8 @@ class StringStates:
             # Whatever may be written may also be escaped; only where nothing else may, the special ones are asked.
             known = site.escapes if isinstance(site, KeySite) else True if some and self.escapes == "any" else None
             if self._some_escape(site, place, count) if known is None else known:
+                if isinstance(site, KeySite):
+                    place = site.escaped_from(place)
                 row[ord("\\")] = self.machine.number(("escape", site, place, count))
 
     def _in_name(self, row: Codes, site: KeySite, place: int) -> bool:
@@ -226,13 +236,16 @@ class StringStates:
         return max(text_of.values(), default=DEAD) != DEAD
 
     def _some_escape(self, site: Site, place: int, count: int) -> bool:
+        content = site.content
+        following = content.counted(count + 1) if content.counts else 0
         if any(
-            self._after(site, place, count, ord(c), ord(c))
+            site.alive(target, following)
             for c in _SHORT.values()
             if c != "/" or (self.escapes == "any" and not isinstance(site, KeySite))
+            for target in content.reach(place, ord(c), ord(c))
         ):
             return True
-        return self._range(site, place, count, 0, 0x10FFFF)
+        return self._some(site, place, count)
 
     def _allowed(self, low: int, high: int, key: bool) -> list[tuple[int, int]]:
         """The part of a range of code points that may be written as ``\\uXXXX``; in names not what needs no escape."""
@@ -242,19 +255,39 @@ class StringStates:
         return [(max(low, a), min(high, b)) for a, b in limits if low <= b and high >= a]
 
     def _range(self, site: Site, place: int, count: int, low: int, high: int) -> bool:
-        allowed = self._allowed(low, high, isinstance(site, KeySite))
-        if allowed and isinstance(site, ValueSite) and site.content.reads_any(place, count):
-            return True
-        return any(self._after(site, place, count, a, b) for a, b in allowed)
+        """Whether some character of a range may be written as ``\\uXXXX``."""
+        points = self._points.get((site, place, count))
+        if points is None:
+            points = self._points[site, place, count] = self._find_points(site, place, count)
+        firsts, lasts = points
+        at = bisect.bisect_right(firsts, high) - 1
+        return at >= 0 and lasts[at] >= low
 
-    def _after(self, site: Site, place: int, count: int, low: int, high: int) -> bool:
+    def _find_points(self, site: Site, place: int, count: int) -> tuple[list[int], list[int]]:
+        """Ranges of characters that may be written as ``\\uXXXX`` here: where they begin, and where they end."""
         content = site.content
+        allowed = self._allowed(0, 0x10FFFF, isinstance(site, KeySite))
+        if isinstance(site, ValueSite) and content.reads_any(place, count):
+            return [low for low, _ in allowed], [high for _, high in allowed]
         following = content.counted(count + 1) if content.counts else 0
-        if low <= 0x80 and high == 0x10FFFF:
-            # A lead byte after which the string can be completed belongs to some character after which it can.
-            reached = {*content.leading(place), *(content.reach(place, low, 0x7F) if low < 0x80 else ())}
-            return any(site.alive(target, following) for target in reached)
-        return any(site.alive(target, following) for target in content.reach(place, low, high))
+        found = [
+            (max(low, first), min(high, last))
+            for first, last, target in content.labelled.intervals(place)
+            if site.alive(target, following)
+            for low, high in allowed
+            if low <= last and high >= first
+        ]
+        return [low for low, _ in found], [high for _, high in found]
+
+    def _some(self, site: Site, place: int, count: int) -> bool:
+        """Whether any character may be written as ``\\uXXXX``; asked more often than which."""
+        content = site.content
+        if self.escapes != "any" or isinstance(site, KeySite):
+            return self._range(site, place, count, 0, 0x10FFFF)
+        following = content.counted(count + 1) if content.counts else 0
+        # A lead byte after which the string can be completed belongs to some character after which it can.
+        reached = content.leading(place) | content.reach(place, 0, 0x7F)
+        return any(site.alive(target, following) for target in reached)
 
     def _character(self, site: Site, place: int, count: int, point: int) -> int:
         """The state after one character, or ``DEAD``."""
@@ -270,29 +303,32 @@ class StringStates:
         for letter, character in _SHORT.items():
             if letter != "/" or (self.escapes == "any" and not isinstance(site, KeySite)):
                 row[ord(letter)] = self._character(site, place, count, ord(character))
-        if self._range(site, place, count, 0, 0x10FFFF):
+        if self._some(site, place, count):
             row[ord("u")] = self.machine.number(("hex", site, place, count, ""))
 
     def _hex(self, row: Codes, site: Site, place: int, count: int, digits: str) -> None:
-        for digit in "0123456789abcdefABCDEF":
-            text = (digits + digit).lower()
+        for digit in _HEX:
+            text = digits + digit
             low = int(text.ljust(4, "0"), 16)
             high = int(text.ljust(4, "f"), 16)
+            code = DEAD
             if len(text) == 4:
                 if 0xD800 <= low < 0xDC00:
                     first = 0x10000 + ((low - 0xD800) << 10)
                     if self._range(site, place, count, first, first + 0x3FF):
-                        row[ord(digit)] = self.machine.number(("low", site, place, count, low, ""))
+                        code = self.machine.number(("low", site, place, count, low, ""))
                 elif self._range(site, place, count, low, low):
-                    row[ord(digit)] = self._character(site, place, count, low)
-                continue
-            alive = self._range(site, place, count, low, high)
-            if not alive and low <= 0xDBFF and high >= 0xD800:
-                first = 0x10000 + ((max(low, 0xD800) - 0xD800) << 10)
-                last = 0x10000 + ((min(high, 0xDBFF) - 0xD800) << 10) + 0x3FF
-                alive = self._range(site, place, count, first, last)
-            if alive:
-                row[ord(digit)] = self.machine.number(("hex", site, place, count, text))
+                    code = self._character(site, place, count, low)
+            else:
+                alive = self._range(site, place, count, low, high)
+                if not alive and low <= 0xDBFF and high >= 0xD800:
+                    first = 0x10000 + ((max(low, 0xD800) - 0xD800) << 10)
+                    last = 0x10000 + ((min(high, 0xDBFF) - 0xD800) << 10) + 0x3FF
+                    alive = self._range(site, place, count, first, last)
+                if alive:
+                    code = self.machine.number(("hex", site, place, count, text))
+            if code != DEAD:
+                row[ord(digit)] = row[ord(digit.upper())] = code
 
     def _low(self, row: Codes, site: Site, place: int, count: int, high: int, written: str) -> None:
         number = self.machine.number
@@ -300,13 +336,16 @@ class StringStates:
             row[ord("\\u"[len(written)])] = number(("low", site, place, count, high, written + "\\u"[len(written)]))
             return
         base = 0x10000 + ((high - 0xD800) << 10)
-        for digit in "0123456789abcdefABCDEF":
-            text = (written[2:] + digit).lower()
+        for digit in _HEX:
+            text = written[2:] + digit
             low = max(int(text.ljust(4, "0"), 16), 0xDC00)
             last = min(int(text.ljust(4, "f"), 16), 0xDFFF)
             if low > last:
                 continue
+            code = DEAD
             if len(text) == 4:
-                row[ord(digit)] = self._character(site, place, count, base + low - 0xDC00)
+                code = self._character(site, place, count, base + low - 0xDC00)
             elif self._range(site, place, count, base + low - 0xDC00, base + last - 0xDC00):
-                row[ord(digit)] = number(("low", site, place, count, high, "\\u" + text))
+                code = number(("low", site, place, count, high, "\\u" + text))
+            if code != DEAD:
+                row[ord(digit)] = row[ord(digit.upper())] = code
