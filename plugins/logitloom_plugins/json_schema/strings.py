@@ -76,9 +76,12 @@ class Content:
     @property
     def found(self) -> frozenset[Label]:
         """The labels that some content within the bounds has."""
+        found = self._reachable_labels
         if not self.counts:
-            return self._reachable_labels
-        return frozenset(label for label in self._reachable_labels if self._has(label))
+            return found
+        if len(found) < 2:
+            return found if self.alive(self.labelled.start, 0) else frozenset()
+        return frozenset(label for label in found if self._has(label))
 
     def _has(self, label: Label) -> bool:
         only = self.restricted(lambda other: bool(other == label))
@@ -124,12 +127,16 @@ class Content:
 
             current = ends_reachable(table, goal)
             rows = [current]
+        leading, trailing = padded.take(lead, axis=1), padded.take(trail, axis=1)
+        # Many automata read ASCII only, and have no states between the bytes of a character.
+        between = np.flatnonzero((trailing < states).any(axis=1))
+        trailing = trailing[between]
         for _ in range(limit):
             # The first byte of a character counts; bytes that continue it are free.
             inside = np.append(current, False)
-            for _ in range(3):
-                inside = np.append(current | inside[padded[:, trail]].any(axis=1), False)
-            current = inside[padded[:, lead]].any(axis=1)
+            for _ in range(3 if len(between) else 0):
+                inside[between] = current[between] | inside[trailing].any(axis=1)
+            current = inside[leading].any(axis=1)
             rows.append(current)
             if np.array_equal(current, rows[-2]):
                 # From here on every row is the same; one of dead ends says as much.
