@@ -225,6 +225,8 @@ def quantile(values: list[float], q: float) -> float:
 
 
 Texts = dict[str, list[tuple[list[int], bool]]]
+#: What a mask should not take longer than.
+SLOW_MS = 5
 
 
 def tokenized(rows: list[dict[str, Any]], vocabulary: Vocabulary) -> Texts:
@@ -337,7 +339,7 @@ def main() -> None:
     vocabulary = tekken()
     texts = tokenized(rows, vocabulary)
     print(f"{len(rows)} schemas, {sum(map(len, texts.values()))} instances, {vocabulary.size} ids, {given.clock} clock")
-    lines, steps = [], []
+    lines, steps, slow = [], [], []
     for kind in (Ours, LLGuidance, XGrammar):
         if kind.name not in given.engines:
             continue
@@ -348,6 +350,9 @@ def main() -> None:
         compiled, wrong, judged, first, new, again = verdicts(engine, rows, texts, given.longest, clock)
         quantiles = (quantile(first, 0.5), quantile(first, 0.9))
         masks = (float(np.mean(new)), quantile(new, 0.99), max(new), float(np.mean(again)), quantile(again, 0.99))
+        slow.append(
+            f"{kind.name}: {sum(took > 1e3 * SLOW_MS for took in new)} of {len(new)} new masks over {SLOW_MS} ms"
+        )
         lines.append([kind.name, compiled, wrong, judged, *quantiles, *masks])
         print(lines[-1], flush=True)
         for batch in given.batches:
@@ -358,6 +363,7 @@ def main() -> None:
     head = ("engine", "compiled", "wrong", "judged", "first mask p50 ms", "p90 ms", "mask mean us", "p99", "max")
     print("\n" + table((*head, "again mean us", "again p99"), lines))
     print("\n" + table(("engine", "rows", "step per row, new us", "again us", "longest step ms"), steps))
+    print("\n" + "\n".join(slow))
     for line in lines[1:]:
         print(f"\nfirst mask, p50: {lines[0][0]} takes {lines[0][4] / line[4]:.2f} times as long as {line[0]}")
     for line in steps:
