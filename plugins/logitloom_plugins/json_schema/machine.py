@@ -163,25 +163,30 @@ class Machine:
 
     def rows(self, states: NDArray[np.int32]) -> NDArray[np.int32]:
         """``[capacity, 256] int32``, in which the rows of some states can be relied on."""
-        missing = states[~self._ready[states]]
-        while len(missing):
-            for state in dict.fromkeys(missing.tolist()):
-                if not self._ready[state]:
-                    self.row(state)
-            missing = missing[~self._ready[missing]]
+        missing = np.zeros(len(self.states), dtype=bool)
+        missing[states] = True
+        missing &= ~self._ready[: len(missing)]
+        for state in missing.nonzero()[0].tolist():
+            # The row of one may have made that of the next.
+            self.row(state)
         return self._rows
 
     def row(self, state: int) -> NDArray[np.int32]:
         """``[256] int32``: the codes of one state."""
         if not self._ready[state]:
-            row = np.full(256, DEAD, dtype=np.int32)
-            if self._is_narrow(self.states[state]):
+            kind = self.states[state]
+            numbers: int | list[int] = state
+            if self._is_narrow(kind):
                 few = self.few(state) or {}
-                row[list(few)] = list(few.values())
+                rows = np.full(256, DEAD, dtype=np.int32)
+                rows[list(few)] = list(few.values())
+            elif self.strings.is_small(kind):
+                numbers, rows = self.strings.rows_beside(kind)
             else:
-                self.strings.fill(row, self.states[state])
-            self._rows[state] = row
-            self._ready[state] = True
+                rows = np.full(256, DEAD, dtype=np.int32)
+                self.strings.fill(rows, kind)
+            self._rows[numbers] = rows
+            self._ready[numbers] = True
         result: NDArray[np.int32] = self._rows[state]
         return result
 

@@ -27,6 +27,8 @@ Codes = NDArray[np.int32] | dict[int, int]
 
 DEAD: Final = -1
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+#: Automata of strings of so many states are small.
+_SMALL: Final = 32
 _HEX: Final = "0123456789abcdef"
 _MARKS: Final = [ord('"'), ord("\\")]
 
@@ -188,19 +190,54 @@ class StringStates:
         else:
             self._low(row, *state[1:])
 
+    def is_small(self, state: Any) -> bool:
+        """Whether the automaton of a string has so few states that their rows are best made together."""
+        return state[0] == "text" and isinstance(state[1], ValueSite) and state[1].content.labelled.states <= _SMALL
+
+    def rows_beside(self, state: Any) -> tuple[list[int], NDArray[np.int32]]:
+        """The rows of a state in a small automaton, and of the others after as many characters: numbers and rows."""
+        _, site, _, count = state
+        content = site.content
+        labelled = content.labelled
+        columns = labelled.columns(self.escapes == "ascii")
+        every = range(labelled.states)
+        here = [site.text(place, count) for place in every]
+        here[state[2]] = self.machine.number(state)
+        following = content.counted(count + 1) if content.counts else count
+        after = [site.text(place, following) for place in every] if following != count else here
+        table = labelled.next.take(columns.classes, axis=1)
+        boundaries = np.frombuffer(labelled.boundaries, dtype=bool)
+        # A character counts from its first byte on.
+        codes = np.where(
+            boundaries[:, None],
+            np.array([*after, DEAD], dtype=np.int32)[table],
+            np.array([*here, DEAD], dtype=np.int32)[table],
+        )
+        rows = np.append(np.full((len(codes), 1), DEAD, dtype=np.int32), codes, axis=1).take(columns.of_byte, axis=1)
+        some = (codes != DEAD).any(axis=1).tolist()
+        kept = [place for place in every if here[place] != DEAD and not labelled.narrow[place]]
+        for place in kept:
+            if labelled.boundaries[place]:
+                self._ends(rows[place], site, place, count, some[place])
+        return [here[place] for place in kept], rows[kept]
+
     def _text(self, row: Codes, site: Site, place: int, count: int) -> None:
         if isinstance(site, KeySite) and site.in_tree(place):
             some = self._in_name(row, site, place)
         else:
             some = self._characters(row, site, place, count)
         if site.content.labelled.boundaries[place]:
-            row[ord('"')] = site.end(place, count)
-            # Whatever may be written may also be escaped; only where nothing else may, the special ones are asked.
-            known = site.escapes if isinstance(site, KeySite) else True if some and self.escapes == "any" else None
-            if self._some_escape(site, place, count) if known is None else known:
-                if isinstance(site, KeySite):
-                    place = site.escaped_from(place)
-                row[ord("\\")] = self.machine.number(("escape", site, place, count))
+            self._ends(row, site, place, count, some)
+
+    def _ends(self, row: Codes, site: Site, place: int, count: int, some: bool) -> None:
+        """The closing quote, and the backslash; ``some`` characters may stand for themselves."""
+        row[ord('"')] = site.end(place, count)
+        # Whatever may be written may also be escaped; only where nothing else may, the special ones are asked.
+        known = site.escapes if isinstance(site, KeySite) else True if some and self.escapes == "any" else None
+        if self._some_escape(site, place, count) if known is None else known:
+            if isinstance(site, KeySite):
+                place = site.escaped_from(place)
+            row[ord("\\")] = self.machine.number(("escape", site, place, count))
 
     def _in_name(self, row: Codes, site: KeySite, place: int) -> bool:
         """The characters after the beginning of a name that the schema mentions: as after any other, but for a few."""

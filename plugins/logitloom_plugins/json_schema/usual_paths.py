@@ -135,7 +135,8 @@ class UsualPaths:
             )
         for number in range(self._known, len(states)):
             state = states[number]
-            if state[0] != "text":
+            # Between the bytes of a character nobody is on a path.
+            if state[0] != "text" or not state[1].content.labelled.boundaries[state[2]]:
                 continue
             characters = self._strings.free(state)
             if characters:
