@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import threading
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -78,6 +79,8 @@ class Machine:
     """
 
     def __init__(self, keywords: Keywords, whitespace: Whitespace, escapes: str, meter: Meter) -> None:
+        #: For whoever reads on: states and rows are made as they are visited, by all who share the machine.
+        self.lock = threading.RLock()
         self.keywords = keywords
         self.whitespace = whitespace
         self.values = Satisfiability(keywords, meter)

@@ -7,7 +7,6 @@ by putting together what is known about the vocabulary (:mod:`.string_rows`).
 
 from __future__ import annotations
 
-import threading
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -71,7 +70,7 @@ class PushdownTokens:
         self._words = words_of(vocabulary)
         self._walk = TokenWalk(machine, self._applied)
         self._strings = StringRows(machine, vocabulary, self._walk, self._applied)
-        self._lock = threading.RLock()
+        self._lock = machine.lock
         # What is remembered: number -> (return, number of what was remembered before); 0 is nothing.
         self._stacks: list[tuple[int, int]] = [(-1, -1)]
         self._stack_number: dict[tuple[int, int], int] = {}

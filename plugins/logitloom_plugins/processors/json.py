@@ -106,7 +106,8 @@ class Json(AutomatonProcessor):
         limit = None
         try:
             for number, _ in enumerate(machine.states):  # grows on the way
-                machine.row(number)
+                with machine.lock:
+                    machine.row(number)
                 if time.monotonic() - begin > self.max_seconds:
                     limit = f"max_seconds={self.max_seconds:g}"
                     break

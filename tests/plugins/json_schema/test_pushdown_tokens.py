@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -140,3 +142,37 @@ def test_configurations_that_forbid_the_same_tokens_share_one_row() -> None:
     assert len(set(reached)) == 4
     assert not rows[0].allowed
     assert len({id(row.ids) for row in rows}) == 1
+
+
+def test_threads_that_share_a_machine_see_what_one_alone_would_see() -> None:
+    # One processor serves several vocabularies: their tokens walk one machine, whose states come as they are visited.
+    interval = sys.getswitchinterval()
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "string", "pattern": f"^[{name}-z]+o?$", "maxLength": 20} for name in "abcdefgh"},
+    }
+    machine = compile_schema(schema)
+
+    def walked(tokens: PushdownTokens, seed: int) -> list[tuple[int, int]]:
+        rnd = random.Random(seed)
+        reached, seen = tokens.start, []
+        for _ in range(60):
+            allowed = tokens.row(reached).tolist()
+            seen.append((len(allowed), sum(allowed)))
+            reached = tokens.advance(reached, rnd.choice(allowed))
+            if reached < 0:
+                reached = tokens.start
+        return seen
+
+    vocabulary = mixed()
+    try:
+        sys.setswitchinterval(1e-6)
+        with ThreadPoolExecutor(8) as pool:
+            sharing = [PushdownTokens(machine, vocabulary, vocabulary.size + i) for i in range(8)]
+            found = list(pool.map(walked, sharing, range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    for seed, seen in enumerate(found):
+        alone = PushdownTokens(compile_schema(schema), vocabulary, vocabulary.size + seed)
+        assert seen == walked(alone, seed)
+    assert len(machine.states) == len(set(machine.states))
