@@ -19,6 +19,8 @@ __all__ = ["UNESCAPED", "Labelled", "explored", "joint"]
 Label = Any
 
 _NARROW: Final = 20
+_LISTED: Final = 100
+_FEW_ASKED: Final = 64
 #: Bytes of characters that may stand for themselves in a string: all, and those of ASCII.
 UNESCAPED: Final = tuple(
     np.array([0x20 <= byte < most and byte not in b'"\\' for byte in range(256)]) for most in (0x100, 0x80)
@@ -126,9 +128,16 @@ class Labelled:
 
     @cached_property
     def narrow(self) -> bytes:
-        """Per state whether few bytes lead on."""
+        """Per state whether few bytes lead on, or each of not too many elsewhere, as where many texts are listed."""
         sizes = np.bincount(self.byte_class, minlength=self.next.shape[1]).astype(np.float32)
-        return np.asarray((self.next >= 0).astype(np.float32) @ sizes <= _NARROW).tobytes()
+        bytes_on = (self.next >= 0).astype(np.float32) @ sizes
+        narrow = np.asarray(bytes_on <= _NARROW)
+        asked = np.flatnonzero((bytes_on > _NARROW) & (bytes_on <= _LISTED))
+        if len(asked) <= _FEW_ASKED:
+            targets = np.sort(self.next[asked], axis=1)
+            distinct = (targets[:, 1:] != targets[:, :-1]).sum(axis=1)
+            narrow[asked] = 2 * distinct > bytes_on[asked]
+        return narrow.tobytes()
 
     @cached_property
     def leads(self) -> bytes:

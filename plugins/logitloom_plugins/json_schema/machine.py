@@ -27,8 +27,6 @@ from logitloom_plugins.json_schema.whitespace import Whitespace
 __all__ = ["DEAD", "DONE", "Machine", "Operation", "Reached"]
 
 DEAD: Final = -1
-#: A state in which at most so many bytes may come is looked at byte by byte.
-_FEW: Final = 24
 #: Sizes of the table, in states. Moving what is there costs milliseconds, and memory that nobody has touched nothing.
 _CAPACITIES: Final = (64, 512, *(8192 << n for n in range(0, 20, 4)))
 
@@ -194,7 +192,7 @@ class Machine:
         return result
 
     def few(self, state: int) -> dict[int, int] | None:
-        """The codes of the bytes that may come in a state, if there are few."""
+        """The codes of the bytes that may come in a state, if there are few because of what it is."""
         try:
             return self._few[state]
         except KeyError:
@@ -203,13 +201,11 @@ class Machine:
 
     def _find_few(self, state: int) -> dict[int, int] | None:
         kind = self.states[state]
-        if self._is_narrow(kind):
-            codes: dict[int, int] = {}
-            (self.strings if kind[0] in STRING_KINDS else self.structure).fill(codes, kind)
-            return {byte: code for byte, code in codes.items() if code != DEAD}
-        row = self.row(state)
-        living = (row != DEAD).nonzero()[0]
-        return dict(zip(living.tolist(), row[living].tolist(), strict=True)) if len(living) <= _FEW else None
+        if not self._is_narrow(kind):
+            return None
+        codes: dict[int, int] = {}
+        (self.strings if kind[0] in STRING_KINDS else self.structure).fill(codes, kind)
+        return {byte: code for byte, code in codes.items() if code != DEAD}
 
     def _is_narrow(self, kind: State) -> bool:
         """Whether few bytes may come in a state because of what it is."""
@@ -218,7 +214,10 @@ class Machine:
     def code(self, state: int, byte: int) -> int:
         """What one byte leads to in a state."""
         few = self.few(state)
-        return int(self._rows[state, byte]) if few is None else few.get(byte, DEAD)
+        if few is not None:
+            return few.get(byte, DEAD)
+        # Whoever reads a text needs no whole rows.
+        return int(self._rows[state, byte]) if self._ready[state] else self.strings.code(state, byte)
 
     def gap(self, state: int) -> tuple[int, int] | None:
         """Of a state reached by whitespace: the state before any, and how much more may come; ``None`` of others."""

@@ -154,6 +154,7 @@ class StringStates:
     def __init__(self, machine: Any, escapes: str) -> None:
         self.machine = machine
         self.escapes = escapes
+        self._plain: list[bool] = UNESCAPED[escapes == "ascii"].tolist()
         self._points: dict[tuple[Site, int, int], tuple[list[int], list[int]]] = {}
 
     def free(self, state: Any) -> int:
@@ -189,6 +190,18 @@ class StringStates:
             self._hex(row, *state[1:])
         else:
             self._low(row, *state[1:])
+
+    def code(self, number: int, byte: int) -> int:
+        """What one byte leads to in a text."""
+        _, site, place, count = self.machine.states[number]
+        if not self._plain[byte] or (isinstance(site, KeySite) and site.in_tree(place)):
+            return int(self.machine.row(number)[byte])
+        content = site.content
+        labelled = content.labelled
+        target = int(labelled.next[place, labelled.byte_class[byte]])
+        if target < 0:
+            return DEAD
+        return int(site.text(target, content.counted(count + labelled.boundaries[place]) if content.counts else 0))
 
     def is_small(self, state: Any) -> bool:
         """Whether the automaton of a string has so few states that their rows are best made together."""
@@ -242,7 +255,7 @@ class StringStates:
     def _in_name(self, row: Codes, site: KeySite, place: int) -> bool:
         """The characters after the beginning of a name that the schema mentions: as after any other, but for a few."""
         outside, children = site.frame.plan.keys.in_tree(place)
-        plain = UNESCAPED[self.escapes == "ascii"]
+        plain = self._plain
         number = self.machine.number
         if not isinstance(row, dict):
             row[:] = self.machine.row(number(("text", site, outside, 0)))

@@ -30,6 +30,8 @@ _NEXT_NAME: Final = 5
 _NAME_MARKS: Final = 1 << ord(":") | 1 << ord(",") | 1 << ord('"')
 #: Children of one node that are looked at one by one, where any byte may come.
 _SIBLINGS: Final = 24
+#: So few of them need no whole row.
+_TWINS: Final = 4
 _BLANKS: Final = b" \n\t\r"
 _EACH_BYTE: Final = np.arange(256, dtype=np.uint8)
 
@@ -358,7 +360,10 @@ class TokenWalk:
                 if size > _SIBLINGS:
                     wide.append((node, state, stack))
                     continue
-                codes = machine.row(state)[bytes_of[first : first + size]].tolist()
+                if size <= _TWINS:
+                    codes = [machine.code(state, byte) for byte in texts[first : first + size]]
+                else:
+                    codes = machine.row(state)[bytes_of[first : first + size]].tolist()
                 found = [(child, code) for child, code in enumerate(codes, first) if code != DEAD]
             elif size < len(few):
                 siblings = enumerate(texts[first : first + size], first)
