@@ -21,7 +21,7 @@ from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORM
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.kernels import ENDLESS, HostKernels, host_kernels
 
-__all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns"]
+__all__ = ["SORTED_BY_MASK", "Paths", "RowWalk", "ascii_columns", "levels_of"]
 
 # Below this many pairs, asking about whole subtrees costs more than it can save.
 _FEW: Final = 96
@@ -41,13 +41,13 @@ _SETUP: Final = 1000
 _ZERO: Final = np.uint64(0)
 
 
-class _Paths(NamedTuple):
+class Paths(NamedTuple):
     """What would leave each state's usual path within some number of characters.
 
     From every state one step is usual: where its largest class of ASCII bytes leads. ``low`` and ``high`` have a bit
     for each ASCII character that leads elsewhere from some state of the path, ``marks`` one for each kind of other
-    contents that may. Entries are at ``row_of_height[characters] + state``; only the first ``known`` states have
-    entries of their own, the next one speaks for the others.
+    contents that may. Entries are at ``row_of_height[characters] + stride * state``; only the first ``known`` states
+    have entries of their own, the next one speaks for the others.
     """
 
     low: NDArray[np.uint64]
@@ -57,8 +57,18 @@ class _Paths(NamedTuple):
     known: int
     stride: int = 1
 
+    def reads_on(self, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """For each pair, whether every token below the node is allowed for a reason that is cheap to see."""
+        # States between the bytes of a character share one entry that says no.
+        place = self.row_of_height.take(trie.height.take(nodes)) + self.stride * np.minimum(states, self.known)
+        outside: NDArray[np.uint64] = trie.low.take(nodes) & self.low.take(place)
+        outside |= trie.high.take(nodes) & self.high.take(place)
+        outside |= trie.marks.take(nodes) & self.marks.take(place)
+        reads_on: NDArray[np.bool_] = outside == 0
+        return reads_on
 
-#: What stands for :class:`_Paths` as long as they are not asked for.
+
+#: What stands for :class:`Paths` as long as they are not asked for.
 _NO_PATHS: Final = (*(np.zeros(1, dtype=kind) for kind in (np.uint64, np.uint64, np.uint8, np.int64)), -1, 1)
 
 
@@ -163,7 +173,7 @@ class RowWalk:
                 dead.append(nodes.take((~live).nonzero()[0]))
                 nodes, states = nodes.take(kept), states.take(kept)
             if len(nodes) > _FEW:
-                known = self._reads_on(nodes, states)
+                known = self._paths.reads_on(trie, nodes, states)
                 done = known.nonzero()[0]
                 if len(done):
                     whole.append(nodes.take(done))
@@ -211,32 +221,16 @@ class RowWalk:
                         stack.append((child, target))
         return alive, dead
 
-    def _reads_on(self, nodes: NDArray[np.int64], states: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """For each pair, whether every token below the node is allowed for a reason that is cheap to see."""
-        trie = self._trie
-        paths = self._paths
-        # States between the bytes of a character share one entry that says no.
-        place = paths.row_of_height.take(trie.height.take(nodes)) + np.minimum(states, paths.known)
-        outside: NDArray[np.uint64] = trie.low.take(nodes) & paths.low.take(place)
-        outside |= trie.high.take(nodes) & paths.high.take(place)
-        outside |= trie.marks.take(nodes) & paths.marks.take(place)
-        reads_on: NDArray[np.bool_] = outside == 0
-        return reads_on
-
     @cached_property
-    def _paths(self) -> _Paths:
+    def _paths(self) -> Paths:
         dfa = self._dfa
         columns, sizes, bits = ascii_columns(dfa.byte_class[:128].tobytes())
         made_of = dfa.characters
         # ASCII classes come first in both, so the automaton over characters has the same columns.
         source = dfa.next if made_of is None else made_of.characters
         known = len(source)
-        tallest = int(self._trie.height[0])
-        highest = min(tallest, len(_CEILING_LOG2) - 1)
-        levels = int(_CEILING_LOG2[highest])
-        # Subtrees that are higher than the path was followed are never taken whole.
-        level_of = np.full(tallest + 1, levels + 1, dtype=np.int64)
-        level_of[: highest + 1] = _CEILING_LOG2[: highest + 1]
+        levels = int(_CEILING_LOG2[min(int(self._trie.height[0]), len(_CEILING_LOG2) - 1)])
+        level_of = levels_of(self._trie, levels)
         ascii_part = (source, columns, sizes, bits)
         if self._kernels is not None and made_of is not None and made_of.high.classes:
             low, high, marks = self._kernels.paths(*ascii_part, made_of.split, made_of.high.kinds, _NO_MARKS, levels)
@@ -251,7 +245,18 @@ class RowWalk:
                 low, high, marks = self._kernels.paths(*ascii_part, 0, _NO_KINDS, given, levels)
             else:
                 low, high, marks = _paths_of(table, usual, bits, given, levels)
-        return _Paths(low, high, marks, level_of * (known + 1), known)
+        return Paths(low, high, marks, level_of * (known + 1), known)
+
+
+def levels_of(trie: Trie, levels: int) -> NDArray[np.int64]:
+    """By the height of a subtree, how many times a path must go twice as far to cover it.
+
+    Paths go twice as far ``levels`` times; subtrees that are higher are never taken whole, and have one level more.
+    """
+    level_of: NDArray[np.int64] = np.full(int(trie.height[0]) + 1, levels + 1, dtype=np.int64)
+    covered = _CEILING_LOG2[: min((1 << levels) + 1, len(level_of))]
+    level_of[: len(covered)] = covered
+    return level_of
 
 
 @lru_cache(maxsize=256)

@@ -174,16 +174,19 @@ def skip(frame: ObjectFrame) -> ObjectFrame | None:
     try:
         found = plan.skipped[key]
     except KeyError:
-
-        def value(atom: Any) -> Formula:
-            if atom[0] == "prop" and atom[1] == name:
-                return True
-            if atom[0] == "req" and atom[1] == name:
-                return False
-            return atom
-
-        found = plan.skipped[key] = settled(frame, frame.place + 1, frame.length, frame.missing, value)
+        found = plan.skipped[key] = _left_out(frame, name)
     return None if found is None else found._replace(wanted=frame.wanted)
+
+
+def _left_out(frame: ObjectFrame, name: str) -> ObjectFrame | None:
+    def value(atom: Any) -> Formula:
+        if atom[0] == "prop" and atom[1] == name:
+            return True
+        if atom[0] == "req" and atom[1] == name:
+            return False
+        return atom
+
+    return settled(frame, frame.place + 1, frame.length, frame.missing, value)
 
 
 def settled(

@@ -201,7 +201,7 @@ class StringStates:
         target = int(labelled.next[place, labelled.byte_class[byte]])
         if target < 0:
             return DEAD
-        return int(site.text(target, content.counted(count + labelled.boundaries[place]) if content.counts else 0))
+        return int(site.text(target, content.counted(count + labelled.boundaries[place])))
 
     def is_small(self, state: Any) -> bool:
         """Whether the automaton of a string has so few states that their rows are best made together."""
@@ -216,7 +216,7 @@ class StringStates:
         every = range(labelled.states)
         here = [site.text(place, count) for place in every]
         here[state[2]] = self.machine.number(state)
-        following = content.counted(count + 1) if content.counts else count
+        following = content.counted(count + 1)
         after = [site.text(place, following) for place in every] if following != count else here
         table = labelled.next.take(columns.classes, axis=1)
         boundaries = np.frombuffer(labelled.boundaries, dtype=bool)
@@ -272,7 +272,7 @@ class StringStates:
         content = site.content
         labelled = content.labelled
         # A character counts from its first byte on.
-        following = content.counted(count + labelled.boundaries[place]) if content.counts else 0
+        following = content.counted(count + labelled.boundaries[place])
         columns = labelled.columns(self.escapes == "ascii")
         targets = labelled.next[place].take(columns.classes).tolist()
         text_of = {target: site.text(target, following) for target in dict.fromkeys(targets) if target >= 0}
@@ -287,7 +287,7 @@ class StringStates:
 
     def _some_escape(self, site: Site, place: int, count: int) -> bool:
         content = site.content
-        following = content.counted(count + 1) if content.counts else 0
+        following = content.counted(count + 1)
         if any(
             site.alive(target, following)
             for c in _SHORT.values()
@@ -319,7 +319,7 @@ class StringStates:
         allowed = self._allowed(0, 0x10FFFF, isinstance(site, KeySite))
         if isinstance(site, ValueSite) and content.reads_any(place, count):
             return [low for low, _ in allowed], [high for _, high in allowed]
-        following = content.counted(count + 1) if content.counts else 0
+        following = content.counted(count + 1)
         found = [
             (max(low, first), min(high, last))
             for first, last, target in content.labelled.intervals(place)
@@ -334,7 +334,7 @@ class StringStates:
         content = site.content
         if self.escapes != "any" or isinstance(site, KeySite):
             return self._range(site, place, count, 0, 0x10FFFF)
-        following = content.counted(count + 1) if content.counts else 0
+        following = content.counted(count + 1)
         # A lead byte after which the string can be completed belongs to some character after which it can.
         reached = content.leading(place) | content.reach(place, 0, 0x7F)
         return any(site.alive(target, following) for target in reached)
@@ -342,7 +342,7 @@ class StringStates:
     def _character(self, site: Site, place: int, count: int, point: int) -> int:
         """The state after one character, or ``DEAD``."""
         content = site.content
-        following = content.counted(count + 1) if content.counts else 0
+        following = content.counted(count + 1)
         for target in content.reach(place, point, point):
             found = site.text(target, following)
             if found != DEAD:

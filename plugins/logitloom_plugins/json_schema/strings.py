@@ -101,7 +101,7 @@ class Content:
     # --- lengths -----------------------------------------------------------------------------------------------
 
     def counted(self, count: int) -> int:
-        """The count that need be remembered: without an upper bound, none above the lower one."""
+        """The count that need be remembered: without an upper bound, none above the lower one; without any, none."""
         return min(count, self.least) if self.most is None else count
 
     @cached_property

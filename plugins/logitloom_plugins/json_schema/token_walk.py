@@ -15,11 +15,12 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.row_walk import levels_of
 from logitloom.automata.trie import Trie, joined, members
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.kernels import ENDLESS, HostKernels, host_kernels
 from logitloom_plugins.json_schema.machine import DEAD, Machine
-from logitloom_plugins.json_schema.usual_paths import UsualPaths, levels_of
+from logitloom_plugins.json_schema.usual_paths import LEVELS, UsualPaths
 
 __all__ = ["Found", "TokenWalk", "Words"]
 
@@ -52,7 +53,7 @@ class Words:
         blank = np.zeros(256, dtype=bool)
         blank[list(_BLANKS)] = True
         first = np.arange(1, 1 + int(trie.child_count[0]))
-        self.level_of = levels_of(trie)
+        self.level_of = levels_of(trie, LEVELS - 1)
         is_blank = blank[trie.byte[first]]
         level, depth = first[is_blank], 1
         nodes, depths, after, before = [level], [np.full(len(level), 1)], [], []
@@ -202,8 +203,7 @@ class TokenWalk:
             return self._walk_on(words, [(0, state, stack)], b"", _Parts([], [], [], [], []))
         if few is not None and gap is not None and machine.naming.isdisjoint(few.values()):
             return self._after_blanks(words, few, gap, stack)
-        root = np.zeros(1, dtype=np.int32)
-        return self._walk(words, root, root + state, root + stack, written, _Parts([], [], [], [], []))
+        return self._walk(words, [(0, state, stack)], written, _Parts([], [], [], [], []))
 
     def _after_blanks(self, words: Words, few: dict[int, int], gap: tuple[int, int], stack: int) -> Found:
         """The words that may come where whitespace may: some of it, then what may come after it."""
@@ -230,25 +230,16 @@ class TokenWalk:
 
     def below(self, words: Words, parents: Sequence[int], states: Sequence[int], stack: int) -> Found:
         """The words that go on from some nodes with a state each; of the nodes themselves nothing is said."""
-        if len(parents) <= _VERY_FEW:
-            pending = [(node, state, stack) for node, state in zip(parents, states, strict=True)]
-            return self._walk_on(words, pending, b"", _Parts([], [], [], [], []))
-        above = np.array(parents, dtype=np.int32)
-        reached = np.array(states, dtype=np.int32)
-        return self._walk(words, above, reached, np.full_like(reached, stack), b"", _Parts([], [], [], [], []))
+        pending = [(node, state, stack) for node, state in zip(parents, states, strict=True)]
+        walk = self._walk_on if len(pending) <= _VERY_FEW else self._walk
+        return walk(words, pending, b"", _Parts([], [], [], [], []))
 
-    def _walk(
-        self,
-        words: Words,
-        above: NDArray[Any],
-        states: NDArray[np.int32],
-        stacks: NDArray[np.int32],
-        written: bytes,
-        parts: _Parts,
-    ) -> Found:
+    def _walk(self, words: Words, pending: list[tuple[int, int, int]], written: bytes, parts: _Parts) -> Found:
         """The walk below many nodes: compiled, or on whole levels."""
+        triples = np.array(pending, dtype=np.int32)
         if self._kernels is not None:
-            return self._compiled(self._kernels, words, above, states, stacks, written, parts)
+            return self._compiled(self._kernels, words, triples, written, parts)
+        above, states, stacks = triples.T
         machine, trie = self._machine, words.trie
         while len(above):
             counts = trie.child_count.take(above)
@@ -272,7 +263,7 @@ class TokenWalk:
             states = codes
             if len(nodes) > _FEW:
                 self._paths.learn(machine.states)
-                done = self._paths.reads_on(trie, words.level_of, nodes, states)
+                done = self._paths.of(words.level_of).reads_on(trie, nodes, states)
                 if done.any():
                     parts.whole.append(nodes[done])
                     left = (~done).nonzero()[0]
@@ -286,21 +277,15 @@ class TokenWalk:
         return parts.found(trie)
 
     def _compiled(
-        self,
-        kernels: HostKernels,
-        words: Words,
-        above: NDArray[Any],
-        states: NDArray[np.int32],
-        stacks: NDArray[np.int32],
-        written: bytes,
-        parts: _Parts,
+        self, kernels: HostKernels, words: Words, triples: NDArray[np.int32], written: bytes, parts: _Parts
     ) -> Found:
         """The same by compiled loops, as long as nothing is remembered or forgotten; then from there."""
         machine, trie, paths = self._machine, words.trie, self._paths
         pairs, kept = MEMORY.of(trie.nodes, len(trie.order))
         kept.fill(0)
         entered: list[NDArray[Any]] = [np.array(parts.entered, dtype=np.int64)]
-        pending = {int(stack): [np.stack((above, states), axis=1)[stacks == stack]] for stack in np.unique(stacks)}
+        stacks = triples[:, 2]
+        pending = {stack: [triples[stacks == stack, :2]] for stack in np.unique(stacks).tolist()}
         while pending:
             stack, groups = pending.popitem()
             end = 0
@@ -317,7 +302,7 @@ class TokenWalk:
                     (*machine.table, _EACH_BYTE),
                     trie.records,
                     trie.byte,
-                    paths.of_walk(words.level_of),
+                    tuple(paths.of(words.level_of)),
                     pairs,
                     kept,
                     begin,
@@ -381,8 +366,7 @@ class TokenWalk:
                     pending.append((child, code, stack) if code >= 0 else (child, *applied(code, stack)))
         if not wide:
             return parts.found(trie)
-        above, states, stacks = np.array(wide, dtype=np.int32).T
-        return self._walk(words, above, states, stacks, written, parts)
+        return self._walk(words, wide, written, parts)
 
     def _end_names(
         self, trie: Trie, codes: NDArray[np.int32], nodes: NDArray[Any], special: NDArray[Any], written: bytes

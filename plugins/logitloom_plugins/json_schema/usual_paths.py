@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.above_ascii import EVERYTHING, all_above_ascii, marks_above_ascii
-from logitloom.automata.row_walk import ascii_columns
-from logitloom.automata.trie import MALFORMED, Trie
+from logitloom.automata.row_walk import Paths, ascii_columns
+from logitloom.automata.trie import MALFORMED
 from logitloom_plugins.json_schema.string_states import KeySite, Site, StringStates
 from logitloom_plugins.json_schema.strings import FREE_FOREVER
 
-__all__ = ["UsualPaths", "levels_of"]
+__all__ = ["LEVELS", "UsualPaths"]
 
 #: Steps are followed up to two to the power of this many less one.
 LEVELS: Final = 7
@@ -29,8 +29,6 @@ _ALL: Final = ~np.uint64(0)
 _PLAIN: Final = np.uint8(MALFORMED)
 _MOST_STATES: Final = 20_000
 _ROUNDS: Final = 6
-
-_CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, (1 << (LEVELS - 1)) + 1)]])
 
 
 class Leaving(NamedTuple):
@@ -164,25 +162,14 @@ class UsualPaths:
             self._sites[site] = None if plain else leaving(site, self._strings.escapes)
         return self._sites[site]
 
-    def of_walk(self, level_of: NDArray[np.int64]) -> tuple[Any, ...]:
-        """What :meth:`logitloom.kernels.HostKernels.walk` takes.
+    def of(self, level_of: NDArray[np.int64]) -> Paths:
+        """What is known, for a trie.
 
         Args:
-            level_of: by the height of a subtree, from :func:`levels_of`.
+            level_of: by the height of a subtree, from :func:`logitloom.automata.row_walk.levels_of`.
         """
-        return self._low.ravel(), self._high.ravel(), self._marks.ravel(), level_of, len(self._low) - 1, LEVELS + 1
-
-    def reads_on(
-        self, trie: Trie, level_of: NDArray[np.int64], nodes: NDArray[Any], states: NDArray[np.int32]
-    ) -> NDArray[np.bool_]:
-        """For each node whether all below is allowed for a reason that is cheap to see."""
-        low, high, marks, levels, known, stride = self.of_walk(level_of)
-        place = levels.take(trie.height.take(nodes)) + stride * np.minimum(states, known)
-        outside: NDArray[np.uint64] = trie.low.take(nodes) & low.take(place)
-        outside |= trie.high.take(nodes) & high.take(place)
-        outside |= trie.marks.take(nodes) & marks.take(place)
-        reads_on: NDArray[np.bool_] = outside == 0
-        return reads_on
+        low, high, marks = self._low.ravel(), self._high.ravel(), self._marks.ravel()
+        return Paths(low, high, marks, level_of, len(self._low) - 1, LEVELS + 1)
 
 
 def _leaving_all(states: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -196,11 +183,3 @@ def _levels_within(characters: int, most: int) -> int:
     if characters >= FREE_FOREVER:
         return most
     return min(max(characters, 0).bit_length(), LEVELS)
-
-
-def levels_of(trie: Trie) -> NDArray[np.int64]:
-    """By the height of a subtree, how far paths must have been followed for it: a level, the last one for too far."""
-    levels: NDArray[np.int64] = np.full(int(trie.height[0]) + 1, LEVELS, dtype=np.int64)
-    followed = _CEILING_LOG2[: len(levels)]
-    levels[: len(followed)] = followed
-    return levels
