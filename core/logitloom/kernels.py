@@ -22,6 +22,7 @@ __all__ = [
     "ENDLESS",
     "FORBIDDEN",
     "NOTHING_WRITTEN",
+    "NO_COUNTING",
     "HostKernels",
     "bits_of",
     "do_without_kernels",
@@ -36,6 +37,9 @@ FORBIDDEN: Final = 2
 #: For :meth:`HostKernels.walk`: without a pause.
 ENDLESS: Final = 1 << 62
 
+#: For :meth:`HostKernels.walk`: states are all there is.
+NO_COUNTING: Final = (0, np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int32))
+
 #: For :meth:`HostKernels.write`: of no row is anything known.
 NOTHING_WRITTEN: Final = np.zeros((0, 3), dtype=np.int64)
 
@@ -49,6 +53,7 @@ class HostKernels(Protocol):
         nodes: NDArray[Any],
         byte: NDArray[np.uint8],
         paths: tuple[Any, ...],
+        counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32]],
         pairs: NDArray[np.int32],
         kept: NDArray[np.uint8],
         begin: int,
@@ -66,6 +71,11 @@ class HostKernels(Protocol):
             paths: what is known of whole subtrees: ``low``, ``high`` and ``marks`` of what must not occur below a node
                 in a state, at ``row_of_height[height] + stride * min(state, known)``, then these three; ``known`` is
                 -1 if nothing is.
+            counting: :data:`NO_COUNTING`, or how an automaton counts beside its states: their number, ``[states]``
+                how much is counted in each, and by ``count * states + state`` whether a text can be completed there,
+                and how high a subtree may be to be taken whole. These numbers take the place of states in pairs; the
+                last count stands for all above. What is left to the caller is written less twice the number from
+                which it was reached, and is -2 or -3 before.
             pairs: ``[nodes, 2] int32``: pairs (node, state) of which the children are to be visited, at the
                 beginning those that wait because the row of their state cannot be relied on, and at the end pairs of a
                 node and what is below -1.

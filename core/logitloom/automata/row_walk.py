@@ -19,9 +19,9 @@ from logitloom.automata.dfa import Dfa
 from logitloom.automata.lowering import Lowering
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie, joined, members
 from logitloom.automata.walk_memory import MEMORY
-from logitloom.kernels import ENDLESS, HostKernels, host_kernels
+from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
 
-__all__ = ["SORTED_BY_MASK", "Paths", "RowWalk", "ascii_columns", "levels_of"]
+__all__ = ["NO_PATHS", "SORTED_BY_MASK", "Paths", "RowWalk", "ascii_columns", "levels_of"]
 
 # Below this many pairs, asking about whole subtrees costs more than it can save.
 _FEW: Final = 96
@@ -69,7 +69,7 @@ class Paths(NamedTuple):
 
 
 #: What stands for :class:`Paths` as long as they are not asked for.
-_NO_PATHS: Final = (*(np.zeros(1, dtype=kind) for kind in (np.uint64, np.uint64, np.uint8, np.int64)), -1, 1)
+NO_PATHS: Final = (*(np.zeros(1, dtype=kind) for kind in (np.uint64, np.uint64, np.uint8, np.int64)), -1, 1)
 
 
 _NO_MARKS: Final = np.zeros(0, dtype=np.uint8)
@@ -126,7 +126,7 @@ class RowWalk:
         table = dfa.rows(np.array([state]))
         automaton = (table, dfa.ready, dfa.byte_class)
         known = "_paths" in self.__dict__
-        paths: tuple[Any, ...] = tuple(self._paths) if known else _NO_PATHS
+        paths: tuple[Any, ...] = tuple(self._paths) if known else NO_PATHS
         limit, found = ENDLESS if known else _SHORT, 0
         pairs[0] = 0, state
         begin, end, waiting, visited = 0, 1, 0, 0
@@ -137,7 +137,8 @@ class RowWalk:
                 dfa.rows(np.unique(pairs[:waiting, 1]))
                 begin, end, waiting = 0, waiting, 0
             begin, end, waiting, _, more = kernels.walk(
-                automaton, trie.records, trie.byte, paths, pairs, kept, begin, end, waiting, len(pairs), limit
+                *(automaton, trie.records, trie.byte, paths, NO_COUNTING, pairs, kept),
+                *(begin, end, waiting, len(pairs), limit),
             )
             found += more
             if begin < end:

@@ -76,7 +76,7 @@ class Trie:
         levels: ``[depth + 2] int64``, nodes of ``d`` bytes are ``levels[d] : levels[d + 1]``.
         low, high: ``[nodes] uint64``, ASCII characters 0-63 and 64-127 that occur below a node.
         marks: ``[nodes] uint8``, other contents below a node.
-        height: ``[nodes] uint16``, bytes of the longest continuation below a node.
+        height: ``[nodes] uint16``, most characters that begin in one continuation below a node.
         textless: ids without bytes, ``int32``, sorted.
         single: ``[256] int32``, an id of the token that is this byte alone, or -1.
     """
@@ -182,6 +182,7 @@ class Trie:
         # Bit u of `broken` is set if some continuation of a node is not UTF-8 when read in state u.
         broken = np.zeros(self.nodes, dtype=np.uint8)
         height = np.zeros(self.nodes, dtype=np.uint16)
+        begins = (self.byte & 0xC0 != 0x80).astype(np.uint16)
         below_low, below_high, below_marks = (np.zeros_like(a) for a in (low, high, marks))
         for _, here, parents, starts in self._upwards():
             below_low[parents] = np.bitwise_or.reduceat(low[here] | below_low[here], starts)
@@ -189,7 +190,7 @@ class Trie:
             below_marks[parents] = np.bitwise_or.reduceat(marks[here] | below_marks[here], starts)
             seen = BROKEN_ROWS[self.byte[here], broken[here]]
             broken[parents] = np.bitwise_or.reduceat(seen, starts)
-            height[parents] = np.maximum.reduceat(height[here], starts) + np.uint16(1)
+            height[parents] = np.maximum.reduceat(height[here] + begins[here], starts)
         below_marks[(broken >> BOUNDARY) & 1 == 1] |= MALFORMED
         self.low: NDArray[np.uint64] = below_low
         self.high: NDArray[np.uint64] = below_high

@@ -153,7 +153,11 @@ def format_automaton(name: str) -> Dfa:
 def _time() -> Dfa:
     """Times of day; second 60 only where it is 23:59 in UTC, which is where leap seconds are."""
     usual = compile_pattern(rf"{_HOUR}:{_MINUTE}:{_MINUTE}(?:\.[0-9]+)?{_ZONE}")
-    leap = explored(("", ""), _leap_step, lambda s: s[1] == "done" or None, "0123456789:.zZ+-", Meter(None, "time"))
+    characters = "0123456789:.zZ+-"
+    each = range(len(characters))
+    leap = explored(
+        ("", ""), _leap_step, lambda s: s[1] == "done" or None, characters, Meter(None, "time"), lambda s: each
+    )
     accepting = [label is not None for label in leap.labels]
     return union(usual, Dfa(leap.byte_class, leap.next, accepting))
 

@@ -6,8 +6,8 @@ tuple is an atom.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from operator import is_
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 __all__ = ["Formula", "atoms", "conjunction", "disjunction", "exactly_one", "negation", "parts_of", "substitute"]
@@ -81,8 +81,10 @@ def is_atom(formula: Formula) -> bool:
     return not isinstance(formula, bool) and formula[0] not in _OPERATORS
 
 
-def atoms(formula: Formula) -> Iterator[Formula]:
+@lru_cache(maxsize=4096)
+def atoms(formula: Formula) -> tuple[Formula, ...]:
     """Every atom, once."""
+    found = []
     seen = set()
     stack = [formula]
     while stack:
@@ -95,30 +97,32 @@ def atoms(formula: Formula) -> Iterator[Formula]:
         elif part[0] in _OPERATORS:
             stack.extend(reversed(part[1]))
         else:
-            yield part
+            found.append(part)
+    return tuple(found)
 
 
 def substitute(formula: Formula, value: Callable[[Formula], Formula]) -> Formula:
     """The formula with every atom replaced by a formula."""
-    if isinstance(formula, bool):
+    if formula is True or formula is False:
         return formula
     operator = formula[0]
-    if operator == "&":
-        results = []
-        changed = False
-        for part in formula[1]:
-            result = substitute(part, value)
-            if result is False:
-                return False
-            changed = changed or result is not part
-            results.append(result)
-        return conjunction(results) if changed else formula
+    if operator not in _OPERATORS:
+        return value(formula)
     if operator == "!":
         result = substitute(formula[1], value)
         return formula if result is formula[1] else negation(result)
-    if operator in "|1":
-        results = [substitute(part, value) for part in formula[1]]
-        if all(map(is_, results, formula[1])):
-            return formula
-        return disjunction(results) if operator == "|" else exactly_one(results)
-    return value(formula)
+    results = []
+    changed = False
+    for part in formula[1]:
+        result = substitute(part, value) if part[0] in _OPERATORS else value(part)
+        if result is not part:
+            if result is False and operator == "&":
+                return False
+            changed = True
+        results.append(result)
+    if not changed:
+        return formula
+    return _CONNECTED[operator](results)
+
+
+_CONNECTED: Final = {"&": conjunction, "|": disjunction, "1": exactly_one}

@@ -31,6 +31,8 @@ from logitloom_plugins.json_schema.references import Document, Node, escape_poin
 __all__ = ["TYPES", "Keywords"]
 
 TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
+#: Subschemas of one property that a further one is compared with.
+_MOST_COMPARED: Final = 16
 _NAMES: Final = {
     "null": ("null",), "boolean": ("false", "true"), "number": ("number",), "integer": ("number",),
     "string": ("string",), "array": ("array",), "object": ("object",),
@@ -68,6 +70,7 @@ class Keywords:
         self.sound: set[str] = set()
         self._known: dict[tuple[int, str], Formula] = {}
         self._active: set[tuple[int, str]] = set()
+        self._before: dict[tuple[Any, ...], list[int]] = {}
 
     def of_nodes(self, formula: Formula, kind: str) -> Formula:
         """A formula over nodes as one over the atoms of a type."""
@@ -211,6 +214,9 @@ class Keywords:
                 raise self.malformed(node, keyword, "a list of schemas with at least one entry")
             return [inner(part, f"/{keyword}/{i}") for i, part in enumerate(schema[keyword])]
 
+        def branches(keyword: str) -> list[Formula]:
+            return [substitute(part, self._as_before) for part in listed(keyword)]
+
         if isinstance(schema.get("$ref"), str):
             parts.append(self.of(self.document.resolve(node, schema["$ref"]), kind))
         for keyword in ("$dynamicRef", "$recursiveRef"):
@@ -219,9 +225,9 @@ class Keywords:
         if "allOf" in schema:
             parts.append(conjunction(listed("allOf")))
         if "anyOf" in schema:
-            parts.append(disjunction(listed("anyOf")))
+            parts.append(disjunction(branches("anyOf")))
         if "oneOf" in schema:
-            parts.append(exactly_one(listed("oneOf")))
+            parts.append(exactly_one(branches("oneOf")))
         if "not" in schema:
             parts.append(negation(inner(schema["not"], "/not")))
         if "if" in schema and dialect.number >= 7 and ("then" in schema or "else" in schema):
@@ -231,6 +237,26 @@ class Keywords:
             parts.append(disjunction([negation(condition), then]))
             parts.append(disjunction([condition, other]))
         return parts
+
+    def _as_before(self, atom: Any) -> Formula:
+        """An atom with the first of the subschemas that are alike: branches often repeat what is common to all."""
+        *place, child = atom
+        if not isinstance(child, tuple) or child[:1] != ("s",):
+            return atom
+        nodes, number = self.document.nodes, child[1]
+        node = nodes[number]
+        before = self._before.setdefault(tuple(place), [])
+        for other in before:
+            # Equality is quick to see, but does not tell 1 from true.
+            if other == number or (
+                nodes[other].schema == node.schema
+                and nodes[other]._replace(pointer="", schema=None) == node._replace(pointer="", schema=None)
+                and repr(nodes[other].schema) == repr(node.schema)
+            ):
+                return atom if other == number else (*place, ("s", other))
+        if len(before) < _MOST_COMPARED:
+            before.append(number)
+        return atom
 
     # --- numbers and strings -----------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class Labelled:
     def of(cls, dfa: Dfa, label: Label) -> Labelled:
         """An automaton whose texts all have one label."""
         labels = [label if end else None for end in dfa.accepting.tolist()]
-        found = frozenset([label] if dfa.accepting.any() else ())
+        found = frozenset([label] if label is not None and dfa.accepting.any() else ())
         return cls(dfa.byte_class, dfa.next, labels, dfa.start)._knowing(found, dfa.accepting)
 
     def _knowing(self, found: frozenset[Label], accepting: NDArray[np.bool_]) -> Labelled:
@@ -228,14 +228,27 @@ def explored(
     label: Callable[[Any], Label],
     alphabet: str,
     meter: Meter,
+    alike: Callable[[Any], Sequence[int]],
 ) -> Labelled:
-    """The automaton of a step function over ASCII characters."""
+    """The automaton of a step function over ASCII characters.
+
+    Args:
+        start: the first state.
+        step: from a state and a character to the next state, ``None`` if there is none.
+        label: what a text that ends in a state is.
+        alphabet: the characters.
+        meter: the budget.
+        alike: per character of the alphabet the place of one before it that leads from a state to the same, or its own.
+    """
     number: dict[Hashable, int] = {start: 0}
     queue = [start]
     rows = []
     for state in queue:
-        row = []
-        for character in alphabet:
+        row: list[int] = []
+        for at, (character, same) in enumerate(zip(alphabet, alike(state), strict=True)):
+            if same != at:
+                row.append(row[same])
+                continue
             target = step(state, character)
             if target is None:
                 row.append(DEAD)

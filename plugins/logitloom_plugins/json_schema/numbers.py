@@ -24,6 +24,9 @@ from logitloom_plugins.json_schema.labelled import Label, Labelled, explored
 __all__ = ["number_automaton"]
 
 _ALPHABET: Final = "0123456789-+.eE"
+#: The places of those that are no digits; both letters mean the same.
+_OTHERS: Final = [10, 11, 12, 13, 13]
+_ANY_DIGIT: Final = [0] * 10 + _OTHERS
 _BIG: Final = 16
 _TINY: Final = 5
 #: The largest exponent that is read: that of the largest double, less one.
@@ -37,10 +40,17 @@ def _alike(least: int) -> list[int]:
     alike: dict[Any, int] = {}
     # Longer ones come first: what a number says depends on those that it can become.
     for value in reversed(found):
-        following = [found[value * 10 + digit] if value * 10 + digit <= _MOST_EXPONENT else None for digit in range(10)]
+        following = tuple(found[value * 10 : value * 10 + 10])
         if value:
-            found[value] = alike.setdefault((value >= least, *following), value)
+            found[value] = alike.setdefault((value >= least, following), value)
     return found
+
+
+@cache
+def _digits_alike(least: int, exponent: int) -> list[int]:
+    """Which digits after an exponent lead where an earlier one does, as :func:`explored` wants it."""
+    following = [*_alike(least)[exponent * 10 : exponent * 10 + 10], *[None] * 10][:10]
+    return [following.index(value) for value in following] + _OTHERS
 
 
 class _Threshold(NamedTuple):
@@ -112,6 +122,10 @@ class _Reader:
                 self.multiples.append(_multiple(atom[1]))
                 meter.check_states(self.multiples[-1].modulus, "remainders")
         self.multiple_of = {atom: i for i, atom in enumerate([a for a in self.atoms if a[0] == "mult"])}
+        # Digits are compared with those of the thresholds; all that lie between the same two are alike.
+        compared = {digit for t in self.thresholds for digit in t.whole + t.fraction}
+        digits = [d for d in range(10) if self.multiples or not d or {_ALPHABET[d], _ALPHABET[d - 1]} & compared]
+        self._digits = [max(d for d in digits if d <= i) for i in range(10)] + _OTHERS
         self.most_whole = max(len(t.whole) for t in self.thresholds) + 1
         self.most_fraction = max([len(t.fraction) for t in self.thresholds] + [m.places for m in self.multiples])
         # A whole number is written with at most one zero after the point; where it is known that only whole
@@ -134,7 +148,13 @@ class _Reader:
             residues=(0,) * len(self.multiples),
             exact=(True,) * len(self.multiples),
         )
-        return explored(start, self.step, self.label, _ALPHABET, self.meter)
+        return explored(start, self.step, self.label, _ALPHABET, self.meter, self.alike)
+
+    def alike(self, s: _State) -> list[int]:
+        """Which characters a state need not be asked for, because they lead where an earlier one does."""
+        if s.phase in "BbTt":
+            return _digits_alike(_BIG if s.phase in "Bb" else _TINY, s.exponent)
+        return _ANY_DIGIT if s.phase in "e+mx" else self._digits
 
     def step(self, s: _State, c: str) -> _State | None:
         phase = s.phase

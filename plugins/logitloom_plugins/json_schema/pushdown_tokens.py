@@ -68,7 +68,7 @@ class PushdownTokens:
                 f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
             )
         self._words = words_of(vocabulary)
-        self._walk = TokenWalk(machine, self._applied)
+        self._walk = TokenWalk(machine, self._applied, int(self._words.trie.height[0]))
         self._strings = StringRows(machine, vocabulary, self._walk, self._applied)
         self._lock = machine.lock
         # What is remembered: number -> (return, number of what was remembered before); 0 is nothing.

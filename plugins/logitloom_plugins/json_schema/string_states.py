@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from logitloom_plugins.json_schema.labelled import UNESCAPED
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
 
-__all__ = ["STRING_KINDS", "KeySite", "Site", "StringStates", "ValueSite"]
+__all__ = ["DIGITS", "STRING_KINDS", "KeySite", "Site", "StringStates", "ValueSite"]
 
 #: First members of states inside strings.
 STRING_KINDS: Final = frozenset(("text", "escape", "hex", "low"))
@@ -30,6 +30,8 @@ _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n"
 #: Automata of strings of so many states are small.
 _SMALL: Final = 32
 _HEX: Final = "0123456789abcdef"
+#: After a backslash and ``u``.
+DIGITS: Final = frozenset(b"0123456789abcdefABCDEF")
 _MARKS: Final = [ord('"'), ord("\\")]
 
 
@@ -202,6 +204,12 @@ class StringStates:
         if target < 0:
             return DEAD
         return int(site.text(target, content.counted(count + labelled.boundaries[place])))
+
+    def escape(self, site: ValueSite, place: int, count: int) -> int:
+        """The state after a backslash between two characters, or ``DEAD``."""
+        if not self._some_escape(site, place, count):
+            return DEAD
+        return int(self.machine.number(("escape", site, place, count)))
 
     def is_small(self, state: Any) -> bool:
         """Whether the automaton of a string has so few states that their rows are best made together."""

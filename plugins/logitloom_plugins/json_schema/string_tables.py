@@ -46,7 +46,8 @@ def _walk_once(words: Words) -> None:
     machine = compile_schema({"type": ["string", "integer"], "pattern": "^[a-z]+$", "not": {"pattern": "^b"}})
     begun = read(machine, b'"')
     assert begun is not None
-    TokenWalk(machine, lambda code, stack: (machine.number(DONE), stack)).from_root(words, begun.state, 0)
+    longest = int(words.trie.height[0])
+    TokenWalk(machine, lambda code, stack: (machine.number(DONE), stack), longest).from_root(words, begun.state, 0)
 
 
 def string_tables(vocabulary: Vocabulary, escapes: str, names: bool) -> StringTables:

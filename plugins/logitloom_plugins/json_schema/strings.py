@@ -26,6 +26,7 @@ from logitloom_plugins.json_schema.labelled import Label, Labelled, joint
 __all__ = ["FREE_FOREVER", "Content", "content_of", "encodable"]
 
 _COUNTED_INSIDE = 4096
+_SHORT_LIST = 32
 FREE_FOREVER = 1 << 30
 
 
@@ -42,7 +43,9 @@ def language(atom: Any, budget: Budget | None) -> Dfa:
     if kind == "fmt":
         return format_automaton(atom[1])
     if kind == "any":
-        return choice([text for text in atom[1] if encodable(text)], budget=budget)
+        texts = [text for text in atom[1] if encodable(text)]
+        # What is short is soon read side by side with others, and sharing its ends takes longer.
+        return choice(texts, budget=budget, minimal=len(texts) > _SHORT_LIST)
     least, most = atom[1], atom[2]
     if most is not None and most < least:
         return nothing()
@@ -76,7 +79,8 @@ class Content:
     @property
     def found(self) -> frozenset[Label]:
         """The labels that some content within the bounds has."""
-        found = self._reachable_labels
+        # Every state is reached by some text, and by one that can be completed.
+        found = self.labelled.found
         if not self.counts:
             return found
         if len(found) < 2:
@@ -86,17 +90,6 @@ class Content:
     def _has(self, label: Label) -> bool:
         only = self.restricted(lambda other: bool(other == label))
         return only.alive(only.labelled.start, 0)
-
-    @cached_property
-    def _reachable_labels(self) -> frozenset[Label]:
-        from logitloom.automata.reach import reachable
-
-        seen = reachable(self.labelled.next, self.labelled.start)
-        return frozenset(
-            label
-            for label, there in zip(self.labelled.labels, seen.tolist(), strict=True)
-            if there and label is not None
-        )
 
     # --- lengths -----------------------------------------------------------------------------------------------
 
@@ -117,8 +110,7 @@ class Content:
                 f"smaller bound or a simpler pattern."
             )
         lead = np.unique(np.concatenate([byte_class[:0x80], byte_class[0xC2:0xF5]]))
-        trail = np.unique(byte_class[0x80:0xC0])
-        padded = np.where(table >= 0, table, states)
+        leading = np.where(table >= 0, table, states).take(lead, axis=1)
         goal = self.labelled.accepting
         rows = [goal]
         current = goal
@@ -127,22 +119,35 @@ class Content:
 
             current = ends_reachable(table, goal)
             rows = [current]
-        leading, trailing = padded.take(lead, axis=1), padded.take(trail, axis=1)
-        # Many automata read ASCII only, and have no states between the bytes of a character.
-        between = np.flatnonzero((trailing < states).any(axis=1))
-        trailing = trailing[between]
         for _ in range(limit):
             # The first byte of a character counts; bytes that continue it are free.
-            inside = np.append(current, False)
-            for _ in range(3 if len(between) else 0):
-                inside[between] = current[between] | inside[trailing].any(axis=1)
-            current = inside[leading].any(axis=1)
+            current = np.append(self._through(current[None])[0], False)[leading].any(axis=1)
             rows.append(current)
             if np.array_equal(current, rows[-2]):
                 # From here on every row is the same; one of dead ends says as much.
                 rows += [current] * (limit + 1 - len(rows) if current.any() else 0)
                 break
         return np.stack(rows)
+
+    @cached_property
+    def _between(self) -> NDArray[np.intp]:
+        """The states between the bytes of a character; many automata read ASCII only, and have none."""
+        return np.flatnonzero((self._continuing < self.labelled.states).any(axis=1))
+
+    @cached_property
+    def _trailing(self) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
+        """Where the bytes that continue a character lead from them: each once, and where those of each begin."""
+        targets = np.sort(self._continuing[self._between], axis=1)
+        once = np.ones(targets.shape, dtype=bool)
+        once[:, 1:] = targets[:, 1:] != targets[:, :-1]
+        counts = once.sum(axis=1)
+        return targets[once], counts.cumsum() - counts
+
+    @property
+    def _continuing(self) -> NDArray[np.int32]:
+        """``[states, columns]``: where bytes that continue a character lead; one more state is dead."""
+        table = self.labelled.next.take(np.unique(self.labelled.byte_class[0x80:0xC0]), axis=1)
+        return np.where(table >= 0, table, np.int32(len(table)))
 
     @cached_property
     def _within(self) -> NDArray[np.int32]:
@@ -178,6 +183,40 @@ class Content:
         low, high = min(max(self.least - count, 0), last), min(self.most - count + 1, last)
         # Between the bytes of a character the character has been counted: bytes that continue it are free.
         return any(bool(within[high, s] > within[low, s]) for s in self._boundaries(state))
+
+    @property
+    def lengths(self) -> int:
+        """How many numbers of characters are told apart; what is too many is one of them."""
+        if not self.counts:
+            return 1
+        return self.least + 1 if self.most is None else self.most + 2
+
+    def living(self, first: int, counts: int) -> NDArray[np.bool_]:
+        """``[counts, states]``: what :meth:`alive` says, for numbers of characters from one on."""
+        if not self.counts or self.free:
+            most = counts if self.most is None else self.most + 1 - first
+            return np.repeat(np.arange(counts)[:, None] < most, self.labelled.states, axis=1)
+        read = first + np.arange(counts)
+        if self.most is None:
+            lengths = self._lengths
+            return self._through(lengths[np.clip(self.least - read, 0, len(lengths) - 1)])
+        within = self._within
+        last = len(within) - 1
+        low, high = np.clip(self.least - read, 0, last), np.clip(self.most - read + 1, 0, last)
+        return self._through(within[high] > within[low])
+
+    def _through(self, ends: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """``[n, states]``: the same, and inside characters what may come of their last bytes."""
+        if not len(self._between):
+            return ends
+        # By state, so that whole rows are combined.
+        found = np.zeros((ends.shape[1] + 1, len(ends)), dtype=bool)
+        found[:-1] = ends.T
+        own = found[self._between]
+        targets, starts = self._trailing
+        for _ in range(3):
+            found[self._between] = own | np.logical_or.reduceat(found[targets], starts, axis=0)
+        return found[:-1].T
 
     def _closure(self, state: int, more: int) -> bool:
         lengths = self._lengths
@@ -224,6 +263,13 @@ class Content:
         if self.most is None:
             return FREE_FOREVER
         return self.most - count - int(self._nearest[state])
+
+    def rooms(self, first: int, counts: int) -> NDArray[np.int64]:
+        """``[counts, states]``: what :meth:`room` says, for numbers of characters from one on."""
+        if self.most is None:
+            return np.full((counts, self.labelled.states), FREE_FOREVER)
+        rooms: NDArray[np.int64] = (self.most - first - np.arange(counts))[:, None] - self._nearest
+        return rooms
 
     def is_far(self, count: int, more: int) -> bool:
         """Whether the bounds cannot matter for some more characters: from every state an end is within them."""
@@ -315,6 +361,21 @@ class LengthContent(Content):
     def is_uniform(self, count: int, more: int) -> bool:
         """Whether all these lengths are between the same bounds."""
         return bisect.bisect_right(self.points, count) == bisect.bisect_right(self.points, count + more)
+
+    @property
+    def lengths(self) -> int:
+        """How many numbers of characters are told apart."""
+        return 1 + int(self.points[-1])
+
+    def living(self, first: int, counts: int) -> NDArray[np.bool_]:
+        """``[counts, states]``: what :meth:`alive` says, for numbers of characters from one on."""
+        most = counts if self.limit is None else self.limit - first
+        return np.repeat(np.arange(counts)[:, None] < most, self.labelled.states, axis=1)
+
+    def rooms(self, first: int, counts: int) -> NDArray[np.int64]:
+        """``[counts, states]``: how many more characters leave a wanted end possible."""
+        rooms = [self.free_from(self.labelled.start, first + count) for count in range(counts)]
+        return np.repeat(np.array(rooms)[:, None], self.labelled.states, axis=1)
 
     def alive(self, state: int, count: int) -> bool:
         """Whether a wanted length can still be reached."""

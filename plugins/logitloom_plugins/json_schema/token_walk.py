@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 
 from logitloom.automata.row_walk import levels_of
 from logitloom.automata.trie import Trie, joined, members
-from logitloom.automata.walk_memory import MEMORY
-from logitloom.kernels import ENDLESS, HostKernels, host_kernels
+from logitloom.kernels import host_kernels
+from logitloom_plugins.json_schema.compiled_walk import CompiledWalk
 from logitloom_plugins.json_schema.machine import DEAD, Machine
+from logitloom_plugins.json_schema.name_ends import end_names
 from logitloom_plugins.json_schema.usual_paths import LEVELS, UsualPaths
 
 __all__ = ["Found", "TokenWalk", "Words"]
 
 _FEW: Final = 64
 _VERY_FEW: Final = 12
-#: Bytes from one name's end to that of the next, at least, and what must be among them: ``:1,""``.
-_NEXT_NAME: Final = 5
-_NAME_MARKS: Final = 1 << ord(":") | 1 << ord(",") | 1 << ord('"')
 #: Children of one node that are looked at one by one, where any byte may come.
 _SIBLINGS: Final = 24
 #: So few of them need no whole row.
 _TWINS: Final = 4
+#: Nodes inside string values that are looked at one by one, before compiled loops are.
+_PATIENCE: Final = 24
 _BLANKS: Final = b" \n\t\r"
 _EACH_BYTE: Final = np.arange(256, dtype=np.uint8)
 
@@ -91,26 +91,6 @@ class Found(Protocol):
     def forbidden(self) -> NDArray[np.int32]:
         """The other words."""
         ...
-
-
-class Marked(NamedTuple):
-    """Word by word: ``order`` in the order of the trie, and which of them are allowed."""
-
-    order: NDArray[np.int32]
-    kept: NDArray[np.bool_]
-
-    @property
-    def size(self) -> int:
-        """How many words are allowed."""
-        return int(np.count_nonzero(self.kept))
-
-    def allowed(self) -> NDArray[np.int32]:
-        """The allowed words."""
-        return self.order[self.kept]
-
-    def forbidden(self) -> NDArray[np.int32]:
-        """The other words."""
-        return self.order[~self.kept]
 
 
 class Listed(NamedTuple):
@@ -186,13 +166,15 @@ class TokenWalk:
     Args:
         machine: the automaton over bytes.
         applied: the state and the stack after a row's code below -1, given the stack before.
+        longest: characters of the longest word, at least.
     """
 
-    def __init__(self, machine: Machine, applied: Callable[[int, int], tuple[int, int]]) -> None:
+    def __init__(self, machine: Machine, applied: Callable[[int, int], tuple[int, int]], longest: int) -> None:
         self._machine = machine
         self._applied = applied
         self._paths = UsualPaths(machine.strings)
-        self._kernels = host_kernels()
+        kernels = host_kernels()
+        self._compiled = None if kernels is None else CompiledWalk(machine, applied, longest, kernels)
 
     def from_root(self, words: Words, state: int, stack: int, written: bytes = b"") -> Found:
         """The words that may come in a state."""
@@ -237,8 +219,8 @@ class TokenWalk:
     def _walk(self, words: Words, pending: list[tuple[int, int, int]], written: bytes, parts: _Parts) -> Found:
         """The walk below many nodes: compiled, or on whole levels."""
         triples = np.array(pending, dtype=np.int32)
-        if self._kernels is not None:
-            return self._compiled(self._kernels, words, triples, written, parts)
+        if self._compiled is not None:
+            return self._compiled.found(words.trie, words.level_of, triples, parts.entered, written)
         above, states, stacks = triples.T
         machine, trie = self._machine, words.trie
         while len(above):
@@ -250,7 +232,7 @@ class TokenWalk:
             nodes, codes, stacks = parts.living(nodes, codes, stacks)
             special = (codes < DEAD).nonzero()[0]
             if len(special) and machine.naming:
-                self._end_names(trie, codes, nodes, special, written)
+                end_names(machine, trie, codes, nodes, special, written)
                 nodes, codes, stacks = parts.living(nodes, codes, stacks)
                 special = (codes < DEAD).nonzero()[0]
             if len(special):
@@ -276,57 +258,6 @@ class TokenWalk:
             above = nodes
         return parts.found(trie)
 
-    def _compiled(
-        self, kernels: HostKernels, words: Words, triples: NDArray[np.int32], written: bytes, parts: _Parts
-    ) -> Found:
-        """The same by compiled loops, as long as nothing is remembered or forgotten; then from there."""
-        machine, trie, paths = self._machine, words.trie, self._paths
-        pairs, kept = MEMORY.of(trie.nodes, len(trie.order))
-        kept.fill(0)
-        entered: list[NDArray[Any]] = [np.array(parts.entered, dtype=np.int64)]
-        stacks = triples[:, 2]
-        pending = {stack: [triples[stacks == stack, :2]] for stack in np.unique(stacks).tolist()}
-        while pending:
-            stack, groups = pending.popitem()
-            end = 0
-            for group in groups:
-                pairs[end : end + len(group)] = group
-                end += len(group)
-            begin, waiting, special = 0, 0, len(pairs)
-            while begin < end or waiting:
-                if begin == end:
-                    machine.rows(pairs[:waiting, 1])
-                    begin, end, waiting = 0, waiting, 0
-                paths.learn(machine.states)
-                begin, end, waiting, special, _ = kernels.walk(
-                    (*machine.table, _EACH_BYTE),
-                    trie.records,
-                    trie.byte,
-                    tuple(paths.of(words.level_of)),
-                    pairs,
-                    kept,
-                    begin,
-                    end,
-                    waiting,
-                    special,
-                    ENDLESS,
-                )
-            nodes, codes = pairs[special:].T.copy()
-            if len(nodes) and machine.naming:
-                self._end_names(trie, codes, nodes, np.arange(len(nodes)), written)
-                nodes, codes = nodes[codes != DEAD], codes[codes != DEAD]
-            entered.append(nodes)
-            inner = trie.child_count.take(nodes) > 0
-            nodes, codes = nodes[inner], codes[inner]
-            for code in np.unique(codes).tolist():
-                state, then = self._applied(code, stack) if code < DEAD else (code, stack)
-                below = nodes[codes == code]
-                pending.setdefault(then, []).append(np.stack((below, np.full_like(below, state)), axis=1))
-        words_here = joined(entered)
-        first = trie.first.take(words_here)
-        kept[members(first, trie.own.take(words_here) - first)] = 1
-        return Marked(trie.order, kept[: len(trie.order)].astype(bool))
-
     def _walk_on(self, words: Words, pending: list[tuple[int, int, int]], written: bytes, parts: _Parts) -> Found:
         """The walk below a few nodes, one by one; where it gets wide, on whole levels again."""
         machine, applied, trie = self._machine, self._applied, words.trie
@@ -334,12 +265,18 @@ class TokenWalk:
         bytes_of, texts, place_of, naming = trie.byte, words.bytes, words.bytes.find, machine.naming
         opened, entered = parts.opened, parts.entered
         wide: list[tuple[int, int, int]] = []
+        patience = _PATIENCE
         while pending:
             node, state, stack = pending.pop()
             size = sizes[node]
             if not size:
                 continue
             first = starts[node]
+            if self._compiled is not None and self._compiled.values.covers(state):
+                patience -= 1
+                if patience < 0:
+                    wide.append((node, state, stack))
+                    continue
             few = machine.few(state)
             if few is None:
                 if size > _SIBLINGS:
@@ -367,31 +304,3 @@ class TokenWalk:
         if not wide:
             return parts.found(trie)
         return self._walk(words, wide, written, parts)
-
-    def _end_names(
-        self, trie: Trie, codes: NDArray[np.int32], nodes: NDArray[Any], special: NDArray[Any], written: bytes
-    ) -> None:
-        """Replace the codes for ends of names that must not come twice by what follows; in place."""
-        machine = self._machine
-        for i in special.tolist():
-            operation = machine.operations[-2 - int(codes[i])]
-            if operation.kind != "name":
-                continue
-            prefix = bytearray()
-            node = int(nodes[i])
-            while node:
-                prefix.append(int(trie.byte[node]))
-                node = int(trie.parent[node])
-            text = written + bytes(reversed(prefix))[:-1]
-            at = len(text)
-            while at and (text[at - 1] != ord('"') or _escaped(text, at - 1)):
-                at -= 1
-            node = int(nodes[i])
-            # Seldom can one word write two names; only then is the first one remembered within it.
-            again = int(trie.height[node]) >= _NEXT_NAME and int(trie.low[node]) & _NAME_MARKS == _NAME_MARKS
-            codes[i] = machine.after_name(operation, text[at:], remember=again)
-
-
-def _escaped(text: bytes, place: int) -> bool:
-    """Whether an odd number of backslashes stands before a place."""
-    return (place - len(text[:place].rstrip(b"\\"))) % 2 == 1

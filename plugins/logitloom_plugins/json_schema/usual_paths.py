@@ -7,18 +7,19 @@ text may follow, as with patterns that only decide what a string is, so is every
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.above_ascii import EVERYTHING, all_above_ascii, marks_above_ascii
+from logitloom.automata.above_ascii import EVERYTHING, marks_above_ascii
 from logitloom.automata.row_walk import Paths, ascii_columns
 from logitloom.automata.trie import MALFORMED
-from logitloom_plugins.json_schema.string_states import KeySite, Site, StringStates
+from logitloom_plugins.json_schema.string_states import KeySite, Site, StringStates, ValueSite
 from logitloom_plugins.json_schema.strings import FREE_FOREVER
 
-__all__ = ["LEVELS", "UsualPaths"]
+__all__ = ["LEVELS", "UsualPaths", "value_paths"]
 
 #: Steps are followed up to two to the power of this many less one.
 LEVELS: Final = 7
@@ -28,23 +29,33 @@ HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
 _ALL: Final = ~np.uint64(0)
 _PLAIN: Final = np.uint8(MALFORMED)
 _MOST_STATES: Final = 20_000
+#: Rounds in search of states that most characters lead from one to another, and how many characters are most.
 _ROUNDS: Final = 6
+_MOST_CHARACTERS: Final = 64
+#: The level at which two ways of knowing what leaves a path are compared.
+_COMPARED: Final = 3
 
 
 class Leaving(NamedTuple):
-    """``[states, LEVELS]``: which characters leave the usual path, as bits, and which other contents (``marks``).
+    """``[states, LEVELS + 1]``: which characters leave the path, as bits, and which other contents (``marks``).
 
-    ``total``: ``[states]``, whether any text may follow.
+    ``together``: ``[states]``, whether the path is not the usual one but any through these states.
     """
 
     low: NDArray[np.uint64]
     high: NDArray[np.uint64]
     marks: NDArray[np.uint8]
-    total: NDArray[np.bool_]
+    together: NDArray[np.bool_]
 
 
-def leaving(site: Site, escapes: str) -> Leaving | None:
-    """What leaves the usual paths of a site; ``None`` if that is not worth knowing."""
+def leaving(site: Site, escapes: str, alone: bool = False) -> Leaving | None:
+    """What leaves the usual paths of a site; ``None`` if that is not worth knowing.
+
+    Args:
+        site: the string.
+        escapes: how characters may be written.
+        alone: whether each state is only asked for its own usual path.
+    """
     labelled = site.content.labelled
     states = labelled.states
     if states > _MOST_STATES or all(labelled.narrow):
@@ -69,7 +80,7 @@ def leaving(site: Site, escapes: str) -> Leaving | None:
     low = np.append(np.bitwise_or.reduce(np.where(leaves, bits[0], none), axis=1) | LOW_SPECIAL, _ALL)
     high = np.append(np.bitwise_or.reduce(np.where(leaves, bits[1], none), axis=1) | HIGH_SPECIAL, _ALL)
     marks = np.full(len(at) + 1, EVERYTHING)
-    if escapes != "ascii" and not isinstance(site, KeySite):
+    if escapes != "ascii":
         everywhere = np.full(states, -1, dtype=np.int32)
         everywhere[at] = usual
         marks[:-1] = marks_above_ascii(targets, byte_class, everywhere)[at]
@@ -81,31 +92,72 @@ def leaving(site: Site, escapes: str) -> Leaving | None:
         levels.low[at, level], levels.high[at, level], levels.marks[at, level] = low[:-1], high[:-1], marks[:-1]
         low, high, marks = low | low[there], high | high[there], marks | marks[there]
         there = there[there]
-    if escapes != "ascii" and not site.content.counts:
-        levels.total[:] = total(targets, byte_class)
+    if not alone:
+        inside, low_outside, high_outside = together(targets, byte_class)
+        better = inside & (
+            _excluded(low_outside, high_outside) < _excluded(levels.low[:, _COMPARED], levels.high[:, _COMPARED])
+        )
+        if better.any():
+            levels.low[better], levels.high[better] = low_outside, high_outside
+            levels.marks[better] = EVERYTHING if escapes == "ascii" else marks_together(targets, byte_class, inside)
+        levels.together[:] = better
     return levels
 
 
-def total(targets: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Per state whether any text may follow, of whatever characters that stand for themselves.
+def together(
+    targets: NDArray[np.int32], byte_class: NDArray[np.uint8]
+) -> tuple[NDArray[np.bool_], np.uint64, np.uint64]:
+    """States that most characters lead from one to another, and which characters do not.
 
-    It is the largest set of states that no character leads out of; where that is long to find, none.
+    Where a pattern tells much apart but forbids little, as ``.*`` beside anything does, texts of the other characters
+    go on whatever they are.
+
+    Returns:
+        ``[states] bool``, and the characters that do not, as two words of ASCII.
     """
-    plain = targets[:, np.unique(byte_class[[byte for byte in range(0x20, 0x80) if byte not in b'"\\']])]
-    found: NDArray[np.bool_] = np.asarray((plain >= 0).all(axis=1))
+    columns, sizes, bits = ascii_columns(byte_class[:128].tobytes())
+    table = targets[:, columns]
+    inside: NDArray[Any] = np.asarray((table >= 0) @ sizes >= _MOST_CHARACTERS)
     for _ in range(_ROUNDS):
-        if not found.any():
-            return found
-        at = found.nonzero()[0]
-        following = found.copy()
-        following[at] = np.append(found, False)[plain[at]].all(axis=1)
-        if (following == found).all():
-            # Only now: what is above ASCII takes longer.
-            following &= all_above_ascii(targets, byte_class, found)
-            if (following == found).all():
-                return found
-        found = following
-    return np.zeros(len(targets), dtype=bool)
+        stays = np.append(inside, False)[table]
+        left: NDArray[Any] = np.asarray(inside & (stays @ sizes >= _MOST_CHARACTERS))
+        if np.array_equal(left, inside):
+            break
+        inside = left
+    stays = np.append(inside, False)[table[inside]].all(axis=0)
+    low, high = (np.bitwise_or.reduce(word[~stays], initial=np.uint64(0)) for word in bits)
+    return inside, low | LOW_SPECIAL, high | HIGH_SPECIAL
+
+
+def marks_together(targets: NDArray[np.int32], byte_class: NDArray[np.uint8], inside: NDArray[np.bool_]) -> np.uint8:
+    """The same for characters above ASCII, and other contents."""
+    # One state stands for all of them, so that it does not matter which of them a character leads to.
+    one = np.int32(inside.argmax())
+    merged = np.where(np.append(inside, False)[targets], one, targets)
+    marks = marks_above_ascii(merged, byte_class, np.where(inside, one, np.int32(-1)))
+    return np.uint8(np.bitwise_or.reduce(marks[inside]))
+
+
+def _excluded(low: Any, high: Any) -> NDArray[np.intp]:
+    """How many ASCII characters are in two words."""
+    words = np.stack((low, high), axis=-1)
+    found: NDArray[np.intp] = np.unpackbits(words.view(np.uint8), axis=-1).sum(axis=-1, dtype=np.intp)
+    return found
+
+
+def value_paths(site: ValueSite, escapes: str) -> tuple[Paths, NDArray[np.bool_]] | None:
+    """What leaves the usual paths of a string value, by the states of its content.
+
+    Returns:
+        All but ``row_of_height``, which depends on a trie; and which states any path goes through that is not left.
+        ``None`` if that is not worth knowing.
+    """
+    found = leaving(site, escapes)
+    if found is None:
+        return None
+    low, high, marks, inside = found
+    none = np.zeros(0, dtype=np.int64)
+    return Paths(low.ravel(), high.ravel(), marks.ravel(), none, site.content.labelled.states, LEVELS + 1), inside
 
 
 class UsualPaths:
@@ -113,10 +165,12 @@ class UsualPaths:
 
     Args:
         strings: the machine's states inside strings.
+        apart: of which states nothing need be known.
     """
 
-    def __init__(self, strings: StringStates) -> None:
+    def __init__(self, strings: StringStates, apart: Callable[[int], bool] = lambda state: False) -> None:
         self._strings = strings
+        self._apart = apart
         self._sites: dict[Site, Leaving | None] = {}
         self._known = 0
         self._low, self._high, self._marks = _leaving_all(64)
@@ -134,7 +188,7 @@ class UsualPaths:
         for number in range(self._known, len(states)):
             state = states[number]
             # Between the bytes of a character nobody is on a path.
-            if state[0] != "text" or not state[1].content.labelled.boundaries[state[2]]:
+            if state[0] != "text" or self._apart(number) or not state[1].content.labelled.boundaries[state[2]]:
                 continue
             characters = self._strings.free(state)
             if characters:
@@ -144,10 +198,7 @@ class UsualPaths:
                 found = self._leaving(site)
                 if found is None:
                     continue
-                if found.total[place]:
-                    self._set(number, LEVELS + 1, LOW_SPECIAL, HIGH_SPECIAL, _PLAIN)
-                    continue
-                level = _levels_within(site.content.room(place, count), LEVELS)
+                level = _levels_within(site.content.room(place, count), LEVELS + 1)
                 self._set(
                     number, level, found.low[place, :level], found.high[place, :level], found.marks[place, :level]
                 )
@@ -159,7 +210,7 @@ class UsualPaths:
     def _leaving(self, site: Site) -> Leaving | None:
         if site not in self._sites:
             plain = isinstance(site, KeySite) and site.plain
-            self._sites[site] = None if plain else leaving(site, self._strings.escapes)
+            self._sites[site] = None if plain else leaving(site, self._strings.escapes, alone=site.content.counts)
         return self._sites[site]
 
     def of(self, level_of: NDArray[np.int64]) -> Paths:

@@ -37,9 +37,12 @@ _NODES: Final = _given(numba.from_dtype(NODE))
 _PATHS: Final = types.Tuple((_WORDS, _WORDS, _BYTES, _given(types.int64), types.int64, types.int64))
 
 
+_COUNTING: Final = types.Tuple((types.int64, _BYTES, _given(types.boolean), _INTS))
+
+
 @_compiled(
     types.UniTuple(types.int64, 5)(
-        *(_AUTOMATON, _NODES, _BYTES, _PATHS, types.int32[:, ::1], types.uint8[::1]), *(types.int64,) * 5
+        *(_AUTOMATON, _NODES, _BYTES, _PATHS, _COUNTING, types.int32[:, ::1], types.uint8[::1]), *(types.int64,) * 5
     ),
     cache=True,
     nogil=True,
@@ -49,6 +52,7 @@ def walk(
     nodes: Any,
     byte: Any,
     paths: Any,
+    counting: Any,
     pairs: Any,
     kept: Any,
     begin: int,
@@ -60,11 +64,18 @@ def walk(
     """See :meth:`logitloom.kernels.HostKernels.walk`."""
     table, ready, byte_class = automaton
     low, high, marks, row_of_height, known, stride = paths
+    states, steps, living, room = counting
+    most = len(living) - states
     found = visited = 0
     # First in, first out: nodes are numbered level by level, so memory is read in its order.
     while begin < end and visited < limit:
         # Unsigned, here and below, so that no index is asked whether it counts from the end.
         node, state = np.uint64(pairs[begin, 0]), np.uint64(pairs[begin, 1])
+        counted = origin = np.int64(0)
+        if states > 0:
+            origin = np.int64(state)
+            state = np.uint64(origin % states)
+            counted = min(origin - np.int64(state) + states * steps[state], most)
         begin += 1
         if not ready[state]:
             pairs[waiting, 0], pairs[waiting, 1] = node, state
@@ -78,13 +89,16 @@ def walk(
             if target < 0:
                 if target < -1:
                     special -= 1
-                    pairs[special, 0], pairs[special, 1] = child, target
+                    pairs[special, 0], pairs[special, 1] = child, target - 2 * origin
+                continue
+            reached = np.uint64(counted + target)
+            if states > 0 and not living[reached]:
                 continue
             here = nodes[child]
             last = here.own
             if here.child_count:
                 whole = False
-                if known >= 0:
+                if known >= 0 and (states == 0 or here.height <= room[reached]):
                     place = np.uint64(row_of_height[here.height] + stride * min(np.int64(target), known))
                     whole = (
                         here.low & low[place] == 0 and here.high & high[place] == 0 and here.marks & marks[place] == 0
@@ -92,7 +106,7 @@ def walk(
                 if whole:
                     last = here.last
                 else:
-                    pairs[end, 0], pairs[end, 1] = child, target
+                    pairs[end, 0], pairs[end, 1] = child, reached
                     end += 1
             for position in range(np.uint64(here.first), np.uint64(last)):
                 kept[position] = 1

@@ -78,7 +78,8 @@ def check(vocabulary: Vocabulary) -> None:
         assert below == [tokens[i] for i in order if tokens[i].startswith(found[node])]
         assert [t for t in below if t == found[node]] == below[: trie.own[node] - trie.first[node]]
         rests = [t[len(found[node]) :] for t in below]
-        assert trie.height[node] == max(map(len, rests), default=0)
+        characters = [sum(byte & 0xC0 != 0x80 for byte in rest) for rest in rests]
+        assert trie.height[node] == max(characters, default=0)
         bits = int(trie.low[node]) | int(trie.high[node]) << 64
         assert bits == sum(1 << c for c in {c for rest in rests for c in rest if c < 128})
         if _between_characters(found[node]):

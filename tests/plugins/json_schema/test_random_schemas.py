@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from typing import Any
@@ -121,3 +122,32 @@ def test_verdicts_and_generated_texts_agree_with_jsonschema(seed: int) -> None:
                 assert judge.is_valid(json.loads(text)), (given, text)
                 assert accepts(machine, text)
     assert judged > 50
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+@pytest.mark.parametrize("seed", range(4))
+def test_verdicts_of_branches_that_repeat_what_is_common(keyword: str, seed: int) -> None:
+    rnd = random.Random(seed)
+    judged = [0, 0]
+    for _ in range(25):
+        common = {name: schema(rnd, 1) for name in rnd.sample(NAMES, 2)}
+        # Equal in Python, and not in JSON.
+        own = [{"const": 1}, {"const": True}, {"enum": [1.0]}, {"enum": [0, False]}, {"type": "string"}]
+        branches = [
+            {"properties": {**copy.deepcopy(common), "x-1": own_one}, "required": rnd.sample(NAMES, 1)}
+            for own_one in rnd.sample(own, 3)
+        ]
+        given = {"type": "object", keyword: branches}
+        judge = jsonschema.Draft202012Validator(given)
+        try:
+            machine = compile_schema(given, SchemaOptions(formats="annotate"), Budget(states=20_000, seconds=5.0))
+        except (BudgetExceeded, UnsupportedSchema):
+            continue
+        for _ in range(12):
+            sample = {name: value(rnd, 1) for name in rnd.sample(NAMES, rnd.randint(1, 4))}
+            sample["x-1"] = rnd.choice([1, True, 1.0, 0, False, "a"])
+            verdict = judge.is_valid(sample)
+            judged[verdict] += 1
+            if machine.satisfiable or verdict:
+                assert accepts(machine, serialise(machine, sample)) == verdict, (given, sample)
+    assert min(judged) > 20

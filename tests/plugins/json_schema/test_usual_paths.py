@@ -10,16 +10,23 @@ import pytest
 from logitloom.automata import Budget, any_text
 from logitloom.automata.above_ascii import _above_ascii, _same
 from logitloom.automata.budget import Meter
+from logitloom.automata.char_sets import category
+from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
+from logitloom.kernels import host_kernels
 from logitloom_plugins.json_schema.compilation import compile_schema
 from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.formats import format_automaton
 from logitloom_plugins.json_schema.labelled import Labelled, joint
 from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
-from logitloom_plugins.json_schema.usual_paths import total
+from logitloom_plugins.json_schema.usual_paths import HIGH_SPECIAL, LOW_SPECIAL, marks_together, together
 from tests.core.automata.vocabularies import small
 
 PATTERNS = ["^[a-z]+$", "a.*b", "^[^x]{3,5}$", ".*", "[é-ü]x", "^[\\u0080-\\uffff]*$", "^(?!a).*", "[\\u0800-\\u0fff]z"]
 EVERY = [(0x80, 0xD7FF), (0xE000, 0x10FFFF)]
+
+_WORDS, _OTHERS = (
+    np.concatenate([np.arange(low, high + 1) for low, high in category(letter, 0).high.ranges]) for letter in "wW"
+)
 
 
 def automata() -> list[Labelled]:
@@ -49,20 +56,38 @@ def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(labelled
 
 
 @pytest.mark.parametrize("labelled", automata())
-def test_no_character_leads_out_of_the_states_where_any_text_may_follow(labelled: Labelled) -> None:
-    inside = total(labelled.next, labelled.byte_class)
+def test_characters_that_are_not_excluded_lead_from_one_of_the_states_to_another(labelled: Labelled) -> None:
+    inside, low, high = together(labelled.next, labelled.byte_class)
+    marks = marks_together(labelled.next, labelled.byte_class, inside)
+    excluded = int(low) | int(high) << 64
     for state in inside.nonzero()[0].tolist():
-        points = sum(high - low + 1 for low, high, end in labelled.intervals(state) if inside[end])
-        plain = {byte for byte in range(0x20, 0x80) if byte not in b'"\\'}
-        assert points >= sum(high - low + 1 for low, high in EVERY) + len(plain)
-        assert all(inside[labelled.row(state)[byte]] for byte in plain)
+        reached = np.full(0x110000, -1)
+        for first, last, target in labelled.intervals(state):
+            reached[first : last + 1] = target
+        stays = np.append(inside, False)[reached]
+        assert all(stays[point] for point in range(0x80) if not excluded >> point & 1)
+        if not marks & HIGH_WORD:
+            assert stays[_WORDS].all()
+        if not marks & HIGH_OTHER:
+            assert stays[_OTHERS].all()
 
 
 def test_any_text_may_follow_beside_a_pattern_but_not_within_one() -> None:
     within = compile_ecma("^[a-z]+$")
-    assert not total(within.next, within.byte_class).any()
+    assert not together(within.next, within.byte_class)[0].any()
     beside = joint([within], any_text(), lambda members: members, Meter(Budget(), "a test"))
-    assert total(beside.next, beside.byte_class)[beside.start]
+    inside, low, high = together(beside.next, beside.byte_class)
+    marks = marks_together(beside.next, beside.byte_class, inside)
+    assert inside[beside.start]
+    assert (low, high, marks) == (LOW_SPECIAL, HIGH_SPECIAL, MALFORMED)
+    # All but the ends of lines, of which some are above ASCII.
+    dots = compile_ecma("^.*[.]txt$")
+    inside, low, high = together(dots.next, dots.byte_class)
+    assert inside[dots.start]
+    assert (low, high) == (LOW_SPECIAL, HIGH_SPECIAL)
+    marks = marks_together(dots.next, dots.byte_class, inside)
+    # Without compiled loops no more is known than that some are.
+    assert marks == MALFORMED | HIGH_OTHER | HIGH_PARTIAL | (HIGH_WORD if host_kernels() is None else 0)
 
 
 @pytest.mark.parametrize("schema", [

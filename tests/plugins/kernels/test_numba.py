@@ -111,14 +111,22 @@ def test_what_leaves_usual_paths() -> None:
         {"items": {"pattern": "^[a-z]+(-[a-z]+)*$", "minLength": 3, "maxLength": 30}},
         {"patternProperties": {"^[a-f]{2,9}$": {"type": "integer"}}, "minProperties": 2, "type": "object"},
         {"properties": {"a": {"pattern": "日本|x"}, "b": {"format": "date-time"}}, "required": ["a", "b"]},
+        {"items": {"format": "uri", "maxLength": 40}, "minItems": 3},
+        {"items": {"pattern": "[0-9a-f]+", "minLength": 12, "maxLength": 12}, "minItems": 3},
+        {"items": {"pattern": r"^(?:\S+\s+){0,99}\S+$", "minLength": 1}, "minItems": 3},
+        {"items": {"anyOf": [{"maxLength": 3}, {"minLength": 7, "maxLength": 9}]}, "type": "array"},
+        {"items": {"type": "string", "minLength": 2, "maxLength": 14, "pattern": "^.*é.*[.]txt$|^b"}, "minItems": 2},
+        {"items": {"enum": ["abstract", "absolute", 'a"b', chr(92), "日本", ""]}, "minItems": 2},
+        {"items": {"type": "string", "not": {"pattern": "^[ab]*$"}, "maxLength": 70000}, "minItems": 2},
+        {"patternProperties": {"^.*[.]x$": {"type": "null"}}, "additionalProperties": False, "minProperties": 2},
     ],
 )
 @pytest.mark.parametrize("escapes", ["any", "ascii"])
 def test_rows_of_schemas(schema: Any, escapes: str) -> None:
     machine = compile_schema(schema, SchemaOptions(Whitespace("flexible", 3), escapes))
     compiled, plain = (PushdownTokens(machine, tekken()) for _ in "12")
-    assert compiled._walk._kernels is not None
-    plain._walk._kernels = None
+    assert compiled._walk._compiled is not None
+    plain._walk._compiled = None
     random = np.random.default_rng(len(str(schema)))
     state, same = compiled.start, plain.start
     for step in range(25):

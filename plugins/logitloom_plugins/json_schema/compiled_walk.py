@@ -1,0 +1,208 @@
+"""Walks of a trie by compiled loops: inside string values by tables of their own, elsewhere by the machine's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.row_walk import NO_PATHS
+from logitloom.automata.trie import Trie, joined, members
+from logitloom.automata.walk_memory import MEMORY
+from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels
+from logitloom_plugins.json_schema.machine import DEAD, Machine
+from logitloom_plugins.json_schema.name_ends import end_names
+from logitloom_plugins.json_schema.string_states import DIGITS
+from logitloom_plugins.json_schema.usual_paths import UsualPaths
+from logitloom_plugins.json_schema.value_tables import ValueTable, ValueTables
+
+__all__ = ["CompiledWalk", "Marked"]
+
+_EACH_BYTE: Final = np.arange(256, dtype=np.uint8)
+_IS_DIGIT: Final = np.isin(_EACH_BYTE, sorted(DIGITS))
+
+
+class Marked(NamedTuple):
+    """Word by word: ``order`` in the order of the trie, and which of them are allowed."""
+
+    order: NDArray[np.int32]
+    kept: NDArray[np.bool_]
+
+    @property
+    def size(self) -> int:
+        """How many words are allowed."""
+        return int(np.count_nonzero(self.kept))
+
+    def allowed(self) -> NDArray[np.int32]:
+        """The allowed words."""
+        return self.order[self.kept]
+
+    def forbidden(self) -> NDArray[np.int32]:
+        """The other words."""
+        return self.order[~self.kept]
+
+
+class _Walked(NamedTuple):
+    """A walk on its way.
+
+    Attributes:
+        pending: what is left to do, by what is remembered and the table that says what comes next (``None``: the
+            machine's): pairs of a node and a state.
+        entered: nodes that may be reached, of which the words are not marked yet.
+    """
+
+    trie: Trie
+    level_of: NDArray[np.int64]
+    pairs: NDArray[np.int32]
+    kept: NDArray[np.uint8]
+    pending: dict[tuple[int, ValueTable | None], list[NDArray[np.int32]]]
+    entered: list[NDArray[Any]]
+
+
+class CompiledWalk:
+    """Walks tries for one machine.
+
+    Args:
+        machine: the automaton over bytes.
+        applied: the state and the stack after a row's code below -1, given the stack before.
+        longest: characters of the longest word, at least.
+        kernels: the loops.
+
+    Attributes:
+        values: the tables of string values.
+    """
+
+    def __init__(
+        self, machine: Machine, applied: Callable[[int, int], tuple[int, int]], longest: int, kernels: HostKernels
+    ) -> None:
+        self._machine = machine
+        self._applied = applied
+        self._kernels = kernels
+        self.values = ValueTables(machine, longest)
+        self._paths = UsualPaths(machine.strings, self.values.covers)
+
+    def found(
+        self,
+        trie: Trie,
+        level_of: NDArray[np.int64],
+        triples: NDArray[np.int32],
+        entered: list[int],
+        written: bytes,
+    ) -> Marked:
+        """The words below some nodes.
+
+        Args:
+            trie: the words.
+            level_of: by the height of a subtree, from :func:`logitloom.automata.row_walk.levels_of`.
+            triples: ``[n, 3]``: nodes, each with a state and what is remembered.
+            entered: nodes that may be reached themselves.
+            written: what was written of a name before the words.
+        """
+        pairs, kept = MEMORY.of(trie.nodes, len(trie.order))
+        kept.fill(0)
+        walked = _Walked(trie, level_of, pairs, kept, {}, [np.array(entered, dtype=np.int64)])
+        for stack in np.unique(triples[:, 2]).tolist():
+            here = triples[:, 2] == stack
+            self._enter(walked, triples[here, 0], triples[here, 1], stack)
+        while walked.pending:
+            (stack, table), groups = walked.pending.popitem()
+            group = joined(groups)
+            pairs[: len(group)] = group
+            if table is None:
+                nodes, codes = self._by_rows(walked, stack, len(group))
+                if len(nodes) and self._machine.naming:
+                    end_names(self._machine, trie, codes, nodes, np.arange(len(nodes)), written)
+                self._go_on(walked, nodes, codes, stack, lambda code: code)
+            else:
+                nodes, codes = self._by_table(walked, table, len(group))
+                self._go_on(walked, nodes, codes, stack, table.code)
+        words_here = joined(walked.entered)
+        first = trie.first.take(words_here)
+        kept[members(first, trie.own.take(words_here) - first)] = 1
+        return Marked(trie.order, kept[: len(trie.order)].astype(bool))
+
+    def _enter(self, walked: _Walked, nodes: NDArray[Any], states: NDArray[Any], stack: int) -> None:
+        """Note that the children of some nodes are to be visited."""
+        for state in np.unique(states).tolist():
+            below = nodes[states == state]
+            table, number = self.values.find(state) if self.values.covers(state) else (None, state)
+            group = np.empty((len(below), 2), dtype=np.int32)
+            group[:, 0], group[:, 1] = below, number
+            walked.pending.setdefault((stack, table), []).append(group)
+
+    def _go_on(
+        self, walked: _Walked, nodes: NDArray[Any], codes: NDArray[Any], stack: int, meaning: Callable[[int], int]
+    ) -> None:
+        """Go on from nodes where something is remembered, forgotten or escaped."""
+        trie = walked.trie
+        for code in np.unique(codes).tolist():
+            then = meaning(code)
+            if then == DEAD:
+                continue
+            below = nodes[codes == code]
+            walked.entered.append(below)
+            below = below[trie.child_count.take(below) > 0]
+            if len(below):
+                state, after = self._applied(then, stack) if then < DEAD else (then, stack)
+                self._enter(walked, below, np.full_like(below, state), after)
+
+    def _by_table(self, walked: _Walked, table: ValueTable, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Visit what is below some pairs inside a string value; returns nodes of quotes and backslashes, and codes."""
+        pairs = walked.pairs
+        paths = NO_PATHS if table.paths is None else tuple(table.paths._replace(row_of_height=walked.level_of))
+        *_, special, _ = self._walk(walked, table.automaton, paths, table.counting, (0, count, 0, len(pairs)))
+        nodes, codes = pairs[special:].T.copy()
+        return nodes, codes
+
+    def _by_rows(self, walked: _Walked, stack: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Visit what is below some pairs elsewhere; returns nodes of codes below -1, and these."""
+        machine, pairs = self._machine, walked.pairs
+        begin, end, waiting, special = 0, count, 0, len(pairs)
+        while True:
+            self._paths.learn(machine.states)
+            automaton, paths = (*machine.table, _EACH_BYTE), tuple(self._paths.of(walked.level_of))
+            begin, end, waiting, special, _ = self._walk(
+                walked, automaton, paths, NO_COUNTING, (begin, end, waiting, special)
+            )
+            group = self._elsewhere(walked, pairs[:waiting].copy(), stack)
+            if not len(group):
+                nodes, codes = pairs[special:].T.copy()
+                return nodes, codes
+            machine.rows(group[:, 1])
+            pairs[: len(group)] = group
+            begin, end, waiting = 0, len(group), 0
+
+    def _walk(
+        self,
+        walked: _Walked,
+        automaton: tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]],
+        paths: tuple[Any, ...],
+        counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32]],
+        places: tuple[int, int, int, int],
+    ) -> tuple[int, int, int, int, int]:
+        """Call the kernel."""
+        trie = walked.trie
+        return self._kernels.walk(
+            automaton, trie.records, trie.byte, paths, counting, walked.pairs, walked.kept, *places, ENDLESS
+        )
+
+    def _elsewhere(self, walked: _Walked, group: NDArray[np.int32], stack: int) -> NDArray[np.int32]:
+        """Those of some pairs for which the machine's rows are needed; the others are entered, or dropped."""
+        trie = walked.trie
+        needed = np.ones(len(group), dtype=bool)
+        for state in np.unique(group[:, 1]).tolist():
+            here = group[:, 1] == state
+            if self.values.covers(state):
+                self._enter(walked, group[here, 0], group[here, 1], stack)
+                needed &= ~here
+            elif self._machine.states[state][0] == "hex":
+                # What may follow takes a while to find out, and few words that are not JSON have digits there.
+                nodes = group[here, 0]
+                counts = trie.child_count.take(nodes)
+                digits = _IS_DIGIT.take(trie.byte.take(members(trie.child_start.take(nodes), counts)))
+                if not digits.any():
+                    needed &= ~here
+        left: NDArray[np.int32] = group[needed]
+        return left

@@ -1,0 +1,139 @@
+"""Tables for compiled walks inside string values: the content's own automaton, not rows made one by one.
+
+Bytes that may stand for themselves lead where they lead in the automaton; the characters are counted beside its
+states, as :meth:`logitloom.kernels.HostKernels.walk` does it. What the closing quote and a backslash lead to is worked
+out where a token has one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom_plugins.json_schema.machine import DEAD, Machine
+from logitloom_plugins.json_schema.string_states import ValueSite
+from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
+from logitloom_plugins.json_schema.usual_paths import value_paths
+
+__all__ = ["ValueTable", "ValueTables"]
+
+#: Numbers of characters times states, of which it is known for each whether a text can be completed.
+_MOST_COUNTED: Final = 1 << 16
+_MOST_COUNTED_ONCE: Final = 1 << 19
+_MOST_TABLES: Final = 32
+_QUOTE: Final = -2
+_BACKSLASH: Final = -3
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ValueTable:
+    """One kind of string, with lengths from ``first`` on.
+
+    Attributes:
+        automaton, paths, counting: for a compiled walk; the paths lack what depends on the trie.
+    """
+
+    machine: Machine
+    site: ValueSite
+    first: int
+    automaton: tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]]
+    paths: Any
+    counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32]]
+
+    def code(self, code: int) -> int:
+        """What the machine says for a code of the walk."""
+        state, kind = divmod(_QUOTE - code, 2)
+        count, place = divmod(state, self.counting[0])
+        if kind == 0:
+            return self.site.end(place, self.first + count)
+        return self.machine.strings.escape(self.site, place, self.first + count)
+
+
+class ValueTables:
+    """The tables of one machine.
+
+    Args:
+        machine: the automaton over bytes.
+        longest: characters of the longest word that a walk may read.
+    """
+
+    def __init__(self, machine: Machine, longest: int) -> None:
+        self._machine = machine
+        self._longest = longest
+        self._automata: dict[ValueSite, tuple[Any, Any, NDArray[np.uint8]]] = {}
+        self._tables: dict[tuple[ValueSite, int, int], ValueTable] = {}
+
+    def covers(self, state: int) -> bool:
+        """Whether a state of the machine is in some table."""
+        kind = self._machine.states[state]
+        if kind[0] != "text" or not isinstance(kind[1], ValueSite):
+            return False
+        content = kind[1].content
+        return not content.counts or self._in_one_word(content) * content.labelled.states <= _MOST_COUNTED_ONCE
+
+    def _in_one_word(self, content: Content) -> int:
+        """How many numbers of characters one word may go through."""
+        return min(content.lengths, self._longest + 1)
+
+    def find(self, state: int) -> tuple[ValueTable, int]:
+        """The table in which a state of the machine is, and its number there."""
+        _, site, place, count = self._machine.states[state]
+        places = site.content.labelled.states
+        first, counts = 0, site.content.lengths
+        if counts * places > _MOST_COUNTED and counts > 1:
+            # From here on, as far as one word goes.
+            first, counts = count, min(counts - count, self._in_one_word(site.content))
+        table = self._tables.get((site, first, counts))
+        if table is None:
+            if len(self._tables) >= _MOST_TABLES:
+                del self._tables[next(iter(self._tables))]
+            table = self._tables[site, first, counts] = self._made(site, first, counts)
+        return table, (count - first) * places + place
+
+    def _made(self, site: ValueSite, first: int, counts: int) -> ValueTable:
+        content = site.content
+        known = self._automata.get(site)
+        if known is None:
+            known = self._automata[site] = self._automaton(site)
+        automaton, known_paths, steps = known
+        living = content.living(first, counts)
+        rooms = content.rooms(first, counts)
+        paths = None
+        if known_paths is not None:
+            paths, inside = known_paths
+            if content.counts and inside.any():
+                rooms[:, inside] = _as_long_as(np.asarray(living[:, inside].all(axis=1)), content.most is None)[:, None]
+        counting = (
+            *(content.labelled.states, steps if content.counts else np.zeros_like(steps)),
+            *(np.ascontiguousarray(living).ravel(), np.minimum(rooms, FREE_FOREVER).astype(np.int32).ravel()),
+        )
+        return ValueTable(self._machine, site, first, automaton, paths, counting)
+
+    def _automaton(self, site: ValueSite) -> tuple[Any, Any, NDArray[np.uint8]]:
+        """The content's automaton, what leaves its usual paths, and where it stands between two characters."""
+        labelled = site.content.labelled
+        escapes = self._machine.strings.escapes
+        columns = labelled.columns(escapes == "ascii")
+        width = len(columns.classes)
+        boundaries = np.frombuffer(labelled.boundaries, dtype=np.uint8).copy()
+        table = np.empty((labelled.states, width + 3), dtype=np.int32)
+        table[:, 0] = DEAD
+        table[:, 1 : width + 1] = labelled.next.take(columns.classes, axis=1)
+        table[:, width + 1] = np.where(labelled.accepting, _QUOTE, DEAD)
+        table[:, width + 2] = np.where(boundaries, _BACKSLASH, DEAD)
+        byte_class = columns.of_byte.astype(np.uint8)
+        byte_class[ord('"')], byte_class[ord("\\")] = width + 1, width + 2
+        return (table, np.ones(len(table), dtype=bool), byte_class), value_paths(site, escapes), boundaries
+
+
+def _as_long_as(living: NDArray[np.bool_], forever: bool) -> NDArray[np.intp]:
+    """Per number of characters how many more there may be; ``forever`` if the last number stands for all above."""
+    numbers = np.arange(len(living))
+    end: NDArray[np.intp] = np.minimum.accumulate(
+        np.where(living, len(living) + (FREE_FOREVER if forever else 0), numbers)[::-1]
+    )[::-1]
+    following: NDArray[np.intp] = np.append(end[1:], end[-1])
+    return following - numbers - 1
