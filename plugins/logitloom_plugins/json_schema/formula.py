@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final
 
-__all__ = ["Formula", "atoms", "conjunction", "disjunction", "exactly_one", "negation", "parts_of", "substitute"]
+__all__ = [
+    "Formula",
+    "atoms",
+    "conjunction",
+    "disjunction",
+    "exactly_one",
+    "factored",
+    "negation",
+    "parts_of",
+    "substitute",
+]
 
 Formula = Any
 _OPERATORS: Final = frozenset("&|!1")
@@ -64,6 +74,18 @@ def exactly_one(parts: Iterable[Formula]) -> Formula:
     if len(left) < 2:
         return left[0] if left else False
     return ("1", tuple(left))
+
+
+def factored(formulas: list[Formula]) -> tuple[list[Formula], list[Formula]]:
+    """What several conjunctions have in common, and what is left of each.
+
+    With it, some or exactly one of them hold where it holds and some or exactly one of what is left.
+    """
+    first, *others = [dict.fromkeys(parts_of(formula)) for formula in formulas]
+    common = [part for part in first if all(part in other for other in others)]
+    if not common:
+        return [], formulas
+    return common, [conjunction([part for part in parts_of(formula) if part not in common]) for formula in formulas]
 
 
 def parts_of(formula: Formula) -> tuple[Formula, ...]:

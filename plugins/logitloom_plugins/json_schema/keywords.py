@@ -11,6 +11,7 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
@@ -23,6 +24,7 @@ from logitloom_plugins.json_schema.formula import (
     conjunction,
     disjunction,
     exactly_one,
+    factored,
     negation,
     substitute,
 )
@@ -214,8 +216,12 @@ class Keywords:
                 raise self.malformed(node, keyword, "a list of schemas with at least one entry")
             return [inner(part, f"/{keyword}/{i}") for i, part in enumerate(schema[keyword])]
 
-        def branches(keyword: str) -> list[Formula]:
-            return [substitute(part, self._as_before) for part in listed(keyword)]
+        def branches(keyword: str, joined: Callable[[list[Formula]], Formula]) -> Formula:
+            parts = [part for part in listed(keyword) if part is not False]
+            if len(parts) < 2:
+                return joined(parts)
+            common, rests = factored([substitute(part, self._as_before) for part in parts])
+            return conjunction([*common, joined(rests)])
 
         if isinstance(schema.get("$ref"), str):
             parts.append(self.of(self.document.resolve(node, schema["$ref"]), kind))
@@ -225,9 +231,9 @@ class Keywords:
         if "allOf" in schema:
             parts.append(conjunction(listed("allOf")))
         if "anyOf" in schema:
-            parts.append(disjunction(branches("anyOf")))
+            parts.append(branches("anyOf", disjunction))
         if "oneOf" in schema:
-            parts.append(exactly_one(branches("oneOf")))
+            parts.append(branches("oneOf", exactly_one))
         if "not" in schema:
             parts.append(negation(inner(schema["not"], "/not")))
         if "if" in schema and dialect.number >= 7 and ("then" in schema or "else" in schema):

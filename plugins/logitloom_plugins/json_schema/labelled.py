@@ -238,7 +238,8 @@ def explored(
         label: what a text that ends in a state is.
         alphabet: the characters.
         meter: the budget.
-        alike: per character of the alphabet the place of one before it that leads from a state to the same, or its own.
+        alike: from a state, per character of the alphabet the place of one before it that leads to the same, its own,
+            or -1 if it leads nowhere.
     """
     number: dict[Hashable, int] = {start: 0}
     queue = [start]
@@ -247,7 +248,7 @@ def explored(
         row: list[int] = []
         for at, (character, same) in enumerate(zip(alphabet, alike(state), strict=True)):
             if same != at:
-                row.append(row[same])
+                row.append(DEAD if same < 0 else row[same])
                 continue
             target = step(state, character)
             if target is None:

@@ -24,13 +24,20 @@ from logitloom_plugins.json_schema.labelled import Label, Labelled, explored
 __all__ = ["number_automaton"]
 
 _ALPHABET: Final = "0123456789-+.eE"
-#: The places of those that are no digits; both letters mean the same.
-_OTHERS: Final = [10, 11, 12, 13, 13]
-_ANY_DIGIT: Final = [0] * 10 + _OTHERS
+_NONE: Final = [-1] * 10
+_ANY_DIGIT: Final = [0] * 10
 _BIG: Final = 16
 _TINY: Final = 5
 #: The largest exponent that is read: that of the largest double, less one.
 _MOST_EXPONENT: Final = 307
+
+
+@cache
+def _signs(phase: str) -> list[int]:
+    """What may follow in a phase but digits, as :func:`explored` wants it; both letters mean the same."""
+    signs = {"s": "-", "0": ".e", "i": ".e", "f": "e", "e": "+-", "E": "+-"}.get(phase, "")
+    places = [at if _ALPHABET[at] in signs else -1 for at in range(10, 14)]
+    return [*places, places[-1]]
 
 
 @cache
@@ -49,8 +56,8 @@ def _alike(least: int) -> list[int]:
 @cache
 def _digits_alike(least: int, exponent: int) -> list[int]:
     """Which digits after an exponent lead where an earlier one does, as :func:`explored` wants it."""
-    following = [*_alike(least)[exponent * 10 : exponent * 10 + 10], *[None] * 10][:10]
-    return [following.index(value) for value in following] + _OTHERS
+    following = _alike(least)[exponent * 10 : exponent * 10 + 10]
+    return [following.index(value) for value in following] + [-1] * (10 - len(following))
 
 
 class _Threshold(NamedTuple):
@@ -125,7 +132,7 @@ class _Reader:
         # Digits are compared with those of the thresholds; all that lie between the same two are alike.
         compared = {digit for t in self.thresholds for digit in t.whole + t.fraction}
         digits = [d for d in range(10) if self.multiples or not d or {_ALPHABET[d], _ALPHABET[d - 1]} & compared]
-        self._digits = [max(d for d in digits if d <= i) for i in range(10)] + _OTHERS
+        self._digits = [max(d for d in digits if d <= i) for i in range(10)]
         self.most_whole = max(len(t.whole) for t in self.thresholds) + 1
         self.most_fraction = max([len(t.fraction) for t in self.thresholds] + [m.places for m in self.multiples])
         # A whole number is written with at most one zero after the point; where it is known that only whole
@@ -153,8 +160,10 @@ class _Reader:
     def alike(self, s: _State) -> list[int]:
         """Which characters a state need not be asked for, because they lead where an earlier one does."""
         if s.phase in "BbTt":
-            return _digits_alike(_BIG if s.phase in "Bb" else _TINY, s.exponent)
-        return _ANY_DIGIT if s.phase in "e+mx" else self._digits
+            digits = _digits_alike(_BIG if s.phase in "Bb" else _TINY, s.exponent)
+        else:
+            digits = _NONE if s.phase in "0E" else _ANY_DIGIT if s.phase in "e+mx" else self._digits
+        return digits + _signs(s.phase)
 
     def step(self, s: _State, c: str) -> _State | None:
         phase = s.phase

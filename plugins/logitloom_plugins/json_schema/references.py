@@ -77,6 +77,7 @@ class Document:
         self.nodes: list[Node] = []
         self._numbers: dict[tuple[int, str, Scope], int] = {}
         self._kept: list[Any] = []
+        self._resolved: dict[tuple[str, str, Scope], int] = {}
         self._resources: dict[str, tuple[Any, Dialect, str]] = {}
         self._anchors: dict[tuple[str, str], tuple[Any, Dialect, str]] = {}
         self.dynamic: dict[str, list[tuple[str, Any, Dialect, str]]] = {}
@@ -166,6 +167,13 @@ class Document:
         Raises:
             UnsupportedSchema: if it is remote, or points to nothing.
         """
+        key = (reference, node.base, node.scope)
+        known = self._resolved.get(key)
+        if known is None:
+            known = self._resolved[key] = self._resolve(node, reference, keyword)
+        return known
+
+    def _resolve(self, node: Node, reference: str, keyword: str) -> int:
         where = f"{node.pointer or '#'}/{keyword}"
         if reference.startswith("#"):
             target, fragment = node.base, reference[1:]

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from logitloom.automata.above_ascii import EVERYTHING, marks_above_ascii
 from logitloom.automata.row_walk import Paths, ascii_columns
 from logitloom.automata.trie import MALFORMED
+from logitloom_plugins.json_schema.labelled import Labelled
 from logitloom_plugins.json_schema.string_states import KeySite, Site, StringStates, ValueSite
-from logitloom_plugins.json_schema.strings import FREE_FOREVER
+from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
 
 __all__ = ["LEVELS", "UsualPaths", "value_paths"]
 
@@ -48,21 +49,23 @@ class Leaving(NamedTuple):
     together: NDArray[np.bool_]
 
 
-def leaving(site: Site, escapes: str, alone: bool = False) -> Leaving | None:
-    """What leaves the usual paths of a site; ``None`` if that is not worth knowing.
+def leaving(
+    content: Content, escapes: str, living: NDArray[np.bool_] | None = None, alone: bool = False
+) -> Leaving | None:
+    """What leaves the usual paths of a string; ``None`` if that is not worth knowing.
 
     Args:
-        site: the string.
+        content: the string's content.
         escapes: how characters may be written.
+        living: ``[states]``, which of the content's states may be reached; default: all.
         alone: whether each state is only asked for its own usual path.
     """
-    labelled = site.content.labelled
+    labelled = content.labelled
     states = labelled.states
     if states > _MOST_STATES or all(labelled.narrow):
         return None
     targets = labelled.next
-    if isinstance(site, KeySite):
-        living = np.array([bool(bits & site.mask) for bits in site.below], dtype=bool)
+    if living is not None:
         targets = np.where((targets >= 0) & living[targets], targets, -1)
     byte_class = labelled.byte_class
     columns, sizes, bits = ascii_columns(byte_class[:128].tobytes())
@@ -71,7 +74,7 @@ def leaving(site: Site, escapes: str, alone: bool = False) -> Leaving | None:
     at = np.flatnonzero((table >= 0).any(axis=1))
     table = table[at]
     usual = table[np.arange(len(at)), np.where(table >= 0, sizes, -1).argmax(axis=1)]
-    if site.content.counts:
+    if content.counts:
         # With bounds on the length only a state that can be stayed in is sure to live, as long as there is room.
         usual = np.where(usual == at, usual, -1)
     leaves = (table != usual[:, None]) | (table < 0)
@@ -152,7 +155,7 @@ def value_paths(site: ValueSite, escapes: str) -> tuple[Paths, NDArray[np.bool_]
         All but ``row_of_height``, which depends on a trie; and which states any path goes through that is not left.
         ``None`` if that is not worth knowing.
     """
-    found = leaving(site, escapes)
+    found = leaving(site.content, escapes)
     if found is None:
         return None
     low, high, marks, inside = found
@@ -172,6 +175,7 @@ class UsualPaths:
         self._strings = strings
         self._apart = apart
         self._sites: dict[Site, Leaving | None] = {}
+        self._names: dict[tuple[Labelled, bytes], Leaving | None] = {}
         self._known = 0
         self._low, self._high, self._marks = _leaving_all(64)
 
@@ -209,9 +213,21 @@ class UsualPaths:
 
     def _leaving(self, site: Site) -> Leaving | None:
         if site not in self._sites:
-            plain = isinstance(site, KeySite) and site.plain
-            self._sites[site] = None if plain else leaving(site, self._strings.escapes, alone=site.content.counts)
+            self._sites[site] = self._find_leaving(site)
         return self._sites[site]
+
+    def _find_leaving(self, site: Site) -> Leaving | None:
+        escapes = self._strings.escapes
+        if not isinstance(site, KeySite):
+            return leaving(site.content, escapes, alone=site.content.counts)
+        if site.plain:
+            return None
+        living = np.array([bool(bits & site.mask) for bits in site.below], dtype=bool)
+        # Names that may come are often the same at other places.
+        key = (site.content.labelled, living.tobytes())
+        if key not in self._names:
+            self._names[key] = leaving(site.content, escapes, living)
+        return self._names[key]
 
     def of(self, level_of: NDArray[np.int64]) -> Paths:
         """What is known, for a trie.
