@@ -21,7 +21,7 @@ from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORM
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
 
-__all__ = ["NO_PATHS", "SORTED_BY_MASK", "Paths", "RowWalk", "ascii_columns", "levels_of"]
+__all__ = ["SORTED_BY_MASK", "Paths", "RowWalk", "ascii_columns", "levels_of"]
 
 # Below this many pairs, asking about whole subtrees costs more than it can save.
 _FEW: Final = 96
@@ -69,7 +69,7 @@ class Paths(NamedTuple):
 
 
 #: What stands for :class:`Paths` as long as they are not asked for.
-NO_PATHS: Final = (*(np.zeros(1, dtype=kind) for kind in (np.uint64, np.uint64, np.uint8, np.int64)), -1, 1)
+_NO_PATHS: Final = (*(np.zeros(1, dtype=kind) for kind in (np.uint64, np.uint64, np.uint8, np.int64)), -1, 1)
 
 
 _NO_MARKS: Final = np.zeros(0, dtype=np.uint8)
@@ -126,7 +126,7 @@ class RowWalk:
         table = dfa.rows(np.array([state]))
         automaton = (table, dfa.ready, dfa.byte_class)
         known = "_paths" in self.__dict__
-        paths: tuple[Any, ...] = tuple(self._paths) if known else NO_PATHS
+        paths: tuple[Any, ...] = tuple(self._paths) if known else _NO_PATHS
         limit, found = ENDLESS if known else _SHORT, 0
         pairs[0] = 0, state
         begin, end, waiting, visited = 0, 1, 0, 0

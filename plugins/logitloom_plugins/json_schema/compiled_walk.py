@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.row_walk import NO_PATHS
 from logitloom.automata.trie import Trie, joined, members
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels
@@ -103,7 +102,7 @@ class CompiledWalk:
         pairs, kept = MEMORY.of(trie.nodes, len(trie.order))
         kept.fill(0)
         walked = _Walked(trie, level_of, pairs, kept, {}, [np.array(entered, dtype=np.int64)])
-        for stack in np.unique(triples[:, 2]).tolist():
+        for stack in _distinct(triples[:, 2]):
             here = triples[:, 2] == stack
             self._enter(walked, triples[here, 0], triples[here, 1], stack)
         while walked.pending:
@@ -125,7 +124,7 @@ class CompiledWalk:
 
     def _enter(self, walked: _Walked, nodes: NDArray[Any], states: NDArray[Any], stack: int) -> None:
         """Note that the children of some nodes are to be visited."""
-        for state in np.unique(states).tolist():
+        for state in _distinct(states):
             below = nodes[states == state]
             table, number = self.values.find(state) if self.values.covers(state) else (None, state)
             group = np.empty((len(below), 2), dtype=np.int32)
@@ -137,7 +136,7 @@ class CompiledWalk:
     ) -> None:
         """Go on from nodes where something is remembered, forgotten or escaped."""
         trie = walked.trie
-        for code in np.unique(codes).tolist():
+        for code in _distinct(codes):
             then = meaning(code)
             if then == DEAD:
                 continue
@@ -151,7 +150,7 @@ class CompiledWalk:
     def _by_table(self, walked: _Walked, table: ValueTable, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Visit what is below some pairs inside a string value; returns nodes of quotes and backslashes, and codes."""
         pairs = walked.pairs
-        paths = NO_PATHS if table.paths is None else tuple(table.paths._replace(row_of_height=walked.level_of))
+        paths = tuple(table.paths.paths._replace(row_of_height=walked.level_of))
         *_, special, _ = self._walk(walked, table.automaton, paths, table.counting, (0, count, 0, len(pairs)))
         nodes, codes = pairs[special:].T.copy()
         return nodes, codes
@@ -192,7 +191,7 @@ class CompiledWalk:
         """Those of some pairs for which the machine's rows are needed; the others are entered, or dropped."""
         trie = walked.trie
         needed = np.ones(len(group), dtype=bool)
-        for state in np.unique(group[:, 1]).tolist():
+        for state in _distinct(group[:, 1]):
             here = group[:, 1] == state
             if self.values.covers(state):
                 self._enter(walked, group[here, 0], group[here, 1], stack)
@@ -206,3 +205,8 @@ class CompiledWalk:
                     needed &= ~here
         left: NDArray[np.int32] = group[needed]
         return left
+
+
+def _distinct(numbers: NDArray[Any]) -> list[int]:
+    """Each number once, in order; there are few, and sorting arrays of few takes longer."""
+    return sorted(set(numbers.tolist()))

@@ -76,7 +76,7 @@ def exactly_one(parts: Iterable[Formula]) -> Formula:
     return ("1", tuple(left))
 
 
-def factored(formulas: list[Formula]) -> tuple[list[Formula], list[Formula]]:
+def factored(formulas: tuple[Formula, ...]) -> tuple[list[Formula], list[Formula]]:
     """What several conjunctions have in common, and what is left of each.
 
     With it, some or exactly one of them hold where it holds and some or exactly one of what is left.
@@ -84,7 +84,7 @@ def factored(formulas: list[Formula]) -> tuple[list[Formula], list[Formula]]:
     first, *others = [dict.fromkeys(parts_of(formula)) for formula in formulas]
     common = [part for part in first if all(part in other for other in others)]
     if not common:
-        return [], formulas
+        return [], list(formulas)
     return common, [conjunction([part for part in parts_of(formula) if part not in common]) for formula in formulas]
 
 

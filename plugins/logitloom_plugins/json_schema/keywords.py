@@ -94,6 +94,10 @@ class Keywords:
             self._active.discard(key)
         return known
 
+    def together(self, formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
+        """The same formulas, in which subschemas that are alike are one."""
+        return tuple([substitute(formula, self._as_before) for formula in formulas])
+
     def refuse(self, node: Node, keyword: str, reason: str) -> None:
         """Note that a keyword cannot be enforced."""
         self.problems.setdefault((node.pointer + "/" + escape_pointer(keyword), keyword), reason)
@@ -220,7 +224,7 @@ class Keywords:
             parts = [part for part in listed(keyword) if part is not False]
             if len(parts) < 2:
                 return joined(parts)
-            common, rests = factored([substitute(part, self._as_before) for part in parts])
+            common, rests = factored(self.together(tuple(parts)))
             return conjunction([*common, joined(rests)])
 
         if isinstance(schema.get("$ref"), str):

@@ -26,6 +26,8 @@ __all__ = ["number_automaton"]
 _ALPHABET: Final = "0123456789-+.eE"
 _NONE: Final = [-1] * 10
 _ANY_DIGIT: Final = [0] * 10
+#: Bounds, and on which sides of them a number must not be.
+_BROKEN: Final = {"ge": "<", "gt": "<", "le": ">", "lt": ">", "eq": "<>"}
 _BIG: Final = 16
 _TINY: Final = 5
 #: The largest exponent that is read: that of the largest double, less one.
@@ -118,10 +120,12 @@ class _Reader:
         self.label_of = label
         self.meter = meter
         self.atoms = list(dict.fromkeys(atom for formula in formulas for atom in atoms(formula)))
-        bounds = [atom[1] for atom in self.atoms if atom[0] in ("ge", "gt", "le", "lt", "eq")]
+        bounds = [atom[1] for atom in self.atoms if atom[0] in _BROKEN]
         for bound in bounds:
             meter.check_states(abs(bound.adjusted()), "digits")
-        self.thresholds = list(dict.fromkeys([_Threshold("0", ""), *map(_threshold, bounds)]))
+        #: Only bounds are about magnitudes and signs; the first threshold tells what is zero.
+        self.signed = bool(bounds)
+        self.thresholds = list(dict.fromkeys([_Threshold("0", ""), *map(_threshold, bounds)])) if bounds else []
         self.place = {threshold: i for i, threshold in enumerate(self.thresholds)}
         self.multiples = []
         for atom in self.atoms:
@@ -129,15 +133,19 @@ class _Reader:
                 self.multiples.append(_multiple(atom[1]))
                 meter.check_states(self.multiples[-1].modulus, "remainders")
         self.multiple_of = {atom: i for i, atom in enumerate([a for a in self.atoms if a[0] == "mult"])}
-        # Digits are compared with those of the thresholds; all that lie between the same two are alike.
+        self._printed: dict[tuple[bool, bool], bool] = {}
+        # Digits are compared with those of the thresholds; those that lie between the same two are alike, but
+        # for zero, which may not come first.
         compared = {digit for t in self.thresholds for digit in t.whole + t.fraction}
-        digits = [d for d in range(10) if self.multiples or not d or {_ALPHABET[d], _ALPHABET[d - 1]} & compared]
+        digits = [d for d in range(10) if self.multiples or d < 2 or {_ALPHABET[d], _ALPHABET[d - 1]} & compared]
         self._digits = [max(d for d in digits if d <= i) for i in range(10)]
-        self.most_whole = max(len(t.whole) for t in self.thresholds) + 1
-        self.most_fraction = max([len(t.fraction) for t in self.thresholds] + [m.places for m in self.multiples])
+        self.most_whole = max([len(t.whole) for t in self.thresholds], default=0) + 1
+        self.most_fraction = max([0, *[len(t.fraction) for t in self.thresholds], *[m.places for m in self.multiples]])
         # A whole number is written with at most one zero after the point; where it is known that only whole
         # numbers are wanted, longer fractions would lead nowhere useful.
         wanted = parts_of(formulas[0]) if formulas else ()
+        #: Bounds that every number must keep, each with its threshold.
+        self.hard = [(a[0], a[1], self.place[_threshold(a[1])]) for a in wanted if a[0] in _BROKEN]
         self.plain_integer = ("int", True) in wanted
         self.integer = ("int", False) in wanted or self.plain_integer
         sizes = [abs(bound) for bound in bounds if bound]
@@ -169,11 +177,11 @@ class _Reader:
         phase = s.phase
         if c.isdigit():
             if phase in "s-":
-                return self.digit(s._replace(phase="0" if c == "0" else "i", single=c != "0"), c)
+                return self.digit(s, c, "0" if c == "0" else "i", c != "0")
             if phase == "i":
-                return self.digit(s._replace(single=False), c)
+                return self.digit(s, c, "i", False)
             if phase in ".f":
-                return self.digit(self.ended(s, "f"), c)
+                return self.digit(self.ended(s), c, "f", s.single)
             if phase in "e+mx":
                 return s._replace(phase="x")
             if phase in "BbTt":
@@ -183,7 +191,7 @@ class _Reader:
                 return s._replace(phase=phase.lower(), exponent=_alike(_BIG if phase in "Bb" else _TINY)[value])
             return None
         if c == "-" and phase == "s":
-            return s._replace(phase="-", negative=True)
+            return s._replace(phase="-", negative=self.signed)
         if c == "." and phase in "0i":
             return None if self.plain_integer else s._replace(phase=".")
         if c in "eE" and phase in "0if":
@@ -192,17 +200,14 @@ class _Reader:
             return _State("E", s.negative) if s.single else None
         if phase == "e" and c in "+-":
             return s._replace(phase="m")
-        if phase == "E" and c == "+" and self.big:
-            return s._replace(phase="B")
-        if phase == "E" and c == "-" and self.tiny:
-            return s._replace(phase="T")
+        # Where printed numbers would not be wanted whatever their exponent, there are none.
+        if phase == "E" and c in "+-" and self.printed(s.negative, c == "+"):
+            return s._replace(phase="B" if c == "+" else "T")
         return None
 
-    def ended(self, s: _State, phase: str) -> _State:
+    def ended(self, s: _State) -> _State:
         """The order of magnitudes once the number of whole digits is known."""
-        if s.phase != ".":
-            return s
-        return s._replace(phase=phase, order=self.lengths(s), length=0)
+        return s._replace(order=self.lengths(s), length=0) if s.phase == "." else s
 
     def lengths(self, s: _State) -> tuple[int, ...]:
         return tuple(
@@ -212,17 +217,20 @@ class _Reader:
             ]
         )
 
-    def digit(self, s: _State, c: str) -> _State | None:
-        fraction = s.phase == "f"
+    def digit(self, s: _State, c: str, phase: str, single: bool) -> _State | None:
+        fraction = phase == "f"
         if fraction and self.integer and (c != "0" or s.fraction):
             return None
         at = s.fraction if fraction else s.length
         order = []
         for t, known in zip(self.thresholds, s.order, strict=True):
-            if known == 0:
-                text = t.fraction if fraction else t.whole
-                other = text[at] if at < len(text) else "0" if fraction else None
-                known = 0 if other is None or other == c else 1 if c > other else -1
+            text = t.fraction if fraction else t.whole
+            if at >= len(text) and not fraction:
+                # More digits make it larger, whatever they are.
+                known = 1
+            elif known == 0:
+                other = text[at] if at < len(text) else "0"
+                known = 0 if other == c else 1 if c > other else -1
             order.append(known)
         residues, exact = list(s.residues), list(s.exact)
         for i, (modulus, places) in enumerate(self.multiples):
@@ -235,14 +243,31 @@ class _Reader:
             place, count = min(s.fraction + 1, most), 0
         else:
             place, count = 0, min(s.length + 1, self.most_whole)
-        return s._replace(
-            order=tuple(order),
-            residues=tuple(residues),
-            exact=tuple(exact),
-            length=count,
-            fraction=place,
-            whole=s.whole and (not fraction or c == "0"),
-        )
+        whole = s.whole and (not fraction or c == "0")
+        read = _State(*(phase, s.negative, count, place, tuple(order), tuple(residues), tuple(exact), whole, single))
+        return None if self.hopeless(read) else read
+
+    def hopeless(self, s: _State) -> bool:
+        """Whether a bound is broken already, whatever follows."""
+        if s.single and (self.printed(s.negative, True) or self.printed(s.negative, False)):
+            return False
+        for kind, bound, place in self.hard:
+            order = s.order[place]
+            if s.phase == "f":
+                above, below = order == 1, order == -1
+            else:
+                # More digits may come, and only make it larger.
+                above, below = order == 1 and s.length >= len(self.thresholds[place].whole), False
+            if s.negative == (bound < 0):
+                larger, smaller = (below, above) if s.negative else (above, below)
+            elif s.negative:
+                # At most zero: smaller than any other bound, and not larger than zero.
+                larger, smaller = False, above or bound > 0 or kind == "gt"
+            else:
+                larger, smaller = True, False
+            if (larger and ">" in _BROKEN[kind]) or (smaller and "<" in _BROKEN[kind]):
+                return True
+        return False
 
     def label(self, s: _State) -> Label:
         if s.phase in "s-.e+mEBT":
@@ -250,17 +275,26 @@ class _Reader:
         if s.phase == "x":
             return self.label_of(lambda atom: False)
         if s.phase == "b":
-            return None if s.exponent < _BIG else self.label_of(lambda atom: self.holds_printed(atom, s.negative, True))
+            return None if s.exponent < _BIG else self.label_printed(s.negative, True)
         if s.phase == "t":
-            return (
-                None if s.exponent < _TINY else self.label_of(lambda atom: self.holds_printed(atom, s.negative, False))
-            )
+            return None if s.exponent < _TINY else self.label_printed(s.negative, False)
         order = s.order if s.phase == "f" else self.lengths(s)
         at = s.fraction if s.phase == "f" else 0
         order = tuple(
             [-1 if o == 0 and at < len(t.fraction) else o for t, o in zip(self.thresholds, order, strict=True)]
         )
         return self.label_of(lambda atom: self.holds(atom, s, order))
+
+    def printed(self, negative: bool, big: bool) -> bool:
+        """Whether printed numbers of a sign and a kind are wanted at all."""
+        known = self._printed.get((negative, big))
+        if known is None:
+            possible = self.big if big else self.tiny
+            known = self._printed[negative, big] = possible and self.label_printed(negative, big) is not None
+        return known
+
+    def label_printed(self, negative: bool, big: bool) -> Label:
+        return self.label_of(lambda atom: self.holds_printed(atom, negative, big))
 
     def holds(self, atom: Any, s: _State, order: tuple[int, ...]) -> bool:
         if atom[0] == "int":

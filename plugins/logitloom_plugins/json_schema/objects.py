@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -79,6 +80,8 @@ class ObjectPlan:
         self.counts = self.least > 0 or self.most is not None
         #: What :func:`skip` has found.
         self.skipped: dict[ObjectFrame, ObjectFrame | None] = {}
+        #: What :func:`member` has found.
+        self.members: dict[tuple[ObjectFrame, Any], Member | None] = {}
         self._children: dict[Any, Formula] = {}
         self._possible: tuple[list[int], int] | None = None
 
@@ -228,7 +231,21 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
             return None
         reached = reached._replace(seen=reached.seen | {key[2]})
         key = key[:2]
-    return _member_here(reached, key)
+    # What is wanted of the object makes no difference, and whoever repeats the computation asks for the same.
+    asked = reached._replace(wanted=frozenset()), key
+    try:
+        found = plan.members[asked]
+    except KeyError:
+        found = plan.members[asked] = _member_here(*asked)
+    if found is None:
+        return None
+    wanted, known = reached.wanted, found
+
+    def after(outcome: Outcome) -> ObjectFrame | None:
+        following = known.after(outcome)
+        return None if following is None else following._replace(wanted=wanted)
+
+    return Member(found.demand, after)
 
 
 def _skipped(frame: ObjectFrame, target: int) -> ObjectFrame | None:
@@ -312,6 +329,7 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
             asked[child] = len(asked)
         effects[atom] = (asked[child], kind == "prop")
 
+    @cache
     def after(outcome: Outcome) -> ObjectFrame | None:
         def value(atom: Any) -> Formula:
             effect = effects.get(atom)

@@ -147,7 +147,8 @@ class Satisfiability:
         must = self.keywords.of_nodes(demand.must, kind)
         if must is False:
             return ()
-        return (must, *[self.keywords.of_nodes(extra, kind) for extra in demand.extras])
+        formulas = (must, *[self.keywords.of_nodes(extra, kind) for extra in demand.extras])
+        return self.keywords.together(formulas) if len(formulas) > 2 else formulas
 
     def answers(self, demand: Demand) -> frozenset[Outcome]:
         """The answers that values with what must hold can give."""

@@ -340,11 +340,13 @@ class StringStates:
     def _some(self, site: Site, place: int, count: int) -> bool:
         """Whether any character may be written as ``\\uXXXX``; asked more often than which."""
         content = site.content
-        if self.escapes != "any" or isinstance(site, KeySite):
-            return self._range(site, place, count, 0, 0x10FFFF)
         following = content.counted(count + 1)
-        # A lead byte after which the string can be completed belongs to some character after which it can.
-        reached = content.leading(place) | content.reach(place, 0, 0x7F)
+        reached: set[int] = set()
+        for low, high in self._allowed(0, 0x10FFFF, isinstance(site, KeySite)):
+            reached |= content.reach(place, low, min(high, 0x7F))
+            if high >= 0x80:
+                # A lead byte after which the string can be completed belongs to some character after which it can.
+                reached |= content.leading(place)
         return any(site.alive(target, following) for target in reached)
 
     def _character(self, site: Site, place: int, count: int, point: int) -> int:

@@ -17,10 +17,10 @@ from logitloom.automata.above_ascii import EVERYTHING, marks_above_ascii
 from logitloom.automata.row_walk import Paths, ascii_columns
 from logitloom.automata.trie import MALFORMED
 from logitloom_plugins.json_schema.labelled import Labelled
-from logitloom_plugins.json_schema.string_states import KeySite, Site, StringStates, ValueSite
+from logitloom_plugins.json_schema.string_states import KeySite, Site, StringStates
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
 
-__all__ = ["LEVELS", "UsualPaths", "value_paths"]
+__all__ = ["LEVELS", "UsualPaths", "ValuePaths"]
 
 #: Steps are followed up to two to the power of this many less one.
 LEVELS: Final = 7
@@ -30,6 +30,9 @@ HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
 _ALL: Final = ~np.uint64(0)
 _PLAIN: Final = np.uint8(MALFORMED)
 _MOST_STATES: Final = 20_000
+#: Automata of more states are looked at part by part, each of so many states at least.
+_MANY_STATES: Final = 384
+_NEAR: Final = 256
 #: Rounds in search of states that most characters lead from one to another, and how many characters are most.
 _ROUNDS: Final = 6
 _MOST_CHARACTERS: Final = 64
@@ -50,31 +53,25 @@ class Leaving(NamedTuple):
 
 
 def leaving(
-    content: Content, escapes: str, living: NDArray[np.bool_] | None = None, alone: bool = False
-) -> Leaving | None:
-    """What leaves the usual paths of a string; ``None`` if that is not worth knowing.
+    targets: NDArray[np.int32], byte_class: NDArray[np.uint8], escapes: str, counts: bool, alone: bool = False
+) -> Leaving:
+    """What leaves the usual paths of a content.
 
     Args:
-        content: the string's content.
+        targets: ``[states, classes]``, next states, -1 for none.
+        byte_class: ``[256]``.
         escapes: how characters may be written.
-        living: ``[states]``, which of the content's states may be reached; default: all.
+        counts: whether there are bounds on the length.
         alone: whether each state is only asked for its own usual path.
     """
-    labelled = content.labelled
-    states = labelled.states
-    if states > _MOST_STATES or all(labelled.narrow):
-        return None
-    targets = labelled.next
-    if living is not None:
-        targets = np.where((targets >= 0) & living[targets], targets, -1)
-    byte_class = labelled.byte_class
+    states = len(targets)
     columns, sizes, bits = ascii_columns(byte_class[:128].tobytes())
     # Most states are between the bytes of a character, and on no path.
     table = targets[:, columns]
     at = np.flatnonzero((table >= 0).any(axis=1))
     table = table[at]
     usual = table[np.arange(len(at)), np.where(table >= 0, sizes, -1).argmax(axis=1)]
-    if content.counts:
+    if counts:
         # With bounds on the length only a state that can be stayed in is sure to live, as long as there is room.
         usual = np.where(usual == at, usual, -1)
     leaves = (table != usual[:, None]) | (table < 0)
@@ -148,19 +145,60 @@ def _excluded(low: Any, high: Any) -> NDArray[np.intp]:
     return found
 
 
-def value_paths(site: ValueSite, escapes: str) -> tuple[Paths, NDArray[np.bool_]] | None:
+class ValuePaths:
     """What leaves the usual paths of a string value, by the states of its content.
 
-    Returns:
-        All but ``row_of_height``, which depends on a trie; and which states any path goes through that is not left.
-        ``None`` if that is not worth knowing.
+    Of an automaton of many states only those are looked at that are near to where somebody walks.
+
+    Attributes:
+        paths: all but ``row_of_height``, which depends on a trie.
+        together: ``[states]``, whether any path goes through such states that is not left.
     """
-    found = leaving(site.content, escapes)
-    if found is None:
-        return None
-    low, high, marks, inside = found
-    none = np.zeros(0, dtype=np.int64)
-    return Paths(low.ravel(), high.ravel(), marks.ravel(), none, site.content.labelled.states, LEVELS + 1), inside
+
+    def __init__(self, content: Content, escapes: str) -> None:
+        labelled = content.labelled
+        states = labelled.states
+        self._content = content
+        self._escapes = escapes
+        self._central: NDArray[np.bool_] | None = None
+        if states > _MANY_STATES:
+            self._central = np.zeros(states, dtype=bool)
+            self._found = Leaving(*_leaving_all(states), self._central)
+        elif all(labelled.narrow):
+            self._found = Leaving(*_leaving_all(states), np.zeros(states, dtype=bool))
+        else:
+            self._found = leaving(labelled.next, labelled.byte_class, escapes, content.counts)
+        low, high, marks, together = self._found
+        self.together = together if self._central is None else np.zeros(states, dtype=bool)
+        none = np.zeros(0, dtype=np.int64)
+        self.paths = Paths(low.ravel(), high.ravel(), marks.ravel(), none, states, LEVELS + 1)
+
+    def around(self, place: int) -> None:
+        """See to it that what is near to a state is known."""
+        if self._central is None or self._central[place] or self._content.labelled.narrow[place]:
+            return
+        table = self._content.labelled.next
+        # One more place for being lost.
+        number = np.full(len(table) + 1, -1, dtype=np.int32)
+        ring = np.array([place])
+        rings = []
+        found = 0
+        while len(ring) and found < _NEAR:
+            number[ring] = np.arange(found, found + len(ring))
+            found += len(ring)
+            rings.append(ring)
+            reached = np.zeros(len(number), dtype=bool)
+            reached[table[ring]] = True
+            reached[-1] = False
+            ring = np.flatnonzero(reached & (number < 0))
+        near = np.concatenate(rings)
+        # What is further away counts as lost.
+        content = self._content
+        part = leaving(
+            number[table[near]], content.labelled.byte_class, self._escapes, content.counts, alone=content.counts
+        )
+        self._found.low[near], self._found.high[near], self._found.marks[near] = part[:3]
+        self._central[np.concatenate(rings[: (len(rings) + 1) // 2])] = True
 
 
 class UsualPaths:
@@ -217,16 +255,18 @@ class UsualPaths:
         return self._sites[site]
 
     def _find_leaving(self, site: Site) -> Leaving | None:
-        escapes = self._strings.escapes
-        if not isinstance(site, KeySite):
-            return leaving(site.content, escapes, alone=site.content.counts)
-        if site.plain:
+        content, escapes = site.content, self._strings.escapes
+        labelled = content.labelled
+        if labelled.states > _MOST_STATES or all(labelled.narrow) or (isinstance(site, KeySite) and site.plain):
             return None
+        if not isinstance(site, KeySite):
+            return leaving(labelled.next, labelled.byte_class, escapes, content.counts, alone=content.counts)
         living = np.array([bool(bits & site.mask) for bits in site.below], dtype=bool)
         # Names that may come are often the same at other places.
-        key = (site.content.labelled, living.tobytes())
+        key = (labelled, living.tobytes())
         if key not in self._names:
-            self._names[key] = leaving(site.content, escapes, living)
+            targets = np.where((labelled.next >= 0) & living[labelled.next], labelled.next, -1)
+            self._names[key] = leaving(targets, labelled.byte_class, escapes, counts=False)
         return self._names[key]
 
     def of(self, level_of: NDArray[np.int64]) -> Paths:

@@ -8,7 +8,7 @@ out where a token has one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from logitloom_plugins.json_schema.machine import DEAD, Machine
 from logitloom_plugins.json_schema.string_states import ValueSite
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
-from logitloom_plugins.json_schema.usual_paths import value_paths
+from logitloom_plugins.json_schema.usual_paths import ValuePaths
 
 __all__ = ["ValueTable", "ValueTables"]
 
@@ -28,19 +28,23 @@ _QUOTE: Final = -2
 _BACKSLASH: Final = -3
 
 
+Automaton = tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class ValueTable:
     """One kind of string, with lengths from ``first`` on.
 
     Attributes:
-        automaton, paths, counting: for a compiled walk; the paths lack what depends on the trie.
+        automaton, counting: for a compiled walk.
+        paths: what leaves the usual paths.
     """
 
     machine: Machine
     site: ValueSite
     first: int
-    automaton: tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]]
-    paths: Any
+    automaton: Automaton
+    paths: ValuePaths
     counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32]]
 
     def code(self, code: int) -> int:
@@ -63,7 +67,7 @@ class ValueTables:
     def __init__(self, machine: Machine, longest: int) -> None:
         self._machine = machine
         self._longest = longest
-        self._automata: dict[ValueSite, tuple[Any, Any, NDArray[np.uint8]]] = {}
+        self._automata: dict[ValueSite, tuple[Automaton, ValuePaths, NDArray[np.uint8]]] = {}
         self._tables: dict[tuple[ValueSite, int, int], ValueTable] = {}
 
     def covers(self, state: int) -> bool:
@@ -91,6 +95,7 @@ class ValueTables:
             if len(self._tables) >= _MOST_TABLES:
                 del self._tables[next(iter(self._tables))]
             table = self._tables[site, first, counts] = self._made(site, first, counts)
+        table.paths.around(place)
         return table, (count - first) * places + place
 
     def _made(self, site: ValueSite, first: int, counts: int) -> ValueTable:
@@ -98,21 +103,19 @@ class ValueTables:
         known = self._automata.get(site)
         if known is None:
             known = self._automata[site] = self._automaton(site)
-        automaton, known_paths, steps = known
+        automaton, paths, steps = known
         living = content.living(first, counts)
         rooms = content.rooms(first, counts)
-        paths = None
-        if known_paths is not None:
-            paths, inside = known_paths
-            if content.counts and inside.any():
-                rooms[:, inside] = _as_long_as(np.asarray(living[:, inside].all(axis=1)), content.most is None)[:, None]
+        inside = paths.together
+        if content.counts and inside.any():
+            rooms[:, inside] = _as_long_as(np.asarray(living[:, inside].all(axis=1)), content.most is None)[:, None]
         counting = (
             *(content.labelled.states, steps if content.counts else np.zeros_like(steps)),
             *(np.ascontiguousarray(living).ravel(), np.minimum(rooms, FREE_FOREVER).astype(np.int32).ravel()),
         )
         return ValueTable(self._machine, site, first, automaton, paths, counting)
 
-    def _automaton(self, site: ValueSite) -> tuple[Any, Any, NDArray[np.uint8]]:
+    def _automaton(self, site: ValueSite) -> tuple[Automaton, ValuePaths, NDArray[np.uint8]]:
         """The content's automaton, what leaves its usual paths, and where it stands between two characters."""
         labelled = site.content.labelled
         escapes = self._machine.strings.escapes
@@ -126,7 +129,7 @@ class ValueTables:
         table[:, width + 2] = np.where(boundaries, _BACKSLASH, DEAD)
         byte_class = columns.of_byte.astype(np.uint8)
         byte_class[ord('"')], byte_class[ord("\\")] = width + 1, width + 2
-        return (table, np.ones(len(table), dtype=bool), byte_class), value_paths(site, escapes), boundaries
+        return (table, np.ones(len(table), dtype=bool), byte_class), ValuePaths(site.content, escapes), boundaries
 
 
 def _as_long_as(living: NDArray[np.bool_], forever: bool) -> NDArray[np.intp]:

@@ -6,6 +6,7 @@ the first time and kept on disk by Numba, beside this file or in the user's cach
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -254,15 +255,18 @@ def marks(table: Any, byte_class: Any, usual: Any, kinds: Any) -> Any:  # pragma
     for state in range(len(table)):
         found = np.int64(0) if usual[state] >= 0 else every
         if found == 0:
-            node_before = target_before = np.int64(_UNKNOWN)
+            before = reached = node_before = np.int64(_UNKNOWN)
             for lead in range(0xC2, 0xF5):
                 more = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
                 target = np.int64(table[state, byte_class[lead]])
+                # Neighbours are mostly alike.
+                if target != before or lead == 0xE0 or lead == 0xF0:
+                    before, node_before = target, np.int64(_UNKNOWN)
+                    reached = _uniform(table, byte_class, uniform, target, more)
                 node = np.int64(root[column_of[lead - 0x80]])
-                # No node is entered with different numbers of bytes to come.
-                if node == node_before and target == target_before:
+                if reached == usual[state] or node == node_before:
                     continue
-                node_before, target_before = node, target
+                node_before = node
                 found |= _leads_off(table, byte_class, uniform, kinds, target, node, more, np.int64(usual[state]))
                 if found == every:
                     break
@@ -510,13 +514,36 @@ def write(
                 line[ids[i]] = source[ids[i]]
 
 
+def _alike(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for arrays that may be written to and for others.
+
+    For each combination of both in a process Numba takes milliseconds to see that the compiled function takes it.
+    """
+
+    @functools.wraps(function)
+    def called(*values: Any) -> Any:
+        return function(*map(_only_read, values))
+
+    return called
+
+
+def _only_read(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple([_only_read(part) for part in value])
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
 class NumbaKernels:
     """Entry point: the compiled functions."""
 
+    marks = staticmethod(_alike(marks))
+    product = staticmethod(_alike(product))
+    # The others are called more often, with arrays of the same origin.
     walk = staticmethod(walk)
     paths = staticmethod(paths)
-    marks = staticmethod(marks)
-    product = staticmethod(product)
     collect = staticmethod(collect)
     step = staticmethod(step)
     write = staticmethod(write)
