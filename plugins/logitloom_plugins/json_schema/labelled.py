@@ -74,6 +74,7 @@ class Labelled:
         self._partial: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         self._any: dict[int, bool] = {}
         self._columns: dict[bool, Columns] = {}
+        self._columns_of: dict[tuple[int, ...], NDArray[np.uint8]] = {}
 
     @classmethod
     def of(cls, dfa: Dfa, label: Label) -> Labelled:
@@ -156,6 +157,13 @@ class Labelled:
         known = self._columns.get(ascii_only)
         if known is None:
             known = self._columns[ascii_only] = Columns(self.byte_class, ascii_only)
+        return known
+
+    def columns_of(self, read: tuple[int, ...]) -> NDArray[np.uint8]:
+        """The columns of some bytes, each once."""
+        known = self._columns_of.get(read)
+        if known is None:
+            known = self._columns_of[read] = np.unique(self.byte_class[list(read)])
         return known
 
     def reads_any(self, state: int) -> bool:

@@ -27,8 +27,31 @@ Codes = NDArray[np.int32] | dict[int, int]
 
 DEAD: Final = -1
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+#: What the letters stand for, as bytes.
+_WRITTEN: Final = np.array([ord(character) for character in _SHORT.values()])
 #: Automata of strings of so many states are small.
 _SMALL: Final = 32
+_NO_CHOICE: Final = [(0, 0x1F)]
+_NOT_PRINTABLE: Final = [(0, 0x1F), (0x7F, 0x10FFFF)]
+#: Code points that may be written with digits, by how characters may be written and whether the string is a name, in
+#: which only what must be is escaped.
+_POINTS: Final = {
+    ("any", False): [(0, 0x10FFFF)],
+    ("any", True): _NOT_PRINTABLE,
+    ("ascii", False): _NOT_PRINTABLE,
+    ("ascii", True): _NOT_PRINTABLE,
+    ("minimal", False): _NO_CHOICE,
+    ("minimal", True): _NO_CHOICE,
+}
+#: The bytes with which these begin.
+_BEGIN: Final = {
+    kind: tuple(
+        byte
+        for low, high in ranges
+        for byte in (*range(low, min(high, 0x7F) + 1), *(range(0xC2, 0xF5) if high >= 0x80 else ()))
+    )
+    for kind, ranges in _POINTS.items()
+}
 _HEX: Final = "0123456789abcdef"
 #: After a backslash and ``u``.
 DIGITS: Final = frozenset(b"0123456789abcdefABCDEF")
@@ -294,23 +317,17 @@ class StringStates:
         return max(text_of.values(), default=DEAD) != DEAD
 
     def _some_escape(self, site: Site, place: int, count: int) -> bool:
-        content = site.content
-        following = content.counted(count + 1)
-        if any(
-            site.alive(target, following)
-            for c in _SHORT.values()
-            if c != "/" or (self.escapes == "any" and not isinstance(site, KeySite))
-            for target in content.reach(place, ord(c), ord(c))
-        ):
-            return True
-        return self._some(site, place, count)
+        """Whether a backslash may come between two characters."""
+        return self._may_begin(site, place, count, (*_BEGIN[self.escapes, isinstance(site, KeySite)], *_MARKS))
 
-    def _allowed(self, low: int, high: int, key: bool) -> list[tuple[int, int]]:
-        """The part of a range of code points that may be written as ``\\uXXXX``; in names not what needs no escape."""
-        if self.escapes == "any" and not key:
-            return [(low, high)]
-        limits = [(0, 0x1F)] if self.escapes == "minimal" else [(0, 0x1F), (0x7F, 0x10FFFF)]
-        return [(max(low, a), min(high, b)) for a, b in limits if low <= b and high >= a]
+    def _may_begin(self, site: Site, place: int, count: int, begins: tuple[int, ...]) -> bool:
+        """Whether a character that begins with one of some bytes may come."""
+        content = site.content
+        labelled = content.labelled
+        following = content.counted(count + 1)
+        # After a lead byte a string can be completed if it can after some character that begins with it.
+        reached = set(labelled.next[place].take(labelled.columns_of(begins)).tolist())
+        return any(site.alive(target, following) for target in reached if target >= 0)
 
     def _range(self, site: Site, place: int, count: int, low: int, high: int) -> bool:
         """Whether some character of a range may be written as ``\\uXXXX``."""
@@ -324,7 +341,7 @@ class StringStates:
     def _find_points(self, site: Site, place: int, count: int) -> tuple[list[int], list[int]]:
         """Ranges of characters that may be written as ``\\uXXXX`` here: where they begin, and where they end."""
         content = site.content
-        allowed = self._allowed(0, 0x10FFFF, isinstance(site, KeySite))
+        allowed = _POINTS[self.escapes, isinstance(site, KeySite)]
         if isinstance(site, ValueSite) and content.reads_any(place, count):
             return [low for low, _ in allowed], [high for _, high in allowed]
         following = content.counted(count + 1)
@@ -339,15 +356,7 @@ class StringStates:
 
     def _some(self, site: Site, place: int, count: int) -> bool:
         """Whether any character may be written as ``\\uXXXX``; asked more often than which."""
-        content = site.content
-        following = content.counted(count + 1)
-        reached: set[int] = set()
-        for low, high in self._allowed(0, 0x10FFFF, isinstance(site, KeySite)):
-            reached |= content.reach(place, low, min(high, 0x7F))
-            if high >= 0x80:
-                # A lead byte after which the string can be completed belongs to some character after which it can.
-                reached |= content.leading(place)
-        return any(site.alive(target, following) for target in reached)
+        return self._may_begin(site, place, count, _BEGIN[self.escapes, isinstance(site, KeySite)])
 
     def _character(self, site: Site, place: int, count: int, point: int) -> int:
         """The state after one character, or ``DEAD``."""
@@ -360,9 +369,13 @@ class StringStates:
         return DEAD
 
     def _escape(self, row: Codes, site: Site, place: int, count: int) -> None:
-        for letter, character in _SHORT.items():
-            if letter != "/" or (self.escapes == "any" and not isinstance(site, KeySite)):
-                row[ord(letter)] = self._character(site, place, count, ord(character))
+        content = site.content
+        labelled = content.labelled
+        following = content.counted(count + 1)
+        targets = labelled.next[place].take(labelled.byte_class[_WRITTEN]).tolist()
+        for letter, target in zip(_SHORT, targets, strict=True):
+            if target >= 0 and (letter != "/" or (self.escapes == "any" and not isinstance(site, KeySite))):
+                row[ord(letter)] = site.text(target, following)
         if self._some(site, place, count):
             row[ord("u")] = self.machine.number(("hex", site, place, count, ""))
 

@@ -130,24 +130,19 @@ class Content:
         return np.stack(rows)
 
     @cached_property
-    def _between(self) -> NDArray[np.intp]:
-        """The states between the bytes of a character; many automata read ASCII only, and have none."""
-        return np.flatnonzero((self._continuing < self.labelled.states).any(axis=1))
+    def _inner(self) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.intp]]:
+        """The states between the bytes of a character, where these lead, each once, and where those of each begin.
 
-    @cached_property
-    def _trailing(self) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
-        """Where the bytes that continue a character lead from them: each once, and where those of each begin."""
-        targets = np.sort(self._continuing[self._between], axis=1)
-        once = np.ones(targets.shape, dtype=bool)
-        once[:, 1:] = targets[:, 1:] != targets[:, :-1]
+        Many automata read ASCII only, and have none.
+        """
+        labelled = self.labelled
+        continuing = labelled.next.take(np.unique(labelled.byte_class[0x80:0xC0]), axis=1)
+        between = np.flatnonzero((continuing >= 0) @ np.ones(continuing.shape[1], dtype=np.float32))
+        targets = np.sort(continuing[between], axis=1)
+        once = targets >= 0
+        once[:, 1:] &= targets[:, 1:] != targets[:, :-1]
         counts = once.sum(axis=1)
-        return targets[once], counts.cumsum() - counts
-
-    @property
-    def _continuing(self) -> NDArray[np.int32]:
-        """``[states, columns]``: where bytes that continue a character lead; one more state is dead."""
-        table = self.labelled.next.take(np.unique(self.labelled.byte_class[0x80:0xC0]), axis=1)
-        return np.where(table >= 0, table, np.int32(len(table)))
+        return between, targets[once], counts.cumsum() - counts
 
     @cached_property
     def _within(self) -> NDArray[np.int32]:
@@ -207,16 +202,15 @@ class Content:
 
     def _through(self, ends: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """``[n, states]``: the same, and inside characters what may come of their last bytes."""
-        if not len(self._between):
+        between, targets, starts = self._inner
+        if not len(between):
             return ends
         # By state, so that whole rows are combined.
-        found = np.zeros((ends.shape[1] + 1, len(ends)), dtype=bool)
-        found[:-1] = ends.T
-        own = found[self._between]
-        targets, starts = self._trailing
+        found = ends.T.copy()
+        own = found[between]
         for _ in range(3):
-            found[self._between] = own | np.logical_or.reduceat(found[targets], starts, axis=0)
-        return found[:-1].T
+            found[between] = own | np.logical_or.reduceat(found[targets], starts, axis=0)
+        return found.T
 
     def _closure(self, state: int, more: int) -> bool:
         lengths = self._lengths
@@ -289,11 +283,6 @@ class Content:
         return self.labelled.reads_any(state)
 
     # --- ranges of characters ----------------------------------------------------------------------------------
-
-    def leading(self, state: int) -> frozenset[int]:
-        """The states after the first byte of a character above ASCII."""
-        steps = self.labelled.next[state].take(self.labelled.byte_class[0xC2:0xF5])
-        return frozenset([target for target in steps.tolist() if target >= 0])
 
     def reach(self, state: int, low: int, high: int) -> frozenset[int]:
         """The states after one character of a range of code points."""

@@ -21,6 +21,7 @@ from logitloom.kernels import host_kernels
 from logitloom_plugins.json_schema.compiled_walk import CompiledWalk
 from logitloom_plugins.json_schema.machine import DEAD, Machine
 from logitloom_plugins.json_schema.name_ends import end_names
+from logitloom_plugins.json_schema.string_states import DIGITS
 from logitloom_plugins.json_schema.usual_paths import LEVELS, UsualPaths
 
 __all__ = ["Found", "TokenWalk", "Words"]
@@ -277,6 +278,10 @@ class TokenWalk:
                 if patience < 0:
                     wide.append((node, state, stack))
                     continue
+            if machine.states[state][0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
+                # What may follow takes a while to find out, and words that are not JSON have letters there.
+                opened.append(node)
+                continue
             few = machine.few(state)
             if few is None:
                 if size > _SIBLINGS:
