@@ -80,7 +80,7 @@ class CompiledWalk:
         self._applied = applied
         self._kernels = kernels
         self.values = ValueTables(machine, longest)
-        self._paths = UsualPaths(machine.strings, self.values.covers)
+        self._paths = UsualPaths(machine.strings, self.values.has)
 
     def found(
         self,

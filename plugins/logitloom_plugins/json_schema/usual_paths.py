@@ -206,10 +206,10 @@ class UsualPaths:
 
     Args:
         strings: the machine's states inside strings.
-        apart: of which states nothing need be known.
+        apart: of which kinds of strings nothing need be known.
     """
 
-    def __init__(self, strings: StringStates, apart: Callable[[int], bool] = lambda state: False) -> None:
+    def __init__(self, strings: StringStates, apart: Callable[[Site], bool] = lambda site: False) -> None:
         self._strings = strings
         self._apart = apart
         self._sites: dict[Site, Leaving | None] = {}
@@ -228,15 +228,19 @@ class UsualPaths:
                 for part, rows in zip((self._low, self._high, self._marks), fresh, strict=True)
             )
         for number in range(self._known, len(states)):
-            state = states[number]
-            # Between the bytes of a character nobody is on a path.
-            if state[0] != "text" or self._apart(number) or not state[1].content.labelled.boundaries[state[2]]:
+            kind, *rest = states[number]
+            if kind != "text":
                 continue
-            characters = self._strings.free(state)
+            site, place, count = rest
+            # Between the bytes of a character nobody is on a path.
+            if self._apart(site) or not site.content.labelled.boundaries[place]:
+                continue
+            if isinstance(site, KeySite) and site.in_tree(place):
+                continue
+            characters = self._strings.free(states[number])
             if characters:
                 self._set(number, _levels_within(characters, LEVELS + 1), LOW_SPECIAL, HIGH_SPECIAL, _PLAIN)
-            elif not state[1].content.free:
-                _, site, place, count = state
+            elif not site.content.free:
                 found = self._leaving(site)
                 if found is None:
                     continue

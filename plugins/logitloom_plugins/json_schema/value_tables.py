@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom_plugins.json_schema.machine import DEAD, Machine
-from logitloom_plugins.json_schema.string_states import ValueSite
+from logitloom_plugins.json_schema.string_states import Site, ValueSite
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
 from logitloom_plugins.json_schema.usual_paths import ValuePaths
 
@@ -67,16 +67,24 @@ class ValueTables:
     def __init__(self, machine: Machine, longest: int) -> None:
         self._machine = machine
         self._longest = longest
+        self._has: dict[Site, bool] = {}
         self._automata: dict[ValueSite, tuple[Automaton, ValuePaths, NDArray[np.uint8]]] = {}
         self._tables: dict[tuple[ValueSite, int, int], ValueTable] = {}
 
     def covers(self, state: int) -> bool:
         """Whether a state of the machine is in some table."""
         kind = self._machine.states[state]
-        if kind[0] != "text" or not isinstance(kind[1], ValueSite):
-            return False
-        content = kind[1].content
-        return not content.counts or self._in_one_word(content) * content.labelled.states <= _MOST_COUNTED_ONCE
+        return kind[0] == "text" and self.has(kind[1])
+
+    def has(self, site: Site) -> bool:
+        """Whether there are tables of a kind of string."""
+        known = self._has.get(site)
+        if known is None:
+            content = site.content
+            known = self._has[site] = isinstance(site, ValueSite) and (
+                not content.counts or self._in_one_word(content) * content.labelled.states <= _MOST_COUNTED_ONCE
+            )
+        return known
 
     def _in_one_word(self, content: Content) -> int:
         """How many numbers of characters one word may go through."""
