@@ -7,7 +7,6 @@ tuple is an atom.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any, Final
 
 __all__ = [
@@ -24,6 +23,9 @@ __all__ = [
 
 Formula = Any
 _OPERATORS: Final = frozenset("&|!1")
+_MOST_REMEMBERED: Final = 4096
+#: Formulas, so that their numbers stay theirs, and their atoms.
+_ATOMS: Final[dict[int, tuple[Formula, tuple[Formula, ...]]]] = {}
 
 
 def conjunction(parts: Iterable[Formula]) -> Formula:
@@ -103,9 +105,12 @@ def is_atom(formula: Formula) -> bool:
     return not isinstance(formula, bool) and formula[0] not in _OPERATORS
 
 
-@lru_cache(maxsize=4096)
 def atoms(formula: Formula) -> tuple[Formula, ...]:
     """Every atom, once."""
+    # By identity: an atom that is merely equal, of another schema, would cost whoever looks it up a comparison.
+    known = _ATOMS.get(id(formula))
+    if known is not None and known[0] is formula:
+        return known[1]
     found = []
     seen = set()
     stack = [formula]
@@ -120,7 +125,11 @@ def atoms(formula: Formula) -> tuple[Formula, ...]:
             stack.extend(reversed(part[1]))
         else:
             found.append(part)
-    return tuple(found)
+    if len(_ATOMS) >= _MOST_REMEMBERED:
+        _ATOMS.clear()
+    result = tuple(found)
+    _ATOMS[id(formula)] = formula, result
+    return result
 
 
 def substitute(formula: Formula, value: Callable[[Formula], Formula]) -> Formula:

@@ -30,11 +30,11 @@ from logitloom_plugins.json_schema.formula import (
 )
 from logitloom_plugins.json_schema.references import Document, Node, escape_pointer
 
-__all__ = ["TYPES", "Keywords"]
+__all__ = ["TYPES", "Keywords", "are_equal"]
 
 TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
 #: Subschemas of one property that a further one is compared with.
-_MOST_COMPARED: Final = 16
+_MOST_COMPARED: Final = 8
 _NAMES: Final = {
     "null": ("null",), "boolean": ("false", "true"), "number": ("number",), "integer": ("number",),
     "string": ("string",), "array": ("array",), "object": ("object",),
@@ -257,13 +257,12 @@ class Keywords:
         node = nodes[number]
         before = self._before.setdefault(tuple(place), [])
         for other in before:
-            # Equality is quick to see, but does not tell 1 from true.
-            if other == number or (
-                nodes[other].schema == node.schema
-                and nodes[other]._replace(pointer="", schema=None) == node._replace(pointer="", schema=None)
-                and repr(nodes[other].schema) == repr(node.schema)
+            if other == number:
+                return atom
+            if nodes[other]._replace(pointer="", schema=None) == node._replace(pointer="", schema=None) and are_equal(
+                nodes[other].schema, node.schema
             ):
-                return atom if other == number else (*place, ("s", other))
+                return (*place, ("s", other))
         if len(before) < _MOST_COMPARED:
             before.append(number)
         return atom
@@ -330,3 +329,12 @@ class Keywords:
     def asserts_format(self, node: Node) -> bool:
         """Whether ``format`` is enforced at a node."""
         return self.formats == "assert" or (self.formats == "auto" and node.dialect.asserts_format)
+
+
+def are_equal(one: Any, other: Any) -> bool:
+    """Whether two schemas are the same; false also where they are nested too deeply to be compared."""
+    try:
+        # Equality is quick to see, but does not tell 1 from true.
+        return bool(one == other) and repr(one) == repr(other)
+    except RecursionError:
+        return False

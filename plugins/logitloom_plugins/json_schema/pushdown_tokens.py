@@ -33,10 +33,11 @@ class _NoStates(NamedTuple):
     states: int = (1 << 31) - 8
 
 
-def _late(error: BudgetExceeded) -> BudgetExceeded:
+def _late(error: BudgetExceeded | RecursionError) -> BudgetExceeded:
     """The error of a part of the schema that a text has now reached for the first time."""
+    said = error if isinstance(error, BudgetExceeded) else "A part of the schema is nested too deeply to be compiled."
     return BudgetExceeded(
-        f"{error} It came while decoding, because what a schema says is worked out as texts first get there: only the "
+        f"{said} It came while decoding, because what a schema says is worked out as texts first get there: only the "
         f"requests whose texts do so are concerned. Simplify that part of the schema, raise max_states of the "
         f"processor, or give engine='llguidance'; 'logitloom validate --json' visits every part beforehand."
     )
@@ -123,7 +124,7 @@ class PushdownTokens:
                     self._memo.clear()
                 try:
                     known = self._memo[key] = self._advance(configuration, token)
-                except BudgetExceeded as error:
+                except (BudgetExceeded, RecursionError) as error:
                     raise _late(error) from error
         return known
 
@@ -178,7 +179,7 @@ class PushdownTokens:
             with self._lock:
                 try:
                     known = self._find_row(configuration)
-                except BudgetExceeded as error:
+                except (BudgetExceeded, RecursionError) as error:
                     raise _late(error) from error
                 known.ids.setflags(write=False)
                 self._row_bytes += known.ids.nbytes

@@ -363,8 +363,10 @@ class LengthContent(Content):
 
     def rooms(self, first: int, counts: int) -> NDArray[np.int64]:
         """``[counts, states]``: how many more characters leave a wanted end possible."""
-        rooms = [self.free_from(self.labelled.start, first + count) for count in range(counts)]
-        return np.repeat(np.array(rooms)[:, None], self.labelled.states, axis=1)
+        if self.limit is None:
+            return np.full((counts, self.labelled.states), FREE_FOREVER)
+        rooms = np.maximum(self.limit - 1 - first - np.arange(counts), 0)
+        return np.repeat(rooms[:, None], self.labelled.states, axis=1)
 
     def alive(self, state: int, count: int) -> bool:
         """Whether a wanted length can still be reached."""

@@ -43,13 +43,14 @@ _COMPARED: Final = 3
 class Leaving(NamedTuple):
     """``[states, LEVELS + 1]``: which characters leave the path, as bits, and which other contents (``marks``).
 
-    ``together``: ``[states]``, whether the path is not the usual one but any through these states.
+    ``together``: ``[states]``, whether the path is not the usual one but any through the states of ``inside``.
     """
 
     low: NDArray[np.uint64]
     high: NDArray[np.uint64]
     marks: NDArray[np.uint8]
     together: NDArray[np.bool_]
+    inside: NDArray[np.bool_]
 
 
 def leaving(
@@ -87,7 +88,7 @@ def leaving(
     place = np.full(states + 1, len(at))
     place[at] = np.arange(len(at))
     there = np.append(place[usual], len(at))
-    levels = Leaving(*_leaving_all(states), np.zeros(states, dtype=bool))
+    levels = Leaving(*_leaving_all(states), np.zeros(states, dtype=bool), np.zeros(states, dtype=bool))
     for level in range(LEVELS):
         levels.low[at, level], levels.high[at, level], levels.marks[at, level] = low[:-1], high[:-1], marks[:-1]
         low, high, marks = low | low[there], high | high[there], marks | marks[there]
@@ -100,7 +101,7 @@ def leaving(
         if better.any():
             levels.low[better], levels.high[better] = low_outside, high_outside
             levels.marks[better] = EVERYTHING if escapes == "ascii" else marks_together(targets, byte_class, inside)
-        levels.together[:] = better
+        levels.together[:], levels.inside[:] = better, inside
     return levels
 
 
@@ -152,7 +153,8 @@ class ValuePaths:
 
     Attributes:
         paths: all but ``row_of_height``, which depends on a trie.
-        together: ``[states]``, whether any path goes through such states that is not left.
+        together, inside: ``[states]``, from which states any path is taken that does not leave which; only where the
+            whole automaton is looked at.
     """
 
     def __init__(self, content: Content, escapes: str) -> None:
@@ -161,15 +163,13 @@ class ValuePaths:
         self._content = content
         self._escapes = escapes
         self._central: NDArray[np.bool_] | None = None
-        if states > _MANY_STATES:
-            self._central = np.zeros(states, dtype=bool)
-            self._found = Leaving(*_leaving_all(states), self._central)
-        elif all(labelled.narrow):
-            self._found = Leaving(*_leaving_all(states), np.zeros(states, dtype=bool))
-        else:
+        if states <= _MANY_STATES and not all(labelled.narrow):
             self._found = leaving(labelled.next, labelled.byte_class, escapes, content.counts)
-        low, high, marks, together = self._found
-        self.together = together if self._central is None else np.zeros(states, dtype=bool)
+        else:
+            nowhere = np.zeros(states, dtype=bool)
+            self._found = Leaving(*_leaving_all(states), nowhere, nowhere)
+            self._central = nowhere.copy() if states > _MANY_STATES else None
+        low, high, marks, self.together, self.inside = self._found
         none = np.zeros(0, dtype=np.int64)
         self.paths = Paths(low.ravel(), high.ravel(), marks.ravel(), none, states, LEVELS + 1)
 

@@ -114,9 +114,10 @@ class ValueTables:
         automaton, paths, steps = known
         living = content.living(first, counts)
         rooms = content.rooms(first, counts)
-        inside = paths.together
-        if content.counts and inside.any():
-            rooms[:, inside] = _as_long_as(np.asarray(living[:, inside].all(axis=1)), content.most is None)[:, None]
+        if content.counts and paths.together.any():
+            # A path may come to any of the states inside, and must be alive there.
+            alive = np.asarray(living[:, paths.inside].all(axis=1))
+            rooms[:, paths.together] = _as_long_as(alive, content.most is None)[:, None]
         counting = (
             *(content.labelled.states, steps if content.counts else np.zeros_like(steps)),
             *(np.ascontiguousarray(living).ravel(), np.minimum(rooms, FREE_FOREVER).astype(np.int32).ravel()),

@@ -12,6 +12,7 @@ from logitloom.automata import DEAD, FINISHED, Budget
 from logitloom.errors import BudgetExceeded, LogitloomError
 from logitloom_plugins.json_schema.acceptance import read
 from logitloom_plugins.json_schema.compilation import compile_schema
+from logitloom_plugins.json_schema.keywords import are_equal
 from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
 from tests.core.automata.vocabularies import mixed
 
@@ -90,3 +91,23 @@ def test_the_states_of_a_machine_are_bounded_in_bytes() -> None:
     machine = compile_schema({"type": "string", "maxLength": 100_000}, budget=Budget(table_bytes=1 << 20))
     with pytest.raises(BudgetExceeded, match="bytes for its states"):
         read(machine, b'"' + b"a" * 50_000)
+
+
+def test_what_is_nested_too_deeply_to_be_compared_counts_as_different() -> None:
+    assert are_equal(nested(20, "items"), nested(20, "items"))
+    assert not are_equal(nested(20_000, "items"), nested(20_000, "items"))
+    assert not are_equal({"const": 1}, {"const": True})
+
+
+def test_what_is_nested_too_deeply_is_an_error_where_a_text_gets_there() -> None:
+    branches = [{"properties": {"a": nested(1500, "items")}} for _ in range(2)]
+    tokens = PushdownTokens(compile_schema({"anyOf": branches}), mixed())
+    with pytest.raises(BudgetExceeded, match="nested too deeply"):
+        follow(tokens, b'{"a":[[')
+
+
+def follow(tokens: PushdownTokens, text: bytes) -> None:
+    reached = tokens.start
+    for byte in text:
+        tokens.row(reached)
+        reached = tokens.advance(reached, tokens.vocabulary.token_bytes.index(bytes([byte])))

@@ -141,6 +141,32 @@ def test_rows_of_schemas(schema: Any, escapes: str) -> None:
             break
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"pattern": "é$", "minLength": 8, "maxLength": 8},
+        {"pattern": "é[.]$", "minLength": 1, "maxLength": 13},
+        {"pattern": "^.*[.]txt$", "maxLength": 9},
+        {"pattern": "^(ab?|[^a]c)*$", "minLength": 4},
+        {"anyOf": [{"maxLength": 2}, {"pattern": "\\d$", "minLength": 5, "maxLength": 7}]},
+    ],
+)
+def test_rows_at_every_place_and_length_of_a_string(content: Any) -> None:
+    machine = compile_schema({"type": "string", **content})
+    compiled, plain = (PushdownTokens(machine, tekken()) for _ in "12")
+    plain._walk._compiled = None
+    stack = compiled._configurations[compiled.advance(compiled.start, tekken().token_bytes.index(b'"'))][1]
+    plain.advance(plain.start, tekken().token_bytes.index(b'"'))
+    site = next(state[1] for state in machine.states if state[0] == "text")
+    labelled = site.content.labelled
+    for place in np.flatnonzero(np.frombuffer(labelled.boundaries, dtype=bool)).tolist():
+        for count in range(site.content.lengths):
+            state = site.text(place, count)
+            if state >= 0:
+                rows = [tokens.row(tokens._configuration(state, stack)).tolist() for tokens in (compiled, plain)]
+                assert rows[0] == rows[1], (place, count)
+
+
 # -- where characters above ASCII lead, and products -----------------------------------------------------
 
 
