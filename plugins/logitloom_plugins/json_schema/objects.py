@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from logitloom_plugins.json_schema.formula import Formula, atoms, conjunction, substitute
 from logitloom_plugins.json_schema.keys import Keys
@@ -13,6 +13,8 @@ from logitloom_plugins.json_schema.members import Demand, Member, Outcome, split
 
 __all__ = ["ObjectFrame", "ObjectPlan", "end_object", "member", "next_members", "skip", "start_object"]
 
+#: Members of one plan, which names seen before tell apart.
+_MOST_REMEMBERED: Final = 1 << 14
 _OBJECT_HARD = frozenset(("prop", "patp", "addl", "names", "req", "minp", "maxp"))
 
 
@@ -236,6 +238,8 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
     try:
         found = plan.members[asked]
     except KeyError:
+        if len(plan.members) >= _MOST_REMEMBERED:
+            plan.members.clear()
         found = plan.members[asked] = _member_here(*asked)
     if found is None:
         return None

@@ -14,19 +14,20 @@ from hypothesis import strategies as st
 from logitloom import Context, kernels, load_backend, processors, registry
 from logitloom.automata import FINISHED, TokenAutomaton, compile_pattern, constraint, default_cache
 from logitloom.automata.above_ascii import marks_above_ascii
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import Budget, Meter
 from logitloom.automata.char_sets import category
 from logitloom.automata.product import _found, _padded
 from logitloom.automata.row_walk import RowWalk
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.backend import mask_host_rows
-from logitloom.errors import IllegalToken, PluginImportError
+from logitloom.errors import IllegalToken, LogitloomError, PluginImportError
 from logitloom.kernels import HostKernels, host_kernels
 from logitloom.logits_pool import HostBuffer, LogitsPool
 from logitloom.mask_row import MaskRow
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.labelled import Labelled
+from logitloom_plugins.json_schema.machine import Machine
 from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
 from logitloom_plugins.json_schema.whitespace import Whitespace
 from tests.core.automata.patterns import patterns
@@ -152,14 +153,35 @@ def test_rows_of_schemas(schema: Any, escapes: str) -> None:
     ],
 )
 def test_rows_at_every_place_and_length_of_a_string(content: Any) -> None:
-    machine = compile_schema({"type": "string", **content})
-    compiled, plain = (PushdownTokens(machine, tekken()) for _ in "12")
+    assert_every_place_agrees(compile_schema({"type": "string", **content}), tekken())
+
+
+@given(
+    pattern=patterns(anchors=True),
+    least=st.integers(0, 4),
+    more=st.none() | st.integers(0, 5),
+    escapes=st.sampled_from(["any", "minimal", "ascii"]),
+)
+def test_rows_of_random_patterns_with_bounds(pattern: str, least: int, more: int | None, escapes: str) -> None:
+    bounds = {"minLength": least} | ({} if more is None else {"maxLength": least + more})
+    schema = {"type": "string", "pattern": pattern, **bounds}
+    try:
+        machine = compile_schema(schema, SchemaOptions(escapes=escapes), Budget(states=2_000))
+    except LogitloomError:
+        return
+    if machine.satisfiable:
+        assert_every_place_agrees(machine, mixed())
+
+
+def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary) -> None:
+    compiled, plain = (PushdownTokens(machine, vocabulary) for _ in "12")
     plain._walk._compiled = None
-    stack = compiled._configurations[compiled.advance(compiled.start, tekken().token_bytes.index(b'"'))][1]
-    plain.advance(plain.start, tekken().token_bytes.index(b'"'))
+    quote = vocabulary.token_bytes.index(b'"')
+    stack = compiled._configurations[compiled.advance(compiled.start, quote)][1]
+    plain.advance(plain.start, quote)
     site = next(state[1] for state in machine.states if state[0] == "text")
-    labelled = site.content.labelled
-    for place in np.flatnonzero(np.frombuffer(labelled.boundaries, dtype=bool)).tolist():
+    boundaries = np.frombuffer(site.content.labelled.boundaries, dtype=bool)
+    for place in np.flatnonzero(boundaries)[:40].tolist():
         for count in range(site.content.lengths):
             state = site.text(place, count)
             if state >= 0:
