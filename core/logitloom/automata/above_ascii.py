@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -14,15 +13,13 @@ from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORM
 from logitloom.automata.utf8 import high_partition
 from logitloom.kernels import host_kernels
 
-__all__ = ["EVERYTHING", "all_above_ascii", "marks_above_ascii"]
+__all__ = ["EVERYTHING", "marks_above_ascii"]
 
 #: All kinds of contents.
 EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)
 _VARIOUS: Final = -2
 #: Of so many states it is asked whether all words stay in them, which takes a millisecond each.
 _MOST_ASKED: Final = 16
-
-Common = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 class Kinds(NamedTuple):
@@ -80,7 +77,7 @@ def marks_above_ascii(
             np.ascontiguousarray(table), byte_class, usual.astype(np.int32, copy=False), tuple(kinds())
         )
     states = np.arange(len(table))
-    same = _above_ascii(table, byte_class, states, -1, _same)
+    same = _above_ascii(table, byte_class, states)
     marks = np.where((usual >= 0) & (same == usual), np.uint8(MALFORMED), EVERYTHING)
     # Only words: reading a letter stays in the state, reading a sign above ASCII does not.
     at = (usual == states).nonzero()[0]
@@ -93,35 +90,20 @@ def marks_above_ascii(
     return marks
 
 
-def all_above_ascii(
-    table: NDArray[np.int32], byte_class: NDArray[np.uint8], wanted: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Per state whether every character above ASCII leads to a wanted one.
-
-    Args:
-        table: ``[states, classes] int32``, next states, -1 for none.
-        byte_class: ``[256] uint8``.
-        wanted: ``[states] bool``.
-    """
-    return _above_ascii(table, byte_class, wanted, False, _all)
-
-
 def _above_ascii(
-    table: NDArray[np.int32], byte_class: NDArray[np.uint8], reached: NDArray[Any], lost: Any, common: Common
-) -> NDArray[Any]:
-    """Per state what all characters above ASCII have in common.
+    table: NDArray[np.int32], byte_class: NDArray[np.uint8], reached: NDArray[np.integer[Any]]
+) -> NDArray[np.integer[Any]]:
+    """Per state what is so of whatever a character above ASCII leads to, -1 for no state and -2 for various things.
 
     Args:
         table, byte_class: as above.
-        reached: ``[states]``, what is so of each state that a character leads to.
-        lost: the same for no state.
-        common: what the columns of an array have in common.
+        reached: ``[states]``, what is so of each state.
     """
-    classes, end = byte_class.tobytes(), np.array([lost])
+    classes, end = byte_class.tobytes(), np.array([-1])
 
     def after(reached: NDArray[Any], low: int, high: int) -> NDArray[Any]:
         known = np.concatenate((reached, end))
-        return common(known.take(table.take(_columns(classes, low, high), axis=1)))
+        return _same(known.take(table.take(_columns(classes, low, high), axis=1)))
 
     one = after(reached, 0x80, 0xBF)
     two = after(one, 0x80, 0xBF)
@@ -137,7 +119,7 @@ def _above_ascii(
         after(three, 0xF1, 0xF3),
         after(after(two, 0x80, 0x8F), 0xF4, 0xF4),
     ]
-    return common(np.stack(leads, axis=1))
+    return _same(np.stack(leads, axis=1))
 
 
 @lru_cache(maxsize=512)
@@ -148,11 +130,6 @@ def _columns(byte_class: bytes, low: int, high: int) -> NDArray[np.uint8]:
 
 def _same(each: NDArray[Any]) -> NDArray[Any]:
     return np.where((each == each[:, :1]).all(axis=1), each[:, 0], _VARIOUS)
-
-
-def _all(each: NDArray[Any]) -> NDArray[Any]:
-    result: NDArray[np.bool_] = np.logical_and.reduce(each, axis=1)
-    return result
 
 
 def _reads_words(state: int, next_state: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> bool:

@@ -259,9 +259,11 @@ class Keywords:
         for other in before:
             if other == number:
                 return atom
-            if nodes[other]._replace(pointer="", schema=None) == node._replace(pointer="", schema=None) and are_equal(
-                nodes[other].schema, node.schema
-            ):
+            # Equal schemas mean the same where they are resolved and read alike.
+            there = nodes[other]
+            if (there.base, there.dialect, there.scope) != (node.base, node.dialect, node.scope):
+                continue
+            if are_equal(there.schema, node.schema):
                 return (*place, ("s", other))
         if len(before) < _MOST_COMPARED:
             before.append(number)

@@ -14,7 +14,7 @@ from logitloom.automata.budget import Meter
 from logitloom.automata.product import product
 from logitloom.automata.reach import ends_reachable
 
-__all__ = ["UNESCAPED", "Labelled", "explored", "joint"]
+__all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "Labelled", "explored", "joint"]
 
 Label = Any
 
@@ -25,6 +25,10 @@ _FEW_ASKED: Final = 64
 UNESCAPED: Final = tuple(
     np.array([0x20 <= byte < most and byte not in b'"\\' for byte in range(256)]) for most in (0x100, 0x80)
 )
+#: First bytes of characters above ASCII, first bytes of any, and the others.
+LEADING: Final = tuple(range(0xC2, 0xF5))
+BEGINNING: Final = (*range(0x80), *LEADING)
+CONTINUING: Final = tuple(range(0x80, 0xC0))
 _CODE_POINTS: Final = 0x110000 - 0x800
 #: First bytes of characters above ASCII: how many bytes follow, the first of them, and the end.
 _LEADS: Final = ((1, 0xC2, 0xE0), (2, 0xE0, 0xF0), (3, 0xF0, 0xF5))
@@ -124,8 +128,8 @@ class Labelled:
     def _leading_on(self) -> NDArray[np.float32]:
         """``[states, 3]``: how many bytes lead on; of those that begin a character; of those that begin a long one."""
         width = self.next.shape[1]
-        begin, longer = np.r_[0:0x80, 0xC2:0xF5], np.r_[0xC2:0xF5]
-        kinds = [np.bincount(self.byte_class[read], minlength=width) for read in (np.r_[0:256], begin, longer)]
+        reads = (range(256), BEGINNING, LEADING)
+        kinds = [np.bincount(self.byte_class[list(read)], minlength=width) for read in reads]
         # One product is several times faster than looking at the columns of each kind.
         leading: NDArray[np.float32] = (self.next >= 0).astype(np.float32) @ np.stack(kinds, axis=1).astype(np.float32)
         return leading

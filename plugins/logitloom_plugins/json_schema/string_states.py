@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom_plugins.json_schema.labelled import UNESCAPED
+from logitloom_plugins.json_schema.labelled import LEADING, UNESCAPED
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
 
 __all__ = ["DIGITS", "STRING_KINDS", "KeySite", "Site", "StringStates", "ValueSite"]
@@ -46,15 +46,13 @@ _POINTS: Final = {
 #: The bytes with which these begin.
 _BEGIN: Final = {
     kind: tuple(
-        byte
-        for low, high in ranges
-        for byte in (*range(low, min(high, 0x7F) + 1), *(range(0xC2, 0xF5) if high >= 0x80 else ()))
+        byte for low, high in ranges for byte in (*range(low, min(high, 0x7F) + 1), *(LEADING if high >= 0x80 else ()))
     )
     for kind, ranges in _POINTS.items()
 }
 _HEX: Final = "0123456789abcdef"
 #: After a backslash and ``u``.
-DIGITS: Final = frozenset(b"0123456789abcdefABCDEF")
+DIGITS: Final = frozenset((_HEX + _HEX.upper()).encode())
 _MARKS: Final = [ord('"'), ord("\\")]
 
 

@@ -21,7 +21,7 @@ from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.formats import format_automaton
 from logitloom_plugins.json_schema.formula import Formula, atoms, conjunction, parts_of
-from logitloom_plugins.json_schema.labelled import Label, Labelled, joint
+from logitloom_plugins.json_schema.labelled import BEGINNING, CONTINUING, Label, Labelled, joint
 
 __all__ = ["FREE_FOREVER", "Content", "content_of", "encodable"]
 
@@ -71,6 +71,8 @@ class Content:
         self.least = least
         self.most = most
         self.counts = least > 0 or most is not None
+        # From this many characters on nothing is content any more.
+        self.limit = None if most is None else most + 1
 
     def restricted(self, wanted: Callable[[Label], bool]) -> Content:
         """Only some of the labels."""
@@ -101,7 +103,6 @@ class Content:
     def _lengths(self) -> NDArray[np.bool_]:
         """``[k, states]``: whether an end is ``k`` characters away; the last row stands for ``k`` or more."""
         table = self.labelled.next
-        byte_class = self.labelled.byte_class
         states = len(table)
         limit = self.most if self.most is not None else self.least
         if limit * states > 64_000_000:
@@ -109,7 +110,7 @@ class Content:
                 f"Strings of {limit} characters with {states} states of a pattern take too much memory. Use a "
                 f"smaller bound or a simpler pattern."
             )
-        lead = np.unique(np.concatenate([byte_class[:0x80], byte_class[0xC2:0xF5]]))
+        lead = self.labelled.columns_of(BEGINNING)
         leading = np.where(table >= 0, table, states).take(lead, axis=1)
         goal = self.labelled.accepting
         rows = [goal]
@@ -136,7 +137,7 @@ class Content:
         Many automata read ASCII only, and have none.
         """
         labelled = self.labelled
-        continuing = labelled.next.take(np.unique(labelled.byte_class[0x80:0xC0]), axis=1)
+        continuing = labelled.next.take(labelled.columns_of(CONTINUING), axis=1)
         between = np.flatnonzero((continuing >= 0) @ np.ones(continuing.shape[1], dtype=np.float32))
         targets = np.sort(continuing[between], axis=1)
         once = targets >= 0
@@ -189,7 +190,7 @@ class Content:
     def living(self, first: int, counts: int) -> NDArray[np.bool_]:
         """``[counts, states]``: what :meth:`alive` says, for numbers of characters from one on."""
         if not self.counts or self.free:
-            most = counts if self.most is None else self.most + 1 - first
+            most = counts if self.limit is None else self.limit - first
             return np.repeat(np.arange(counts)[:, None] < most, self.labelled.states, axis=1)
         read = first + np.arange(counts)
         if self.most is None:
@@ -260,9 +261,9 @@ class Content:
 
     def rooms(self, first: int, counts: int) -> NDArray[np.int64]:
         """``[counts, states]``: what :meth:`room` says, for numbers of characters from one on."""
-        if self.most is None:
+        if self.limit is None:
             return np.full((counts, self.labelled.states), FREE_FOREVER)
-        rooms: NDArray[np.int64] = (self.most - first - np.arange(counts))[:, None] - self._nearest
+        rooms: NDArray[np.int64] = (self.limit - 1 - first - np.arange(counts))[:, None] - self._nearest
         return rooms
 
     def is_far(self, count: int, more: int) -> bool:
@@ -355,18 +356,6 @@ class LengthContent(Content):
     def lengths(self) -> int:
         """How many numbers of characters are told apart."""
         return 1 + int(self.points[-1])
-
-    def living(self, first: int, counts: int) -> NDArray[np.bool_]:
-        """``[counts, states]``: what :meth:`alive` says, for numbers of characters from one on."""
-        most = counts if self.limit is None else self.limit - first
-        return np.repeat(np.arange(counts)[:, None] < most, self.labelled.states, axis=1)
-
-    def rooms(self, first: int, counts: int) -> NDArray[np.int64]:
-        """``[counts, states]``: how many more characters leave a wanted end possible."""
-        if self.limit is None:
-            return np.full((counts, self.labelled.states), FREE_FOREVER)
-        rooms = np.maximum(self.limit - 1 - first - np.arange(counts), 0)
-        return np.repeat(rooms[:, None], self.labelled.states, axis=1)
 
     def alive(self, state: int, count: int) -> bool:
         """Whether a wanted length can still be reached."""

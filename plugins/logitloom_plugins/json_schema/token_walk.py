@@ -35,7 +35,6 @@ _TWINS: Final = 4
 #: Nodes inside string values that are looked at one by one, before compiled loops are.
 _PATIENCE: Final = 24
 _BLANKS: Final = b" \n\t\r"
-_EACH_BYTE: Final = np.arange(256, dtype=np.uint8)
 
 
 class Words:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from logitloom.automata import Budget, any_text
-from logitloom.automata.above_ascii import _above_ascii, _same
+from logitloom.automata.above_ascii import _above_ascii
 from logitloom.automata.budget import Meter
 from logitloom.automata.char_sets import category
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
@@ -45,7 +45,7 @@ def automata() -> list[Labelled]:
 @pytest.mark.parametrize("labelled", automata())
 def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(labelled: Labelled) -> None:
     itself = np.arange(labelled.states)
-    found = _above_ascii(labelled.next, labelled.byte_class, itself, -1, _same)
+    found = _above_ascii(labelled.next, labelled.byte_class, itself)
     for state in range(labelled.states):
         ranges = [(max(low, 0x80), high, end) for low, high, end in labelled.intervals(state) if high >= 0x80]
         ends = {end for _, _, end in ranges}
