@@ -24,6 +24,7 @@ __all__ = [
     "NOTHING_WRITTEN",
     "NO_COUNTING",
     "HostKernels",
+    "Notes",
     "bits_of",
     "do_without_kernels",
     "host_kernels",
@@ -44,6 +45,12 @@ NO_COUNTING: Final = (0, np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=bool), n
 NOTHING_WRITTEN: Final = np.zeros((0, 3), dtype=np.int64)
 
 
+#: Where a walk notes the tokens that it finds: few are listed, many are marked, which costs all tokens once.
+#: ``[n]``, places in the order of the trie, relied on as long as no more than ``n`` are found, and
+#: ``[8 * ceil(tokens / 8)]``, then 1 for each that is found.
+Notes = tuple[NDArray[np.int32], NDArray[np.uint8]]
+
+
 class HostKernels(Protocol):
     """What a plug-in provides. Arrays are C-contiguous; those that are only read may be read-only."""
 
@@ -55,7 +62,8 @@ class HostKernels(Protocol):
         paths: tuple[Any, ...],
         counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32]],
         pairs: NDArray[np.int32],
-        kept: NDArray[np.uint8],
+        notes: Notes,
+        found: int,
         begin: int,
         end: int,
         waiting: int,
@@ -79,14 +87,15 @@ class HostKernels(Protocol):
             pairs: ``[nodes, 2] int32``: pairs (node, state) of which the children are to be visited, at the
                 beginning those that wait because the row of their state cannot be relied on, and at the end pairs of a
                 node and what is below -1.
-            kept: ``[>= tokens]``, in the order of the trie; becomes 1 for each token found.
+            notes: where tokens that are found are noted.
+            found: how many are noted already.
             begin, end: the pairs to visit are ``pairs[begin:end]``, and those that are found come behind them.
             waiting: how many wait, at most ``begin``.
             special: the pairs left to the caller are ``pairs[special:]``.
             limit: after so many nodes the walk pauses.
 
         Returns:
-            ``begin``, ``end``, ``waiting`` and ``special`` afterwards, and how many tokens were found.
+            ``begin``, ``end``, ``waiting``, ``special`` and ``found`` afterwards.
         """
         ...
 
@@ -163,23 +172,21 @@ class HostKernels(Protocol):
 
     def collect(
         self,
-        kept: NDArray[np.uint8],
+        notes: Notes,
         order: NDArray[np.int32],
         found: int,
         ends: NDArray[np.int32],
         textless: NDArray[np.int32],
-        chosen: NDArray[np.uint8],
         size: int,
     ) -> tuple[bool, NDArray[np.int32]]:
         """The ids of a row, in the shorter way.
 
         Args:
-            kept: ``[8 * ceil(tokens / 8)]``, 1 for each allowed token, in the order of the trie.
-            order: ``[tokens]``, their ids.
-            found: how many are 1.
+            notes: the allowed tokens; may be changed.
+            order: ``[tokens]``, the ids of the trie's tokens.
+            found: how many are noted.
             ends: further allowed ids, all of them among ``textless``.
             textless: the ids that are not in the trie.
-            chosen: ``[8 * ceil(size / 8)]``, memory to work in.
             size: number of ids in all.
 
         Returns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -148,22 +148,27 @@ class MaskBatch:
         records: ``[rows, 3]``.
         gain: the sum of what the rows gain.
         vocab: width of the logits.
-        holder: what keeps the masks alive.
-        rows: gives the masks themselves, for whoever cannot use records.
+        holder: the masks by state, which it keeps alive.
+        states: ``[rows]``.
     """
 
-    __slots__ = ("_rows", "gain", "holder", "records", "vocab")
+    __slots__ = ("gain", "holder", "records", "states", "vocab")
 
     def __init__(
-        self, records: NDArray[np.int64], gain: int, vocab: int, holder: Any, rows: Callable[[], Iterator[MaskRow]]
+        self,
+        records: NDArray[np.int64],
+        gain: int,
+        vocab: int,
+        holder: Mapping[int, MaskRow],
+        states: NDArray[np.int32],
     ) -> None:
-        self.records, self.gain, self.vocab, self.holder, self._rows = records, gain, vocab, holder, rows
+        self.records, self.gain, self.vocab, self.holder, self.states = records, gain, vocab, holder, states
 
     def __len__(self) -> int:
         return len(self.records)
 
     def __iter__(self) -> Iterator[MaskRow]:
-        return self._rows()
+        return map(self.holder.__getitem__, self.states.tolist())
 
 
 MaskRows = Sequence[MaskRow] | MaskBatch

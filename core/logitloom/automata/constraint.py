@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -73,20 +73,27 @@ class _Node:
         self.forced: list[int] | None = None
 
 
+_StepTables = tuple[
+    tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]],
+    tuple[NDArray[np.uint8], NDArray[np.int64]],
+    NDArray[np.int32],
+    NDArray[np.bool_],
+    NDArray[np.bool_],
+]
+
+
 class _Known(NamedTuple):
     """What a compiled step reads.
 
     Attributes:
         kernels: the compiled functions.
-        texts: all tokens' bytes, and where each begins.
-        ends: end-of-sequence ids.
+        tables: what :meth:`logitloom.kernels.HostKernels.step` reads between the tokens and the records.
         records: ``[states + 2, 3]``: the record of each state's mask, -1 where it is not known.
         masks: by state the masks themselves. Records hold addresses, so a mask is here before its record is there.
     """
 
     kernels: HostKernels
-    texts: tuple[NDArray[np.uint8], NDArray[np.int64]]
-    ends: NDArray[np.int32]
+    tables: _StepTables
     records: NDArray[np.int64]
     masks: dict[int, MaskRow]
 
@@ -134,44 +141,31 @@ class _Lifted:
     def masks(self, state: Array, context: Context) -> tuple[NDArray[np.int32], MaskBatch] | None:
         """The states of the rows after the context's tokens, and their masks, if all that is known already.
 
-        Looking at many rows one by one costs more than writing short masks; compiled, the rows are one call.
+        Looking at rows one by one costs more than writing short masks; compiled, all are one call.
         """
         known, automaton = self._known, self.automaton
         if known is None:
             return None
-        dfa, to_numpy = automaton.dfa, context.backend.to_numpy
+        to_numpy = context.backend.to_numpy
         states, tokens = np.ascontiguousarray(to_numpy(state)), np.ascontiguousarray(to_numpy(context.tokens))
-        if len(tokens) != len(states):
+        rows = len(states)
+        if len(tokens) != rows:
             return None
-        reached = np.empty(len(states), dtype=np.int32)
-        records = np.empty((len(states), 3), dtype=np.int64)
-        done, gain = known.kernels.step(
-            states,
-            tokens,
-            (dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class),
-            known.texts,
-            known.ends,
-            automaton.accepting,
-            automaton.closing,
-            known.records,
-            reached,
-            records,
-        )
-        if not done:
-            return None
-        masks = known.masks
-        of_rows = partial(map, masks.__getitem__, reached.tolist())
-        return reached, MaskBatch(records, gain, automaton.vocab_size, masks, of_rows)
+        reached, records = np.empty(rows, dtype=np.int32), np.empty((rows, 3), dtype=np.int64)
+        done, gain = known.kernels.step(states, tokens, *known.tables, known.records, reached, records)
+        return (reached, MaskBatch(records, gain, automaton.vocab_size, known.masks, reached)) if done else None
 
     @cached_property
     def _known(self) -> _Known | None:
         kernels, automaton = host_kernels(), self.automaton
         if kernels is None or not automaton.follows_bytes:
             return None
-        vocabulary = automaton.vocabulary
-        texts = (vocabulary.flat_bytes, vocabulary.offsets)
-        records = np.full((automaton.dfa.states + 2, 3), -1, dtype=np.int64)
-        return _Known(kernels, texts, np.array(automaton.eos, dtype=np.int32), records, {})
+        dfa, vocabulary = automaton.dfa, automaton.vocabulary
+        # The rows of the automaton come into the same table when they are read.
+        following = (dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class)
+        texts, ends = (vocabulary.flat_bytes, vocabulary.offsets), np.array(automaton.eos, dtype=np.int32)
+        records = np.full((dfa.states + 2, 3), -1, dtype=np.int64)
+        return _Known(kernels, (following, texts, ends, automaton.accepting, automaton.closing), records, {})
 
     def mask(self, node: _Node) -> MaskRow:
         """What the state of a node allows."""

@@ -121,8 +121,7 @@ class RowWalk:
         self, kernels: HostKernels, state: int, ends: NDArray[np.int32], textless: NDArray[np.int32], size: int
     ) -> tuple[bool, NDArray[np.int32]]:
         dfa, trie = self._dfa, self._trie
-        pairs, kept, chosen = MEMORY.of(trie.nodes, len(trie.order), size)
-        kept.fill(0)
+        pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
         table = dfa.rows(np.array([state]))
         automaton = (table, dfa.ready, dfa.byte_class)
         known = "_paths" in self.__dict__
@@ -134,17 +133,16 @@ class RowWalk:
             if begin == end:
                 visited += end
                 # The states are made ready together, so there are no more rounds than characters in a token.
-                dfa.rows(np.unique(pairs[:waiting, 1]))
+                dfa.rows(pairs[:waiting, 1])
                 begin, end, waiting = 0, waiting, 0
-            begin, end, waiting, _, more = kernels.walk(
-                *(automaton, trie.records, trie.byte, paths, NO_COUNTING, pairs, kept),
-                *(begin, end, waiting, len(pairs), limit),
+            begin, end, waiting, _, found = kernels.walk(
+                *(automaton, trie.records, trie.byte, paths, NO_COUNTING, pairs, notes),
+                *(found, begin, end, waiting, len(pairs), limit),
             )
-            found += more
             if begin < end:
                 paths, limit = tuple(self._paths), ENDLESS
         self.visited = (self.visited or 0) + visited + end + _SETUP
-        return kernels.collect(kept, trie.order, found, ends, textless, chosen, size)
+        return kernels.collect(notes, trie.order, found, ends, textless, size)
 
     def row(self, state: int, most: int) -> tuple[bool, NDArray[np.int32]]:
         """The tokens of one state's row, written as allowed or as forbidden ones.

@@ -81,10 +81,10 @@ class TorchBackend(Backend):
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
         """A view of CPU memory, or a transfer from the device."""
-        array = array.detach()
-        if array.dtype == torch.bfloat16:
+        array = _detached(array)
+        if array.dtype is torch.bfloat16:
             array = array.float()
-        result: NDArray[Any] = array.cpu().numpy()
+        result: NDArray[Any] = (array if self.on_host else array.cpu()).numpy()
         return result
 
     def is_floating(self, array: Array) -> bool:

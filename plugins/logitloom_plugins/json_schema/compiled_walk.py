@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -10,14 +11,14 @@ from numpy.typing import NDArray
 
 from logitloom.automata.trie import Trie, joined, members
 from logitloom.automata.walk_memory import MEMORY
-from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels
+from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, Notes
 from logitloom_plugins.json_schema.machine import DEAD, Machine
 from logitloom_plugins.json_schema.name_ends import end_names
 from logitloom_plugins.json_schema.string_states import DIGITS
 from logitloom_plugins.json_schema.usual_paths import UsualPaths
 from logitloom_plugins.json_schema.value_tables import ValueTable, ValueTables
 
-__all__ = ["CompiledWalk", "Marked"]
+__all__ = ["CompiledWalk", "Few", "Marked"]
 
 _EACH_BYTE: Final = np.arange(256, dtype=np.uint8)
 _IS_DIGIT: Final = np.isin(_EACH_BYTE, sorted(DIGITS))
@@ -43,21 +44,44 @@ class Marked(NamedTuple):
         return self.order[~self.kept]
 
 
-class _Walked(NamedTuple):
+class Few(NamedTuple):
+    """The places of few allowed words in ``order``, each once."""
+
+    order: NDArray[np.int32]
+    places: NDArray[Any]
+
+    @property
+    def size(self) -> int:
+        """How many words are allowed."""
+        return len(self.places)
+
+    def allowed(self) -> NDArray[np.int32]:
+        """The allowed words."""
+        return self.order.take(self.places)
+
+    def forbidden(self) -> NDArray[np.int32]:
+        """The other words."""
+        return np.delete(self.order, self.places)
+
+
+@dataclass(slots=True)
+class _Walked:
     """A walk on its way.
 
     Attributes:
         pending: what is left to do, by what is remembered and the table that says what comes next (``None``: the
             machine's): pairs of a node and a state.
-        entered: nodes that may be reached, of which the words are not marked yet.
+        entered: nodes that may be reached, of which the words are not noted yet.
+        found: how many words are noted.
     """
 
     trie: Trie
     level_of: NDArray[np.int64]
     pairs: NDArray[np.int32]
-    kept: NDArray[np.uint8]
-    pending: dict[tuple[int, ValueTable | None], list[NDArray[np.int32]]]
+    notes: Notes
     entered: list[NDArray[Any]]
+    pending: dict[tuple[int, ValueTable | None], list[NDArray[np.int32]]] = field(default_factory=dict)
+    found: int = 0
 
 
 class CompiledWalk:
@@ -89,7 +113,7 @@ class CompiledWalk:
         triples: NDArray[np.int32],
         entered: list[int],
         written: bytes,
-    ) -> Marked:
+    ) -> Marked | Few:
         """The words below some nodes.
 
         Args:
@@ -99,9 +123,8 @@ class CompiledWalk:
             entered: nodes that may be reached themselves.
             written: what was written of a name before the words.
         """
-        pairs, kept = MEMORY.of(trie.nodes, len(trie.order))
-        kept.fill(0)
-        walked = _Walked(trie, level_of, pairs, kept, {}, [np.array(entered, dtype=np.int64)])
+        pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
+        walked = _Walked(trie, level_of, pairs, notes, [np.array(entered, dtype=np.int64)])
         for stack in _distinct(triples[:, 2]):
             here = triples[:, 2] == stack
             self._enter(walked, triples[here, 0], triples[here, 1], stack)
@@ -119,8 +142,12 @@ class CompiledWalk:
                 self._go_on(walked, nodes, codes, stack, table.code)
         words_here = joined(walked.entered)
         first = trie.first.take(words_here)
-        kept[members(first, trie.own.take(words_here) - first)] = 1
-        return Marked(trie.order, kept[: len(trie.order)].astype(bool))
+        more = members(first, trie.own.take(words_here) - first)
+        listed, marked = notes
+        if walked.found <= len(listed):
+            return Few(trie.order, np.concatenate([listed[: walked.found], more]))
+        marked[more] = 1
+        return Marked(trie.order, marked[: len(trie.order)].astype(bool))
 
     def _enter(self, walked: _Walked, nodes: NDArray[Any], states: NDArray[Any], stack: int) -> None:
         """Note that the children of some nodes are to be visited."""
@@ -151,7 +178,7 @@ class CompiledWalk:
         """Visit what is below some pairs inside a string value; returns nodes of quotes and backslashes, and codes."""
         pairs = walked.pairs
         paths = tuple(table.paths.paths._replace(row_of_height=walked.level_of))
-        *_, special, _ = self._walk(walked, table.automaton, paths, table.counting, (0, count, 0, len(pairs)))
+        *_, special = self._walk(walked, table.automaton, paths, table.counting, (0, count, 0, len(pairs)))
         nodes, codes = pairs[special:].T.copy()
         return nodes, codes
 
@@ -162,7 +189,7 @@ class CompiledWalk:
         while True:
             self._paths.learn(machine.states)
             automaton, paths = (*machine.table, _EACH_BYTE), tuple(self._paths.of(walked.level_of))
-            begin, end, waiting, special, _ = self._walk(
+            begin, end, waiting, special = self._walk(
                 walked, automaton, paths, NO_COUNTING, (begin, end, waiting, special)
             )
             group = self._elsewhere(walked, pairs[:waiting].copy(), stack)
@@ -180,12 +207,14 @@ class CompiledWalk:
         paths: tuple[Any, ...],
         counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32]],
         places: tuple[int, int, int, int],
-    ) -> tuple[int, int, int, int, int]:
+    ) -> tuple[int, int, int, int]:
         """Call the kernel."""
         trie = walked.trie
-        return self._kernels.walk(
-            automaton, trie.records, trie.byte, paths, counting, walked.pairs, walked.kept, *places, ENDLESS
+        begin, end, waiting, special, walked.found = self._kernels.walk(
+            *(automaton, trie.records, trie.byte, paths, counting, walked.pairs, walked.notes, walked.found),
+            *(*places, ENDLESS),
         )
+        return begin, end, waiting, special
 
     def _elsewhere(self, walked: _Walked, group: NDArray[np.int32], stack: int) -> NDArray[np.int32]:
         """Those of some pairs for which the machine's rows are needed; the others are entered, or dropped."""

@@ -38,12 +38,21 @@ _NODES: Final = _given(numba.from_dtype(NODE))
 _PATHS: Final = types.Tuple((_WORDS, _WORDS, _BYTES, _given(types.int64), types.int64, types.int64))
 
 
+_NOTES: Final = types.Tuple((types.int32[::1], types.uint8[::1]))
 _COUNTING: Final = types.Tuple((types.int64, _BYTES, _given(types.boolean), _INTS))
+
+
+@_compiled(types.void(_INTS, types.uint8[::1]), cache=True, nogil=True)
+def _mark(listed: Any, marked: Any) -> None:  # pragma: no cover - compiled
+    """Mark what is listed, and nothing else."""
+    marked[:] = 0
+    for position in listed:
+        marked[position] = 1
 
 
 @_compiled(
     types.UniTuple(types.int64, 5)(
-        *(_AUTOMATON, _NODES, _BYTES, _PATHS, _COUNTING, types.int32[:, ::1], types.uint8[::1]), *(types.int64,) * 5
+        *(_AUTOMATON, _NODES, _BYTES, _PATHS, _COUNTING, types.int32[:, ::1], _NOTES), *(types.int64,) * 6
     ),
     cache=True,
     nogil=True,
@@ -55,7 +64,8 @@ def walk(
     paths: Any,
     counting: Any,
     pairs: Any,
-    kept: Any,
+    notes: Any,
+    found: int,
     begin: int,
     end: int,
     waiting: int,
@@ -63,11 +73,12 @@ def walk(
     limit: int,
 ) -> tuple[int, int, int, int, int]:  # pragma: no cover - compiled
     """See :meth:`logitloom.kernels.HostKernels.walk`."""
+    listed, marked = notes
     table, ready, byte_class = automaton
     low, high, marks, row_of_height, known, stride = paths
     states, steps, living, room = counting
     most = len(living) - states
-    found = visited = 0
+    visited = 0
     # First in, first out: nodes are numbered level by level, so memory is read in its order.
     while begin < end and visited < limit:
         # Unsigned, here and below, so that no index is asked whether it counts from the end.
@@ -109,9 +120,18 @@ def walk(
                 else:
                     pairs[end, 0], pairs[end, 1] = child, reached
                     end += 1
-            for position in range(np.uint64(here.first), np.uint64(last)):
-                kept[position] = 1
+            before: Any = found
             found += last - here.first
+            if found <= len(listed):
+                place = np.uint64(before)
+                for position in range(np.uint64(here.first), np.uint64(last)):
+                    listed[place] = position
+                    place += np.uint64(1)
+                continue
+            if before <= len(listed):
+                _mark(listed[:before], marked)
+            for position in range(np.uint64(here.first), np.uint64(last)):
+                marked[position] = 1
     return begin, end, waiting, special, found
 
 
@@ -325,19 +345,27 @@ def product(
 
 
 @_compiled(
-    types.Tuple((types.boolean, types.int32[::1]))(
-        types.uint8[::1], _INTS, types.int64, _INTS, _INTS, types.uint8[::1], types.int64
-    ),
+    types.Tuple((types.boolean, types.int32[::1]))(_NOTES, _INTS, types.int64, _INTS, _INTS, types.int64),
     cache=True,
     nogil=True,
 )
 def collect(
-    kept: Any, order: Any, found: int, ends: Any, textless: Any, chosen: Any, size: int
+    notes: Any, order: Any, found: int, ends: Any, textless: Any, size: int
 ) -> tuple[bool, Any]:  # pragma: no cover - compiled
     """See :meth:`logitloom.kernels.HostKernels.collect`."""
+    few, kept = notes
     total = found + len(ends)
     listed = 2 * total <= size
-    chosen[:] = 0
+    if found <= len(few):
+        if listed:
+            ids = np.empty(total, dtype=np.int32)
+            for place in range(found):
+                ids[place] = order[few[place]]
+            ids[found:] = ends
+            ids.sort()
+            return listed, ids
+        _mark(few[:found], kept)
+    chosen = np.zeros((size + 7) // 8 * 8, dtype=np.uint8)
     flip = np.uint8(0) if listed else np.uint8(1)
     if listed:
         for end in ends:
@@ -359,13 +387,13 @@ def collect(
         chosen[np.uint32(order[position])] |= kept[position] ^ flip
     count = total if listed else size - total
     ids = np.empty(count + 1, dtype=np.int32)
-    place = np.uint64(0)
+    at = np.uint64(0)
     blocks = chosen.view(np.uint64)
     for block in range(np.uint64(len(blocks))):
         if blocks[block] != 0:
             for token in range(8 * block, 8 * block + 8):
-                ids[place] = token
-                place += np.uint64(chosen[token])
+                ids[at] = token
+                at += np.uint64(chosen[token])
     return listed, ids[:count]
 
 

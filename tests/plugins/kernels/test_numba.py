@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from logitloom.automata.char_sets import category
 from logitloom.automata.product import _found, _padded
 from logitloom.automata.row_walk import RowWalk
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
+from logitloom.automata.walk_memory import MEMORY
 from logitloom.backend import mask_host_rows
 from logitloom.errors import IllegalToken, LogitloomError, PluginImportError
 from logitloom.kernels import HostKernels, host_kernels
@@ -71,14 +73,25 @@ def assert_rows_agree(automaton: TokenAutomaton, states: Any) -> None:
 # -- rows -----------------------------------------------------------------------------------------------
 
 
-@given(pattern=patterns(anchors=True), padding=st.integers(0, 9))
-def test_rows_of_random_patterns(pattern: str, padding: int) -> None:
+@contextmanager
+def listing(tokens: int) -> Iterator[None]:
+    """Walks list so many tokens, and mark them where there are more."""
+    usual, MEMORY._listed = MEMORY._listed, np.zeros(tokens, dtype=np.int32)
+    try:
+        yield
+    finally:
+        MEMORY._listed = usual
+
+
+@given(pattern=patterns(anchors=True), padding=st.integers(0, 9), tokens=st.sampled_from([0, 1, 5, 1024]))
+def test_rows_of_random_patterns(pattern: str, padding: int, tokens: int) -> None:
     if not supported(pattern, 0) or compile_pattern(pattern).is_empty:
         return
     dfa = compile_pattern(pattern)
     automaton = TokenAutomaton(dfa, mixed(), mixed().size + padding)
     if "_tables" not in automaton.__dict__:  # rows come from tables where some states are traps
-        assert_rows_agree(automaton, range(min(dfa.states, 40)))
+        with listing(tokens):
+            assert_rows_agree(automaton, range(min(dfa.states, 40)))
 
 
 @pytest.mark.parametrize("pattern", [*PRACTICAL, ".{0,1000}", "(?s).{3,500}é", r"(\w+ ){1,60}", "[^é]*|日本*"])
@@ -161,8 +174,11 @@ def test_rows_at_every_place_and_length_of_a_string(content: Any) -> None:
     least=st.integers(0, 4),
     more=st.none() | st.integers(0, 5),
     escapes=st.sampled_from(["any", "minimal", "ascii"]),
+    tokens=st.sampled_from([0, 1, 5, 1024]),
 )
-def test_rows_of_random_patterns_with_bounds(pattern: str, least: int, more: int | None, escapes: str) -> None:
+def test_rows_of_random_patterns_with_bounds(
+    pattern: str, least: int, more: int | None, escapes: str, tokens: int
+) -> None:
     bounds = {"minLength": least} | ({} if more is None else {"maxLength": least + more})
     schema = {"type": "string", "pattern": pattern, **bounds}
     try:
@@ -170,7 +186,8 @@ def test_rows_of_random_patterns_with_bounds(pattern: str, least: int, more: int
     except LogitloomError:
         return
     if machine.satisfiable:
-        assert_every_place_agrees(machine, mixed())
+        with listing(tokens):
+            assert_every_place_agrees(machine, mixed())
 
 
 def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary) -> None:
