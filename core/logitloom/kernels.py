@@ -170,6 +170,33 @@ class HostKernels(Protocol):
         """
         ...
 
+    def determinize(
+        self,
+        first: NDArray[np.int32],
+        follow: NDArray[np.int32],
+        follow_at: NDArray[np.int64],
+        set_at: NDArray[np.int32],
+        members: NDArray[np.int32],
+        members_at: NDArray[np.int64],
+        classes: int,
+        limit: int,
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """Subset construction over sets of places, of which the first stands for the end of the text.
+
+        Args:
+            first: the places of the start.
+            follow, follow_at: after place ``p`` come ``follow[follow_at[p] : follow_at[p + 1]]``.
+            set_at: by place the number of the set of characters that is read there.
+            members, members_at: in the same form the classes of each set.
+            classes: number of classes.
+            limit: the search ends when more states are found.
+
+        Returns:
+            ``[states, classes]`` next states, -1 for none, and ``[states]`` whether a text may end there. States are in
+            the order in which they are found, class by class; all rows are right unless there are more than ``limit``.
+        """
+        ...
+
     def collect(
         self,
         notes: Notes,

@@ -89,7 +89,8 @@ class MaskRow:
     def _kept(self) -> NDArray[np.bool_]:
         """``[vocab]``: which ids are allowed."""
         keep = np.full(self.vocab, not self.allowed)
-        keep[self.ids] = self.allowed
+        # NumPy takes indices of its own type more than twice as fast as it converts others one by one.
+        keep[self.ids.astype(np.intp, copy=False)] = self.allowed
         return keep
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.automata.budget import Meter
 from logitloom.automata.char_sets import ASCII_ALL, CharSet
@@ -56,7 +57,12 @@ class Alphabet:
         byte_class.setflags(write=False)
         self.byte_class = byte_class
 
-    def lower(self, rows: Sequence[Sequence[int]], accepting: Sequence[bool], meter: Meter) -> Dfa:
+    def lower(
+        self,
+        rows: Sequence[Sequence[int]] | NDArray[np.int32],
+        accepting: Sequence[bool] | NDArray[np.bool_],
+        meter: Meter,
+    ) -> Dfa:
         """Turn a trim automaton over character classes, state 0 first, into one over bytes.
 
         Args:
@@ -64,7 +70,7 @@ class Alphabet:
             accepting: whether a text may end, per state.
             meter: the budget.
         """
-        table = np.array(rows, dtype=np.int32).reshape(len(rows), self.classes)
+        table = np.asarray(rows, dtype=np.int32).reshape(len(rows), self.classes)
         lowering = Lowering(self.high, self.ascii_classes, table, meter)
         accepts = np.zeros(lowering.states, dtype=bool)
         accepts[: len(rows)] = accepting

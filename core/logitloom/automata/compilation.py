@@ -16,6 +16,7 @@ from logitloom.automata.minimize import minimize
 from logitloom.automata.nfa import has_boundaries, position_automaton
 from logitloom.automata.pattern import Atomic, Node, parse_pattern, shortened, too_deep, unsupported
 from logitloom.errors import UnsupportedPattern
+from logitloom.kernels import host_kernels
 
 __all__ = ["compile_pattern"]
 
@@ -45,6 +46,7 @@ def compile_pattern(pattern: str, flags: int = 0, *, budget: Budget | None = Non
         >>> compile_pattern(r"[0-9]{4}-[0-9]{2}").fullmatch("2024-05")
         True
     """
+    host_kernels()  # the first time this may take seconds, which are none of the budget's
     meter = Meter(budget, f"pattern {shortened(pattern)}" if isinstance(pattern, str) else "a pattern")
     if isinstance(pattern, str) and flags == 0 and not _NO_PLAIN_TEXT.search(pattern):
         # Long lists of texts are common, and the parser is slow on them.

@@ -9,8 +9,12 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from itertools import accumulate, chain
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.automata.boundaries import BEGIN, END, LAST_NEWLINE, NEWLINE, context_bit
 from logitloom.automata.budget import Meter
@@ -18,17 +22,26 @@ from logitloom.automata.char_sets import CharSet
 from logitloom.automata.context_nfa import ContextAutomaton
 from logitloom.automata.nfa import END_POSITION, PositionAutomaton
 from logitloom.automata.utf8 import DEAD
+from logitloom.kernels import HostKernels, host_kernels
 
 __all__ = ["ClassTable", "determinize", "determinize_in_context", "without_dead_ends"]
 
 _CHECK_EVERY = 64
 
+#: Fewer places are sooner read one by one.
+_FEW: Final = 16
+#: A compiled search cannot be interrupted: so many states, so many steps from one place to another, and so many words
+#: of bits to look at for one state. It takes a tenth of a second at most.
+_MOST_STATES: Final = 1 << 12
+_MOST_STEPS: Final = 1 << 14
+_MOST_WORDS: Final = 1 << 15
+
 
 class ClassTable(NamedTuple):
     """An automaton over character classes: ``rows[state][class]`` and whether each state accepts; start is 0."""
 
-    rows: list[list[int]]
-    accepting: list[bool]
+    rows: list[list[int]] | NDArray[np.int32]
+    accepting: list[bool] | NDArray[np.bool_]
 
 
 def determinize(
@@ -42,12 +55,16 @@ def determinize(
         classes: number of classes.
         meter: the budget.
     """
+    kernels = host_kernels()
+    if kernels is not None and len(nfa.chars) >= _FEW:
+        found = _compiled(nfa, members, classes, kernels, meter)
+        if found is not None:
+            return found
     follow = nfa.follow
-    classes_at = [members[chars] for chars in nfa.chars]
     # Positions with equal sets read alike; what sets have in common is worked out once per combination of sets.
-    numbers: dict[CharSet, int] = {}
-    set_at = [numbers.setdefault(chars, len(numbers)) for chars in nfa.chars]
-    classes_of = [members[chars] for chars in numbers]
+    sets, set_at = _numbered(nfa.chars)
+    classes_of = [members[chars] for chars in sets]
+    classes_at = [classes_of[number] for number in set_at]
     plans: dict[tuple[int, ...], _Plan] = {}
     number: dict[frozenset[int], int] = {nfa.first: 0}
     queue = [nfa.first]
@@ -76,10 +93,10 @@ def determinize(
                     read[s].append(follow[p])
                 else:
                     read[s] = [follow[p]]
-            sets = tuple(read)
-            plan = plans.get(sets)
+            combined = tuple(read)
+            plan = plans.get(combined)
             if plan is None:
-                plan = plans[sets] = _plan(sets, classes_of, classes)
+                plan = plans[combined] = _plan(combined, classes_of, classes)
             # One target per distinguishable group of classes; the last stands for "no set holds this class".
             targets = []
             for group in plan.groups:
@@ -102,6 +119,45 @@ def determinize(
             meter.check_states(len(queue))
     meter.check_states(len(queue))
     return ClassTable(rows, accepting)
+
+
+def _compiled(
+    nfa: PositionAutomaton,
+    members: Mapping[CharSet, tuple[int, ...]],
+    classes: int,
+    kernels: HostKernels,
+    meter: Meter,
+) -> ClassTable | None:
+    """The same by a compiled loop; ``None`` where that would take long, because then the budget has to be asked."""
+    sizes = [*map(len, nfa.follow)]
+    sets, set_at = _numbered(nfa.chars)
+    words = len(sizes) // 64 + 1
+    if sum(sizes) > _MOST_STEPS or len(sets) * classes * words > _MOST_WORDS:
+        return None
+    classes_of = [members[chars] for chars in sets]
+    limit = min(meter.budget.states, _MOST_STATES)
+    table, accepting = kernels.determinize(
+        np.fromiter(nfa.first, dtype=np.int32, count=len(nfa.first)),
+        *_flat(nfa.follow, sizes),
+        np.array(set_at, dtype=np.int32),
+        *_flat(classes_of, [*map(len, classes_of)]),
+        classes,
+        limit,
+    )
+    return ClassTable(table, accepting) if len(table) <= limit else None
+
+
+def _numbered(chars: list[CharSet]) -> tuple[list[CharSet], list[int]]:
+    """Distinct sets, and which of them each is. Counted repeats have the same object at each place."""
+    numbers: dict[CharSet, int] = {}
+    of_object = {key: numbers.setdefault(one, len(numbers)) for key, one in {id(one): one for one in chars}.items()}
+    return list(numbers), [of_object[id(one)] for one in chars]
+
+
+def _flat(parts: Iterable[Iterable[int]], sizes: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Some numbers one after the other, and where each part begins (and the last one ends)."""
+    starts = np.array([0, *accumulate(sizes)], dtype=np.int64)
+    return np.fromiter(chain.from_iterable(parts), dtype=np.int32, count=int(starts[-1])), starts
 
 
 class _Plan(NamedTuple):
@@ -176,8 +232,9 @@ def determinize_in_context(
 
 def without_dead_ends(table: ClassTable) -> ClassTable:
     """The same automaton without states from which nothing can be accepted; the start state stays."""
-    into: list[list[int]] = [[] for _ in table.rows]
-    for state, row in enumerate(table.rows):
+    rows = table.rows.tolist() if isinstance(table.rows, np.ndarray) else table.rows
+    into: list[list[int]] = [[] for _ in rows]
+    for state, row in enumerate(rows):
         for target in set(row):
             if target >= 0:
                 into[target].append(state)
@@ -188,11 +245,11 @@ def without_dead_ends(table: ClassTable) -> ClassTable:
             if source not in alive:
                 alive.add(source)
                 stack.append(source)
-    if len(alive) == len(table.rows):
+    if len(alive) == len(rows):
         return table
-    kept = [state for state in range(len(table.rows)) if state in alive or state == 0]
+    kept = [state for state in range(len(rows)) if state in alive or state == 0]
     number = {old: new for new, old in enumerate(kept)}
     if 0 not in alive:
-        return ClassTable([[DEAD] * len(table.rows[0])], [False])
-    rows = [[number.get(target, DEAD) for target in table.rows[old]] for old in kept]
+        return ClassTable([[DEAD] * len(rows[0])], [False])
+    rows = [[number.get(target, DEAD) for target in rows[old]] for old in kept]
     return ClassTable(rows, [table.accepting[old] for old in kept])

@@ -7,7 +7,7 @@ start, but the table is filled where it is read: a first mask touches few of the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,6 @@ from logitloom.automata.budget import Meter
 from logitloom.automata.utf8 import DEAD, HighPartition, Shape
 
 __all__ = ["Lowering"]
-
-
-class _Block(NamedTuple):
-    """States between the bytes of one character: a shape, its first state, and ``DEAD`` and where its groups lead."""
-
-    shape: Shape
-    base: int
-    targets: tuple[int, ...]
 
 
 class Lowering:
@@ -48,19 +40,19 @@ class Lowering:
         self.split = split
         self.characters = characters
         self.width = split + high.columns
-        self._blocks: list[_Block | None] = [None]
+        # A class by itself is always read alike, whatever follows it: counted repeats have thousands of such blocks.
+        alike = len(high.shape((0,)).nodes) if high.classes == 1 else None
         base = len(characters)
+        #: By block its first state; the first block stands for none.
+        self._bases = [base]
         by_targets: dict[tuple[int, ...], int] = {(DEAD,) * high.classes: 0}
         block_of = []
         for targets in map(tuple, characters[:, split:].tolist()):
             block = by_targets.get(targets)
             if block is None:
-                block = by_targets[targets] = len(self._blocks)
-                numbers: dict[int, int] = {DEAD: DEAD}
-                groups = tuple([numbers.setdefault(target, len(numbers) - 1) for target in targets])
-                shape = high.shape(groups)
-                self._blocks.append(_Block(shape, base, tuple(numbers)))
-                base += len(shape.nodes)
+                block = by_targets[targets] = len(self._bases)
+                self._bases.append(base)
+                base += alike or len(self._shape(targets)[0].nodes)
             block_of.append(block)
         self.states = base
         self._block_of = block_of
@@ -74,7 +66,7 @@ class Lowering:
     @property
     def blocks(self) -> int:
         """How many times the states between bytes are needed."""
-        return len(self._blocks) - 1
+        return len(self._bases) - 1
 
     def prepare(self, states: NDArray[np.int32]) -> None:
         """Fill the rows of some states, and of all states between bytes that they lead to."""
@@ -93,23 +85,30 @@ class Lowering:
             self._fill(state)
         return self.table
 
+    def _shape(self, targets: Sequence[int]) -> tuple[Shape, list[int]]:
+        """How characters above ASCII are read that lead to some targets; and ``DEAD`` and where each group leads."""
+        distinct = list(dict.fromkeys((DEAD, *targets)))
+        number = {target: place for place, target in enumerate(distinct, DEAD)}
+        return self.high.shape(tuple([number[target] for target in targets])), distinct
+
     def _fill(self, state: int) -> None:
         number = self._block_of[state]
-        block = self._blocks[number]
         row = self.table[state, self.split :]
-        if block is None:
+        if number == 0:
             row[:] = DEAD
             self.ready[state] = True
             return
         # Looked up with the negative codes of the shape: -1 is dead, -2 - g the target of group g.
-        nodes, root = block.shape.moved(block.base, np.array(block.targets[::-1], dtype=np.int32))
+        shape, targets = self._shape(self.characters[state, self.split :].tolist())
+        base = self._bases[number]
+        nodes, root = shape.moved(base, np.array(targets[::-1], dtype=np.int32))
         row[:] = root
         # Several states may lead to the same block.
         if number not in self._done:
-            inside = self.table[block.base : block.base + len(nodes)]
+            inside = self.table[base : base + len(nodes)]
             inside[:, : self.split] = DEAD
             inside[:, self.split :] = nodes
-            self.ready[block.base : block.base + len(nodes)] = True
+            self.ready[base : base + len(nodes)] = True
             self._done.add(number)
         # Last, so that another thread never trusts a row that is half filled.
         self.ready[state] = True

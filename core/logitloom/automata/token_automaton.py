@@ -42,7 +42,7 @@ class TokenRow(NamedTuple):
     def mask(self, size: int) -> NDArray[np.bool_]:
         """``[size] bool``: which ids are allowed."""
         mask = np.full(size, not self.allowed)
-        mask[self.ids] = self.allowed
+        mask[self.ids.astype(np.intp, copy=False)] = self.allowed
         return mask
 
 

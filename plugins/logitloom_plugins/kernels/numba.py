@@ -15,6 +15,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
+from logitloom.automata.dfa import DEAD
 from logitloom.automata.token_automaton import FINISHED
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
 from logitloom.kernels import ALLOWED, DENSE, FORBIDDEN
@@ -344,6 +345,128 @@ def product(
     return pairs[:count], table[:count]
 
 
+_OFFSETS: Final = _given(types.int64)
+
+
+@_compiled(types.int64(types.uint64[:, ::1], types.int64, types.int32[::1]), cache=True, nogil=True)
+def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - compiled
+    """Where a table of hashes has, or may have, the number of a set of places."""
+    value = np.uint64(0x9E3779B97F4A7C15)
+    for word in range(places.shape[1]):
+        value = (value ^ places[state, word]) * np.uint64(0xBF58476D1CE4E5B9)
+        value ^= value >> np.uint64(29)
+    mask = np.int64(len(numbers) - 1)
+    slot = np.int64(value & np.uint64(mask))
+    while numbers[slot] >= 0:
+        other, same = numbers[slot], True
+        for word in range(places.shape[1]):
+            same &= places[other, word] == places[state, word]
+        if same:
+            break
+        slot = (slot + 1) & mask
+    return int(slot)
+
+
+@_compiled(
+    types.Tuple((types.int32[:, ::1], types.boolean[::1]))(
+        *(_INTS, _INTS, _OFFSETS, _INTS, _INTS, _OFFSETS, types.int64, types.int64)
+    ),
+    cache=True,
+    nogil=True,
+)
+def determinize(
+    first: Any, follow: Any, follow_at: Any, set_at: Any, members: Any, members_at: Any, classes: int, limit: int
+) -> tuple[Any, Any]:  # pragma: no cover - compiled
+    """See :meth:`logitloom.kernels.HostKernels.determinize`."""
+    one, none = np.uint64(1), np.uint64(0)
+    words, sets = (len(set_at) + 63) // 64, len(members_at) - 1
+    room = min(limit + 1, 2 * len(set_at) + 16)
+    # The places of each state, and last those that are looked for.
+    places = np.zeros((room + 1, words), dtype=np.uint64)
+    table = np.full((room, classes), np.int32(DEAD), dtype=np.int32)
+    size = 64
+    while size < 4 * (limit + 2):
+        size *= 2
+    numbers = np.full(size, np.int32(-1), dtype=np.int32)
+    after, union = np.zeros((sets, words), dtype=np.uint64), np.zeros((classes, words), dtype=np.uint64)
+    state_after = np.empty(sets, dtype=np.int64)
+    holding, holds = np.empty(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
+    present = np.empty(sets, dtype=np.int64)
+    seen = np.zeros(sets, dtype=np.bool_)
+    for place in first:
+        places[0, place >> 6] |= one << np.uint64(place & 63)
+    numbers[_slot(places, 0, numbers)] = 0
+    count, at = 1, 0
+    while at < count <= limit:
+        many = 0
+        for word in range(words):
+            rest, place = places[at, word], 64 * word
+            while rest != none:
+                if rest & one and place > 0:  # the first place is the end of the text
+                    kind = set_at[place]
+                    if not seen[kind]:
+                        seen[kind] = True
+                        state_after[kind] = -1
+                        after[kind, :] = 0
+                        present[many] = kind
+                        many += 1
+                        for member in range(members_at[kind], members_at[kind + 1]):
+                            holding[members[member]] = kind
+                            holds[members[member]] += 1
+                    for edge in range(follow_at[place], follow_at[place + 1]):
+                        then = follow[edge]
+                        after[kind, then >> 6] |= one << np.uint64(then & 63)
+                rest >>= one
+                place += 1
+        for i in range(many):
+            kind = present[i]
+            for member in range(members_at[kind], members_at[kind + 1]):
+                column = members[member]
+                if holds[column] > 1:
+                    if holding[column] >= 0:
+                        holding[column] = -1
+                        union[column, :] = 0
+                    for word in range(words):
+                        union[column, word] |= after[kind, word]
+        for column in range(classes):
+            if holds[column] == 0:
+                continue
+            known = np.int64(-1)
+            if holds[column] == 1:
+                known = state_after[holding[column]]
+            if known < 0:
+                if count == room:
+                    room = min(limit + 1, 2 * room)
+                    more_places = np.zeros((room + 1, words), dtype=np.uint64)
+                    more_table = np.full((room, classes), np.int32(DEAD), dtype=np.int32)
+                    more_places[:count], more_table[:count] = places[:count], table[:count]
+                    places, table = more_places, more_table
+                if holds[column] == 1:
+                    places[count] = after[holding[column]]
+                else:
+                    places[count] = union[column]
+                slot = _slot(places, count, numbers)
+                if numbers[slot] < 0:
+                    numbers[slot] = count
+                    count += 1
+                known = np.int64(numbers[slot])
+                if holds[column] == 1:
+                    state_after[holding[column]] = known
+            table[at, column] = known
+            if count > limit:
+                break
+        for i in range(many):
+            kind = present[i]
+            seen[kind] = False
+            for member in range(members_at[kind], members_at[kind + 1]):
+                holds[members[member]] = 0
+        at += 1
+    accepting = np.empty(count, dtype=np.bool_)
+    for state in range(count):
+        accepting[state] = places[state, 0] & one != none
+    return table[:count], accepting
+
+
 @_compiled(
     types.Tuple((types.boolean, types.int32[::1]))(_NOTES, _INTS, types.int64, _INTS, _INTS, types.int64),
     cache=True,
@@ -569,6 +692,7 @@ class NumbaKernels:
 
     marks = staticmethod(_alike(marks))
     product = staticmethod(_alike(product))
+    determinize = staticmethod(_alike(determinize))
     # The others are called more often, with arrays of the same origin.
     walk = staticmethod(walk)
     paths = staticmethod(paths)

@@ -13,16 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Context, kernels, load_backend, processors, registry
-from logitloom.automata import FINISHED, TokenAutomaton, compile_pattern, constraint, default_cache
+from logitloom.automata import FINISHED, TokenAutomaton, compile_pattern, constraint, default_cache, determinize
 from logitloom.automata.above_ascii import marks_above_ascii
+from logitloom.automata.alphabet import alphabet
 from logitloom.automata.budget import Budget, Meter
 from logitloom.automata.char_sets import category
+from logitloom.automata.nfa import position_automaton
+from logitloom.automata.pattern import parse_pattern
 from logitloom.automata.product import _found, _padded
 from logitloom.automata.row_walk import RowWalk
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.backend import mask_host_rows
-from logitloom.errors import IllegalToken, LogitloomError, PluginImportError
+from logitloom.errors import BudgetExceeded, IllegalToken, LogitloomError, PluginImportError, UnsupportedPattern
 from logitloom.kernels import HostKernels, host_kernels
 from logitloom.logits_pool import HostBuffer, LogitsPool
 from logitloom.mask_row import MaskRow
@@ -227,6 +230,42 @@ def test_where_characters_above_ascii_lead(pattern: str) -> None:
                 elsewhere[:] = True
             kinds = HIGH_WORD * bool(elsewhere[_IS_WORD].any()) | HIGH_OTHER * bool(elsewhere[~_IS_WORD].any())
             assert found[state] == kinds | MALFORMED | (HIGH_PARTIAL if kinds else 0)
+
+
+def subsets(pattern: str, states: int = 100_000) -> tuple[Any, Any]:
+    """Subset construction of a pattern, compiled and plain."""
+    nfa = position_automaton(parse_pattern(pattern), Meter(), lambda part: UnsupportedPattern(part.name))
+    letters = alphabet(nfa.chars)
+    given_ = nfa, letters.members, letters.classes
+    found = determinize._compiled(*given_, host_kernels(), Meter(Budget(states=states)))  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(determinize, "host_kernels", lambda: None)
+        return found, determinize.determinize(*given_, Meter())
+
+
+@given(pattern=patterns(anchors=False))
+def test_subset_construction(pattern: str) -> None:
+    if not supported(pattern, 0):
+        return
+    found, expected = subsets(pattern)
+    assert np.array(found.rows).tolist() == expected.rows
+    assert list(found.accepting) == expected.accepting
+
+
+@pytest.mark.parametrize(
+    "pattern", [*PRACTICAL, ".{0,1000}", r"(\w+ ){1,60}", "(a|b)*a(a|b){9}", "((a|é|日)?(b|ü)?){20}", "()", "a"]
+)
+def test_subset_construction_of_practical_patterns(pattern: str) -> None:
+    found, expected = subsets(pattern)
+    assert np.array(found.rows).tolist() == expected.rows
+    assert list(found.accepting) == expected.accepting
+
+
+def test_a_subset_construction_ends_at_its_limit() -> None:
+    assert subsets("(a|b)*a(a|b){9}", states=1024)[0] is not None
+    assert subsets("(a|b)*a(a|b){9}", states=1023)[0] is None
+    with pytest.raises(BudgetExceeded, match="more than 1000 states"):
+        compile_pattern("(a|b)*a(a|b){9}", budget=Budget(states=1000))
 
 
 @given(first=patterns(anchors=True), second=patterns(anchors=True))
