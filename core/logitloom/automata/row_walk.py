@@ -21,7 +21,7 @@ from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORM
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
 
-__all__ = ["SORTED_BY_MASK", "Paths", "RowWalk", "ascii_columns", "levels_of"]
+__all__ = ["SORTED_BY_MASK", "Paths", "RowWalk", "ascii_columns", "followed", "levels_of", "usual_steps"]
 
 # Below this many pairs, asking about whole subtrees costs more than it can save.
 _FEW: Final = 96
@@ -230,20 +230,18 @@ class RowWalk:
         known = len(source)
         levels = int(_CEILING_LOG2[min(int(self._trie.height[0]), len(_CEILING_LOG2) - 1)])
         level_of = levels_of(self._trie, levels)
-        ascii_part = (source, columns, sizes, bits)
-        if self._kernels is not None and made_of is not None and made_of.high.classes:
-            low, high, marks = self._kernels.paths(*ascii_part, made_of.split, made_of.high.kinds, _NO_MARKS, levels)
+        kernels = self._kernels
+        if kernels is not None and made_of is not None and made_of.high.classes:
+            kinds = made_of.high.kinds
+            found = kernels.paths(source, columns, sizes, bits, made_of.split, kinds, _NO_MARKS, levels)
         else:
-            table = source[:, columns]
-            usual = table[np.arange(known), np.where(table >= 0, sizes, -1).argmax(axis=1)]
+            usual = usual_steps(source, columns, sizes)
             if made_of is None:
                 given = marks_above_ascii(dfa.next, dfa.byte_class, usual)
             else:
                 given = marks_of_characters(made_of, usual)
-            if self._kernels is not None:
-                low, high, marks = self._kernels.paths(*ascii_part, 0, _NO_KINDS, given, levels)
-            else:
-                low, high, marks = _paths_of(table, usual, bits, given, levels)
+            found = followed(kernels, source, (columns, sizes, bits), usual, given, levels)
+        low, high, marks = found
         return Paths(low, high, marks, level_of * (known + 1), known)
 
 
@@ -278,10 +276,43 @@ def ascii_columns(byte_class: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int6
     return columns, sizes, bits
 
 
-def _paths_of(
-    table: NDArray[np.int32], usual: NDArray[np.int32], bits: NDArray[np.uint64], given: NDArray[np.uint8], levels: int
-) -> tuple[NDArray[Any], ...]:
-    """What :meth:`logitloom.kernels.HostKernels.paths` finds, from next states by column and the usual step."""
+def usual_steps(source: NDArray[np.int32], columns: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Where the largest class of ASCII leads from each state, -1 where none of it leads anywhere.
+
+    Args:
+        source: ``[states, classes]``, next states.
+        columns, sizes: from :func:`ascii_columns`.
+    """
+    table = source[:, columns]
+    usual: NDArray[np.int32] = table[np.arange(len(table)), np.where(table >= 0, sizes, -1).argmax(axis=1)]
+    return usual
+
+
+def followed(
+    kernels: HostKernels | None,
+    source: NDArray[np.int32],
+    ascii_part: tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]],
+    usual: NDArray[np.int32],
+    given: NDArray[np.uint8],
+    levels: int,
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint8]]:
+    """What leaves the usual path of each state within 1, 2, 4, ... characters.
+
+    Args:
+        kernels: the compiled loops, if there are any.
+        source: ``[states, classes]``, next states.
+        ascii_part: from :func:`ascii_columns`.
+        usual: from :func:`usual_steps`.
+        given: marks of each state's own step.
+        levels: how many times to go twice as far.
+
+    Returns:
+        As :meth:`logitloom.kernels.HostKernels.paths`.
+    """
+    columns, sizes, bits = ascii_part
+    if kernels is not None:
+        return kernels.paths(source, columns, sizes, bits, 0, _NO_KINDS, given, levels)
+    table = source[:, columns]
     known = len(usual)
     leaves = (table != usual[:, None]) | (table < 0)
     # One more state, at the end, is left by everything: dead, and those about which nothing is known.
@@ -295,8 +326,9 @@ def _paths_of(
         low, high, marks = low | low[there], high | high[there], marks | marks[there]
         rows.append((low, high, marks))
         there = there[there]
-    rows.append(tuple(np.repeat(part[-1:], known + 1) for part in (low, high, marks)))
-    return tuple(np.concatenate(part) for part in zip(*rows, strict=True))
+    rows.append((*(np.repeat(part[-1:], known + 1) for part in (low, high, marks)),))
+    all_low, all_high, all_marks = (np.concatenate(part) for part in zip(*rows, strict=True))
+    return all_low, all_high, all_marks
 
 
 def marks_of_characters(made_of: Lowering, usual: NDArray[np.int32]) -> NDArray[np.uint8]:

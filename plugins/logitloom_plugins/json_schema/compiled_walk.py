@@ -1,4 +1,4 @@
-"""Walks of a trie by compiled loops: inside string values by tables of their own, elsewhere by the machine's rows."""
+"""Walks of a trie by compiled loops: inside strings by tables of their own, elsewhere by the machine's rows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from logitloom.automata.trie import Trie, joined, members
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, Notes
+from logitloom_plugins.json_schema.content_tables import ContentTable, ContentTables
 from logitloom_plugins.json_schema.machine import DEAD, Machine
 from logitloom_plugins.json_schema.name_ends import end_names
 from logitloom_plugins.json_schema.string_states import DIGITS
 from logitloom_plugins.json_schema.usual_paths import UsualPaths
-from logitloom_plugins.json_schema.value_tables import ValueTable, ValueTables
 
 __all__ = ["CompiledWalk", "Few", "Marked"]
 
@@ -80,7 +80,7 @@ class _Walked:
     pairs: NDArray[np.int32]
     notes: Notes
     entered: list[NDArray[Any]]
-    pending: dict[tuple[int, ValueTable | None], list[NDArray[np.int32]]] = field(default_factory=dict)
+    pending: dict[tuple[int, ContentTable | None], list[NDArray[np.int32]]] = field(default_factory=dict)
     found: int = 0
 
 
@@ -94,7 +94,7 @@ class CompiledWalk:
         kernels: the loops.
 
     Attributes:
-        values: the tables of string values.
+        contents: the tables of strings.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class CompiledWalk:
         self._machine = machine
         self._applied = applied
         self._kernels = kernels
-        self.values = ValueTables(machine, longest)
-        self._paths = UsualPaths(machine.strings, self.values.has)
+        self.contents = ContentTables(machine, longest)
+        self._paths = UsualPaths(machine.strings, self.contents.has)
 
     def found(
         self,
@@ -153,7 +153,7 @@ class CompiledWalk:
         """Note that the children of some nodes are to be visited."""
         for state in _distinct(states):
             below = nodes[states == state]
-            table, number = self.values.find(state) if self.values.covers(state) else (None, state)
+            table, number = self.contents.find(state) if self.contents.covers(state) else (None, state)
             group = np.empty((len(below), 2), dtype=np.int32)
             group[:, 0], group[:, 1] = below, number
             walked.pending.setdefault((stack, table), []).append(group)
@@ -174,8 +174,8 @@ class CompiledWalk:
                 state, after = self._applied(then, stack) if then < DEAD else (then, stack)
                 self._enter(walked, below, np.full_like(below, state), after)
 
-    def _by_table(self, walked: _Walked, table: ValueTable, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Visit what is below some pairs inside a string value; returns nodes of quotes and backslashes, and codes."""
+    def _by_table(self, walked: _Walked, table: ContentTable, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Visit what is below some pairs inside a string; returns nodes of quotes and backslashes, and codes."""
         pairs = walked.pairs
         paths = tuple(table.paths.paths._replace(row_of_height=walked.level_of))
         *_, special = self._walk(walked, table.automaton, paths, table.counting, (0, count, 0, len(pairs)))
@@ -222,7 +222,7 @@ class CompiledWalk:
         needed = np.ones(len(group), dtype=bool)
         for state in _distinct(group[:, 1]):
             here = group[:, 1] == state
-            if self.values.covers(state):
+            if self.contents.covers(state):
                 self._enter(walked, group[here, 0], group[here, 1], stack)
                 needed &= ~here
             elif self._machine.states[state][0] == "hex":

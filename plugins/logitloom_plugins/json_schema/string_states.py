@@ -136,6 +136,11 @@ class KeySite(Site):
         """Whether the name can become one that may come next."""
         return state >= 0 and bool(self.below[state] & self.mask)
 
+    def living(self) -> NDArray[np.bool_]:
+        """``[states]``: where :meth:`alive` holds."""
+        mask = self.mask
+        return np.array([bits & mask != 0 for bits in self.below], dtype=bool)
+
     def free(self, state: int) -> bool:
         """Whether any characters may come here, at the beginning of a character."""
         return self._any_name and bool(self.content.labelled.boundaries[state])
@@ -226,7 +231,7 @@ class StringStates:
             return DEAD
         return int(site.text(target, content.counted(count + labelled.boundaries[place])))
 
-    def escape(self, site: ValueSite, place: int, count: int) -> int:
+    def escape(self, site: Site, place: int, count: int) -> int:
         """The state after a backslash between two characters, or ``DEAD``."""
         if not self._some_escape(site, place, count):
             return DEAD

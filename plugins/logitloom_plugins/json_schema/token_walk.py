@@ -272,7 +272,7 @@ class TokenWalk:
             if not size:
                 continue
             first = starts[node]
-            if self._compiled is not None and self._compiled.values.covers(state):
+            if self._compiled is not None and self._compiled.contents.covers(state):
                 patience -= 1
                 if patience < 0:
                     wide.append((node, state, stack))

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.above_ascii import EVERYTHING, marks_above_ascii
-from logitloom.automata.row_walk import Paths, ascii_columns
+from logitloom.automata.row_walk import Paths, ascii_columns, followed, usual_steps
 from logitloom.automata.trie import MALFORMED
+from logitloom.kernels import host_kernels
 from logitloom_plugins.json_schema.labelled import Labelled
 from logitloom_plugins.json_schema.string_states import KeySite, Site, StringStates
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
 
-__all__ = ["LEVELS", "UsualPaths", "ValuePaths"]
+__all__ = ["LEVELS", "ContentPaths", "UsualPaths"]
 
 #: Steps are followed up to two to the power of this many less one.
 LEVELS: Final = 7
@@ -66,33 +67,21 @@ def leaving(
         alone: whether each state is only asked for its own usual path.
     """
     states = len(targets)
-    columns, sizes, bits = ascii_columns(byte_class[:128].tobytes())
-    # Most states are between the bytes of a character, and on no path.
-    table = targets[:, columns]
-    at = np.flatnonzero((table >= 0).any(axis=1))
-    table = table[at]
-    usual = table[np.arange(len(at)), np.where(table >= 0, sizes, -1).argmax(axis=1)]
+    ascii_part = ascii_columns(byte_class[:128].tobytes())
+    source = np.ascontiguousarray(targets)
     if counts:
         # With bounds on the length only a state that can be stayed in is sure to live, as long as there is room.
-        usual = np.where(usual == at, usual, -1)
-    leaves = (table != usual[:, None]) | (table < 0)
-    none = np.uint64(0)
-    # The last one stands for being lost.
-    low = np.append(np.bitwise_or.reduce(np.where(leaves, bits[0], none), axis=1) | LOW_SPECIAL, _ALL)
-    high = np.append(np.bitwise_or.reduce(np.where(leaves, bits[1], none), axis=1) | HIGH_SPECIAL, _ALL)
-    marks = np.full(len(at) + 1, EVERYTHING)
-    if escapes != "ascii":
-        everywhere = np.full(states, -1, dtype=np.int32)
-        everywhere[at] = usual
-        marks[:-1] = marks_above_ascii(targets, byte_class, everywhere)[at]
-    place = np.full(states + 1, len(at))
-    place[at] = np.arange(len(at))
-    there = np.append(place[usual], len(at))
-    levels = Leaving(*_leaving_all(states), np.zeros(states, dtype=bool), np.zeros(states, dtype=bool))
-    for level in range(LEVELS):
-        levels.low[at, level], levels.high[at, level], levels.marks[at, level] = low[:-1], high[:-1], marks[:-1]
-        low, high, marks = low | low[there], high | high[there], marks | marks[there]
-        there = there[there]
+        source = np.where(source == np.arange(states)[:, None], source, np.int32(-1))
+    usual = usual_steps(source, *ascii_part[:2])
+    given = np.full(states, EVERYTHING) if escapes == "ascii" else marks_above_ascii(targets, byte_class, usual)
+    found = followed(host_kernels(), source, ascii_part, usual, given, LEVELS - 1)
+    low, high, marks = found
+    levels = Leaving(
+        _by_state(low, states) | LOW_SPECIAL,
+        _by_state(high, states) | HIGH_SPECIAL,
+        _by_state(marks, states),
+        *np.zeros((2, states), dtype=bool),
+    )
     if not alone:
         inside, low_outside, high_outside = together(targets, byte_class)
         better = inside & (
@@ -103,6 +92,11 @@ def leaving(
             levels.marks[better] = EVERYTHING if escapes == "ascii" else marks_together(targets, byte_class, inside)
         levels.together[:], levels.inside[:] = better, inside
     return levels
+
+
+def _by_state(levels: NDArray[Any], states: int) -> NDArray[Any]:
+    """``[states, LEVELS + 1]`` from what is known level by level, with one more state in each."""
+    return np.ascontiguousarray(levels.reshape(LEVELS + 1, states + 1).T[:states])
 
 
 def together(
@@ -146,8 +140,13 @@ def _excluded(low: Any, high: Any) -> NDArray[np.intp]:
     return found
 
 
-class ValuePaths:
-    """What leaves the usual paths of a string value, by the states of its content.
+class ContentPaths:
+    """What leaves the usual paths of a string, by the states of its content.
+
+    Args:
+        content: what the string holds.
+        following: ``[states, classes]``, next states where it can be completed, -1 for none.
+        escapes: how characters may be written.
 
     Of an automaton of many states only those are looked at that are near to where somebody walks.
 
@@ -157,14 +156,15 @@ class ValuePaths:
             whole automaton is looked at.
     """
 
-    def __init__(self, content: Content, escapes: str) -> None:
+    def __init__(self, content: Content, following: NDArray[np.int32], escapes: str) -> None:
         labelled = content.labelled
         states = labelled.states
         self._content = content
+        self._following = following
         self._escapes = escapes
         self._central: NDArray[np.bool_] | None = None
         if states <= _MANY_STATES and not all(labelled.narrow):
-            self._found = leaving(labelled.next, labelled.byte_class, escapes, content.counts)
+            self._found = leaving(following, labelled.byte_class, escapes, content.counts)
         else:
             nowhere = np.zeros(states, dtype=bool)
             self._found = Leaving(*_leaving_all(states), nowhere, nowhere)
@@ -177,7 +177,7 @@ class ValuePaths:
         """See to it that what is near to a state is known."""
         if self._central is None or self._central[place] or self._content.labelled.narrow[place]:
             return
-        table = self._content.labelled.next
+        table = self._following
         # One more place for being lost.
         number = np.full(len(table) + 1, -1, dtype=np.int32)
         ring = np.array([place])
@@ -228,10 +228,10 @@ class UsualPaths:
                 for part, rows in zip((self._low, self._high, self._marks), fresh, strict=True)
             )
         for number in range(self._known, len(states)):
-            kind, *rest = states[number]
-            if kind != "text":
+            state = states[number]
+            if state[0] != "text":
                 continue
-            site, place, count = rest
+            _, site, place, count = state
             # Between the bytes of a character nobody is on a path.
             if self._apart(site) or not site.content.labelled.boundaries[place]:
                 continue
@@ -265,7 +265,7 @@ class UsualPaths:
             return None
         if not isinstance(site, KeySite):
             return leaving(labelled.next, labelled.byte_class, escapes, content.counts, alone=content.counts)
-        living = np.array([bool(bits & site.mask) for bits in site.below], dtype=bool)
+        living = site.living()
         # Names that may come are often the same at other places.
         key = (labelled, living.tobytes())
         if key not in self._names:

@@ -693,9 +693,9 @@ class NumbaKernels:
     marks = staticmethod(_alike(marks))
     product = staticmethod(_alike(product))
     determinize = staticmethod(_alike(determinize))
+    paths = staticmethod(_alike(paths))
     # The others are called more often, with arrays of the same origin.
     walk = staticmethod(walk)
-    paths = staticmethod(paths)
     collect = staticmethod(collect)
     step = staticmethod(step)
     write = staticmethod(write)

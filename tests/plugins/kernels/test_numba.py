@@ -193,12 +193,35 @@ def test_rows_of_random_patterns_with_bounds(
             assert_every_place_agrees(machine, mixed())
 
 
-def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary) -> None:
+@given(
+    pattern=patterns(anchors=True),
+    other=st.none() | patterns(anchors=True),
+    closed=st.booleans(),
+    escapes=st.sampled_from(["any", "minimal", "ascii"]),
+)
+def test_rows_of_names_that_patterns_decide_about(pattern: str, other: str | None, closed: bool, escapes: str) -> None:
+    schema = {"type": "object", "properties": {"ab": {}}, "patternProperties": {pattern: {"type": "null"}}}
+    schema |= {} if other is None else {"propertyNames": {"pattern": other}}
+    schema |= {"additionalProperties": False} if closed else {}
+    try:
+        machine = compile_schema(schema, SchemaOptions(escapes=escapes), Budget(states=2_000))
+        tokens = PushdownTokens(machine, mixed())
+        state = tokens.advance(tokens.start, mixed().token_bytes.index(b"{"))
+        begins = tokens.advance(state, mixed().token_bytes.index(b'"')) >= 0
+    except LogitloomError:
+        return
+    if begins:
+        assert_every_place_agrees(machine, mixed(), b'{"')
+
+
+def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginning: bytes = b'"') -> None:
     compiled, plain = (PushdownTokens(machine, vocabulary) for _ in "12")
     plain._walk._compiled = None
-    quote = vocabulary.token_bytes.index(b'"')
-    stack = compiled._configurations[compiled.advance(compiled.start, quote)][1]
-    plain.advance(plain.start, quote)
+    for tokens in (compiled, plain):
+        begun = tokens.start
+        for byte in beginning:
+            begun = tokens.advance(begun, vocabulary.token_bytes.index(bytes([byte])))
+        stack = tokens._configurations[begun][1]
     site = next(state[1] for state in machine.states if state[0] == "text")
     boundaries = np.frombuffer(site.content.labelled.boundaries, dtype=bool)
     for place in np.flatnonzero(boundaries)[:40].tolist():

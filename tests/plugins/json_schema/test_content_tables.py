@@ -10,10 +10,10 @@ import pytest
 from logitloom.automata import Budget
 from logitloom.automata.budget import Meter
 from logitloom_plugins.json_schema.compilation import compile_schema
+from logitloom_plugins.json_schema.content_tables import ContentTables, _as_long_as
 from logitloom_plugins.json_schema.formula import substitute
 from logitloom_plugins.json_schema.string_states import ValueSite
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content, content_of
-from logitloom_plugins.json_schema.value_tables import ValueTables, _as_long_as
 
 
 def contents() -> list[Content]:
@@ -63,7 +63,7 @@ def test_tables_of_strings_with_many_lengths_begin_where_the_string_is() -> None
     machine.row(machine.start)
     site = next(state[1] for state in machine.states if state[0] == "text")
     assert isinstance(site, ValueSite)
-    tables = ValueTables(machine, 20)
+    tables = ContentTables(machine, 20)
     places = (site.start, site.content.labelled.walk(b"a"))
     for count in (0, 1, 30_000, 59_990, 60_000):
         state = site.text(places[count % 2], count)

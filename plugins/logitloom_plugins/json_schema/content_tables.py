@@ -1,24 +1,24 @@
-"""Tables for compiled walks inside string values: the content's own automaton, not rows made one by one.
+"""Tables for compiled walks inside strings: the content's own automaton, not rows made one by one.
 
-Bytes that may stand for themselves lead where they lead in the automaton; the characters are counted beside its
-states, as :meth:`logitloom.kernels.HostKernels.walk` does it. What the closing quote and a backslash lead to is worked
-out where a token has one.
+String values have them, and names where patterns decide about them. Bytes that may stand for themselves lead where they
+lead in the automaton; the characters are counted beside its states, as :meth:`logitloom.kernels.HostKernels.walk` does
+it. What the closing quote and a backslash lead to is worked out where a token has one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom_plugins.json_schema.machine import DEAD, Machine
-from logitloom_plugins.json_schema.string_states import Site, ValueSite
+from logitloom_plugins.json_schema.string_states import KeySite, Site
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
-from logitloom_plugins.json_schema.usual_paths import ValuePaths
+from logitloom_plugins.json_schema.usual_paths import ContentPaths
 
-__all__ = ["ValueTable", "ValueTables"]
+__all__ = ["ContentTable", "ContentTables"]
 
 #: Numbers of characters times states, of which it is known for each whether a text can be completed.
 _MOST_COUNTED: Final = 1 << 16
@@ -32,7 +32,7 @@ Automaton = tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ValueTable:
+class ContentTable:
     """One kind of string, with lengths from ``first`` on.
 
     Attributes:
@@ -41,10 +41,10 @@ class ValueTable:
     """
 
     machine: Machine
-    site: ValueSite
+    site: Site
     first: int
     automaton: Automaton
-    paths: ValuePaths
+    paths: ContentPaths
     counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32]]
 
     def code(self, code: int) -> int:
@@ -56,7 +56,7 @@ class ValueTable:
         return self.machine.strings.escape(self.site, place, self.first + count)
 
 
-class ValueTables:
+class ContentTables:
     """The tables of one machine.
 
     Args:
@@ -68,8 +68,8 @@ class ValueTables:
         self._machine = machine
         self._longest = longest
         self._has: dict[Site, bool] = {}
-        self._automata: dict[ValueSite, tuple[Automaton, ValuePaths, NDArray[np.uint8]]] = {}
-        self._tables: dict[tuple[ValueSite, int, int], ValueTable] = {}
+        self._automata: dict[Any, tuple[Automaton, ContentPaths, NDArray[np.uint8]]] = {}
+        self._tables: dict[tuple[Site, int, int], ContentTable] = {}
 
     def covers(self, state: int) -> bool:
         """Whether a state of the machine is in some table."""
@@ -81,16 +81,19 @@ class ValueTables:
         known = self._has.get(site)
         if known is None:
             content = site.content
-            known = self._has[site] = isinstance(site, ValueSite) and (
-                not content.counts or self._in_one_word(content) * content.labelled.states <= _MOST_COUNTED_ONCE
-            )
+            if isinstance(site, KeySite):
+                # Names that are told by their text alone are a tree beside the automaton of all texts.
+                known = not site.plain and not site.tracks
+            else:
+                known = not content.counts or self._in_one_word(content) * content.labelled.states <= _MOST_COUNTED_ONCE
+            self._has[site] = known
         return known
 
     def _in_one_word(self, content: Content) -> int:
         """How many numbers of characters one word may go through."""
         return min(content.lengths, self._longest + 1)
 
-    def find(self, state: int) -> tuple[ValueTable, int]:
+    def find(self, state: int) -> tuple[ContentTable, int]:
         """The table in which a state of the machine is, and its number there."""
         _, site, place, count = self._machine.states[state]
         places = site.content.labelled.states
@@ -106,12 +109,9 @@ class ValueTables:
         table.paths.around(place)
         return table, (count - first) * places + place
 
-    def _made(self, site: ValueSite, first: int, counts: int) -> ValueTable:
+    def _made(self, site: Site, first: int, counts: int) -> ContentTable:
         content = site.content
-        known = self._automata.get(site)
-        if known is None:
-            known = self._automata[site] = self._automaton(site)
-        automaton, paths, steps = known
+        automaton, paths, steps = self._automaton(site)
         living = content.living(first, counts)
         rooms = content.rooms(first, counts)
         if content.counts and paths.together.any():
@@ -122,23 +122,38 @@ class ValueTables:
             *(content.labelled.states, steps if content.counts else np.zeros_like(steps)),
             *(np.ascontiguousarray(living).ravel(), np.minimum(rooms, FREE_FOREVER).astype(np.int32).ravel()),
         )
-        return ValueTable(self._machine, site, first, automaton, paths, counting)
+        return ContentTable(self._machine, site, first, automaton, paths, counting)
 
-    def _automaton(self, site: ValueSite) -> tuple[Automaton, ValuePaths, NDArray[np.uint8]]:
+    def _automaton(self, site: Site) -> tuple[Automaton, ContentPaths, NDArray[np.uint8]]:
         """The content's automaton, what leaves its usual paths, and where it stands between two characters."""
-        labelled = site.content.labelled
+        living = site.living() if isinstance(site, KeySite) else None
+        # Names that may come are often the same at other places.
+        key = site if living is None else (site.content.labelled, living.tobytes())
+        known = self._automata.get(key)
+        if known is None:
+            following = site.content.labelled.next
+            if living is not None:
+                following = np.where((following >= 0) & living[following], following, DEAD)
+            known = self._automata[key] = self._table_of(site.content, following)
+        return known
+
+    def _table_of(
+        self, content: Content, following: NDArray[np.int32]
+    ) -> tuple[Automaton, ContentPaths, NDArray[np.uint8]]:
+        labelled = content.labelled
         escapes = self._machine.strings.escapes
         columns = labelled.columns(escapes == "ascii")
         width = len(columns.classes)
         boundaries = np.frombuffer(labelled.boundaries, dtype=np.uint8).copy()
         table = np.empty((labelled.states, width + 3), dtype=np.int32)
         table[:, 0] = DEAD
-        table[:, 1 : width + 1] = labelled.next.take(columns.classes, axis=1)
+        table[:, 1 : width + 1] = following.take(columns.classes, axis=1)
         table[:, width + 1] = np.where(labelled.accepting, _QUOTE, DEAD)
         table[:, width + 2] = np.where(boundaries, _BACKSLASH, DEAD)
         byte_class = columns.of_byte.astype(np.uint8)
         byte_class[ord('"')], byte_class[ord("\\")] = width + 1, width + 2
-        return (table, np.ones(len(table), dtype=bool), byte_class), ValuePaths(site.content, escapes), boundaries
+        paths = ContentPaths(content, following, escapes)
+        return (table, np.ones(len(table), dtype=bool), byte_class), paths, boundaries
 
 
 def _as_long_as(living: NDArray[np.bool_], forever: bool) -> NDArray[np.intp]:
