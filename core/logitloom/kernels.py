@@ -39,7 +39,10 @@ FORBIDDEN: Final = 2
 ENDLESS: Final = 1 << 62
 
 #: For :meth:`HostKernels.walk`: states are all there is.
-NO_COUNTING: Final = (0, np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int32))
+NO_COUNTING: Final = (
+    *(0, np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int32)),
+    np.zeros(0, dtype=bool),
+)
 
 #: For :meth:`HostKernels.write`: of no row is anything known.
 NOTHING_WRITTEN: Final = np.zeros((0, 3), dtype=np.int64)
@@ -59,8 +62,9 @@ class HostKernels(Protocol):
         automaton: tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]],
         nodes: NDArray[Any],
         byte: NDArray[np.uint8],
+        characters: tuple[NDArray[np.uint16], NDArray[np.uint16]],
         paths: tuple[Any, ...],
-        counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32]],
+        counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32], NDArray[np.bool_]],
         pairs: NDArray[np.int32],
         notes: Notes,
         found: int,
@@ -75,15 +79,16 @@ class HostKernels(Protocol):
         Args:
             automaton: ``[states, classes]`` next states (-1: none; what is below is left to the caller), ``[states]``
                 whether a row of them can be relied on, ``[256]`` the class of each byte.
-            nodes, byte: the trie's attributes ``records`` and ``byte``.
+            nodes, byte, characters: the trie's attributes ``records``, ``byte`` and ``characters``.
             paths: what is known of whole subtrees: ``low``, ``high`` and ``marks`` of what must not occur below a node
                 in a state, at ``row_of_height[height] + stride * min(state, known)``, then these three; ``known`` is
                 -1 if nothing is.
             counting: :data:`NO_COUNTING`, or how an automaton counts beside its states: their number, ``[states]``
-                how much is counted in each, and by ``count * states + state`` whether a text can be completed there,
-                and how high a subtree may be to be taken whole. These numbers take the place of states in pairs; the
-                last count stands for all above. What is left to the caller is written less twice the number from
-                which it was reached, and is -2 or -3 before.
+                how much is counted in each, by ``count * states + state`` whether a text can be completed there, and
+                how high a subtree may be to be taken whole, and ``[states]`` from which of them exactly the tokens of
+                no more characters than that are allowed, where a subtree is higher. These numbers take the place of
+                states in pairs; the last count stands for all above. What is left to the caller is written less twice
+                the number from which it was reached, and is -2 or -3 before.
             pairs: ``[nodes, 2] int32``: pairs (node, state) of which the children are to be visited, at the
                 beginning those that wait because the row of their state cannot be relied on, and at the end pairs of a
                 node and what is below -1.

@@ -136,7 +136,7 @@ class RowWalk:
                 dfa.rows(pairs[:waiting, 1])
                 begin, end, waiting = 0, waiting, 0
             begin, end, waiting, _, found = kernels.walk(
-                *(automaton, trie.records, trie.byte, paths, NO_COUNTING, pairs, notes),
+                *(automaton, trie.records, trie.byte, trie.characters, paths, NO_COUNTING, pairs, notes),
                 *(found, begin, end, waiting, len(pairs), limit),
             )
             if begin < end:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from logitloom.automata.trie import Trie, joined, members
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, Notes
-from logitloom_plugins.json_schema.content_tables import ContentTable, ContentTables
+from logitloom_plugins.json_schema.content_tables import ContentTable, ContentTables, Counting
 from logitloom_plugins.json_schema.machine import DEAD, Machine
 from logitloom_plugins.json_schema.name_ends import end_names
 from logitloom_plugins.json_schema.string_states import DIGITS
@@ -205,13 +205,14 @@ class CompiledWalk:
         walked: _Walked,
         automaton: tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]],
         paths: tuple[Any, ...],
-        counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32]],
+        counting: Counting,
         places: tuple[int, int, int, int],
     ) -> tuple[int, int, int, int]:
         """Call the kernel."""
         trie = walked.trie
         begin, end, waiting, special, walked.found = self._kernels.walk(
-            *(automaton, trie.records, trie.byte, paths, counting, walked.pairs, walked.notes, walked.found),
+            *(automaton, trie.records, trie.byte, trie.characters, paths, counting),
+            *(walked.pairs, walked.notes, walked.found),
             *(*places, ENDLESS),
         )
         return begin, end, waiting, special

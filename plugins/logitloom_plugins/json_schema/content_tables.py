@@ -18,7 +18,7 @@ from logitloom_plugins.json_schema.string_states import KeySite, Site
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
 from logitloom_plugins.json_schema.usual_paths import ContentPaths
 
-__all__ = ["ContentTable", "ContentTables"]
+__all__ = ["ContentTable", "ContentTables", "Counting"]
 
 #: Numbers of characters times states, of which it is known for each whether a text can be completed.
 _MOST_COUNTED: Final = 1 << 16
@@ -29,6 +29,7 @@ _BACKSLASH: Final = -3
 
 
 Automaton = tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]]
+Counting = tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,7 +46,7 @@ class ContentTable:
     first: int
     automaton: Automaton
     paths: ContentPaths
-    counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32]]
+    counting: Counting
 
     def code(self, code: int) -> int:
         """What the machine says for a code of the walk."""
@@ -121,6 +122,8 @@ class ContentTables:
         counting = (
             *(content.labelled.states, steps if content.counts else np.zeros_like(steps)),
             *(np.ascontiguousarray(living).ravel(), np.minimum(rooms, FREE_FOREVER).astype(np.int32).ravel()),
+            # Whoever stays in a state has as much room as there is; elsewhere other states may have more.
+            ~paths.together,
         )
         return ContentTable(self._machine, site, first, automaton, paths, counting)
 

@@ -40,7 +40,8 @@ _PATHS: Final = types.Tuple((_WORDS, _WORDS, _BYTES, _given(types.int64), types.
 
 
 _NOTES: Final = types.Tuple((types.int32[::1], types.uint8[::1]))
-_COUNTING: Final = types.Tuple((types.int64, _BYTES, _given(types.boolean), _INTS))
+_COUNTING: Final = types.Tuple((types.int64, _BYTES, _given(types.boolean), _INTS, _given(types.boolean)))
+_CHARACTERS: Final = types.UniTuple(_given(types.uint16), 2)
 
 
 @_compiled(types.void(_INTS, types.uint8[::1]), cache=True, nogil=True)
@@ -53,7 +54,8 @@ def _mark(listed: Any, marked: Any) -> None:  # pragma: no cover - compiled
 
 @_compiled(
     types.UniTuple(types.int64, 5)(
-        *(_AUTOMATON, _NODES, _BYTES, _PATHS, _COUNTING, types.int32[:, ::1], _NOTES), *(types.int64,) * 6
+        *(_AUTOMATON, _NODES, _BYTES, _CHARACTERS, _PATHS, _COUNTING, types.int32[:, ::1], _NOTES),
+        *(types.int64,) * 6,
     ),
     cache=True,
     nogil=True,
@@ -62,6 +64,7 @@ def walk(
     automaton: Any,
     nodes: Any,
     byte: Any,
+    characters: Any,
     paths: Any,
     counting: Any,
     pairs: Any,
@@ -77,7 +80,8 @@ def walk(
     listed, marked = notes
     table, ready, byte_class = automaton
     low, high, marks, row_of_height, known, stride = paths
-    states, steps, living, room = counting
+    states, steps, living, room, exact = counting
+    length, depth = characters
     most = len(living) - states
     visited = 0
     # First in, first out: nodes are numbered level by level, so memory is read in its order.
@@ -108,31 +112,48 @@ def walk(
             if states > 0 and not living[reached]:
                 continue
             here = nodes[child]
-            last = here.own
+            start, last = np.uint64(here.first), np.uint64(here.own)
+            # Of a subtree that is higher than there is room only the shorter tokens are noted.
+            longest = np.int64(-1)
             if here.child_count:
-                whole = False
-                if known >= 0 and (states == 0 or here.height <= room[reached]):
-                    place = np.uint64(row_of_height[here.height] + stride * min(np.int64(target), known))
+                height = np.int64(here.height)
+                whole = known >= 0
+                if whole and states > 0 and height > room[reached]:
+                    height = np.int64(room[reached])
+                    whole = exact[target] and height >= 0
+                    longest = np.int64(depth[child]) + height
+                if whole:
+                    place = np.uint64(row_of_height[height] + stride * min(np.int64(target), known))
                     whole = (
                         here.low & low[place] == 0 and here.high & high[place] == 0 and here.marks & marks[place] == 0
                     )
                 if whole:
-                    last = here.last
+                    last = np.uint64(here.last)
                 else:
+                    longest = np.int64(-1)
                     pairs[end, 0], pairs[end, 1] = child, reached
                     end += 1
+            some: Any = np.int64(last - start)
+            if longest >= 0:
+                some = np.int64(0)
+                for position in range(start, last):
+                    some += np.int64(length[position]) <= longest
             before: Any = found
-            found += last - here.first
-            if found <= len(listed):
-                place = np.uint64(before)
-                for position in range(np.uint64(here.first), np.uint64(last)):
-                    listed[place] = position
-                    place += np.uint64(1)
-                continue
-            if before <= len(listed):
+            found += some
+            if found > len(listed) and before <= len(listed):
                 _mark(listed[:before], marked)
-            for position in range(np.uint64(here.first), np.uint64(last)):
-                marked[position] = 1
+            if found > len(listed) and longest < 0:
+                for position in range(start, last):
+                    marked[position] = 1
+            elif found > len(listed):
+                for position in range(start, last):
+                    marked[position] |= np.int64(length[position]) <= longest
+            else:
+                place = np.uint64(before)
+                for position in range(start, last):
+                    if longest < 0 or np.int64(length[position]) <= longest:
+                        listed[place] = position
+                        place += np.uint64(1)
     return begin, end, waiting, special, found
 
 
