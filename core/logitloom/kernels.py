@@ -40,7 +40,10 @@ ENDLESS: Final = 1 << 62
 
 #: For :meth:`HostKernels.walk`: states are all there is.
 NO_COUNTING: Final = (
-    *(0, np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int32)),
+    0,
+    np.zeros(0, dtype=np.uint8),
+    np.zeros(0, dtype=bool),
+    np.zeros(0, dtype=np.int32),
     np.zeros(0, dtype=bool),
 )
 

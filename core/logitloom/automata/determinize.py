@@ -31,7 +31,7 @@ _CHECK_EVERY = 64
 #: Fewer places are sooner read one by one.
 _FEW: Final = 16
 #: A compiled search cannot be interrupted: so many states, so many steps from one place to another, and so many words
-#: of bits to look at for one state. It takes a tenth of a second at most.
+#: of bits to look at for one state. It takes some tenths of a second at most.
 _MOST_STATES: Final = 1 << 12
 _MOST_STEPS: Final = 1 << 14
 _MOST_WORDS: Final = 1 << 15

@@ -12,6 +12,7 @@ from typing import Any
 from logitloom import registry
 from logitloom.automata import TokenAutomaton, compile_pattern, vocabulary_trie
 from logitloom.cli.drawing import draw
+from logitloom.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["add_parser"]
@@ -45,6 +46,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, print, draw."""
+    host_kernels()  # loading them belongs to the installation, not to the pattern
     begin = time.perf_counter()
     dfa = compile_pattern(arguments.pattern, re.IGNORECASE if arguments.ignore_case else 0)
     told: dict[str, Any] = {

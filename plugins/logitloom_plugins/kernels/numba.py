@@ -366,9 +366,6 @@ def product(
     return pairs[:count], table[:count]
 
 
-_OFFSETS: Final = _given(types.int64)
-
-
 @_compiled(types.int64(types.uint64[:, ::1], types.int64, types.int32[::1]), cache=True, nogil=True)
 def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - compiled
     """Where a table of hashes has, or may have, the number of a set of places."""
@@ -390,7 +387,7 @@ def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - c
 
 @_compiled(
     types.Tuple((types.int32[:, ::1], types.boolean[::1]))(
-        *(_INTS, _INTS, _OFFSETS, _INTS, _INTS, _OFFSETS, types.int64, types.int64)
+        *(_INTS, _INTS, _given(types.int64), _INTS, _INTS, _given(types.int64), types.int64, types.int64)
     ),
     cache=True,
     nogil=True,
