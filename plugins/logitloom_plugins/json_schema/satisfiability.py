@@ -44,6 +44,8 @@ class Satisfiability:
         self._provisional: dict[Demand, frozenset[Outcome]] = {}
         self._done: set[Demand] = set()
         self._depth = 0
+        #: Whether what is being worked out has relied on something that is not certain yet.
+        self._unsure = False
         self._lives: dict[Frame, bool] = {}
         self._passing: dict[Frame, bool] = {}
         self._keys: dict[Any, Keys] = {}
@@ -163,6 +165,7 @@ class Satisfiability:
                 f"{_MOST_EXTRAS} are possible. Use fewer branches in anyOf, oneOf or not."
             )
         if demand in self._done:
+            self._unsure = True
             return self._provisional[demand]
         if self._depth:
             return self._one_pass(demand)
@@ -175,15 +178,18 @@ class Satisfiability:
                 result = self._one_pass(demand)
             finally:
                 self._depth -= 1
-            if before == self._provisional:
+            if demand in self._answers:
                 break
-        self._answers.update(self._provisional)
-        self._provisional, self._done = {}, set()
+            if before == self._provisional:
+                self._answers.update(self._provisional)
+                break
+        self._provisional, self._done, self._unsure = {}, set(), False
         return result
 
     def _one_pass(self, demand: Demand) -> frozenset[Outcome]:
         self._done.add(demand)
         self._provisional.setdefault(demand, frozenset())
+        unsure_before, self._unsure = self._unsure, False
         self._count_work("demands")
         found: set[Outcome] = set(self._provisional[demand])
         everything = 2 ** len(demand.extras)
@@ -203,9 +209,11 @@ class Satisfiability:
                 found |= self._container_answers(kind, formulas)
         result = frozenset(found)
         self._provisional[demand] = result
-        if len(result) == everything:
-            # Nothing can be added to everything, so this is final whatever the others turn out to be.
+        # Nothing can be added to everything, whatever the others turn out to be.
+        certain = len(result) == everything or not self._unsure
+        if certain:
             self._answers[demand] = result
+        self._unsure = unsure_before or not certain
         return result
 
     def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[Outcome]) -> Frame | None:
@@ -246,15 +254,17 @@ class Satisfiability:
         if self._depth:
             known = self._passing.get(frame)
             if known is not None:
+                self._unsure = True
                 return known
             self._passing[frame] = False
+        unsure_before, self._unsure = self._unsure, False
         result = self._find_life(frame)
         if self._depth:
             self._passing[frame] = result
-            if result:
-                self._lives[frame] = True
-        else:
+        certain = result or not self._unsure
+        if certain:
             self._lives[frame] = result
+        self._unsure = unsure_before or not certain
         return result
 
     def possible(self, demand: Demand) -> bool:
@@ -285,7 +295,7 @@ class Satisfiability:
                 if following not in before:
                     before[following] = current
                     stack.append(following)
-        if not self._depth:
+        if not self._unsure:
             self._lives.update(dict.fromkeys(before, False))
         return False
 
