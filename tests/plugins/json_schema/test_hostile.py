@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -99,6 +101,16 @@ def test_what_is_nested_too_deeply_to_be_compared_counts_as_different() -> None:
     assert not are_equal({"const": 1}, {"const": True})
 
 
+@pytest.fixture
+def usual_recursion() -> Iterator[None]:
+    """Python's own limit: PyTorch's compiler raises that of the whole process."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+@pytest.mark.usefixtures("usual_recursion")
 def test_what_is_nested_too_deeply_is_an_error_where_a_text_gets_there() -> None:
     branches = [{"properties": {"a": nested(1500, "items")}} for _ in range(2)]
     tokens = PushdownTokens(compile_schema({"anyOf": branches}), mixed())
