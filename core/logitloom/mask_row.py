@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from logitloom.kernels import ALLOWED, DENSE, FORBIDDEN
 
-__all__ = ["MaskBatch", "MaskRow", "MaskRows", "gain_of", "mask_rows", "records_of"]
+__all__ = ["MaskBatch", "MaskRow", "MaskRows", "gain_of", "mask_rows", "records_of", "which_allowed"]
 
 #: From this part of the vocabulary on, one pass over the row costs less than touching the listed ids one by one.
 _DENSE_ALLOWED: Final = 16
@@ -23,6 +23,14 @@ _LONG_RUN: Final = 64
 _PACKED: Final = attrgetter("packed")
 _VOCAB: Final = attrgetter("vocab")
 _GAIN: Final = attrgetter("gain")
+
+
+def which_allowed(allowed: bool, ids: NDArray[np.integer[Any]], size: int) -> NDArray[np.bool_]:
+    """``[size]``: which ids are allowed, if those listed alone are ``allowed``, or alone are not."""
+    mask = np.full(size, not allowed)
+    # NumPy takes indices of its own type more than twice as fast as it converts others one by one.
+    mask[ids.astype(np.intp, copy=False)] = allowed
+    return mask
 
 
 class MaskRow:
@@ -88,10 +96,7 @@ class MaskRow:
 
     def _kept(self) -> NDArray[np.bool_]:
         """``[vocab]``: which ids are allowed."""
-        keep = np.full(self.vocab, not self.allowed)
-        # NumPy takes indices of its own type more than twice as fast as it converts others one by one.
-        keep[self.ids.astype(np.intp, copy=False)] = self.allowed
-        return keep
+        return which_allowed(self.allowed, self.ids, self.vocab)
 
     @property
     def nbytes(self) -> int:

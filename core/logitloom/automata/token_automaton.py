@@ -21,6 +21,7 @@ from logitloom.automata.row_walk import SORTED_BY_MASK, RowWalk
 from logitloom.automata.token_tables import token_classes
 from logitloom.automata.trie import vocabulary_trie
 from logitloom.errors import VocabularyError
+from logitloom.mask_row import which_allowed
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["FINISHED", "TokenAutomaton", "TokenRow", "TokenTables", "allowed_steps"]
@@ -41,9 +42,7 @@ class TokenRow(NamedTuple):
 
     def mask(self, size: int) -> NDArray[np.bool_]:
         """``[size] bool``: which ids are allowed."""
-        mask = np.full(size, not self.allowed)
-        mask[self.ids.astype(np.intp, copy=False)] = self.allowed
-        return mask
+        return which_allowed(self.allowed, self.ids, size)
 
 
 class TokenTables(NamedTuple):

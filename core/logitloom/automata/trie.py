@@ -95,8 +95,9 @@ class Trie:
         shared = _common_prefixes(starts, sizes, flat)
         self._build_nodes(starts, sizes, shared, flat)
         self._count_tokens(sizes, shared)
-        self._mark_contents()
-        self._count_characters()
+        begins = (self.byte & 0xC0 != 0x80).astype(np.uint16)
+        self._mark_contents(begins)
+        self._count_characters(begins)
         self.single: NDArray[np.int32] = np.full(256, -1, dtype=np.int32)
         top = np.arange(self.levels[1], self.levels[2])
         top = top[self.own[top] > self.first[top]]
@@ -175,7 +176,7 @@ class Trie:
             result.append((d, here, parents, self.child_start[parents].astype(np.int64) - here.start))
         return result
 
-    def _mark_contents(self) -> None:
+    def _mark_contents(self, begins: NDArray[np.uint16]) -> None:
         byte = self.byte.astype(np.uint64)
         ascii_node = (byte < 128) & (np.arange(self.nodes) > 0)
         bit = np.uint64(1) << (byte & np.uint64(63))
@@ -185,7 +186,6 @@ class Trie:
         # Bit u of `broken` is set if some continuation of a node is not UTF-8 when read in state u.
         broken = np.zeros(self.nodes, dtype=np.uint8)
         height = np.zeros(self.nodes, dtype=np.uint16)
-        begins = (self.byte & 0xC0 != 0x80).astype(np.uint16)
         below_low, below_high, below_marks = (np.zeros_like(a) for a in (low, high, marks))
         for _, here, parents, starts in self._upwards():
             below_low[parents] = np.bitwise_or.reduceat(low[here] | below_low[here], starts)
@@ -200,8 +200,7 @@ class Trie:
         self.marks: NDArray[np.uint8] = below_marks
         self.height: NDArray[np.uint16] = height
 
-    def _count_characters(self) -> None:
-        begins = (self.byte & 0xC0 != 0x80).astype(np.uint16)
+    def _count_characters(self, begins: NDArray[np.uint16]) -> None:
         depth = np.zeros(self.nodes, dtype=np.uint16)
         for d in range(1, len(self.levels) - 1):
             here = slice(int(self.levels[d]), int(self.levels[d + 1]))

@@ -84,7 +84,7 @@ class TorchBackend(Backend):
         array = _detached(array)
         if array.dtype is torch.bfloat16:
             array = array.float()
-        result: NDArray[Any] = (array if self.on_host else array.cpu()).numpy()
+        result: NDArray[Any] = array.cpu().numpy()
         return result
 
     def is_floating(self, array: Array) -> bool:

@@ -134,9 +134,8 @@ class ContentTables:
         key = site if living is None else (site.content.labelled, living.tobytes())
         known = self._automata.get(key)
         if known is None:
-            following = site.content.labelled.next
-            if living is not None:
-                following = np.where((following >= 0) & living[following], following, DEAD)
+            labelled = site.content.labelled
+            following = labelled.next if living is None else labelled.among(living)
             known = self._automata[key] = self._table_of(site.content, following)
         return known
 

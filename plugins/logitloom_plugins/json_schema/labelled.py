@@ -103,9 +103,12 @@ class Labelled:
         labels = [label if label is not None and decided[label] else None for label in self.labels]
         goal = np.array([label is not None for label in labels], dtype=bool)
         alive = ends_reachable(self.next, goal)
-        table = np.where((self.next >= 0) & alive[self.next], self.next, DEAD).astype(np.int32)
         found = frozenset(label for label, wanted_one in decided.items() if wanted_one)
-        return Labelled(self.byte_class, table, labels, self.start)._knowing(found, goal)
+        return Labelled(self.byte_class, self.among(alive), labels, self.start)._knowing(found, goal)
+
+    def among(self, living: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """``[states, classes] int32``: the next states that are among some, ``DEAD`` elsewhere."""
+        return np.where((self.next >= 0) & living[self.next], self.next, np.int32(DEAD))
 
     def row(self, state: int) -> NDArray[np.int32]:
         """``[256] int32``: where each byte leads."""

@@ -269,8 +269,7 @@ class UsualPaths:
         # Names that may come are often the same at other places.
         key = (labelled, living.tobytes())
         if key not in self._names:
-            targets = np.where((labelled.next >= 0) & living[labelled.next], labelled.next, -1)
-            self._names[key] = leaving(targets, labelled.byte_class, escapes, counts=False)
+            self._names[key] = leaving(labelled.among(living), labelled.byte_class, escapes, counts=False)
         return self._names[key]
 
     def of(self, level_of: NDArray[np.int64]) -> Paths:
