@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from logitloom import options as opts
 from logitloom import position as positions
 from logitloom import state as rows
 from logitloom.backend import NEG_INF, Array
@@ -177,8 +176,7 @@ class Chain:
                     raise UnknownPlugin(
                         f"Processor {link.label!r} was given as an object, so it is configured where it was made."
                     )
-                more = opts.check(link.factory, options[link.label], link.label)
-                link = Link.of_class(link.label, link.plugin, link.factory, {**link.options, **more})
+                link = link.given(options[link.label])
             links.append(link)
         vocabulary = self.vocabulary
         if tokenizer is not None:

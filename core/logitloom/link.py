@@ -65,9 +65,13 @@ class Link:
     @classmethod
     def of_class(cls, label: str, plugin: str | None, factory: Any, given: Mapping[str, Any]) -> Link:
         """The link for a plug-in class, configured if nothing is missing."""
-        checked = opts.check(factory, given, label)
-        ready = not opts.missing(factory, checked)
-        return cls(label, plugin, factory, checked, factory(**checked) if ready else None)
+        return cls(label, plugin, factory).given(given)
+
+    def given(self, more: Mapping[str, Any]) -> Link:
+        """The same link with more, or other, options; configured if nothing is missing."""
+        checked = {**self.options, **opts.check(self.factory, more, self.label)}
+        ready = not opts.missing(self.factory, checked)
+        return Link(self.label, self.plugin, self.factory, checked, self.factory(**checked) if ready else None)
 
     @property
     def missing(self) -> tuple[str, ...]:

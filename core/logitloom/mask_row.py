@@ -84,7 +84,8 @@ class MaskRow:
             IndexError: if an id is none of the vocabulary's: behind an address nobody would notice.
         """
         data: NDArray[Any] = self.ids
-        if len(data) and not 0 <= int(data.min()) <= int(data.max()) < self.vocab:
+        # What is negative is large without a sign, so one pass finds both.
+        if len(data) and int(data.view(f"u{data.itemsize}").max()) >= self.vocab:
             raise IndexError(f"A mask of {self.vocab} ids names the ids {data.min()} to {data.max()}.")
         kind = ALLOWED if self.allowed else FORBIDDEN
         if self.dense:

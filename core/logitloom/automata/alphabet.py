@@ -20,9 +20,6 @@ from logitloom.automata.utf8 import HighPartition, high_partition
 
 __all__ = ["Alphabet", "alphabet"]
 
-# Tables with up to this many blocks between bytes are filled at once; larger ones where and when they are read.
-_FILLED_AT_ONCE = 4
-
 
 class Alphabet:
     """Classes of characters: first those of ASCII, then those above.
@@ -74,7 +71,7 @@ class Alphabet:
         lowering = Lowering(self.high, self.ascii_classes, table, meter)
         accepts = np.zeros(lowering.states, dtype=bool)
         accepts[: len(rows)] = accepting
-        if lowering.blocks <= _FILLED_AT_ONCE:
+        if not lowering.blocks:
             return Dfa(self.byte_class, lowering.filled_table(), accepts, trim=True, characters=lowering)
         return Dfa(self.byte_class, lowering.table, accepts, trim=True, characters=lowering, lowering=lowering)
 

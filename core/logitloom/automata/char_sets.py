@@ -9,8 +9,8 @@ cannot disagree in any Python version.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from functools import cache, lru_cache
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache, reduce
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -241,10 +241,12 @@ def plain_set(items: Iterable[tuple[int, int]], categories: str, flags: int) -> 
         if high >= 128:
             ranges.append((max(low, 128), high))
     result = CharSet(mask, normalized(ranges) if ranges else HIGH_NONE)
-    for letter in categories:
-        chars = category(letter, flags)
-        result = CharSet(result.ascii | chars.ascii, unite(result.high, chars.high))
-    return result
+    return union([result, *(category(letter, flags) for letter in categories)]) if categories else result
+
+
+def union(sets: Sequence[CharSet]) -> CharSet:
+    """Characters in any of some sets, of which there is at least one."""
+    return reduce(lambda a, b: CharSet(a.ascii | b.ascii, unite(a.high, b.high)), sets)
 
 
 @lru_cache(maxsize=4096)

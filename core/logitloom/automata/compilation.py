@@ -15,6 +15,7 @@ from logitloom.automata.dfa import Dfa
 from logitloom.automata.minimize import minimize
 from logitloom.automata.nfa import has_boundaries, position_automaton
 from logitloom.automata.pattern import Atomic, Node, parse_pattern, shortened, too_deep, unsupported
+from logitloom.automata.plain_syntax import plain_tree
 from logitloom.errors import UnsupportedPattern
 from logitloom.kernels import host_kernels
 
@@ -48,11 +49,15 @@ def compile_pattern(pattern: str, flags: int = 0, *, budget: Budget | None = Non
     """
     host_kernels()  # the first time this may take seconds, which are none of the budget's
     meter = Meter(budget, f"pattern {shortened(pattern)}" if isinstance(pattern, str) else "a pattern")
-    if isinstance(pattern, str) and flags == 0 and not _NO_PLAIN_TEXT.search(pattern):
-        # Long lists of texts are common, and the parser is slow on them.
+    tree = None
+    if isinstance(pattern, str):
         meter.check_pattern_length(len(pattern))
-        return choice(pattern.split("|"), meter=meter, minimal=minimal)
-    tree = parse_pattern(pattern, flags, meter)
+        if flags == 0 and not _NO_PLAIN_TEXT.search(pattern):
+            # Long lists of texts are common, and parsers are slow on them.
+            return choice(pattern.split("|"), meter=meter, minimal=minimal)
+        tree = plain_tree(pattern, flags)
+    if tree is None:
+        tree = parse_pattern(pattern, flags, meter)
 
     def refuse(part: Atomic) -> UnsupportedPattern:
         return unsupported(pattern, part.name, part.ordinal, bool(flags & 64))

@@ -97,6 +97,11 @@ class _Known(NamedTuple):
     records: NDArray[np.int64]
     masks: dict[int, MaskRow]
 
+    def add(self, state: int, row: MaskRow) -> None:
+        """Take the mask of a state in."""
+        self.masks[state] = row
+        self.records[state] = records_of([row])[0]
+
 
 class _Lifted:
     """A token automaton of one vocabulary and width: nodes for the host, tables for devices, each when asked for."""
@@ -165,7 +170,11 @@ class _Lifted:
         following = (dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class)
         texts, ends = (vocabulary.flat_bytes, vocabulary.offsets), np.array(automaton.eos, dtype=np.int32)
         records = np.full((dfa.states + 2, 3), -1, dtype=np.int64)
-        return _Known(kernels, (following, texts, ends, automaton.accepting, automaton.closing), records, {})
+        known = _Known(kernels, (following, texts, ends, automaton.accepting, automaton.closing), records, {})
+        for state, node in [*self._nodes.items()]:
+            if node.row is not None:
+                known.add(state, node.row)
+        return known
 
     def mask(self, node: _Node) -> MaskRow:
         """What the state of a node allows."""
@@ -178,10 +187,9 @@ class _Lifted:
                 self._masks[allowed, id(ids)] = ids, row
                 self._room -= row.nbytes
             node.row = row
-            known = self._known
+            known: _Known | None = self.__dict__.get("_known")  # made by the first step of many rows
             if known is not None:
-                known.masks[node.state] = row
-                known.records[node.state] = records_of([row])[0]
+                known.add(node.state, row)
             self._count_row(allowed, len(ids))
         return row
 

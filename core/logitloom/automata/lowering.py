@@ -46,6 +46,8 @@ class Lowering:
         #: By block its first state; the first block stands for none.
         self._bases = [base]
         by_targets: dict[tuple[int, ...], int] = {(DEAD,) * high.classes: 0}
+        #: By block where its first bytes lead, if that was asked.
+        self._roots: dict[int, NDArray[np.int32]] = {0: np.full(high.columns, DEAD, dtype=np.int32)}
         block_of = []
         for targets in map(tuple, characters[:, split:].tolist()):
             block = by_targets.get(targets)
@@ -56,11 +58,12 @@ class Lowering:
             block_of.append(block)
         self.states = base
         self._block_of = block_of
+        #: By block where the classes above ASCII lead.
+        self._targets = list(by_targets)
         meter.check_states(self.states)
         meter.check_bytes(4 * self.states * self.width)
         self.table: NDArray[np.int32] = np.empty((self.states, self.width), dtype=np.int32)
         self.table[: len(characters), :split] = characters[:, :split]
-        self._done: set[int] = set()
         self.ready: NDArray[np.bool_] = np.zeros(self.states, dtype=bool)
 
     @property
@@ -81,8 +84,10 @@ class Lowering:
 
     def filled_table(self) -> NDArray[np.int32]:
         """The whole table."""
-        for state in np.flatnonzero(~self.ready[: len(self.characters)]).tolist():
-            self._fill(state)
+        if not self.ready.all():
+            roots = np.stack([self._root(number) for number in range(len(self._bases))])
+            self.table[: len(self.characters), self.split :] = roots[self._block_of]
+            self.ready[:] = True
         return self.table
 
     def _shape(self, targets: Sequence[int]) -> tuple[Shape, list[int]]:
@@ -92,23 +97,21 @@ class Lowering:
         return self.high.shape(tuple([number[target] for target in targets])), distinct
 
     def _fill(self, state: int) -> None:
-        number = self._block_of[state]
-        row = self.table[state, self.split :]
-        if number == 0:
-            row[:] = DEAD
-            self.ready[state] = True
-            return
-        # Looked up with the negative codes of the shape: -1 is dead, -2 - g the target of group g.
-        shape, targets = self._shape(self.characters[state, self.split :].tolist())
-        base = self._bases[number]
-        nodes, root = shape.moved(base, np.array(targets[::-1], dtype=np.int32))
-        row[:] = root
-        # Several states may lead to the same block.
-        if number not in self._done:
+        self.table[state, self.split :] = self._root(self._block_of[state])
+        # Last, so that another thread never trusts a row that is half filled.
+        self.ready[state] = True
+
+    def _root(self, number: int) -> NDArray[np.int32]:
+        """``[columns]``: where the first byte of a character leads, once the states inside the block can be read."""
+        root = self._roots.get(number)
+        if root is None:
+            # Looked up with the negative codes of the shape: -1 is dead, -2 - g the target of group g.
+            shape, targets = self._shape(self._targets[number])
+            base = self._bases[number]
+            nodes, root = shape.moved(base, np.array(targets[::-1], dtype=np.int32))
             inside = self.table[base : base + len(nodes)]
             inside[:, : self.split] = DEAD
             inside[:, self.split :] = nodes
             self.ready[base : base + len(nodes)] = True
-            self._done.add(number)
-        # Last, so that another thread never trusts a row that is half filled.
-        self.ready[state] = True
+            self._roots[number] = root
+        return root

@@ -35,6 +35,16 @@ class PositionAutomaton(NamedTuple):
     follow: list[Places]
 
 
+class _Part(NamedTuple):
+    """The places of a repeated part before anything leads out of it; they begin at ``start``."""
+
+    first: Places
+    last: Places
+    chars: list[CharSet]
+    follow: list[Places]
+    start: int
+
+
 class _AtomicPart(NamedTuple):
     node: Atomic
     first: Places
@@ -153,21 +163,26 @@ class _Builder:
         start = len(self.chars)
         if isinstance(node.part, Characters) and node.part.chars:
             return self.chain(node.part.chars, node)
+        atomic = len(self.atomic)
         first, last, nullable = self.build(node.part)
         if len(self.chars) == start:
             return _NONE, _NONE, nullable or node.least == 0
+        # An atomic part is checked by itself wherever it stands; other parts are copied faster than they are built.
+        part = (
+            _Part(first, last, self.chars[start:], self.follow[start:], start) if len(self.atomic) == atomic else None
+        )
         # A part that can be empty may take part fewer times, so its lower bound says nothing.
         required = 0 if nullable else node.least
         ends = last
         if node.most is None:
             repeated = first
             for _ in range(required - 1):
-                repeated, ends, _ = self.copy(node.part, ends)
+                repeated, ends = self.copy(node.part, part, ends)
             self.connect(ends, repeated)
             return first, ends, required == 0
         collected = [last] if required <= 1 else []
         for count in range(2, node.most + 1):
-            _, ends, _ = self.copy(node.part, ends)
+            _, ends = self.copy(node.part, part, ends)
             if count >= required:
                 collected.append(ends)
         return first, _NONE.union(*collected), required == 0
@@ -182,10 +197,21 @@ class _Builder:
         self.follow.append(_NONE if node.most is not None else frozenset((stop - 1,)))
         return frozenset((start,)), frozenset(range(start + required - 1, stop)), node.least == 0
 
-    def copy(self, part: Node, after: Places) -> tuple[Places, Places, bool]:
-        first, last, nullable = self.build(part)
+    def copy(self, node: Node, part: _Part | None, after: Places) -> tuple[Places, Places]:
+        if part is None:
+            first, last, _ = self.build(node)
+        else:
+            by = len(self.chars) - part.start
+            self.chars += part.chars
+            self.follow += [_moved(places, by) for places in part.follow]
+            first, last = _moved(part.first, by), _moved(part.last, by)
+            self.work += len(part.chars)
         self.connect(after, first)
-        return first, last, nullable
+        return first, last
+
+
+def _moved(positions: Places, by: int) -> Places:
+    return frozenset([p + by for p in positions])
 
 
 def check_atomic(

@@ -1,7 +1,8 @@
 """From the text of a Python regular expression to a small tree of regular operations.
 
-The standard library's own parser reads the text, so what a pattern means cannot drift from ``re``; what it returns
-is translated to five kinds of nodes. Whatever is not regular is refused with its name and its position.
+The standard library's own parser reads the text, so what a pattern means cannot drift from ``re`` (what nobody can read
+differently is read sooner by :mod:`logitloom.automata.plain_syntax`); what it returns is translated to five kinds of
+nodes. Whatever is not regular is refused with its name and its position.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ _CATEGORIES: Final = {
     sre.CATEGORY_WORD: "w",
     sre.CATEGORY_NOT_WORD: "W",
 }
-_NOT_NEWLINE: Final = char_sets.negate(char_sets.NEWLINE)
+NOT_NEWLINE: Final = char_sets.negate(char_sets.NEWLINE)
 
 LOOK_AROUND: Final = "look-around"
 BACK_REFERENCE: Final = "back-reference"
@@ -168,7 +169,7 @@ class _Translator:
         if op is sre.BRANCH:
             return Alternation(tuple([self.sequence(branch.data, flags) for branch in value[1]]))
         if op is sre.ANY:
-            return Characters(char_sets.ANY if flags & re.DOTALL else _NOT_NEWLINE)
+            return Characters(char_sets.ANY if flags & re.DOTALL else NOT_NEWLINE)
         if op is sre.NOT_LITERAL:
             return Characters(char_sets.negate(char_sets.literal(value, flags & 258)))
         if op is sre.AT:

@@ -23,7 +23,7 @@ def every_state_can_go_on(dfa: Dfa, trie: Trie) -> bool:
 
     True is certain; False means that only the table of all tokens can tell.
     """
-    if (trie.single >= 0).all():
+    if trie.every_byte:
         return not dfa.is_empty
     live = (dfa.next >= 0).any(axis=0)
     single = np.zeros(dfa.classes, dtype=bool)

@@ -87,10 +87,13 @@ class RowWalk:
     def __init__(self, dfa: Dfa, trie: Trie) -> None:
         self._dfa = dfa
         self._trie = trie
-        self._column_of = dfa.byte_class.astype(np.int64)
         self._kernels = host_kernels()
         #: What the compiled walks have cost so far, in nodes.
         self.visited: int | None = None if self._kernels is None else 0
+
+    @cached_property
+    def _column_of(self) -> NDArray[np.int64]:
+        return self._dfa.byte_class.astype(np.int64)
 
     def token_row(
         self, state: int, ends: NDArray[np.int32], textless: NDArray[np.int32], size: int

@@ -137,7 +137,9 @@ class TokenAutomaton:
         if closing is not None:
             self.closing[np.asarray(closing, dtype=np.int64)] = True
         self._check_arguments()
-        self.accepting: NDArray[np.bool_] = np.concatenate([dfa.accepting | self.closing, [True, False]])
+        self.accepting: NDArray[np.bool_] = np.zeros(dfa.states + 2, dtype=bool)
+        np.logical_or(dfa.accepting, self.closing, out=self.accepting[:-2])
+        self.accepting[-2] = True
         self._trie = vocabulary_trie(vocabulary)
         self._walk = RowWalk(dfa, self._trie)
         self._rows: dict[int, TokenRow] = {}

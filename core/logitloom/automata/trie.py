@@ -103,6 +103,11 @@ class Trie:
         top = top[self.own[top] > self.first[top]]
         self.single[self.byte[top]] = self.order[self.first[top]]
 
+    @cached_property
+    def every_byte(self) -> bool:
+        """Whether there is a token for each byte alone."""
+        return bool((self.single >= 0).all())
+
     @property
     def nodes(self) -> int:
         """Number of nodes, the root included."""
