@@ -79,7 +79,10 @@ class Lowering:
                 # A state between bytes that nobody came to by reading: it was carried here from elsewhere.
                 self.filled_table()
                 return
-            for state in dict.fromkeys(missing.tolist()):
+            # A walk comes to few states, to some of them with hundreds of tokens.
+            marked = np.zeros(len(self.characters), dtype=bool)
+            marked[missing] = True
+            for state in marked.nonzero()[0].tolist():
                 self._fill(state)
 
     def filled_table(self) -> NDArray[np.int32]:
