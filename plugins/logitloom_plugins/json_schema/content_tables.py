@@ -7,6 +7,7 @@ it. What the closing quote and a backslash lead to is worked out where a token h
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +31,14 @@ _BACKSLASH: Final = -3
 
 Automaton = tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]]
 Counting = tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32], NDArray[np.bool_]]
+#: A content's automaton, what leaves its usual paths, and where it stands between two characters.
+Table = tuple[Automaton, ContentPaths, NDArray[np.uint8]]
+
+#: Automata of so many states are shared by all machines, so many of them.
+_FEW_STATES: Final = 64
+_MOST_SHARED: Final = 256
+_SHARED: Final[dict[Any, Table]] = {}
+_SHARED_LOCK: Final = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,7 +78,7 @@ class ContentTables:
         self._machine = machine
         self._longest = longest
         self._has: dict[Site, bool] = {}
-        self._automata: dict[Any, tuple[Automaton, ContentPaths, NDArray[np.uint8]]] = {}
+        self._automata: dict[Any, Table] = {}
         self._tables: dict[tuple[Site, int, int], ContentTable] = {}
 
     def covers(self, state: int) -> bool:
@@ -127,7 +136,7 @@ class ContentTables:
         )
         return ContentTable(self._machine, site, first, automaton, paths, counting)
 
-    def _automaton(self, site: Site) -> tuple[Automaton, ContentPaths, NDArray[np.uint8]]:
+    def _automaton(self, site: Site) -> Table:
         """The content's automaton, what leaves its usual paths, and where it stands between two characters."""
         living = site.living() if isinstance(site, KeySite) else None
         # Names that may come are often the same at other places.
@@ -136,26 +145,41 @@ class ContentTables:
         if known is None:
             labelled = site.content.labelled
             following = labelled.next if living is None else labelled.among(living)
-            known = self._automata[key] = self._table_of(site.content, following)
+            known = self._automata[key] = _shared_table(site.content, following, self._machine.strings.escapes)
         return known
 
-    def _table_of(
-        self, content: Content, following: NDArray[np.int32]
-    ) -> tuple[Automaton, ContentPaths, NDArray[np.uint8]]:
-        labelled = content.labelled
-        escapes = self._machine.strings.escapes
-        columns = labelled.columns(escapes == "ascii")
-        width = len(columns.classes)
-        boundaries = np.frombuffer(labelled.boundaries, dtype=np.uint8).copy()
-        table = np.empty((labelled.states, width + 3), dtype=np.int32)
-        table[:, 0] = DEAD
-        table[:, 1 : width + 1] = following.take(columns.classes, axis=1)
-        table[:, width + 1] = np.where(labelled.accepting, _QUOTE, DEAD)
-        table[:, width + 2] = np.where(boundaries, _BACKSLASH, DEAD)
-        byte_class = columns.of_byte.astype(np.uint8)
-        byte_class[ord('"')], byte_class[ord("\\")] = width + 1, width + 2
-        paths = ContentPaths(content, following, escapes)
-        return (table, np.ones(len(table), dtype=bool), byte_class), paths, boundaries
+
+def _shared_table(content: Content, following: NDArray[np.int32], escapes: str) -> Table:
+    """The same table for equal contents: most schemas have names, or values, that may be any text."""
+    labelled = content.labelled
+    if labelled.states > _FEW_STATES:
+        return _table_of(content, following, escapes)
+    parts = (following, labelled.next, labelled.byte_class, labelled.accepting)
+    key = (*[part.tobytes() for part in parts], escapes, content.counts)
+    known = _SHARED.get(key)
+    if known is None:
+        known = _table_of(content, following, escapes)
+        with _SHARED_LOCK:
+            while len(_SHARED) >= _MOST_SHARED:
+                del _SHARED[next(iter(_SHARED))]
+            _SHARED[key] = known
+    return known
+
+
+def _table_of(content: Content, following: NDArray[np.int32], escapes: str) -> Table:
+    labelled = content.labelled
+    columns = labelled.columns(escapes == "ascii")
+    width = len(columns.classes)
+    boundaries = np.frombuffer(labelled.boundaries, dtype=np.uint8).copy()
+    table = np.empty((labelled.states, width + 3), dtype=np.int32)
+    table[:, 0] = DEAD
+    table[:, 1 : width + 1] = following.take(columns.classes, axis=1)
+    table[:, width + 1] = np.where(labelled.accepting, _QUOTE, DEAD)
+    table[:, width + 2] = np.where(boundaries, _BACKSLASH, DEAD)
+    byte_class = columns.of_byte.astype(np.uint8)
+    byte_class[ord('"')], byte_class[ord("\\")] = width + 1, width + 2
+    paths = ContentPaths(content, following, escapes)
+    return (table, np.ones(len(table), dtype=bool), byte_class), paths, boundaries
 
 
 def _as_long_as(living: NDArray[np.bool_], forever: bool) -> NDArray[np.intp]:

@@ -133,10 +133,9 @@ def marks_together(targets: NDArray[np.int32], byte_class: NDArray[np.uint8], in
     return np.uint8(np.bitwise_or.reduce(marks[inside]))
 
 
-def _excluded(low: Any, high: Any) -> NDArray[np.intp]:
+def _excluded(low: Any, high: Any) -> NDArray[np.uint8]:
     """How many ASCII characters are in two words."""
-    words = np.stack((low, high), axis=-1)
-    found: NDArray[np.intp] = np.unpackbits(words.view(np.uint8), axis=-1).sum(axis=-1, dtype=np.intp)
+    found: NDArray[np.uint8] = np.bitwise_count(low) + np.bitwise_count(high)
     return found
 
 
@@ -227,6 +226,8 @@ class UsualPaths:
                 np.append(part, rows, axis=0)
                 for part, rows in zip((self._low, self._high, self._marks), fresh, strict=True)
             )
+        # By how many levels are sure: most states inside strings are alike, and arrays are slow to write one by one.
+        plain: dict[int, list[int]] = {}
         for number in range(self._known, len(states)):
             state = states[number]
             if state[0] != "text":
@@ -239,19 +240,19 @@ class UsualPaths:
                 continue
             characters = self._strings.free(states[number])
             if characters:
-                self._set(number, _levels_within(characters, LEVELS + 1), LOW_SPECIAL, HIGH_SPECIAL, _PLAIN)
+                plain.setdefault(_levels_within(characters, LEVELS + 1), []).append(number)
             elif not site.content.free:
                 found = self._leaving(site)
                 if found is None:
                     continue
                 level = _levels_within(site.content.room(place, count), LEVELS + 1)
-                self._set(
-                    number, level, found.low[place, :level], found.high[place, :level], found.marks[place, :level]
-                )
+                self._low[number, :level] = found.low[place, :level]
+                self._high[number, :level] = found.high[place, :level]
+                self._marks[number, :level] = found.marks[place, :level]
+        for level, numbers in plain.items():
+            self._low[numbers, :level], self._high[numbers, :level] = LOW_SPECIAL, HIGH_SPECIAL
+            self._marks[numbers, :level] = _PLAIN
         self._known = len(states)
-
-    def _set(self, state: int, levels: int, low: Any, high: Any, marks: Any) -> None:
-        self._low[state, :levels], self._high[state, :levels], self._marks[state, :levels] = low, high, marks
 
     def _leaving(self, site: Site) -> Leaving | None:
         if site not in self._sites:
