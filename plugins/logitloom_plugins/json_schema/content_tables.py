@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from logitloom_plugins.json_schema.machine import DEAD, Machine
 from logitloom_plugins.json_schema.string_states import KeySite, Site
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
-from logitloom_plugins.json_schema.usual_paths import ContentPaths
+from logitloom_plugins.json_schema.usual_paths import MANY_STATES, ContentPaths
 
 __all__ = ["ContentTable", "ContentTables", "Counting"]
 
@@ -34,9 +34,8 @@ Counting = tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32], N
 #: A content's automaton, what leaves its usual paths, and where it stands between two characters.
 Table = tuple[Automaton, ContentPaths, NDArray[np.uint8]]
 
-#: Automata of so many states are shared by all machines, so many of them.
-_FEW_STATES: Final = 64
-_MOST_SHARED: Final = 256
+#: What all machines share, so many of them.
+_MOST_SHARED: Final = 128
 _SHARED: Final[dict[Any, Table]] = {}
 _SHARED_LOCK: Final = threading.Lock()
 
@@ -150,9 +149,9 @@ class ContentTables:
 
 
 def _shared_table(content: Content, following: NDArray[np.int32], escapes: str) -> Table:
-    """The same table for equal contents: most schemas have names, or values, that may be any text."""
+    """One table for equal contents: many schemas have names that may be any text, and values of the same formats."""
     labelled = content.labelled
-    if labelled.states > _FEW_STATES:
+    if labelled.states > MANY_STATES:  # their paths are found where somebody walks
         return _table_of(content, following, escapes)
     parts = (following, labelled.next, labelled.byte_class, labelled.accepting)
     key = (*[part.tobytes() for part in parts], escapes, content.counts)

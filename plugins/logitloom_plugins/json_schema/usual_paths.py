@@ -21,7 +21,7 @@ from logitloom_plugins.json_schema.labelled import Labelled
 from logitloom_plugins.json_schema.string_states import KeySite, Site, StringStates
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content
 
-__all__ = ["LEVELS", "ContentPaths", "UsualPaths"]
+__all__ = ["LEVELS", "MANY_STATES", "ContentPaths", "UsualPaths"]
 
 #: Steps are followed up to two to the power of this many less one.
 LEVELS: Final = 7
@@ -32,7 +32,7 @@ _ALL: Final = ~np.uint64(0)
 _PLAIN: Final = np.uint8(MALFORMED)
 _MOST_STATES: Final = 20_000
 #: Automata of more states are looked at part by part, each of so many states at least.
-_MANY_STATES: Final = 384
+MANY_STATES: Final = 384
 _NEAR: Final = 256
 #: Rounds in search of states that most characters lead from one to another, and how many characters are most.
 _ROUNDS: Final = 6
@@ -162,12 +162,12 @@ class ContentPaths:
         self._following = following
         self._escapes = escapes
         self._central: NDArray[np.bool_] | None = None
-        if states <= _MANY_STATES and not all(labelled.narrow):
+        if states <= MANY_STATES and not all(labelled.narrow):
             self._found = leaving(following, labelled.byte_class, escapes, content.counts)
         else:
             nowhere = np.zeros(states, dtype=bool)
             self._found = Leaving(*_leaving_all(states), nowhere, nowhere)
-            self._central = nowhere.copy() if states > _MANY_STATES else None
+            self._central = nowhere.copy() if states > MANY_STATES else None
         low, high, marks, self.together, self.inside = self._found
         none = np.zeros(0, dtype=np.int64)
         self.paths = Paths(low.ravel(), high.ravel(), marks.ravel(), none, states, LEVELS + 1)
