@@ -19,7 +19,7 @@ from typing import Final
 from logitloom.automata import Budget, Dfa, any_text, compile_pattern, difference, intersection, union
 from logitloom.errors import UnsupportedPattern
 
-__all__ = ["compile_ecma", "translated"]
+__all__ = ["compile_ecma", "lengthwise", "translated"]
 
 Ranges = tuple[tuple[int, int], ...]
 _TOP: Final = 0x10FFFF
@@ -31,6 +31,19 @@ _SPACE: Final[Ranges] = (
 )  # fmt: skip
 _CLASSES: Final = {"d": _DIGIT, "w": _WORD, "s": _SPACE}
 _CONTROL: Final = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
+_ANYTHING: Final = r"[\x00-\U0010ffff]*"
+_ONE: Final = r"(?:\[(?:[^\]\\]|\\.)*\]|\\(?:[dwsDWSfnrtv]|[^a-zA-Z0-9])|[^\\\[\](){}|*+?.^$]|\.)"
+_ONES: Final = re.compile(rf"{_ONE}(?:\{{([0-9]{{1,6}})\}})?", re.DOTALL)
+#: One character after the other, some of them so many times, one of them so many to so many times.
+_COUNTED: Final = re.compile(
+    rf"\^(?P<before>(?:{_ONE}(?:\{{[0-9]{{1,6}}\}})?)*)(?P<one>{_ONE})\{{(?P<least>[0-9]{{1,9}}),(?P<most>[0-9]{{1,9}})\}}"
+    rf"(?P<after>(?:{_ONE}(?:\{{[0-9]{{1,6}}\}})?)*)\$",
+    re.DOTALL,
+)
+_MORE: Final = re.compile(r"(?:([*+])|\{([0-9]{1,9}),[0-9]*\})(?![?+])")
+_MORE_AT_END: Final = re.compile(rf"{_MORE.pattern}$")
+#: Shorter repeats are written out.
+_LONG: Final = 128
 _QUANTIFIER: Final = re.compile(r"\{\d+(,\d*)?\}")
 _SCRIPTS: Final = {
     "Latin": "LATIN", "Greek": "GREEK", "Cyrillic": "CYRILLIC", "Han": "CJK UNIFIED", "Hiragana": "HIRAGANA",
@@ -294,6 +307,46 @@ def _unwrapped(text: str) -> str:
     return text
 
 
+def _with_least_ends(text: str, first: bool, last: bool) -> str:
+    """A pattern without alternatives with its first, or last, quantifier at its least: beside it anything may stand."""
+    if last:
+        found = _MORE_AT_END.search(text)
+        if found is not None and any(at == found.start() and depth == 0 for at, _, depth in _signs(text)):
+            text = f"{text[: found.start()]}{{{_least(found)}}}"
+    if first:
+        one = _ONES.match(text)
+        end = _group_end(text, 0) if re.match(r"\((?!\?)|\(\?:", text) else one.end() if one and not one[1] else -1
+        found = _MORE.match(text, end) if end > 0 else None
+        if found is not None:
+            text = f"{text[:end]}{{{_least(found)}}}{text[found.end() :]}"
+    return text
+
+
+def _least(quantifier: re.Match[str]) -> int:
+    return {"*": 0, "+": 1}[quantifier[1]] if quantifier[1] else int(quantifier[2])
+
+
+def lengthwise(pattern: str) -> tuple[str, int, int] | None:
+    """A pattern with one long counted repeat as one without, and bounds on the length of the text.
+
+    Counting characters beside an automaton takes no states, and one set of characters from so many to so many times,
+    between parts of fixed length, is as long as the text says.
+
+    Returns:
+        The pattern, and the least and most characters; ``None`` for patterns of another form, or with short repeats.
+
+    Example:
+        >>> lengthwise("^[a-z][^\\n]{0,65535}$")
+        ('^[a-z][^\\n]*$', 1, 65536)
+    """
+    found = _COUNTED.fullmatch(pattern)
+    if found is None or not int(found["least"]) <= int(found["most"]) >= _LONG:
+        return None
+    fixed = sum(int(times or 1) for part in (found["before"], found["after"]) for times in _ONES.findall(part))
+    least, most = int(found["least"]), int(found["most"])
+    return f"^{found['before']}{found['one']}*{found['after']}$", fixed + least, fixed + most
+
+
 @lru_cache(maxsize=512)
 def compile_ecma(pattern: str, budget: Budget | None = None) -> Dfa:
     """The automaton of the texts in which a pattern is found.
@@ -322,7 +375,8 @@ def compile_ecma(pattern: str, budget: Budget | None = None) -> Dfa:
         # Anchors make alternatives cheap one by one and expensive together.
         return union(*[compile_ecma(mark + part, budget) for part in parts], budget=budget)
     if len(parts) > 1:
-        return compile_pattern(f"(?s:.*)(?:{translated(pattern)})(?s:.*)", flags, budget=budget)
+        pattern = "|".join([_with_least_ends(part, first=True, last=True) for part in parts])
+        return compile_pattern(f"{_ANYTHING}(?:{translated(pattern)}){_ANYTHING}", flags, budget=budget)
     if pattern.startswith("^(?") and pattern[3:4] in ("=", "!"):
         end = _group_end(pattern, 1)
         if end > 0 and pattern[end : end + 1] not in ("*", "+", "?", "{"):
@@ -338,7 +392,8 @@ def compile_ecma(pattern: str, budget: Budget | None = None) -> Dfa:
     inner = _unwrapped(core)
     if begins and ends and inner != core and ("^" in inner or "$" in inner):
         core = inner
-    before, after = "" if begins else "(?s:.*)", "" if ends else "(?s:.*)"
+    before, after = "" if begins else _ANYTHING, "" if ends else _ANYTHING
     if before and after and not core:
         return any_text()
+    core = _with_least_ends(core, first=not begins, last=not ends)
     return compile_pattern(f"{before}(?:{translated(core)}){after}", flags, budget=budget)

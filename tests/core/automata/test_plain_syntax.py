@@ -53,7 +53,7 @@ def test_any_text_is_read_as_the_general_parser_reads_it_or_left_to_it(text: str
     [
         r"((25[0-5]|2[0-4]\d|1?\d?\d)\.){3}x", r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?", "(a|b|c)+?", "", "|", "a||b",
         r"[\x00-\x1f\n\-]", r"[^\W\d_-]{2,}?", "(?:ab){0}c", "()*", "a{2}b{2,}c{0,2}", r"\(\)\[\]\ \/", "K[k-s]\u017f",
-        "[a-]", "[-a]", "[é-я]|[^é]", ". .\n.",
+        "[a-]", "[-a]", "[é-я]|[^é]", ". .\n.", r"\u20ac[\u0000-\U0010ffff]*\U0001f600",
     ],
 )  # fmt: skip
 def test_the_common_syntax_is_read_without_the_general_parser(pattern: str, flags: int) -> None:
@@ -67,8 +67,8 @@ def test_the_common_syntax_is_read_without_the_general_parser(pattern: str, flag
     [
         "^a", "a$", r"\ba", r"(a)\1", "(?P<n>a)", "(?i)a", "(?i:a)", "(?=a)", "(?>a)", "a++", "a**", "a{2}{2}", "*a",
         "(", ")", "a|*", "(*a)", "[", "[]", "[]a]", "[z-a]", r"[\w-z]", r"[a-\d]", "[[a]", "[a&&b]", "[a--b]", "a{",
-        "a{2,1}", "a{,2}", "a{12345678}", r"\A", r"\Z", r"\u20ac", r"\07", "\\", r"\q", r"\N{BULLET}", "(?#a)",
-        "a}", "a]",
+        "a{2,1}", "a{,2}", "a{12345678}", r"\A", r"\Z", r"\U00110000", r"\u20a", r"\07", "\\", r"\q", r"\N{BULLET}",
+        "(?#a)", "a}", "a]",
     ],
 )  # fmt: skip
 def test_the_rest_is_left_to_the_general_parser(pattern: str) -> None:

@@ -1,0 +1,76 @@
+"""Patterns as JSON Schema means them: found anywhere, with quantifiers that cost no more states than they must."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+
+import pytest
+
+from logitloom_plugins.json_schema.acceptance import accepts
+from logitloom_plugins.json_schema.compilation import compile_schema
+from logitloom_plugins.json_schema.ecma_pattern import compile_ecma, lengthwise
+
+TEXTS = ["".join(letters) for n in range(5) for letters in itertools.product("ab{", repeat=n)]
+ITEMS = ["a", "[ab]", "(ab)", "(?:a|b)", "(a|ba)", ".", r"\{", "(?:b{2})", "((a+b)*)", "[{]", "[^a]"]
+QUANTIFIERS = ["", "", "*", "+", "{1,3}", "{0,2}", "{2,}", "?", "+?", "{1,2}?", "{2}"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_patterns_are_found_where_re_finds_them(seed: int) -> None:
+    rnd = random.Random(seed)
+    for _ in range(40):
+        parts = ["".join(rnd.choice(ITEMS) + rnd.choice(QUANTIFIERS) for _ in range(rnd.randint(1, 3))) for _ in "ab"]
+        pattern = rnd.choice(["", "^"]) + rnd.choice([parts[0], "|".join(parts)]) + rnd.choice(["", "$"])
+        oracle, found = re.compile(pattern.replace("$", r"\Z")), compile_ecma(pattern)
+        for text in TEXTS:
+            assert found.fullmatch(text) == (oracle.search(text) is not None), (pattern, text)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[a-z]{1,2048}", "^a{1,2048}", "a{3,2048}$", "(ab|c){2,2048}", "x[a-z]{1,2048}|.{9,99999}"]
+)
+def test_open_ends_take_no_states_for_what_may_follow_anyway(pattern: str) -> None:
+    assert compile_ecma(pattern).states < 200
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("^[a-z][^\\n]{0,65535}$", ("^[a-z][^\\n]*$", 1, 65536)),
+        (r"^a{3}[b-c]{2}\d{1,200}-$", (r"^a{3}[b-c]{2}\d*-$", 7, 206)),
+        ("^[]{1,200}$", ("^[]*$", 1, 200)),
+        ("^.{1,100}$", None),  # short
+        ("^.{200,100}$", None),  # an error, and said where patterns are compiled
+        ("^(a){1,200}$", None),
+        ("^.{1,200}?$", None),
+        (r"^a{1,200}\$", None),
+        ("a{1,200}$", None),
+        ("^a+b{1,200}$", None),
+        ("^a{1,200}b{1,200}$", None),
+    ],
+)
+def test_one_long_repeat_between_parts_of_fixed_length_is_counted(
+    pattern: str, expected: tuple[str, int, int] | None
+) -> None:
+    assert lengthwise(pattern) == expected
+
+
+@pytest.mark.parametrize("negated", [False, True])
+def test_counted_repeats_accept_what_the_pattern_matches(negated: bool) -> None:
+    pattern = "^x[a-cé]{2}[^0-9]{3,300}-$"
+    schema = {"type": "string", "pattern": pattern}
+    machine = compile_schema({"type": "string", "not": schema} if negated else schema)
+    middles = ["", "a", "--", "€" * 3, "y" * 300, "y" * 301, "1" * 9]
+    for text in ["", *(start + middle + end for start in ("xab", "xéc", "yab") for middle in middles for end in "-y")]:
+        matches = re.search(pattern, text) is not None
+        assert accepts(machine, json.dumps(text, ensure_ascii=False)) == (matches != negated), text
+
+
+def test_a_repeat_of_many_thousand_characters_compiles() -> None:
+    machine = compile_schema({"type": "string", "pattern": "^[^\\n\\r]{1,65535}$"})
+    assert accepts(machine, json.dumps("a" * 65535))
+    assert not accepts(machine, json.dumps("a" * 65536))
+    assert not accepts(machine, '""')
