@@ -10,7 +10,7 @@ from logitloom.automata.budget import Budget, Meter
 from logitloom.errors import BudgetExceeded, UnsupportedPattern, UnsupportedSchema
 from logitloom.kernels import host_kernels
 from logitloom_plugins.json_schema.container_keywords import MOST_UNIQUE
-from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
+from logitloom_plugins.json_schema.ecma_pattern import compile_ecma, lengthwise
 from logitloom_plugins.json_schema.formula import atoms
 from logitloom_plugins.json_schema.keywords import Keywords
 from logitloom_plugins.json_schema.machine import Machine
@@ -124,7 +124,8 @@ def _check_atom(keywords: Keywords, number: int, atom: Any) -> None:
         if pattern in keywords.sound:
             continue
         try:
-            compile_ecma(pattern, keywords.document.meter.budget)
+            counted = lengthwise(pattern) if atom[0] == "pat" else None
+            compile_ecma(pattern if counted is None else counted[0], keywords.document.meter.budget)
             keywords.sound.add(pattern)
         except UnsupportedPattern as error:
             keywords.refuse(node, "pattern" if atom[0] == "pat" else "patternProperties", str(error))

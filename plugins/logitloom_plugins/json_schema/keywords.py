@@ -19,7 +19,6 @@ from typing import Any, Final
 from logitloom.errors import UnsupportedSchema
 from logitloom_plugins.json_schema import formats
 from logitloom_plugins.json_schema.container_keywords import array_formulas, object_formulas
-from logitloom_plugins.json_schema.ecma_pattern import lengthwise
 from logitloom_plugins.json_schema.formula import (
     Formula,
     conjunction,
@@ -318,12 +317,7 @@ class Keywords:
         if "pattern" in schema:
             if not isinstance(schema["pattern"], str):
                 raise self.malformed(node, "pattern", "a regular expression")
-            counted = lengthwise(schema["pattern"])
-            if counted is None:
-                parts.append(("pat", schema["pattern"]))
-            else:
-                pattern, fewest, longest = counted
-                parts += [("pat", pattern), ("len", fewest, longest)]
+            parts.append(("pat", schema["pattern"]))
         name = schema.get("format")
         if isinstance(name, str) and self.asserts_format(node):
             if name in formats.REGULAR:

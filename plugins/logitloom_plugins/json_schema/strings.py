@@ -8,7 +8,7 @@ it, so that ``maxLength: 100000`` costs nothing; what can still be reached withi
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from logitloom.automata import Budget, Dfa, any_text, choice, compile_pattern, nothing
 from logitloom.automata.budget import Meter
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
+from logitloom_plugins.json_schema.ecma_pattern import compile_ecma, lengthwise
 from logitloom_plugins.json_schema.formats import format_automaton
 from logitloom_plugins.json_schema.formula import Formula, atoms, conjunction, parts_of
 from logitloom_plugins.json_schema.labelled import BEGINNING, CONTINUING, Label, Labelled, joint
@@ -382,7 +382,7 @@ def content_of(
         meter: the budget.
         plain: whether the automaton alone must decide, without counting beside it.
     """
-    must = parts_of(formulas[0])
+    must, written = _with_lengths(parts_of(formulas[0]), formulas[1:])
     lengths = [part for part in must if part[0] == "len"]
     rest = conjunction([part for part in must if part[0] != "len"])
     everything = list(dict.fromkeys(a for f in (rest, *formulas[1:]) for a in atoms(f)))
@@ -398,7 +398,12 @@ def content_of(
         return LengthContent([*lengths, *everything], label)
 
     def of_members(members: tuple[bool, ...]) -> Label:
-        return label(lambda atom: True if atom in bounds else members[place[atom]])
+        def holds(atom: Formula) -> bool:
+            if atom in written:
+                return all(map(holds, written[atom]))
+            return atom in bounds or members[place[atom]]
+
+        return label(holds)
 
     finite = [atom for atom in parts_of(rest) if atom[0] == "any"]
     if finite:
@@ -406,6 +411,27 @@ def content_of(
         return Content(_finite(finite, everything, of_members, meter), least, most)
     labelled = _joint(everything, of_members, meter) if everything else _everything(of_members(()))
     return Content(labelled, least, most)
+
+
+def _with_lengths(
+    must: Sequence[Formula], others: Sequence[Formula]
+) -> tuple[list[Formula], dict[Formula, tuple[Formula, ...]]]:
+    """What must hold, with bounds on the length instead of long counted repeats; and what stands for which pattern.
+
+    Where a pattern is only one of several possibilities, its repeats are written out, because lengths are, too.
+    """
+    found: list[Formula] = []
+    written: dict[Formula, tuple[Formula, ...]] = {}
+    elsewhere = {atom for formula in (*others, *(p for p in must if p[0] != "pat")) for atom in atoms(formula)}
+    for part in must:
+        counted = lengthwise(part[1]) if part[0] == "pat" and part not in elsewhere else None
+        if counted is None:
+            found.append(part)
+        else:
+            pattern, least, most = counted
+            written[part] = ("pat", pattern), ("len", least, most)
+            found += written[part]
+    return found, written
 
 
 @cache

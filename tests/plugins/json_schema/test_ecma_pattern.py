@@ -6,12 +6,15 @@ import itertools
 import json
 import random
 import re
+from typing import Any
 
 import pytest
 
 from logitloom_plugins.json_schema.acceptance import accepts
 from logitloom_plugins.json_schema.compilation import compile_schema
 from logitloom_plugins.json_schema.ecma_pattern import compile_ecma, lengthwise
+
+jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
 
 TEXTS = ["".join(letters) for n in range(5) for letters in itertools.product("ab{", repeat=n)]
 ITEMS = ["a", "[ab]", "(ab)", "(?:a|b)", "(a|ba)", ".", r"\{", "(?:b{2})", "((a+b)*)", "[{]", "[^a]"]
@@ -67,6 +70,33 @@ def test_counted_repeats_accept_what_the_pattern_matches(negated: bool) -> None:
     for text in ["", *(start + middle + end for start in ("xab", "xéc", "yab") for middle in middles for end in "-y")]:
         matches = re.search(pattern, text) is not None
         assert accepts(machine, json.dumps(text, ensure_ascii=False)) == (matches != negated), text
+
+
+LONG = {"pattern": "^[a-z]{1,300}$"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [LONG], "maxLength": 200},
+        {"allOf": [LONG, {"anyOf": [LONG, {"pattern": "^1"}]}]},
+        {"allOf": [LONG, {"pattern": "^[^b]{2,400}$"}]},
+        {"allOf": [LONG, {"anyOf": [{"minLength": 1, "maxLength": 300, "pattern": "b"}, {"pattern": "^a"}]}]},
+        {"oneOf": [LONG, {"pattern": "^[a-z]{1,5000}$"}]},
+        {"anyOf": [LONG, {"pattern": "^[0-9]{200,5000}$"}]},
+        {"not": LONG},
+        {"if": LONG, "then": {"maxLength": 2}, "else": {"pattern": "^1"}},
+        {**LONG, "enum": ["a", "b" * 200, "b" * 301, "1"]},
+    ],
+)
+def test_counted_repeats_beside_other_keywords(schema: dict[str, Any]) -> None:
+    schema = {"type": "string", **schema}
+    machine, judge = compile_schema(schema), jsonschema.Draft202012Validator(schema)
+    for text in [letter * n for letter in "ab1" for n in (0, 1, 2, 3, 199, 200, 201, 300, 301, 400, 401)] + [
+        "ab",
+        "ba",
+    ]:
+        assert accepts(machine, json.dumps(text)) == judge.is_valid(text), (schema, text)
 
 
 def test_a_repeat_of_many_thousand_characters_compiles() -> None:
