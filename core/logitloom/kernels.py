@@ -205,6 +205,19 @@ class HostKernels(Protocol):
         """
         ...
 
+    def spread(self, ids: NDArray[np.int32], value: bool, mask: NDArray[np.bool_]) -> bool:
+        """Write a value at the places of a mask that are listed.
+
+        Args:
+            ids: ``[n]``.
+            value: what to write.
+            mask: ``[size]``, written to.
+
+        Returns:
+            Whether all ids are within the mask; if not, some of it may be written.
+        """
+        ...
+
     def collect(
         self,
         notes: Notes,

@@ -9,13 +9,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from logitloom.kernels import ALLOWED, DENSE, FORBIDDEN
+from logitloom.kernels import ALLOWED, DENSE, FORBIDDEN, host_kernels
 
 __all__ = ["MaskBatch", "MaskRow", "MaskRows", "gain_of", "mask_rows", "records_of", "which_allowed"]
 
 #: From this part of the vocabulary on, one pass over the row costs less than touching the listed ids one by one.
 _DENSE_ALLOWED: Final = 16
 _DENSE_FORBIDDEN: Final = 8
+
+#: For lists from so many ids on a kernel is asked.
+_LONG_LIST: Final = 1024
 
 #: That many ids in a row are written as a slice.
 _LONG_RUN: Final = 64
@@ -28,6 +31,12 @@ _GAIN: Final = attrgetter("gain")
 def which_allowed(allowed: bool, ids: NDArray[np.integer[Any]], size: int) -> NDArray[np.bool_]:
     """``[size]``: which ids are allowed, if those listed alone are ``allowed``, or alone are not."""
     mask = np.full(size, not allowed)
+    kernels = host_kernels() if len(ids) >= _LONG_LIST else None
+    if kernels is not None and ids.dtype == np.int32 and ids.flags.c_contiguous:
+        read: NDArray[np.int32] = ids.view()  # type: ignore[assignment]
+        read.flags.writeable = False
+        if kernels.spread(read, allowed, mask):
+            return mask
     # NumPy takes indices of its own type more than twice as fast as it converts others one by one.
     mask[ids.astype(np.intp, copy=False)] = allowed
     return mask

@@ -55,7 +55,7 @@ def kinds() -> Kinds:
     for _ in range(3):
         kind = np.where(completing, of_group[np.where(completing, -2 - nodes, 0)], below[np.maximum(nodes, -1)])
         below[:-1] = np.bitwise_or.reduce(kind, axis=1)
-    return Kinds(nodes, root, partition.column_of, of_group, below[:-1])
+    return Kinds(nodes.astype(np.int32), root.astype(np.int32), partition.column_of, of_group, below[:-1])
 
 
 def marks_above_ascii(

@@ -71,11 +71,11 @@ class Shape(NamedTuple):
     """How one character above ASCII is read, for some grouping of its classes.
 
     Entries are a node (0 or more), ``DEAD``, or ``-2 - group`` where the last byte completes a character.
-    ``nodes`` is ``[K, columns] int32``, ``root`` (the first byte) ``[columns] int32``.
+    ``nodes`` is ``[K, columns]``, ``root`` (the first byte) ``[columns]``.
     """
 
-    nodes: NDArray[np.int32]
-    root: NDArray[np.int32]
+    nodes: NDArray[np.intp]
+    root: NDArray[np.intp]
 
     def moved(self, base: int, targets: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Nodes and root as rows of a table.
@@ -155,7 +155,8 @@ class HighPartition:
     def _shape(self, nodes: NDArray[np.int32], root: NDArray[np.int32]) -> Shape:
         """The table with one column per class of bytes in place of one per byte."""
         columns = self._representative
-        return Shape(np.ascontiguousarray(nodes[:, columns]), np.ascontiguousarray(root[columns]))
+        # As indices, which NumPy would make of other numbers at each use.
+        return Shape(nodes[:, columns].astype(np.intp, order="C"), root[columns].astype(np.intp))
 
     @cached_property
     def _blocks(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -538,6 +538,18 @@ def collect(
     return listed, ids[:count]
 
 
+@_compiled(types.boolean(_INTS, types.boolean, types.boolean[::1]), cache=True, nogil=True)
+def spread(ids: Any, value: bool, mask: Any) -> bool:  # pragma: no cover - compiled
+    """See :meth:`logitloom.kernels.HostKernels.spread`."""
+    size = np.uint32(len(mask))
+    for place in range(len(ids)):
+        token = np.uint32(ids[place])
+        if token >= size:
+            return False
+        mask[token] = value
+    return True
+
+
 _RECORDS: Final = _given(types.int64, 2)
 
 
@@ -714,6 +726,7 @@ class NumbaKernels:
     paths = staticmethod(_alike(paths))
     # The others are called more often, with arrays of the same origin.
     walk = staticmethod(walk)
+    spread = staticmethod(spread)
     collect = staticmethod(collect)
     step = staticmethod(step)
     write = staticmethod(write)
