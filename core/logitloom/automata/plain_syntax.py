@@ -21,8 +21,9 @@ _FLAGS: Final = re.IGNORECASE | re.ASCII | re.DOTALL | re.UNICODE
 #: Those that say which characters a set has.
 _OF_SETS: Final = int(re.IGNORECASE | re.ASCII)
 
-#: One character of a set. What newer versions of Python may read differently is not among them.
+#: An escape that stands for one character.
 _ESCAPED: Final = r"\\(?:[^a-zA-Z0-9]|[fnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})"
+#: One character of a set. What newer versions of Python may read differently is not among them.
 _MEMBER: Final = rf"(?:[^\\\[\]&~|^-]|{_ESCAPED})"
 _TOKENS: Final = re.compile(
     rf"""(?P<text>[^\\\[\](){{}}|*+?.^$]+)

@@ -40,7 +40,7 @@ _COUNTED: Final = re.compile(
     rf"(?P<after>(?:{_ONE}(?:\{{[0-9]{{1,6}}\}})?)*)\$",
     re.DOTALL,
 )
-_MORE: Final = re.compile(r"(?:([*+])|\{([0-9]{1,9}),[0-9]*\})(?![?+])")
+_MORE: Final = re.compile(r"(?:([*+])|\{([0-9]{1,9}),([0-9]{0,9})\})(?![?+])")
 _MORE_AT_END: Final = re.compile(rf"{_MORE.pattern}$")
 #: Shorter repeats are written out.
 _LONG: Final = 128
@@ -312,18 +312,22 @@ def _with_least_ends(text: str, first: bool, last: bool) -> str:
     if last:
         found = _MORE_AT_END.search(text)
         if found is not None and any(at == found.start() and depth == 0 for at, _, depth in _signs(text)):
-            text = f"{text[: found.start()]}{{{_least(found)}}}"
+            text = f"{text[: found.start()]}{_least(found)}"
     if first:
         one = _ONES.match(text)
         end = _group_end(text, 0) if re.match(r"\((?!\?)|\(\?:", text) else one.end() if one and not one[1] else -1
         found = _MORE.match(text, end) if end > 0 else None
         if found is not None:
-            text = f"{text[:end]}{{{_least(found)}}}{text[found.end() :]}"
+            text = f"{text[:end]}{_least(found)}{text[found.end() :]}"
     return text
 
 
-def _least(quantifier: re.Match[str]) -> int:
-    return {"*": 0, "+": 1}[quantifier[1]] if quantifier[1] else int(quantifier[2])
+def _least(quantifier: re.Match[str]) -> str:
+    """A quantifier without what it allows beyond its least; one with its numbers out of order stays an error."""
+    sign, least, most = quantifier.groups()
+    if sign:
+        return "{0}" if sign == "*" else "{1}"
+    return quantifier[0] if most and int(most) < int(least) else f"{{{least}}}"
 
 
 def lengthwise(pattern: str) -> tuple[str, int, int] | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from logitloom.errors import UnsupportedPattern
 from logitloom_plugins.json_schema.acceptance import accepts
 from logitloom_plugins.json_schema.compilation import compile_schema
 from logitloom_plugins.json_schema.ecma_pattern import compile_ecma, lengthwise
@@ -37,6 +38,12 @@ def test_random_patterns_are_found_where_re_finds_them(seed: int) -> None:
 )
 def test_open_ends_take_no_states_for_what_may_follow_anyway(pattern: str) -> None:
     assert compile_ecma(pattern).states < 200
+
+
+@pytest.mark.parametrize("pattern", ["a{5,2}", "^a{5,2}", "a{5,2}$", "^a{500,200}$", "*a", "a**"])
+def test_what_is_no_pattern_is_none_at_open_ends_either(pattern: str) -> None:
+    with pytest.raises(UnsupportedPattern):
+        compile_ecma(pattern)
 
 
 @pytest.mark.parametrize(
