@@ -171,6 +171,8 @@ class _Lifted:
         texts, ends = (vocabulary.flat_bytes, vocabulary.offsets), np.array(automaton.eos, dtype=np.int32)
         records = np.full((dfa.states + 2, 3), -1, dtype=np.int64)
         known = _Known(kernels, (following, texts, ends, automaton.accepting, automaton.closing), records, {})
+        # Before looking: what another thread finds from here on it adds itself.
+        self.__dict__["_known"] = known
         for state, node in [*self._nodes.items()]:
             if node.row is not None:
                 known.add(state, node.row)
