@@ -258,6 +258,9 @@ def unsupported(pattern: str, construct: str, ordinal: int = 0, verbose: bool = 
     if construct in (ATOMIC, POSSESSIVE):
         reason = "here it changes which texts match, in a way that depends on backtracking"
         remedy = "Write the plain group or quantifier, or make what follows start with other characters"
+    elif construct == LOOK_AROUND:
+        reason = "what it asks of the text on one side depends on the whole rest, and no automaton is made of that here"
+        remedy = "Write the pattern without it, or combine two with intersection or difference of logitloom.automata"
     else:
         reason = "it is not regular, so no automaton with finitely many states recognises it"
         remedy = "Write the pattern without it, or combine several automata with logitloom.automata"
