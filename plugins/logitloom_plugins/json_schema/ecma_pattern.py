@@ -40,6 +40,8 @@ _COUNTED: Final = re.compile(
     rf"(?P<after>(?:{_ONE}(?:\{{[0-9]{{1,6}}\}})?)*)\$",
     re.DOTALL,
 )
+_GROUP: Final = re.compile(r"\((?:\?:|(?!\?))")
+_FIRST: Final = re.compile(_ONE, re.DOTALL)
 _MORE: Final = re.compile(r"(?:([*+])|\{([0-9]{1,9}),([0-9]{0,9})\})(?![?+])")
 _MORE_AT_END: Final = re.compile(rf"{_MORE.pattern}$")
 #: Shorter repeats are written out.
@@ -314,12 +316,19 @@ def _with_least_ends(text: str, first: bool, last: bool) -> str:
         if found is not None and any(at == found.start() and depth == 0 for at, _, depth in _signs(text)):
             text = f"{text[: found.start()]}{_least(found)}"
     if first:
-        one = _ONES.match(text)
-        end = _group_end(text, 0) if re.match(r"\((?!\?)|\(\?:", text) else one.end() if one and not one[1] else -1
+        end = _first_end(text)
         found = _MORE.match(text, end) if end > 0 else None
         if found is not None:
             text = f"{text[:end]}{_least(found)}{text[found.end() :]}"
     return text
+
+
+def _first_end(text: str) -> int:
+    """The place after the first group or character of a pattern; -1 if it begins with something else."""
+    if _GROUP.match(text):
+        return _group_end(text, 0)
+    one = _FIRST.match(text)
+    return one.end() if one else -1
 
 
 def _least(quantifier: re.Match[str]) -> str:
