@@ -60,6 +60,7 @@ class Ours:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.chain = processors.load("regex", tokenizer=vocabulary, debug=False)
+        self.vocabulary = vocabulary
         # One for all, as a loop keeps it: it belongs to the logits, not to a pattern.
         self.pool = LogitsPool() if POOL else None
 
@@ -68,7 +69,7 @@ class Ours:
         return self.chain.configure(regex={"pattern": pattern})
 
     def start(self, chain: Any, logits: torch.Tensor) -> Callable[[Sequence[int] | None], None]:
-        context = Context.start(logits, donate=True, pool=self.pool)
+        context = Context.start(logits, vocabulary=self.vocabulary, donate=True, pool=self.pool)
         state = chain.init_state(context)
 
         def step(tokens: torch.Tensor | None) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.errors import BackendMissing
-from logitloom.kernels import NOTHING_WRITTEN, bits_of, host_kernels
+from logitloom.kernels import bits_of, host_kernels
 from logitloom.logits_pool import LogitsPool
 from logitloom.mask_row import MaskRow, mask_rows, records_of
 
@@ -354,7 +354,7 @@ def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: An
         masks = mask_rows(rows, logits.shape)
         if masks is not None:
             kind, word = bits
-            kernels.write(out.view(kind), logits.view(kind), NOTHING_WRITTEN, records_of(masks), word, donate)
+            kernels.write(out.view(kind), logits.view(kind), records_of(masks), word, donate)
             return out
     for before, after, row in zip(logits, out, rows, strict=True):
         prepared = row if type(row) is MaskRow else None

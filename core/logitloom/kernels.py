@@ -21,7 +21,6 @@ __all__ = [
     "DENSE",
     "ENDLESS",
     "FORBIDDEN",
-    "NOTHING_WRITTEN",
     "NO_COUNTING",
     "HostKernels",
     "Notes",
@@ -46,9 +45,6 @@ NO_COUNTING: Final = (
     np.zeros(0, dtype=np.int32),
     np.zeros(0, dtype=bool),
 )
-
-#: For :meth:`HostKernels.write`: of no row is anything known.
-NOTHING_WRITTEN: Final = np.zeros((0, 3), dtype=np.int64)
 
 
 #: Where a walk notes the tokens that it finds: few are listed, many are marked, which costs all tokens once.
@@ -277,7 +273,6 @@ class HostKernels(Protocol):
         self,
         after: NDArray[Any],
         before: NDArray[Any],
-        written: NDArray[np.int64],
         masks: NDArray[np.int64],
         forbidden: int,
         in_place: bool,
@@ -286,10 +281,29 @@ class HostKernels(Protocol):
 
         Args:
             after, before: ``[rows, vocab]`` unsigned integers of 16 or 32 bits: the logits' own bits.
-            written: ``[n, 3]``: the first ``n`` rows of ``after`` are forbidden but for what these masks leave.
             masks: ``[rows, 3]``: kind, address and length of each mask. Lists are 64-bit integers.
             forbidden: the bits of what is forbidden.
-            in_place: whether ``after`` is ``before``; then nothing is written yet.
+            in_place: whether ``after`` is ``before``.
+        """
+        ...
+
+    def rewrite(
+        self,
+        after: NDArray[Any],
+        before: int,
+        written: NDArray[np.int64],
+        masks: NDArray[np.int64],
+        forbidden: int,
+    ) -> None:
+        """Write masked rows over others of which is known what their masks left.
+
+        Args:
+            after: ``[at least rows, vocab]`` unsigned integers of 16 or 32 bits.
+            before: the address of logits of the same type and width, one row after the other. Asking a library for an
+                address takes a fraction of what a NumPy array of its memory does.
+            written: ``[len(after), 3]``: rows of ``after`` are forbidden but for what these masks leave, where their
+                kind is that of allowed ids; afterwards the new masks are there.
+            masks, forbidden: as for :meth:`write`.
         """
         ...
 

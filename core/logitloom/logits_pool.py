@@ -15,7 +15,7 @@ A buffer that somebody holds is left to them, and one that somebody wrote to is 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -36,19 +36,36 @@ class HostBuffer:
 
     Args:
         rows, vocab: its size.
-        dtype: element type of the memory: the library's, or bits of one that NumPy lacks.
         forbidden: the element that stands for -inf.
-        kind: the library's own dtype.
+        kind: the library's dtype.
     """
 
-    def __init__(self, rows: int, vocab: int, dtype: np.dtype[Any], forbidden: Any, kind: Any) -> None:
-        del kind
+    def __init__(self, rows: int, vocab: int, forbidden: Any, kind: Any) -> None:
+        dtype = self.element(kind)
         self.memory: NDArray[Any] = np.full((rows, vocab), forbidden, dtype=dtype)
         kernels, bits = host_kernels(), bits_of(dtype, forbidden)
         self._writer = (
             _Places(self.memory, forbidden) if kernels is None or bits is None else _Masks(self.memory, kernels, *bits)
         )
         self._alone = self.holders()
+
+    @staticmethod
+    def element(kind: Any) -> np.dtype[Any]:
+        """The element type of the memory: the library's, or bits of one that NumPy lacks."""
+        element: np.dtype[Any] = np.dtype(kind)
+        return element
+
+    @staticmethod
+    def view(logits: Any) -> NDArray[Any]:
+        """Logits of the library as a NumPy array of the memory's element type."""
+        seen: NDArray[Any] = logits
+        return seen
+
+    @staticmethod
+    def packed(logits: Any) -> tuple[Any, int]:
+        """Logits of the library one row after the other in memory, and their address."""
+        side_by_side = np.ascontiguousarray(logits)
+        return side_by_side, side_by_side.__array_interface__["data"][0]
 
     def holders(self) -> int:
         """How many hold the memory. A view of a NumPy array holds the array, and so does a view of a view."""
@@ -70,33 +87,32 @@ class HostBuffer:
         """Whether nobody wrote to what was handed out. Nobody can: it was read-only."""
         return True
 
-    def write(self, logits: NDArray[Any], rows: MaskRows) -> None:
+    def write(self, logits: Any, rows: MaskRows) -> None:
         """Make the first rows what the masks leave of ``logits: [rows, vocab]``."""
-        self._writer.write(logits, rows, self.is_untouched)
+        self._writer.write(self, logits, rows)
 
 
 class _Masks:
     """Writes a buffer with compiled kernels, and knows which masks it wrote last."""
 
     def __init__(self, memory: NDArray[Any], kernels: HostKernels, kind: np.dtype[Any], forbidden: int) -> None:
-        self._kernels, self._kind, self._forbidden = kernels, kind, forbidden
+        self._kernels, self._forbidden = kernels, forbidden
         self._words = memory.view(kind)
         # The records of the masks that were written last hold addresses, so per row what holds its mask is kept.
         self._held: list[Any] = [MaskRow(True, _NOWHERE, memory.shape[1])] * len(memory)
         self._written = records_of(self._held).copy()
         self._sound = True
 
-    def write(self, logits: NDArray[Any], rows: MaskRows, untouched: bool) -> None:
+    def write(self, buffer: HostBuffer, logits: Any, rows: MaskRows) -> None:
         masks, count = records_of(rows), len(rows)
-        if not (untouched and self._sound):
+        if not (self._sound and buffer.is_untouched):
             # Only after masks of few allowed ids is a row known to be forbidden elsewhere.
             self._written[:, 0] = FORBIDDEN
         # Until the end nothing is known, in case this is interrupted.
         self._sound = False
-        words = np.ascontiguousarray(logits).view(self._kind)
-        self._kernels.write(self._words, words, self._written, masks, self._forbidden, False)
+        logits, address = buffer.packed(logits)
+        self._kernels.rewrite(self._words, address, self._written, masks, self._forbidden)
         self._held[:count] = [rows.holder] * count if isinstance(rows, MaskBatch) else rows
-        self._written[:count] = masks
         self._sound = True
 
 
@@ -109,8 +125,8 @@ class _Places:
         self._written: NDArray[np.integer[Any]] | None = _NOWHERE
         self._full: set[int] = set()
 
-    def write(self, logits: NDArray[Any], masks: MaskRows, untouched: bool) -> None:
-        rows = list(masks)
+    def write(self, buffer: HostBuffer, logits: Any, masks: MaskRows) -> None:
+        rows, untouched, logits = list(masks), buffer.is_untouched, buffer.view(logits)
         memory, flat, forbidden = self._memory, self._memory.reshape(-1), self._forbidden
         # Until the end nothing is known, in case this is interrupted.
         written, self._written = self._written, None
@@ -183,27 +199,28 @@ class LogitsPool:
 
     def masked(
         self,
-        logits: NDArray[Any],
+        logits: Any,
         rows: Sequence[Any] | MaskBatch,
         forbidden: Any,
         donate: bool,
         kind: Any,
-        make: Callable[[int, int, np.dtype[Any], Any, Any], HostBuffer],
+        make: type[HostBuffer],
     ) -> Any:
         """The masked logits in a buffer of the pool, or None where that is not the cheapest way or all are held.
 
         Args:
-            logits: ``[batch, vocab]`` in host memory, of any element type, also bits of a type that NumPy lacks.
+            logits: ``[batch, vocab]`` of the library, in host memory.
             rows: per row its mask; only :class:`logitloom.mask_row.MaskRow` are for buffers.
             forbidden: the element that stands for -inf.
             donate: whether the caller may write into the logits instead, which suits masks that forbid little.
             kind: the library's own dtype.
-            make: :class:`HostBuffer`, or what takes its arguments.
+            make: the library's buffers.
         """
-        masks = mask_rows(rows, logits.shape)
+        shape = logits.shape
+        masks = mask_rows(rows, shape)
         if masks is None or (donate and gain_of(masks) <= 0):
             return None
-        kept = self._buffers.setdefault((logits.shape[1], kind), [])
+        kept = self._buffers.setdefault((shape[1], kind), [])
         for buffer in kept:
             if buffer.is_back and len(buffer.memory) >= len(rows):
                 break
@@ -211,7 +228,7 @@ class LogitsPool:
             kept[:] = [buffer for buffer in kept if len(buffer.memory) >= len(rows)]
             if len(kept) == _BUFFERS:
                 return None
-            buffer = make(logits.shape[0], logits.shape[1], logits.dtype, forbidden, kind)
+            buffer = make(len(rows), shape[1], forbidden, kind)
             kept.append(buffer)
         buffer.write(logits, masks)
         return buffer.lend(len(rows))

@@ -143,11 +143,13 @@ def test_changes_of_a_tensor_are_noticed(inference: bool) -> None:
             del out
 
 
-def test_logits_of_other_strides_are_read_as_they_are() -> None:
-    backend, pool = host_backend("numpy"), LogitsPool()
-    large = np.random.default_rng(0).normal(size=(6, VOCAB + 3)).astype(np.float32)
-    out = backend.apply_token_rows(large[::2, :VOCAB], prepared([1, 5, 0]), False, pool)
-    np.testing.assert_array_equal(out, masked_by_hand(large[::2, :VOCAB], [1, 5, 0]))
+@pytest.mark.parametrize(("library", "dtype"), KINDS)
+def test_logits_of_other_strides_are_read_as_they_are(library: str, dtype: str) -> None:
+    backend, pool = host_backend(library), LogitsPool()
+    values = np.random.default_rng(0).normal(size=(6, VOCAB + 3)).astype(np.float32)
+    large = backend.asarray(values, dtype=dtype)[::2, :VOCAB]
+    out = backend.apply_token_rows(large, prepared([1, 5, 0]), False, pool)
+    np.testing.assert_array_equal(wide(backend, out), masked_by_hand(wide(backend, large), [1, 5, 0]))
 
 
 WORDS = Vocabulary([b"", b"a", b"b", b"ab", *[b"c" * n for n in range(1, 61)]], eos=[0])

@@ -38,6 +38,8 @@ _NO_STATES: Final = np.zeros(0, dtype=np.int32)
 #: What the nodes of one automaton may take, roughly.
 _NODE_BYTES: Final = 96 << 20
 _EDGE_BYTES: Final = 96
+#: The array of a state: a tensor is larger than what it holds.
+_ARRAY_BYTES: Final = 512
 
 #: What finding a row takes grows with the tokens that it allows, from a tenth on, up to that of an eighth of the
 #: vocabulary; after so many of the dearest (more where there are many states) all rows are found.
@@ -63,14 +65,15 @@ class _Tables:
 
 
 class _Node:
-    """A state in host memory, with what was found out about it: its mask, and its forced run."""
+    """A state in host memory, with what was found out about it: its mask, its forced run, and itself as an array."""
 
-    __slots__ = ("forced", "row", "state")
+    __slots__ = ("array", "forced", "row", "state")
 
     def __init__(self, state: int) -> None:
         self.state = state
         self.row: MaskRow | None = None
         self.forced: list[int] | None = None
+        self.array: tuple[Backend | None, Array] = None, None
 
 
 _StepTables = tuple[
@@ -134,6 +137,9 @@ class _Lifted:
             return [self._nodes.get(state) or self._node(state) for state in states]
         after = self._after
         if tokens and len(tokens[0]) == 1:
+            if len(states) == len(tokens) == 1:
+                step = states[0], tokens[0][0]
+                return [after.get(step) or self._step(*step)]
             return [after.get(step) or self._step(*step) for step in zip(states, [t for (t,) in tokens], strict=True)]
         reached = []
         for state, taken in zip(states, tokens, strict=True):
@@ -177,6 +183,15 @@ class _Lifted:
             if node.row is not None:
                 known.add(state, node.row)
         return known
+
+    def array(self, node: _Node, backend: Backend) -> Array:
+        """``[1] int32``: the state of a node. Nobody writes to states, so one array serves all steps that lead here."""
+        array = backend.asarray([node.state], "int32")
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+        node.array = backend, array
+        self._room -= _ARRAY_BYTES
+        return array
 
     def mask(self, node: _Node) -> MaskRow:
         """What the state of a node allows."""
@@ -299,7 +314,12 @@ class AutomatonProcessor(Processor):
                         raise self._illegal(place, lifted.automaton, state, context)
                     rows[place] = node.row or lifted.mask(node)
             if context.tokens is not None:
-                state = backend.asarray([node.state for node in reached], "int32")
+                if len(reached) == 1:
+                    owner, state = reached[0].array
+                    if owner is not backend:
+                        state = lifted.array(reached[0], backend)
+                else:
+                    state = backend.asarray([node.state for node in reached], "int32")
             return _masked(logits, rows, context), state
         tables, backend = lifted.tables, context.backend
         state = _device_states(tables, state, context)

@@ -274,15 +274,14 @@ class TorchBackend(Backend):
         x = _detached(logits)
         dtype = x.dtype
         narrow = dtype is torch.bfloat16
-        bits = (x.view(torch.int16) if narrow else x).numpy()
         # Nothing compiles this, so there is no need to ask whether something does.
         donate = donate and (not x.is_inference() or torch.is_inference_mode_enabled())
         forbidden = _BFLOAT16_NEG_INF if narrow else NEG_INF
         if pool is not None and _use_count is not None:
-            masked = pool.masked(bits, rows, forbidden, donate, dtype, _TorchBuffer)
+            masked = pool.masked(x, rows, forbidden, donate, dtype, _TorchBuffer)
             if masked is not None:
                 return masked
-        masked = mask_host_rows(bits, rows, forbidden, donate)
+        masked = mask_host_rows(_TorchBuffer.view(x), rows, forbidden, donate)
         if donate:
             return x  # written to, through the same memory
         return torch.from_numpy(masked).view(dtype) if narrow else torch.from_numpy(masked)
@@ -298,14 +297,32 @@ class TorchBackend(Backend):
 class _TorchBuffer(HostBuffer):
     """A buffer that is handed out as tensors."""
 
-    def __init__(self, rows: int, vocab: int, dtype: np.dtype[Any], forbidden: Any, kind: torch.dtype) -> None:
+    def __init__(self, rows: int, vocab: int, forbidden: Any, kind: torch.dtype) -> None:
         self._tensor: Array = None
-        super().__init__(rows, vocab, dtype, forbidden, kind)
+        super().__init__(rows, vocab, forbidden, kind)
         with torch.inference_mode(False):  # tensors of inference mode do not count their changes
             self._tensor = torch.from_numpy(self.memory).view(kind)
         self._storage = self._tensor.untyped_storage()._cdata
         self._version = self._tensor._version
         self._alone = self.holders()
+
+    @staticmethod
+    def element(kind: torch.dtype) -> np.dtype[Any]:
+        """Bits of bfloat16."""
+        return _TorchBuffer.view(torch.empty(0, dtype=kind)).dtype
+
+    @staticmethod
+    def view(logits: Array) -> NDArray[Any]:
+        """The same memory; bits of bfloat16."""
+        seen: NDArray[Any] = (logits.view(torch.int16) if logits.dtype is torch.bfloat16 else logits).numpy()
+        return seen
+
+    @staticmethod
+    def packed(logits: Array) -> tuple[Array, int]:
+        """PyTorch's own address."""
+        if not logits.is_contiguous():
+            logits = logits.contiguous()
+        return logits, logits.data_ptr()
 
     def holders(self) -> int:
         """All views of a tensor, NumPy's too, hold its storage."""

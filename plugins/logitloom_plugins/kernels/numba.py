@@ -630,11 +630,17 @@ def _integers_at(typing_context: Any, address: Any) -> Any:
     return _pointer(types.int64, address)
 
 
-def _pointer(kind: Any, address: Any) -> Any:
+@_code
+def _elements_at(typing_context: Any, address: Any, like: Any) -> Any:
+    """An address as a pointer to values of the type of another."""
+    return _pointer(like, address, like)
+
+
+def _pointer(kind: Any, *given: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    return types.CPointer(kind)(address), generate
+    return types.CPointer(kind)(*given), generate
 
 
 # In functions of their own, because only then the compiler makes vector instructions of them.
@@ -651,14 +657,19 @@ def _limit_in_place(line: Any, keep: Any, forbidden: Any) -> None:  # pragma: no
         line[i] = line[i] if keep[i] else forbidden
 
 
+@_compiled(nogil=True)
+def _copy_and_forbid(line: Any, source: Any, ids: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
+    line[:] = source
+    for i in ids:
+        line[i] = forbidden
+
+
 def _write_of(kind: Any) -> Any:
-    return types.void(kind[:, ::1], _given(kind, 2), _RECORDS, _RECORDS, kind, types.boolean)
+    return types.void(kind[:, ::1], _given(kind, 2), _RECORDS, kind, types.boolean)
 
 
 @_compiled([_write_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
-def write(
-    after: Any, before: Any, written: Any, masks: Any, forbidden: Any, in_place: bool
-) -> None:  # pragma: no cover - compiled
+def write(after: Any, before: Any, masks: Any, forbidden: Any, in_place: bool) -> None:  # pragma: no cover - compiled
     """See :meth:`logitloom.kernels.HostKernels.write`."""
     # The last rows first: whoever made the logits wrote them last, and whoever reads them begins with the first.
     for row in range(len(masks) - 1, -1, -1):
@@ -672,27 +683,47 @@ def write(
                 _limit(line, source, keep, forbidden)
             continue
         ids = numba.carray(_integers_at(address), (length,))
-        if kind == FORBIDDEN:
-            if not in_place:
-                line[:] = source
-            for i in range(length):
-                line[ids[i]] = forbidden
-        elif in_place:
+        if kind == ALLOWED:
             saved = np.empty(length, dtype=line.dtype)
             for i in range(length):
-                saved[i] = line[ids[i]]
+                saved[i] = source[ids[i]]
             line[:] = forbidden
             for i in range(length):
                 line[ids[i]] = saved[i]
+        elif in_place:
+            for i in ids:
+                line[i] = forbidden
         else:
-            if row < len(written) and written[row, 0] == ALLOWED:
-                stale = numba.carray(_integers_at(written[row, 1]), (written[row, 2],))
-                for i in range(len(stale)):
-                    line[stale[i]] = forbidden
+            _copy_and_forbid(line, source, ids, forbidden)
+
+
+def _rewrite_of(kind: Any) -> Any:
+    return types.void(kind[:, ::1], types.int64, types.int64[:, ::1], _RECORDS, kind)
+
+
+@_compiled([_rewrite_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
+def rewrite(after: Any, before: int, written: Any, masks: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
+    """See :meth:`logitloom.kernels.HostKernels.rewrite`."""
+    sources = numba.carray(_elements_at(before, forbidden), (len(masks), after.shape[1]))
+    for row in range(len(masks) - 1, -1, -1):  # for the reason given in write
+        line, source = after[row], sources[row]
+        kind, address, length = masks[row, 0], masks[row, 1], masks[row, 2]
+        known = written[row, 0] == ALLOWED
+        if kind == DENSE:
+            _limit(line, source, numba.carray(_bytes_at(address), (length,)), forbidden)
+        else:
+            ids = numba.carray(_integers_at(address), (length,))
+            if kind == FORBIDDEN:
+                _copy_and_forbid(line, source, ids, forbidden)
             else:
-                line[:] = forbidden
-            for i in range(length):
-                line[ids[i]] = source[ids[i]]
+                if known:
+                    for i in numba.carray(_integers_at(written[row, 1]), (written[row, 2],)):
+                        line[i] = forbidden
+                else:
+                    line[:] = forbidden
+                for i in ids:
+                    line[i] = source[i]
+        written[row, 0], written[row, 1], written[row, 2] = kind, address, length
 
 
 def _alike(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -730,3 +761,4 @@ class NumbaKernels:
     collect = staticmethod(collect)
     step = staticmethod(step)
     write = staticmethod(write)
+    rewrite = staticmethod(rewrite)

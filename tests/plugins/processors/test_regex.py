@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom import Backend, load_backend, processors
+from logitloom import Backend, Context, backend_of, load_backend, processors
 from logitloom.automata import compile_pattern, constraint, default_cache
 from logitloom.errors import BudgetExceeded, LogitloomError, NeedsNotMet, OptionError, UnsupportedPattern
 from tests.core.automata.patterns import TEXTS, patterns
@@ -163,3 +164,25 @@ def test_who_visits_many_states_gets_all_rows_at_once(monkeypatch: pytest.Monkey
             found_at = n
     assert found_at is not None
     assert 20 < found_at < 59
+
+
+def test_the_state_of_one_row_is_of_its_own_library_whoever_was_there_before() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    chain = processors.load(("regex", {"pattern": "a+b"}), tokenizer=WORDS, debug=False)
+    found = []
+    for name in ("numpy", "torch", "numpy", "torch"):
+        backend = load_backend(name)
+        logits = backend.asarray(np.zeros((1, WIDTH), np.float32))
+        context = Context.start(logits)
+        state = chain.init_state(context)
+        for token in tokens_of("aab"):
+            _, state = chain.process(logits, state, context.accept([token]))
+            array = state.processors[0]
+            assert backend_of(array) is backend
+            assert backend.cast(array, "int32") is array
+            assert array.shape == (1,)
+        found.append(int(state.processors[0][0]))
+        if name == "numpy":
+            with pytest.raises(ValueError, match="read-only"):
+                state.processors[0][0] = 99
+    assert len(set(found)) == 1
