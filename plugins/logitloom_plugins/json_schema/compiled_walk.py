@@ -14,7 +14,8 @@ from logitloom.automata.walk_memory import MEMORY
 from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, Notes
 from logitloom_plugins.json_schema.content_tables import ContentTable, ContentTables, Counting
 from logitloom_plugins.json_schema.machine import DEAD, Machine
-from logitloom_plugins.json_schema.name_ends import end_names
+from logitloom_plugins.json_schema.name_ends import end_name
+from logitloom_plugins.json_schema.stacks import Stacks
 from logitloom_plugins.json_schema.string_states import DIGITS
 from logitloom_plugins.json_schema.usual_paths import UsualPaths
 
@@ -73,6 +74,7 @@ class _Walked:
             machine's): pairs of a node and a state.
         entered: nodes that may be reached, of which the words are not noted yet.
         found: how many words are noted.
+        written: what was written of a name before the words.
     """
 
     trie: Trie
@@ -80,6 +82,7 @@ class _Walked:
     pairs: NDArray[np.int32]
     notes: Notes
     entered: list[NDArray[Any]]
+    written: bytes
     pending: dict[tuple[int, ContentTable | None], list[NDArray[np.int32]]] = field(default_factory=dict)
     found: int = 0
 
@@ -89,7 +92,7 @@ class CompiledWalk:
 
     Args:
         machine: the automaton over bytes.
-        applied: the state and the stack after a row's code below -1, given the stack before.
+        remembered: its stacks.
         longest: characters of the longest word, at least.
         kernels: the loops.
 
@@ -97,11 +100,9 @@ class CompiledWalk:
         contents: the tables of strings.
     """
 
-    def __init__(
-        self, machine: Machine, applied: Callable[[int, int], tuple[int, int]], longest: int, kernels: HostKernels
-    ) -> None:
+    def __init__(self, machine: Machine, remembered: Stacks, longest: int, kernels: HostKernels) -> None:
         self._machine = machine
-        self._applied = applied
+        self._remembered = remembered
         self._kernels = kernels
         self.contents = ContentTables(machine, longest)
         self._paths = UsualPaths(machine.strings, self.contents.has)
@@ -124,7 +125,7 @@ class CompiledWalk:
             written: what was written of a name before the words.
         """
         pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
-        walked = _Walked(trie, level_of, pairs, notes, [np.array(entered, dtype=np.int64)])
+        walked = _Walked(trie, level_of, pairs, notes, [np.array(entered, dtype=np.int64)], written)
         for stack in _distinct(triples[:, 2]):
             here = triples[:, 2] == stack
             self._enter(walked, triples[here, 0], triples[here, 1], stack)
@@ -134,8 +135,6 @@ class CompiledWalk:
             pairs[: len(group)] = group
             if table is None:
                 nodes, codes = self._by_rows(walked, stack, len(group))
-                if len(nodes) and self._machine.naming:
-                    end_names(self._machine, trie, codes, nodes, np.arange(len(nodes)), written)
                 self._go_on(walked, nodes, codes, stack, lambda code: code)
             else:
                 nodes, codes = self._by_table(walked, table, len(group))
@@ -168,11 +167,27 @@ class CompiledWalk:
             if then == DEAD:
                 continue
             below = nodes[codes == code]
+            if then in self._machine.naming:
+                self._end_names(walked, below, then, stack)
+                continue
             walked.entered.append(below)
             below = below[trie.child_count.take(below) > 0]
             if len(below):
-                state, after = self._applied(then, stack) if then < DEAD else (then, stack)
+                state, after = self._remembered.applied(then, stack) if then < DEAD else (then, stack)
                 self._enter(walked, below, np.full_like(below, state), after)
+
+    def _end_names(self, walked: _Walked, nodes: NDArray[Any], code: int, stack: int) -> None:
+        """Go on from nodes where a name ends that must not come twice."""
+        reached: dict[tuple[int, int], list[int]] = {}
+        for node in nodes.tolist():
+            after = end_name(self._remembered, walked.trie, node, code, stack, walked.written)
+            reached.setdefault(after, []).append(node)
+        for (state, following), group in reached.items():
+            if state != DEAD:
+                below = np.array(group, dtype=np.int64)
+                walked.entered.append(below)
+                below = below[walked.trie.child_count.take(below) > 0]
+                self._enter(walked, below, np.full_like(below, state), following)
 
     def _by_table(self, walked: _Walked, table: ContentTable, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Visit what is below some pairs inside a string; returns nodes of quotes and backslashes, and codes."""

@@ -92,7 +92,7 @@ class ContentTables:
             content = site.content
             if isinstance(site, KeySite):
                 # Names that are told by their text alone are a tree beside the automaton of all texts.
-                known = not site.plain and not site.tracks
+                known = not site.plain
             else:
                 known = not content.counts or self._in_one_word(content) * content.labelled.states <= _MOST_COUNTED_ONCE
             self._has[site] = known

@@ -24,7 +24,7 @@ from logitloom_plugins.json_schema.string_states import STRING_KINDS, Site, Stri
 from logitloom_plugins.json_schema.structure_states import Operation, StructureStates
 from logitloom_plugins.json_schema.whitespace import Whitespace
 
-__all__ = ["DEAD", "DONE", "Machine", "Operation", "Reached"]
+__all__ = ["DEAD", "DONE", "Machine", "Operation", "Reached", "name_of"]
 
 DEAD: Final = -1
 #: Sizes of the table, in states. Moving what is there costs milliseconds, and memory that nobody has touched nothing.
@@ -35,11 +35,21 @@ DONE: Final[State] = ("done",)
 
 
 class Reached(NamedTuple):
-    """How far a text has been read: the state, what is remembered, and what is written of a tracked name."""
+    """How far a text has been read: the state, what is remembered, and what is written of a tracked name.
+
+    What is remembered is of each open string, object and array the number of a return, and the names that must not come
+    again.
+    """
 
     state: int
-    stack: tuple[int, ...] = ()
+    stack: tuple[tuple[int, frozenset[str]], ...] = ()
     written: bytes = b""
+
+
+def name_of(written: bytes) -> str:
+    """The name of a member that is written like this between its quotes."""
+    name: str = json.loads(b'"' + written + b'"')
+    return name
 
 
 class _Unhurried(Meter):
@@ -232,21 +242,7 @@ class Machine:
 
     def named(self, frame: ObjectFrame, label: Any) -> int:
         """The code for the end of a name that must not come twice."""
-        return self.operation(Operation("name", (frame, label)))
-
-    def after_name(self, operation: Operation, written: bytes, remember: bool = True) -> int:
-        """The state after a name, or ``DEAD`` if it has come before.
-
-        Args:
-            operation: what the row said.
-            written: the name as it is written, without quotes.
-            remember: whether the state knows that the name has come.
-        """
-        frame, label = operation.value
-        name = json.loads(b'"' + written + b'"')
-        if name in frame.seen:
-            return DEAD
-        return self.after_key(frame, (*label, name) if remember else label)
+        return self.operation(Operation("name", None, self.after_key(frame, label)))
 
     def step(self, reached: Reached, byte: int) -> Reached | None:
         """Read one byte; ``None`` if it is not allowed."""
@@ -254,12 +250,18 @@ class Machine:
         code = self.code(state, byte)
         if code < DEAD:
             operation = self.operations[-2 - code]
+            code = operation.target
             if operation.kind == "push":
-                stack, code = (*stack, operation.value), operation.target
+                stack = (*stack, (operation.value, frozenset()))
             elif operation.kind == "pop":
-                stack, code = stack[:-1], self.returns[stack[-1]][operation.value]
+                *below, (back, _) = stack
+                stack, code = tuple(below), self.returns[back][operation.value]
             else:
-                code = self.after_name(operation, written)
+                *below, (back, names) = stack
+                name = name_of(written)
+                if name in names:
+                    return None
+                stack = (*below, (back, names | {name}))
         if code == DEAD:
             return None
         if code not in self.tracked:

@@ -13,7 +13,7 @@ from logitloom_plugins.json_schema.members import Demand, Member, Outcome, split
 
 __all__ = ["ObjectFrame", "ObjectPlan", "end_object", "member", "next_members", "skip", "start_object"]
 
-#: Members of one plan, which names seen before tell apart.
+#: Members of one plan that are remembered.
 _MOST_REMEMBERED: Final = 1 << 14
 _OBJECT_HARD = frozenset(("prop", "patp", "addl", "names", "req", "minp", "maxp"))
 
@@ -29,8 +29,8 @@ class ObjectFrame(NamedTuple):
         soft: the open formula.
         extras: open formulas whose truth is wanted at the end.
         wanted: the answers that are welcome.
-        seen: undeclared names so far, where writing one twice could make a difference (readers of JSON keep the
-            last); ``None`` where it could not.
+        tracked: whether writing an undeclared name twice could make a difference (readers of JSON keep the last).
+            Which names have come is remembered elsewhere (:mod:`.stacks`), where that is so.
     """
 
     plan: ObjectPlan
@@ -40,7 +40,7 @@ class ObjectFrame(NamedTuple):
     soft: Formula
     extras: tuple[Formula, ...]
     wanted: frozenset[Outcome]
-    seen: frozenset[str] | None = None
+    tracked: bool = False
 
 
 class ObjectPlan:
@@ -154,8 +154,8 @@ def start_object(
     return frame
 
 
-def _tracked(must: Formula, extras: tuple[Formula, ...]) -> frozenset[str] | None:
-    """Nothing seen yet, if writing an undeclared name twice could make a difference."""
+def _tracked(must: Formula, extras: tuple[Formula, ...]) -> bool:
+    """Whether writing an undeclared name twice could make a difference."""
     _, soft = split(must, _OBJECT_HARD)
     counted = any(atom[0] == "minp" and atom[1] > 1 for f in (must, *extras) for atom in atoms(f))
     open_ones = [atom for f in (soft, *extras) for atom in atoms(f)]
@@ -163,7 +163,7 @@ def _tracked(must: Formula, extras: tuple[Formula, ...]) -> frozenset[str] | Non
         (atom[0] == "addl" and not isinstance(atom[3], bool)) or (atom[0] == "patp" and not isinstance(atom[2], bool))
         for atom in open_ones
     )
-    return frozenset() if counted or judged else None
+    return counted or judged
 
 
 def skip(frame: ObjectFrame) -> ObjectFrame | None:
@@ -213,7 +213,7 @@ def settled(
         if late:
             return None
         plan = plan.owner.object_plan(plan.names, plan.tracked, plan.keys, (*plan.hard, *new))
-    return ObjectFrame(plan, place, count, missing, soft, extras, frame.wanted, frame.seen)
+    return ObjectFrame(plan, place, count, missing, soft, extras, frame.wanted, frame.tracked)
 
 
 def member(frame: ObjectFrame, key: Any) -> Member | None:
@@ -228,11 +228,6 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
     reached = _skipped(frame, target)
     if reached is None:
         return None
-    if reached.seen is not None and len(key) == 3:
-        if key[2] in reached.seen:
-            return None
-        reached = reached._replace(seen=reached.seen | {key[2]})
-        key = key[:2]
     # What is wanted of the object makes no difference, and whoever repeats the computation asks for the same.
     asked = reached._replace(wanted=frozenset()), key
     try:
@@ -282,8 +277,8 @@ def next_members(frame: ObjectFrame) -> Iterator[tuple[Any, Member]]:
 
 def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
     plan = frame.plan
-    if frame.seen is not None and frame.soft is True and not frame.extras and frame.length + 1 >= plan.least:
-        frame = frame._replace(seen=None)
+    if frame.tracked and frame.soft is True and not frame.extras and frame.length + 1 >= plan.least:
+        frame = frame._replace(tracked=False)
     must = plan.hard_child(key)
     if must is False:
         return None

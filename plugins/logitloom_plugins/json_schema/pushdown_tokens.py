@@ -16,6 +16,7 @@ from logitloom.automata import FINISHED, TokenRow
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.machine import DEAD, Machine
+from logitloom_plugins.json_schema.stacks import EMPTY, Stacks
 from logitloom_plugins.json_schema.string_rows import StringRows
 from logitloom_plugins.json_schema.string_tables import words_of
 from logitloom_plugins.json_schema.token_walk import TokenWalk
@@ -69,12 +70,10 @@ class PushdownTokens:
                 f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
             )
         self._words = words_of(vocabulary)
-        self._walk = TokenWalk(machine, self._applied, int(self._words.trie.height[0]))
-        self._strings = StringRows(machine, vocabulary, self._walk, self._applied)
+        self._stacks = Stacks(machine)
+        self._walk = TokenWalk(machine, self._stacks, int(self._words.trie.height[0]))
+        self._strings = StringRows(machine, vocabulary, self._walk, self._stacks)
         self._lock = machine.lock
-        # What is remembered: number -> (return, number of what was remembered before); 0 is nothing.
-        self._stacks: list[tuple[int, int]] = [(-1, -1)]
-        self._stack_number: dict[tuple[int, int], int] = {}
         # State, stack, and what is written of a name that must not come twice.
         self._configurations: list[tuple[int, int, bytes]] = []
         self._number: dict[tuple[int, int, bytes], int] = {}
@@ -83,7 +82,7 @@ class PushdownTokens:
         self._far: dict[tuple[int, int], tuple[bool, NDArray[np.int32]]] = {}
         self._shared: dict[tuple[int, int], tuple[NDArray[np.int32], TokenRow]] = {}
         self._memo: dict[tuple[int, int], int] = {}
-        self.start = self._configuration(machine.start, 0)
+        self.start = self._configuration(machine.start, EMPTY)
         padding = np.arange(vocabulary.size, self.vocab_size, dtype=np.int32)
         self._textless = np.concatenate([self._words.trie.textless, padding])
 
@@ -94,19 +93,6 @@ class PushdownTokens:
             known = self._number[key] = len(self._configurations)
             self._configurations.append(key)
         return known
-
-    def _applied(self, code: int, stack: int) -> tuple[int, int]:
-        """State and stack after an operation."""
-        operation = self.machine.operations[-2 - code]
-        if operation.kind == "push":
-            key = (operation.value, stack)
-            known = self._stack_number.get(key)
-            if known is None:
-                known = self._stack_number[key] = len(self._stacks)
-                self._stacks.append(key)
-            return operation.target, known
-        back, below = self._stacks[stack]
-        return self.machine.returns[back][operation.value], below
 
     # --- steps -------------------------------------------------------------------------------------------------
 
@@ -131,31 +117,35 @@ class PushdownTokens:
     def _advance(self, configuration: int, token: int) -> int:
         state, stack, written = self._configurations[configuration]
         if token in self.eos:
-            return FINISHED if stack == 0 and self.machine.accepting(state) else DEAD
+            return FINISHED if stack == EMPTY and self.machine.accepting(state) else DEAD
         if not 0 <= token < self.vocabulary.size:
             return DEAD
+        reached = self._read(state, stack, written, token)
+        return DEAD if reached is None else self._configuration(*reached)
+
+    def _read(self, state: int, stack: int, written: bytes, token: int) -> tuple[int, int, bytes] | None:
+        """State, stack and what is written of a name after a token with bytes; ``None`` if it is not allowed."""
         text = self.vocabulary.token_bytes[token]
         if not text:
-            return DEAD
-        tracked = self.machine.tracked
+            return None
+        stacks, tracked, naming = self._stacks, self.machine.tracked, self.machine.naming
         for byte in text:
             code = self.machine.code(state, byte)
             if code == DEAD:
-                return DEAD
+                return None
             if code < DEAD:
-                operation = self.machine.operations[-2 - code]
-                if operation.kind == "name":
-                    code = self.machine.after_name(operation, written)
+                if code in naming:
+                    code, stack = stacks.named(code, stack, written)
                     if code == DEAD:
-                        return DEAD
+                        return None
                 else:
-                    code, stack = self._applied(code, stack)
+                    code, stack = stacks.applied(code, stack)
             if code in tracked:
                 written = written + bytes([byte]) if state in tracked else b""
             elif written:
                 written = b""
             state = code
-        return self._configuration(state, stack, written)
+        return state, stack, written
 
     def advance_many(self, configurations: ArrayLike, tokens: ArrayLike) -> NDArray[np.int32]:
         """Configurations after any number of tokens per row: ``[batch] int32``, ``[batch, n]`` or ``[batch]``."""
@@ -204,7 +194,7 @@ class PushdownTokens:
         if configuration == FINISHED:
             return TokenRow(True, np.array(sorted(self.eos), dtype=np.int32))
         state, stack, written = self._configurations[configuration]
-        ends = self.eos if stack == 0 and self.machine.accepting(state) else ()
+        ends = self.eos if stack == EMPTY and self.machine.accepting(state) else ()
         listed, ids = self._written(state, stack, written, self.vocab_size // 2)
         if listed:
             return TokenRow(True, np.concatenate([ids, np.array(ends, dtype=np.int32)]))
@@ -221,14 +211,27 @@ class PushdownTokens:
 
     def _written(self, state: int, stack: int, written: bytes, most: int) -> tuple[bool, NDArray[np.int32]]:
         """The tokens with bytes that are allowed if they are at most so many, else those that are not."""
-        known = self._strings.row(state, stack, most)
+        tracked = state in self.machine.tracked
+        known = self._strings.row(state, self._stacks.nameless(stack) if tracked else stack, most)
         if known is not None:
-            return known
+            return self._without_repeats(known, state, stack, written) if tracked else known
         far = self.machine.strings.far(self.machine.states[state], self._strings.longest)
         if far is not None:
             return self._far_from_bounds(self.machine.number(far), stack, most)
         found = self._walk.from_root(self._words, state, stack, written)
         return (True, found.allowed()) if found.size <= most else (False, found.forbidden())
+
+    def _without_repeats(
+        self, row: tuple[bool, NDArray[np.int32]], state: int, stack: int, written: bytes
+    ) -> tuple[bool, NDArray[np.int32]]:
+        """A row inside a name without the tokens that write a name again; of those that cannot it is right."""
+        listed, ids = row
+        doubtful = self._strings.doubtful(written, self._stacks.names(stack))
+        doubtful = doubtful[np.isin(doubtful, ids) == listed]
+        dead = [token for token in doubtful.tolist() if self._read(state, stack, written, token) is None]
+        if not dead:
+            return row
+        return listed, ids[~np.isin(ids, dead)] if listed else np.append(ids, np.array(dead, dtype=np.int32))
 
     def _far_from_bounds(self, state: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
         """The same in a string whose length cannot matter yet: it is asked for again at the next character."""

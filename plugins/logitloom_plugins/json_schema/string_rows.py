@@ -6,7 +6,6 @@ that complete a name which the schema mentions are looked at one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -15,7 +14,8 @@ from numpy.typing import NDArray
 from logitloom.automata.trie import members
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.labelled import Labelled
-from logitloom_plugins.json_schema.machine import DEAD, Machine
+from logitloom_plugins.json_schema.machine import DEAD, Machine, name_of
+from logitloom_plugins.json_schema.stacks import Stacks
 from logitloom_plugins.json_schema.string_states import KeySite, ValueSite
 from logitloom_plugins.json_schema.string_tables import StringTables, string_tables, words_of
 from logitloom_plugins.json_schema.token_walk import TokenWalk
@@ -33,7 +33,7 @@ class StringRows:
         machine: the automaton over bytes.
         vocabulary: the tokens.
         walk: walks for the machine.
-        applied: the state and the stack after a row's code below -1, given the stack before.
+        stacks: what is remembered.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class StringRows:
         machine: Machine,
         vocabulary: Vocabulary,
         walk: TokenWalk,
-        applied: Callable[[int, int], tuple[int, int]],
+        stacks: Stacks,
     ) -> None:
         self._machine = machine
         self._walk = walk
-        self._applied = applied
+        self._stacks = stacks
         self._words = words_of(vocabulary)
         escapes = machine.strings.escapes
         self._values = string_tables(vocabulary, escapes, names=False)
@@ -54,6 +54,7 @@ class StringRows:
         self.longest = self._values.longest
         self._after: dict[tuple[bool, int, int], NDArray[np.bool_]] = {}
         self._far: dict[tuple[int, int, int, int], tuple[bool, NDArray[np.int32]]] = {}
+        self._named: dict[tuple[KeySite, int, int, int], tuple[bool, NDArray[np.int32]]] = {}
         self._completed: dict[tuple[Labelled, int], list[tuple[int, int]]] = {}
 
     def row(self, state: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]] | None:
@@ -61,7 +62,7 @@ class StringRows:
 
         Args:
             state: a state of the machine.
-            stack: what is remembered.
+            stack: what is remembered; names that must not come again are left to the caller.
             most: how many tokens may be allowed at most for the allowed ones to be listed.
 
         Returns:
@@ -103,6 +104,15 @@ class StringRows:
         return _written(tables, room, ends, most)
 
     def _name(self, site: KeySite, place: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
+        key = (site, place, stack, most)
+        known = self._named.get(key)
+        if known is None:
+            if len(self._named) >= _MOST_ROWS:
+                self._named.clear()
+            known = self._named[key] = self._find_name(site, place, stack, most)
+        return known
+
+    def _find_name(self, site: KeySite, place: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
         tables, trie = self._names, self._words.trie
         ends = self._allowed_rests(tables, site.other_end(), stack).take(tables.rest)
         completed = self._completing(site.content.labelled, place, site)
@@ -111,6 +121,8 @@ class StringRows:
             for node, named in completed:
                 first, own, last = int(trie.first[node]), int(trie.own[node]), int(trie.last[node])
                 code = site.end(named, 0)
+                if code in self._machine.naming:
+                    code = self._machine.operations[-2 - code].target
                 ends[tables.place[trie.order[first:own]]] = code != DEAD
                 ends[tables.place[trie.order[own:last]]] = False
                 if code != DEAD:
@@ -119,6 +131,25 @@ class StringRows:
                 nodes, codes = zip(*going, strict=True)
                 ends[tables.place[self._walk.below(self._words, nodes, codes, stack).allowed()]] = True
         return _written(tables, 1 << 30, ends, most)
+
+    def doubtful(self, written: bytes, names: frozenset[str]) -> NDArray[np.int32]:
+        """The tokens that may write a name of some, inside another name: these, and few others.
+
+        Args:
+            written: what is written of the name.
+            names: those that must not come again.
+        """
+        tables, words, begun = self._names, self._words, name_of(written)
+        found = [tables.ending[tables.naming]]
+        if names:
+            found.append(tables.ending[tables.escaped])
+        for name in names:
+            if name.startswith(begun):
+                # What needs an escape is among those with one.
+                node = words.node(name[len(begun) :].encode("utf-8", "surrogatepass") + b'"')
+                if node:
+                    found.append(words.trie.order[words.trie.first[node] : words.trie.last[node]])
+        return np.unique(np.concatenate(found))
 
     def _completing(self, labelled: Labelled, place: int, site: KeySite) -> list[tuple[int, int]]:
         """The nodes of closing quotes that complete a name of the schema, each with the name's state."""
@@ -151,7 +182,7 @@ class StringRows:
         """Per rest whether it may follow the closing quote."""
         if code == DEAD:
             return np.zeros(len(tables.rests), dtype=bool)
-        state, stack = self._applied(code, stack) if code < DEAD else (code, stack)
+        state, stack = self._stacks.applied(code, stack) if code < DEAD else (code, stack)
         key = (tables is self._names, state, stack)
         known = self._after.get(key)
         if known is None:

@@ -116,7 +116,7 @@ class KeySite(Site):
         self.frame = frame
         self.mask = mask
         self.below = frame.plan.keys.below
-        self.tracks = frame.seen is not None
+        self.tracks = frame.tracked
         keys = frame.plan.keys
         self.bit = keys.bit
         #: States from this one on have read the beginning of a name that the schema mentions.
@@ -130,7 +130,7 @@ class KeySite(Site):
             # Any other name may be written with every escape; names of plain characters with none.
             self.others = any(mask & self.bit[label] for label in keys.others)
             self.escapes = True if self.others else False if keys.plain_names else None
-            self._any_name = self.others and keys.plain_names and not self.tracks
+            self._any_name = self.others and keys.plain_names
 
     def alive(self, state: int, count: int) -> bool:
         """Whether the name can become one that may come next."""

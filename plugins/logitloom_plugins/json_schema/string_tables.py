@@ -19,7 +19,8 @@ from logitloom.automata.trie import Trie, joined, members
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.acceptance import read
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.machine import DONE
+from logitloom_plugins.json_schema.name_ends import may_name_again
+from logitloom_plugins.json_schema.stacks import EMPTY, Stacks
 from logitloom_plugins.json_schema.token_walk import TokenWalk, Words
 from logitloom_plugins.json_schema.whitespace import Whitespace
 
@@ -44,10 +45,9 @@ def words_of(vocabulary: Vocabulary) -> Words:
 def _walk_once(words: Words) -> None:
     """Do what takes milliseconds the first time in a process: better here than in somebody's first mask."""
     machine = compile_schema({"type": ["string", "integer"], "pattern": "^[a-z]+$", "not": {"pattern": "^b"}})
-    begun = read(machine, b'"')
-    assert begun is not None
-    longest = int(words.trie.height[0])
-    TokenWalk(machine, lambda code, stack: (machine.number(DONE), stack), longest).from_root(words, begun.state, 0)
+    stacks = Stacks(machine)
+    begun = stacks.applied(machine.code(machine.start, ord('"')), EMPTY)
+    TokenWalk(machine, stacks, int(words.trie.height[0])).from_root(words, *begun)
 
 
 def string_tables(vocabulary: Vocabulary, escapes: str, names: bool) -> StringTables:
@@ -80,6 +80,8 @@ class StringTables:
         rests: the bytes of each rest; number 0 is the empty one.
         place: per id its place in ``ending``, -1 for others.
         longest: most characters that any token takes.
+        escaped: places in ``ending`` where something before the quote is escaped.
+        naming: places in ``ending`` where the rest may end another name.
         rest_words: the trie of the rests, whose words are their numbers; ``None`` if only the empty one is there.
     """
 
@@ -137,6 +139,10 @@ class StringTables:
         self.place: NDArray[np.int32] = np.full(len(token_bytes), -1, dtype=np.int32)
         self.place[self.ending] = np.arange(len(ending))
         self.longest = int(max(self.needs.max(initial=0), self.lengths.max(initial=0)))
+        before = (token_bytes[t].removesuffix(self.rests[r]) for t, r in zip(ending, rests, strict=True))
+        self.escaped: NDArray[np.intp] = np.array([b"\\" in text for text in before], dtype=bool).nonzero()[0]
+        again = np.array([may_name_again(rest) for rest in self.rests], dtype=bool)
+        self.naming: NDArray[np.intp] = again[self.rest].nonzero()[0]
         self.rest_words = Words(Trie(Vocabulary(self.rests, name="rests"))) if len(self.rests) > 1 else None
 
 

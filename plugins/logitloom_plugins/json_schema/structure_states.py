@@ -27,8 +27,8 @@ class Operation(NamedTuple):
     """What a row's code below -1 means.
 
     ``push``: remember the return with number ``value`` and go to ``target``. ``pop``: go where the last return says for
-    the answer ``value``. ``name``: a name has ended that must not come twice in ``value[0]``, a frame; go on before the
-    colon.
+    the answer ``value``. ``name``: a name has ended that must not come twice in its object; if it has not, go to
+    ``target``.
     """
 
     kind: str
@@ -208,7 +208,7 @@ class StructureStates:
         known = self._masks.get(frame)
         if known is None:
             plan = frame.plan
-            if frame.soft is True and not frame.extras and frame.seen is None and not plan.counts:
+            if frame.soft is True and not frame.extras and not frame.tracked and not plan.counts:
                 return plan.next_keys(frame.place)
             known = 0
             for label, found in objects.next_members(frame):

@@ -176,3 +176,46 @@ def test_threads_that_share_a_machine_see_what_one_alone_would_see() -> None:
         alone = PushdownTokens(compile_schema(schema), vocabulary, vocabulary.size + seed)
         assert seen == walked(alone, seed)
     assert len(machine.states) == len(set(machine.states))
+
+
+#: Objects in which no undeclared name may come twice, because it would count, or be judged, twice.
+UNREPEATED: list[Any] = [
+    {"type": "object", "minProperties": 6, "additionalProperties": {"type": "integer"}},
+    {"minProperties": 7, "properties": {"foo": {"type": "integer"}}, "required": ["name"], "type": "object"},
+    {"minProperties": 6, "patternProperties": {"^[a-f]": {"type": "integer"}, "o": True}, "type": "object"},
+    {"not": {"additionalProperties": {"type": "integer"}}, "type": "object"},
+    {"minProperties": 6, "propertyNames": {"maxLength": 5}, "type": "object"},
+]
+
+
+@pytest.mark.parametrize("place", range(len(UNREPEATED)))
+@pytest.mark.parametrize("begun", ["", '"', '"a', '"ab', '"é', '"\\', '"\\"', '"\\u00', '"f'])
+def test_names_that_have_come_are_forbidden(place: int, begun: str) -> None:
+    vocabulary = mixed()
+    single = {text: token for token, text in enumerate(vocabulary.token_bytes) if len(text) == 1}
+    machine = compile_schema(UNREPEATED[place], SchemaOptions(Whitespace("compact")))
+    tokens = PushdownTokens(machine, vocabulary)
+    names = ["a", "ab", "é", '\\"', "fo"]
+    text = "{" + "".join(f'"{name}":1,' for name in names)
+    reached = tokens.start
+    for byte in (text + begun).encode():
+        reached = tokens.advance(reached, single[bytes([byte])])
+        assert reached != -1
+    allowed = tokens.mask(reached)
+    takes = [tokens.advance(reached, token) != -1 for token in range(vocabulary.size)]
+    assert allowed.tolist() == takes
+    for name in [*names, "zz"]:
+        assert (read(machine, f'{text}"{name}"'.encode()) is None) == (name in names)
+
+
+def test_a_machine_does_not_grow_with_the_texts_that_are_read() -> None:
+    schema = {"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}}
+    machine = compile_schema(schema)
+    rnd = random.Random(0)
+    sizes = []
+    for _ in range(60):
+        names = ["".join(rnd.choices("abcdefgh", k=8)) for _ in range(6)]
+        text = "{" + ",".join(f'"{name}":{rnd.randrange(100)}' for name in names) + "}"
+        assert read(machine, text.encode()) is not None
+        sizes.append(len(machine.states))
+    assert sizes[-1] == sizes[20]
