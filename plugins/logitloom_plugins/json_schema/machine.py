@@ -52,13 +52,6 @@ def name_of(written: bytes) -> str:
     return name
 
 
-class _Unhurried(Meter):
-    """A budget of states and bytes without a deadline."""
-
-    def check_time(self) -> None:
-        """Never too late."""
-
-
 def _untouched(states: int) -> NDArray[np.int32]:
     """``[states, 256]`` in memory that comes page by page as it is written.
 
@@ -112,8 +105,15 @@ class Machine:
         root = Demand(("s", keywords.document.root))
         self.satisfiable = self.values.possible(root)
         self.start = self.number(("value", root, done, 0, "none"))
-        # What is made later, while decoding, has no deadline, but is bounded in size all the same.
-        self.meter = self.values.meter = _Unhurried(self.budget, "the schema")
+        meter.stop_the_clock()
+
+    def renewed(self) -> Machine:
+        """The same automaton at its beginning, for whoever finds that this one has become large.
+
+        Raises:
+            BudgetExceeded: if that takes too long.
+        """
+        return Machine(self.keywords, self.whitespace, self.strings.escapes, Meter(self.budget, "the schema"))
 
     # --- numbers for things ------------------------------------------------------------------------------------
 

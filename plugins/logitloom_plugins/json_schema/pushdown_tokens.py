@@ -21,8 +21,10 @@ from logitloom_plugins.json_schema.string_rows import StringRows
 from logitloom_plugins.json_schema.string_tables import words_of
 from logitloom_plugins.json_schema.token_walk import TokenWalk
 
-__all__ = ["PushdownTokens"]
+__all__ = ["MOST_CONFIGURATIONS", "PushdownTokens"]
 
+#: Some hundred bytes each.
+MOST_CONFIGURATIONS: Final = 1 << 21
 _ROW_BYTES_LIMIT: Final = 64 << 20
 _MEMO_LIMIT: Final = 1 << 18
 _FAR_LIMIT: Final = 1 << 7
@@ -53,6 +55,8 @@ class PushdownTokens:
         machine: the automaton over bytes.
         vocabulary: the bytes of each id.
         vocab_size: width of the model's logits.
+        first: the number of the first configuration.
+        most: most configurations.
     """
 
     dfa = _NoStates()
@@ -60,8 +64,18 @@ class PushdownTokens:
     follows_bytes = False
     visited: int | None = None
 
-    def __init__(self, machine: Machine, vocabulary: Vocabulary, vocab_size: int | None = None) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        vocabulary: Vocabulary,
+        vocab_size: int | None = None,
+        *,
+        first: int = 0,
+        most: int = MOST_CONFIGURATIONS,
+    ) -> None:
         self.machine = machine
+        self.first = first
+        self._most = most
         self.vocabulary = vocabulary
         self.vocab_size = vocabulary.size if vocab_size is None else int(vocab_size)
         self.eos = vocabulary.eos
@@ -90,9 +104,20 @@ class PushdownTokens:
         key = (state, stack, written)
         known = self._number.get(key)
         if known is None:
-            known = self._number[key] = len(self._configurations)
+            if self.size == self._most:
+                raise BudgetExceeded(f"Texts have come to more than {self._most} different places in the schema.")
+            known = self._number[key] = self.first + self.size
             self._configurations.append(key)
         return known
+
+    @property
+    def size(self) -> int:
+        """How many configurations there are."""
+        return len(self._configurations)
+
+    def configuration(self, number: int) -> tuple[int, int, bytes]:
+        """The state, the number of what is remembered, and what is written of a tracked name."""
+        return self._configurations[number - self.first]
 
     # --- steps -------------------------------------------------------------------------------------------------
 
@@ -115,7 +140,7 @@ class PushdownTokens:
         return known
 
     def _advance(self, configuration: int, token: int) -> int:
-        state, stack, written = self._configurations[configuration]
+        state, stack, written = self.configuration(configuration)
         if token in self.eos:
             return FINISHED if stack == EMPTY and self.machine.accepting(state) else DEAD
         if not 0 <= token < self.vocabulary.size:
@@ -193,7 +218,7 @@ class PushdownTokens:
             return TokenRow(True, np.zeros(0, dtype=np.int32))
         if configuration == FINISHED:
             return TokenRow(True, np.array(sorted(self.eos), dtype=np.int32))
-        state, stack, written = self._configurations[configuration]
+        state, stack, written = self.configuration(configuration)
         ends = self.eos if stack == EMPTY and self.machine.accepting(state) else ()
         listed, ids = self._written(state, stack, written, self.vocab_size // 2)
         if listed:

@@ -20,7 +20,7 @@ from logitloom_plugins.grammar_engines import handles
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.dialects import dialect_of
 from logitloom_plugins.json_schema.machine import Machine
-from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
+from logitloom_plugins.json_schema.renewal import RenewedTokens
 from logitloom_plugins.json_schema.sources import schema_of
 from logitloom_plugins.json_schema.whitespace import Whitespace
 
@@ -132,6 +132,14 @@ class Json(AutomatonProcessor):
                     return self._table(document, False)
                 raise type(error)(f"{error} The engine llguidance cannot run it either: {other}") from error
 
+    def _renewed(self, old: Machine) -> Machine:
+        """The machine for texts that begin now, after one has become large."""
+        grammar: Machine = self.__dict__["_grammar"]
+        if grammar is old:
+            grammar = old.renewed()
+            object.__setattr__(self, "_grammar", grammar)
+        return grammar
+
     def _table(self, document: Any, strict: bool) -> Machine:
         whitespace = Whitespace(self.whitespace, self.max_whitespace)
         options = SchemaOptions(whitespace, self.escapes, self.formats, self.additional_properties, strict)
@@ -159,13 +167,13 @@ class Json(AutomatonProcessor):
         """The automaton, or the engine's grammar, over the tokens of a vocabulary."""
         grammar = self.__dict__["_grammar"]
         if isinstance(grammar, Machine):
-            return PushdownTokens(grammar, vocabulary, vocab_size)
+            return RenewedTokens(grammar, self._renewed, vocabulary, vocab_size)
         return grammar.bind(vocabulary, vocab_size)
 
     def init_state(self, context: Context) -> Any:
         """``[batch] int32`` configurations of the automaton, or :class:`Rows` of the engine's handles."""
         bound = self.automaton_for(context)
-        if isinstance(bound, PushdownTokens):
+        if isinstance(bound, RenewedTokens):
             if not bound.machine.satisfiable:
                 raise UnsupportedSchema(
                     "No JSON value satisfies the schema of 'json', so nothing could be written. Correct the "
@@ -178,7 +186,7 @@ class Json(AutomatonProcessor):
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """Advance by the accepted tokens, then forbid what may not come next."""
         bound: Any = self.automaton_for(context)
-        if not isinstance(bound, PushdownTokens):
+        if not isinstance(bound, RenewedTokens):
             rows = handles.advanced(bound, state, context, type(self).__name__)
             return handles.masked(bound, logits, rows, context), rows
         if context.backend.on_host:
@@ -195,6 +203,6 @@ class Json(AutomatonProcessor):
     def forced_tokens(self, state: Any, context: Context) -> list[list[int]] | None:
         """Per row the tokens that must come next, while exactly one is allowed."""
         bound: Any = self.automaton_for(context)
-        if isinstance(bound, PushdownTokens):
+        if isinstance(bound, RenewedTokens):
             return super().forced_tokens(state, context)
         return handles.forced(bound, state, context, type(self).__name__)

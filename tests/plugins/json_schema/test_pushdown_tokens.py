@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from logitloom.automata import Budget
 from logitloom_plugins.json_schema.acceptance import read
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.machine import Reached
@@ -60,7 +62,7 @@ def test_a_row_allows_what_can_be_taken_and_nothing_else(place: int, policy: str
         for _ in range(25):
             allowed = tokens.mask(reached)
             takes = [tokens.advance(reached, token) != -1 for token in range(vocabulary.size + 3)]
-            assert allowed.tolist() == takes, machine.states[tokens._configurations[reached][0]]
+            assert allowed.tolist() == takes, machine.states[tokens.configuration(reached)[0]]
             assert allowed.any()
             checked += 1
             ids = tokens.row(reached).tolist()
@@ -206,6 +208,20 @@ def test_names_that_have_come_are_forbidden(place: int, begun: str) -> None:
     assert allowed.tolist() == takes
     for name in [*names, "zz"]:
         assert (read(machine, f'{text}"{name}"'.encode()) is None) == (name in names)
+
+
+def test_what_is_made_while_decoding_has_no_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {
+        "properties": {"city": {"type": "string"}},
+        "patternProperties": {"^line[1-3]$": {"type": "string"}},
+        "required": ["city", "line1"],
+        "additionalProperties": False,
+        "type": "object",
+    }
+    machine = compile_schema(schema, budget=Budget(seconds=5.0))
+    later = time.perf_counter() + 60
+    monkeypatch.setattr("logitloom.automata.budget.time.perf_counter", lambda: later)
+    assert read(machine, b'{"city":"a","line1":"b"}') is not None
 
 
 def test_a_machine_does_not_grow_with_the_texts_that_are_read() -> None:

@@ -221,7 +221,7 @@ def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginnin
         begun = tokens.start
         for byte in beginning:
             begun = tokens.advance(begun, vocabulary.token_bytes.index(bytes([byte])))
-        stack = tokens._configurations[begun][1]
+        stack = tokens.configuration(begun)[1]
     site = next(state[1] for state in machine.states if state[0] == "text")
     boundaries = np.frombuffer(site.content.labelled.boundaries, dtype=bool)
     for place in np.flatnonzero(boundaries)[:40].tolist():
