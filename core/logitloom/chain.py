@@ -217,6 +217,14 @@ class Chain:
 
         return TracedChain(self, top=top, limit=limit)
 
+    def __reduce__(self) -> Any:
+        """Pickled are the processors, by their options, and what they run with. A state belongs to its own chain."""
+        return _assembled, (self.links, self.vocabulary, self.model, self.debug)
+
+    def __deepcopy__(self, memo: Any) -> Chain:
+        """Itself: it never changes."""
+        return self
+
     # -- running ------------------------------------------------------------------------------------
 
     def init_state(self, context: Context) -> ChainState:
@@ -444,6 +452,10 @@ class Chain:
         if vocabulary is context.vocabulary and model is context.model:
             return context
         return context.with_fields(vocabulary=vocabulary, model=model)
+
+
+def _assembled(links: Sequence[Link], vocabulary: Vocabulary | None, model: Any, debug: bool) -> Chain:
+    return Chain(links, vocabulary=vocabulary, model=model, debug=debug)
 
 
 def _returns_fresh(processor: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar, Literal
 
 from logitloom import options
@@ -62,6 +63,17 @@ class Processor:
         for name, value in options.check(self, given, owner).items():
             if value is not given[name]:
                 object.__setattr__(self, name, value)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickled are the options. What was made of them (automata, tables, locks) is made again at the other end."""
+        if not dataclasses.is_dataclass(self):
+            return super().__reduce_ex__(protocol)
+        return _configured, (type(self), {o.name: getattr(self, o.name) for o in options.declared(self)})
+
+
+def _configured(factory: Any, given: dict[str, Any]) -> Any:
+    """A processor from its class and options."""
+    return factory(**given)
 
 
 def declaration(processor: Any, name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,10 @@ class Vocabulary:
         )
         if not any(self.token_bytes):
             raise VocabularyError(f"{name}: no token has any bytes, so no text could be written with it.")
+
+    def __deepcopy__(self, memo: Any) -> Vocabulary:
+        """Itself: it never changes, and tables are kept for this very one."""
+        return self
 
     @property
     def size(self) -> int:
