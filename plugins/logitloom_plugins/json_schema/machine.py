@@ -105,6 +105,10 @@ class Machine:
         root = Demand(("s", keywords.document.root))
         self.satisfiable = self.values.possible(root)
         self.start = self.number(("value", root, done, 0, "none"))
+        if self.satisfiable:
+            # The first mask asks for it in any case, and what is too large here is said before decoding starts.
+            for code in (self.few(self.start) or {}).values():
+                self.few(code if code >= 0 else self.operations[-2 - code].target)
         meter.stop_the_clock()
 
     def renewed(self) -> Machine:

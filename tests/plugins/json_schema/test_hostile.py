@@ -113,9 +113,11 @@ def usual_recursion() -> Iterator[None]:
 @pytest.mark.usefixtures("usual_recursion")
 def test_what_is_nested_too_deeply_is_an_error_where_a_text_gets_there() -> None:
     branches = [{"properties": {"a": nested(1500, "items")}} for _ in range(2)]
-    tokens = PushdownTokens(compile_schema({"anyOf": branches}), mixed())
     with pytest.raises(BudgetExceeded, match="nested too deeply"):
-        follow(tokens, b'{"a":[[')
+        compile_schema({"anyOf": branches})
+    tokens = PushdownTokens(compile_schema({"items": {"items": {"anyOf": branches}}}), mixed())
+    with pytest.raises(BudgetExceeded, match="nested too deeply"):
+        follow(tokens, b'[[{"a":[[')
 
 
 def follow(tokens: PushdownTokens, text: bytes) -> None:
@@ -123,3 +125,17 @@ def follow(tokens: PushdownTokens, text: bytes) -> None:
     for byte in text:
         tokens.row(reached)
         reached = tokens.advance(reached, tokens.vocabulary.token_bytes.index(bytes([byte])))
+
+
+def test_too_many_alternatives_in_what_a_text_begins_with_are_an_error_beforehand() -> None:
+    branches = [
+        {"properties": {"kind": {"minLength": n}, f"p{n}": {"type": "integer"}}, "required": [f"p{n}"]}
+        for n in range(1, 40)
+    ]
+    schema = {"type": "object", "oneOf": branches}
+    with pytest.raises(BudgetExceeded, match="39 alternatives at once"):
+        compile_schema(schema)
+    deeper = {"items": {"items": {"items": schema}}}
+    tokens = PushdownTokens(compile_schema(deeper), mixed())
+    with pytest.raises(BudgetExceeded, match=r"39 alternatives at once.*while decoding"):
+        follow(tokens, b'[[[{"a')
