@@ -29,7 +29,11 @@ _GAIN: Final = attrgetter("gain")
 
 
 def which_allowed(allowed: bool, ids: NDArray[np.integer[Any]], size: int) -> NDArray[np.bool_]:
-    """``[size]``: which ids are allowed, if those listed alone are ``allowed``, or alone are not."""
+    """``[size]``: which ids are allowed, if those listed alone are ``allowed``, or alone are not.
+
+    Raises:
+        IndexError: if there is no such id.
+    """
     mask = np.full(size, not allowed)
     kernels = host_kernels() if len(ids) >= _LONG_LIST else None
     if kernels is not None and ids.dtype == np.int32 and ids.flags.c_contiguous:
@@ -37,9 +41,16 @@ def which_allowed(allowed: bool, ids: NDArray[np.integer[Any]], size: int) -> ND
         read.flags.writeable = False
         if kernels.spread(read, allowed, mask):
             return mask
+    _check_ids(ids, size)
     # NumPy takes indices of its own type more than twice as fast as it converts others one by one.
     mask[ids.astype(np.intp, copy=False)] = allowed
     return mask
+
+
+def _check_ids(ids: NDArray[np.integer[Any]], size: int) -> None:
+    # What is negative is large without a sign, so one pass finds both.
+    if len(ids) and int(ids.view(f"u{ids.itemsize}").max()) >= size:
+        raise IndexError(f"A mask of {size} ids names the ids {ids.min()} to {ids.max()}.")
 
 
 class MaskRow:
@@ -92,14 +103,13 @@ class MaskRow:
         Raises:
             IndexError: if an id is none of the vocabulary's: behind an address nobody would notice.
         """
-        data: NDArray[Any] = self.ids
-        # What is negative is large without a sign, so one pass finds both.
-        if len(data) and int(data.view(f"u{data.itemsize}").max()) >= self.vocab:
-            raise IndexError(f"A mask of {self.vocab} ids names the ids {data.min()} to {data.max()}.")
         kind = ALLOWED if self.allowed else FORBIDDEN
+        data: NDArray[Any] = self.ids
         if self.dense:
             kind, data = DENSE, self._kept()
             self._keep = data
+        else:
+            _check_ids(data, self.vocab)
         self.record = np.array([[kind, data.__array_interface__["data"][0], len(data)]], dtype=np.int64)
         self.packed = self.record.tobytes()
         return self.record

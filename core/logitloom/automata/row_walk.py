@@ -34,7 +34,7 @@ _CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, 
 SORTED_BY_MASK: Final = 4096
 
 #: A compiled walk through so many nodes costs less than knowing what would cut it short.
-_SHORT: Final = 4096
+_SHORT: Final = 1024
 #: What else a compiled walk costs, in nodes.
 _SETUP: Final = 1000
 

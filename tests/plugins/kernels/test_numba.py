@@ -398,7 +398,8 @@ def test_an_interrupted_write_leaves_nothing_taken_for_granted(monkeypatch: pyte
 def test_ids_outside_of_the_vocabulary_are_refused_and_nothing_is_written() -> None:
     logits = some_logits("float32", 1, 96, 0)
     before = logits.copy()
-    for ids in ([96], [-1], [5, 1 << 40]):
+    many = [*range(60)]
+    for ids in ([96], [-1], [5, 1 << 40], [*many, 96], [-1, *many], [*many, 1 << 40]):
         with pytest.raises(IndexError, match="names the ids"):
             mask_host_rows(logits, [MaskRow(True, np.array(ids), 96)], NEG_INF, True)
     assert logits.tobytes() == before.tobytes()
