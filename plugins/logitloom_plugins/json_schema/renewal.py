@@ -21,7 +21,7 @@ from logitloom_plugins.json_schema.pushdown_tokens import MOST_CONFIGURATIONS, P
 
 __all__ = ["RenewedTokens"]
 
-#: The part of the budget of states, and of the possible configurations, from which on a machine is large.
+#: The part of what a machine may grow by that makes it large.
 _LARGE: Final = 0.5
 #: Machines that are kept for the rows that are in them.
 _KEPT: Final = 3
@@ -54,8 +54,16 @@ class RenewedTokens:
         self.vocab_size = vocab_size
         self._renew = renew
         self._most = configurations
-        self._kept: tuple[PushdownTokens, ...] = (PushdownTokens(machine, vocabulary, vocab_size, most=configurations),)
-        self.eos = self._kept[0].eos
+        self._kept: tuple[PushdownTokens, ...] = ()
+        self.eos = self._take(machine, 0).eos
+
+    def _take(self, machine: Machine, first: int) -> PushdownTokens:
+        tokens = PushdownTokens(machine, self.vocabulary, self.vocab_size, first=first, most=self._most)
+        begun = len(machine.states)
+        #: From so many states on the newest machine is large. Its schema alone may be: that is not what texts add.
+        self._large = begun + _LARGE * (machine.budget.states - begun)
+        self._kept = (*self._kept[1 - _KEPT :], tokens)
+        return tokens
 
     @property
     def machine(self) -> Machine:
@@ -66,7 +74,7 @@ class RenewedTokens:
     def start(self) -> int:
         """The configuration of a text that begins now."""
         newest = self._kept[-1]
-        if newest.size > _LARGE * self._most or len(newest.machine.states) > _LARGE * newest.machine.budget.states:
+        if newest.size > _LARGE * self._most or len(newest.machine.states) > self._large:
             newest = self._renewed(newest)
         return newest.start
 
@@ -77,12 +85,9 @@ class RenewedTokens:
             if newest is not old or first + self._most > self.dfa.states:
                 return newest
             try:
-                machine = self._renew(old.machine)
+                return self._take(self._renew(old.machine), first)
             except BudgetExceeded:
                 return old  # a busy moment: there is room still, and the next text asks again
-            newest = PushdownTokens(machine, self.vocabulary, self.vocab_size, first=first, most=self._most)
-            self._kept = (*self._kept[1 - _KEPT :], newest)
-            return newest
 
     def _of(self, configuration: int) -> PushdownTokens:
         if configuration < 0:

@@ -98,3 +98,20 @@ def test_names_that_are_remembered_do_not_add_up() -> None:
     assert max(sizes) <= 3 * 400
     with pytest.raises(BudgetExceeded, match="400 different places"):
         taken(tokens, tokens.start, "{" + ",".join(f'"n{i}":{i}' for i in range(200)))
+
+
+def test_a_schema_that_is_large_by_itself_is_not_replaced_at_every_text() -> None:
+    schema = {"type": "array", "prefixItems": [{"const": f"value{i}"} for i in range(20)], "maxItems": 20}
+    machine = compile_schema(schema, SchemaOptions(Whitespace("compact")))
+    for number, _ in enumerate(machine.states):  # grows on the way
+        machine.row(number)
+    made = []
+
+    def renew(old: Machine) -> Machine:
+        made.append(old)
+        return old.renewed()
+
+    machine.budget = Budget(states=int(1.2 * len(machine.states)))
+    tokens = RenewedTokens(machine, renew, WORDS, WORDS.size)
+    assert len({tokens.start for _ in range(5)}) == 1
+    assert not made
