@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -219,7 +220,8 @@ class Chain:
 
     def __reduce__(self) -> Any:
         """Pickled are the processors, by their options, and what they run with. A state belongs to its own chain."""
-        return _assembled, (self.links, self.vocabulary, self.model, self.debug)
+        with_all = functools.partial(Chain, vocabulary=self.vocabulary, model=self.model, debug=self.debug)
+        return with_all, (self.links,)
 
     def __deepcopy__(self, memo: Any) -> Chain:
         """Itself: it never changes."""
@@ -452,10 +454,6 @@ class Chain:
         if vocabulary is context.vocabulary and model is context.model:
             return context
         return context.with_fields(vocabulary=vocabulary, model=model)
-
-
-def _assembled(links: Sequence[Link], vocabulary: Vocabulary | None, model: Any, debug: bool) -> Chain:
-    return Chain(links, vocabulary=vocabulary, model=model, debug=debug)
 
 
 def _returns_fresh(processor: Any) -> bool:

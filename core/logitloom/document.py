@@ -52,7 +52,7 @@ def to_document(chain: Chain) -> dict[str, Any]:
             )
         values = link.options
         if link.factory is None and link.plugin is None:
-            values = {o.name: getattr(link.processor, o.name) for o in opts.declared(link.processor)}
+            values = opts.values(link.processor)
         defaults = {o.name: o.default for o in opts.declared(link.factory or link.processor) if not o.required}
         plain = {
             key: _plain(value, f"{link.label}.{key}")

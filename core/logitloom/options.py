@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from logitloom.errors import MissingOption, OptionError, OptionTypeError, UnknownOption
 
-__all__ = ["Option", "check", "declared", "missing", "option"]
+__all__ = ["Option", "check", "declared", "missing", "option", "values"]
 
 
 def option(
@@ -94,6 +94,11 @@ def declared(plugin: Any) -> tuple[Option, ...]:
     if not dataclasses.is_dataclass(plugin):
         return ()
     return _declared(plugin if isinstance(plugin, type) else type(plugin))
+
+
+def values(plugin: Any) -> dict[str, Any]:
+    """The options of a configured plug-in by name."""
+    return {option.name: getattr(plugin, option.name) for option in declared(plugin)}
 
 
 @functools.lru_cache(maxsize=512)

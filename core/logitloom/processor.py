@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar, Literal
 
 from logitloom import options
@@ -59,7 +60,7 @@ class Processor:
 
     def __post_init__(self) -> None:
         owner = type(self).__name__
-        given = {o.name: getattr(self, o.name) for o in options.declared(self)}
+        given = options.values(self)
         for name, value in options.check(self, given, owner).items():
             if value is not given[name]:
                 object.__setattr__(self, name, value)
@@ -68,12 +69,7 @@ class Processor:
         """Pickled are the options. What was made of them (automata, tables, locks) is made again at the other end."""
         if not dataclasses.is_dataclass(self):
             return super().__reduce_ex__(protocol)
-        return _configured, (type(self), {o.name: getattr(self, o.name) for o in options.declared(self)})
-
-
-def _configured(factory: Any, given: dict[str, Any]) -> Any:
-    """A processor from its class and options."""
-    return factory(**given)
+        return functools.partial(type(self), **options.values(self)), ()
 
 
 def declaration(processor: Any, name: str) -> Any:

@@ -141,7 +141,7 @@ class Configured:
     """
 
     def __post_init__(self) -> None:
-        given = {o.name: getattr(self, o.name) for o in opts.declared(self)}
+        given = opts.values(self)
         for name, value in opts.check(self, given, type(self).__name__).items():
             if value is not given[name]:
                 object.__setattr__(self, name, value)

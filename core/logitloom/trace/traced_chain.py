@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any, Final
 
@@ -48,15 +49,16 @@ class TracedChain(Chain):
         self._recorder = _Recorder(self.record, processors, top, chain.branches)
         recorder = Link(_LABEL, None, None, processor=self._recorder)
         super().__init__([*chain.links, recorder], vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
-        self._made_of = (chain, top, limit)
+        #: Makes a chain that records the same of the same.
+        self._again = functools.partial(TracedChain, chain, top=top, limit=limit)
 
     def __reduce__(self) -> Any:
         """A copy records anew."""
-        return _traced, self._made_of
+        return self._again, ()
 
     def __deepcopy__(self, memo: Any) -> TracedChain:
         """A copy records anew."""
-        return _traced(*self._made_of)
+        return self._again()
 
     def _assemble(self) -> None:
         super()._assemble()
@@ -64,10 +66,6 @@ class TracedChain(Chain):
             *steps, closing = self._steps
             watched = (self._recorder.watching(step, self.links[i].processor, i) for i, step in enumerate(steps))
             self._steps = (*watched, closing)
-
-
-def _traced(chain: Chain, top: int, limit: int) -> TracedChain:
-    return TracedChain(chain, top=top, limit=limit)
 
 
 class _Recorder(Processor):

@@ -31,9 +31,6 @@ class Stacks:
         self._entries: list[tuple[int, int, frozenset[str]]] = [(-1, -1, _NO_NAMES)]
         self._number: dict[tuple[int, int, frozenset[str]], int] = {}
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def _numbered(self, entry: tuple[int, int, frozenset[str]]) -> int:
         known = self._number.get(entry)
         if known is None:
