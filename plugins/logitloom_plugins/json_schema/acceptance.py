@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from logitloom_plugins.json_schema.machine import Machine, Reached
+from logitloom_plugins.json_schema.stacks import EMPTY
 
 __all__ = ["accepts", "read"]
 
 
 def read(machine: Machine, data: bytes) -> Reached | None:
     """How far some bytes lead; ``None`` if no accepted text begins with them."""
-    reached: Reached | None = Reached(machine.start)
-    for byte in data:
-        if reached is None:
-            return None
-        reached = machine.step(reached, byte)
-    return reached
+    return machine.read(Reached(machine.start), data)
 
 
 def accepts(machine: Machine, text: str | bytes) -> bool:
@@ -25,4 +21,4 @@ def accepts(machine: Machine, text: str | bytes) -> bool:
         except UnicodeEncodeError:
             return False
     reached = read(machine, text)
-    return reached is not None and not reached.stack and machine.accepting(reached.state)
+    return reached is not None and reached.stack == EMPTY and machine.accepting(reached.state)

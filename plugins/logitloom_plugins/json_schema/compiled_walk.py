@@ -15,7 +15,6 @@ from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, Notes
 from logitloom_plugins.json_schema.content_tables import ContentTable, ContentTables, Counting
 from logitloom_plugins.json_schema.machine import DEAD, Machine
 from logitloom_plugins.json_schema.name_ends import end_name
-from logitloom_plugins.json_schema.stacks import Stacks
 from logitloom_plugins.json_schema.string_states import DIGITS
 from logitloom_plugins.json_schema.usual_paths import UsualPaths
 
@@ -92,7 +91,6 @@ class CompiledWalk:
 
     Args:
         machine: the automaton over bytes.
-        remembered: its stacks.
         longest: characters of the longest word, at least.
         kernels: the loops.
 
@@ -100,9 +98,9 @@ class CompiledWalk:
         contents: the tables of strings.
     """
 
-    def __init__(self, machine: Machine, remembered: Stacks, longest: int, kernels: HostKernels) -> None:
+    def __init__(self, machine: Machine, longest: int, kernels: HostKernels) -> None:
         self._machine = machine
-        self._remembered = remembered
+        self._stacks = machine.stacks
         self._kernels = kernels
         self.contents = ContentTables(machine, longest)
         self._paths = UsualPaths(machine.strings, self.contents.has)
@@ -173,14 +171,14 @@ class CompiledWalk:
             walked.entered.append(below)
             below = below[trie.child_count.take(below) > 0]
             if len(below):
-                state, after = self._remembered.applied(then, stack) if then < DEAD else (then, stack)
+                state, after = self._stacks.applied(then, stack) if then < DEAD else (then, stack)
                 self._enter(walked, below, np.full_like(below, state), after)
 
     def _end_names(self, walked: _Walked, nodes: NDArray[Any], code: int, stack: int) -> None:
         """Go on from nodes where a name ends that must not come twice."""
         reached: dict[tuple[int, int], list[int]] = {}
         for node in nodes.tolist():
-            after = end_name(self._remembered, walked.trie, node, code, stack, walked.written)
+            after = end_name(self._stacks, walked.trie, node, code, stack, walked.written)
             reached.setdefault(after, []).append(node)
         for (state, following), group in reached.items():
             if state != DEAD:

@@ -7,7 +7,6 @@ each welcome answer the state to go on in. Every state can be completed, so no t
 
 from __future__ import annotations
 
-import json
 import mmap
 import threading
 from typing import Any, Final, NamedTuple
@@ -20,13 +19,13 @@ from logitloom_plugins.json_schema.keywords import Keywords
 from logitloom_plugins.json_schema.members import Demand, Outcome
 from logitloom_plugins.json_schema.objects import ObjectFrame
 from logitloom_plugins.json_schema.satisfiability import Satisfiability
+from logitloom_plugins.json_schema.stacks import EMPTY, Stacks
 from logitloom_plugins.json_schema.string_states import STRING_KINDS, Site, StringStates
-from logitloom_plugins.json_schema.structure_states import Operation, StructureStates
+from logitloom_plugins.json_schema.structure_states import DEAD, Operation, StructureStates
 from logitloom_plugins.json_schema.whitespace import Whitespace
 
-__all__ = ["DEAD", "DONE", "Machine", "Operation", "Reached", "name_of"]
+__all__ = ["DEAD", "DONE", "Machine", "Operation", "Reached"]
 
-DEAD: Final = -1
 #: Sizes of the table, in states. Moving what is there costs milliseconds, and memory that nobody has touched nothing.
 _CAPACITIES: Final = (64, 512, *(8192 << n for n in range(0, 20, 4)))
 
@@ -37,19 +36,12 @@ DONE: Final[State] = ("done",)
 class Reached(NamedTuple):
     """How far a text has been read: the state, what is remembered, and what is written of a tracked name.
 
-    What is remembered is of each open string, object and array the number of a return, and the names that must not come
-    again.
+    What is remembered is a number of the machine's :class:`Stacks`.
     """
 
     state: int
-    stack: tuple[tuple[int, frozenset[str]], ...] = ()
+    stack: int = EMPTY
     written: bytes = b""
-
-
-def name_of(written: bytes) -> str:
-    """The name of a member that is written like this between its quotes."""
-    name: str = json.loads(b'"' + written + b'"')
-    return name
 
 
 def _untouched(states: int) -> NDArray[np.int32]:
@@ -74,6 +66,7 @@ class Machine:
         start: the first state.
         operations: by ``-2 - code``.
         returns: per number the states by answer.
+        stacks: what texts have remembered.
         accepting: per state whether the text may end there (with nothing remembered).
         tracked: states inside names of which what is written must be remembered.
         naming: codes of operations ``name``.
@@ -99,6 +92,7 @@ class Machine:
         self.operations: list[Operation] = []
         self._operation: dict[Operation, int] = {}
         self.returns: list[dict[Outcome, int]] = []
+        self.stacks = Stacks(self.operations, self.returns)
         self._return: dict[tuple[Any, ...], int] = {}
         self._sites: dict[Any, Site] = {}
         done = self.returning({(): DONE})
@@ -248,29 +242,31 @@ class Machine:
         """The code for the end of a name that must not come twice."""
         return self.operation(Operation("name", None, self.after_key(frame, label)))
 
+    def read(self, reached: Reached, text: bytes) -> Reached | None:
+        """Read some bytes; ``None`` if they are not allowed."""
+        state, stack, written = reached
+        stacks, tracked, naming = self.stacks, self.tracked, self.naming
+        for byte in text:
+            code = self.code(state, byte)
+            if code == DEAD:
+                return None
+            if code < DEAD:
+                if code in naming:
+                    code, stack = stacks.named(code, stack, written)
+                    if code == DEAD:
+                        return None
+                else:
+                    code, stack = stacks.applied(code, stack)
+            if code in tracked:
+                written = written + bytes([byte]) if state in tracked else b""
+            elif written:
+                written = b""
+            state = code
+        return Reached(state, stack, written)
+
     def step(self, reached: Reached, byte: int) -> Reached | None:
         """Read one byte; ``None`` if it is not allowed."""
-        state, stack, written = reached
-        code = self.code(state, byte)
-        if code < DEAD:
-            operation = self.operations[-2 - code]
-            code = operation.target
-            if operation.kind == "push":
-                stack = (*stack, (operation.value, frozenset()))
-            elif operation.kind == "pop":
-                *below, (back, _) = stack
-                stack, code = tuple(below), self.returns[back][operation.value]
-            else:
-                *below, (back, names) = stack
-                name = name_of(written)
-                if name in names:
-                    return None
-                stack = (*below, (back, names | {name}))
-        if code == DEAD:
-            return None
-        if code not in self.tracked:
-            return Reached(code, stack)
-        return Reached(code, stack, written + bytes([byte]) if state in self.tracked else b"")
+        return self.read(reached, bytes([byte]))
 
     def after_key(self, frame: ObjectFrame, label: Any) -> int:
         """The state after a key's closing quote."""

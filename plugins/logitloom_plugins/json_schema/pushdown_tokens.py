@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from logitloom.automata import FINISHED, TokenRow
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.json_schema.machine import DEAD, Machine
-from logitloom_plugins.json_schema.stacks import EMPTY, Stacks
+from logitloom_plugins.json_schema.machine import DEAD, Machine, Reached
+from logitloom_plugins.json_schema.stacks import EMPTY
 from logitloom_plugins.json_schema.string_rows import StringRows
 from logitloom_plugins.json_schema.string_tables import words_of
 from logitloom_plugins.json_schema.token_walk import TokenWalk
@@ -84,30 +84,27 @@ class PushdownTokens:
                 f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
             )
         self._words = words_of(vocabulary)
-        self._stacks = Stacks(machine)
-        self._walk = TokenWalk(machine, self._stacks, int(self._words.trie.height[0]))
-        self._strings = StringRows(machine, vocabulary, self._walk, self._stacks)
+        self._walk = TokenWalk(machine, int(self._words.trie.height[0]))
+        self._strings = StringRows(machine, vocabulary, self._walk)
         self._lock = machine.lock
-        # State, stack, and what is written of a name that must not come twice.
-        self._configurations: list[tuple[int, int, bytes]] = []
-        self._number: dict[tuple[int, int, bytes], int] = {}
+        self._configurations: list[Reached] = []
+        self._number: dict[Reached, int] = {}
         self._rows: dict[int, TokenRow] = {}
         self._row_bytes = 0
         self._far: dict[tuple[int, int], tuple[bool, NDArray[np.int32]]] = {}
         self._shared: dict[tuple[int, int], tuple[NDArray[np.int32], TokenRow]] = {}
         self._memo: dict[tuple[int, int], int] = {}
-        self.start = self._configuration(machine.start, EMPTY)
+        self.start = self._configuration(Reached(machine.start))
         padding = np.arange(vocabulary.size, self.vocab_size, dtype=np.int32)
         self._textless = np.concatenate([self._words.trie.textless, padding])
 
-    def _configuration(self, state: int, stack: int, written: bytes = b"") -> int:
-        key = (state, stack, written)
-        known = self._number.get(key)
+    def _configuration(self, reached: Reached) -> int:
+        known = self._number.get(reached)
         if known is None:
             if self.size == self._most:
                 raise BudgetExceeded(f"Texts have come to more than {self._most} different places in the schema.")
-            known = self._number[key] = self.first + self.size
-            self._configurations.append(key)
+            known = self._number[reached] = self.first + self.size
+            self._configurations.append(reached)
         return known
 
     @property
@@ -115,8 +112,8 @@ class PushdownTokens:
         """How many configurations there are."""
         return len(self._configurations)
 
-    def configuration(self, number: int) -> tuple[int, int, bytes]:
-        """The state, the number of what is remembered, and what is written of a tracked name."""
+    def configuration(self, number: int) -> Reached:
+        """What has been reached."""
         return self._configurations[number - self.first]
 
     # --- steps -------------------------------------------------------------------------------------------------
@@ -140,37 +137,14 @@ class PushdownTokens:
         return known
 
     def _advance(self, configuration: int, token: int) -> int:
-        state, stack, written = self.configuration(configuration)
+        before = self.configuration(configuration)
         if token in self.eos:
-            return FINISHED if stack == EMPTY and self.machine.accepting(state) else DEAD
+            return FINISHED if before.stack == EMPTY and self.machine.accepting(before.state) else DEAD
         if not 0 <= token < self.vocabulary.size:
             return DEAD
-        reached = self._read(state, stack, written, token)
-        return DEAD if reached is None else self._configuration(*reached)
-
-    def _read(self, state: int, stack: int, written: bytes, token: int) -> tuple[int, int, bytes] | None:
-        """State, stack and what is written of a name after a token with bytes; ``None`` if it is not allowed."""
         text = self.vocabulary.token_bytes[token]
-        if not text:
-            return None
-        stacks, tracked, naming = self._stacks, self.machine.tracked, self.machine.naming
-        for byte in text:
-            code = self.machine.code(state, byte)
-            if code == DEAD:
-                return None
-            if code < DEAD:
-                if code in naming:
-                    code, stack = stacks.named(code, stack, written)
-                    if code == DEAD:
-                        return None
-                else:
-                    code, stack = stacks.applied(code, stack)
-            if code in tracked:
-                written = written + bytes([byte]) if state in tracked else b""
-            elif written:
-                written = b""
-            state = code
-        return state, stack, written
+        reached = self.machine.read(before, text) if text else None
+        return DEAD if reached is None else self._configuration(reached)
 
     def advance_many(self, configurations: ArrayLike, tokens: ArrayLike) -> NDArray[np.int32]:
         """Configurations after any number of tokens per row: ``[batch] int32``, ``[batch, n]`` or ``[batch]``."""
@@ -218,9 +192,9 @@ class PushdownTokens:
             return TokenRow(True, np.zeros(0, dtype=np.int32))
         if configuration == FINISHED:
             return TokenRow(True, np.array(sorted(self.eos), dtype=np.int32))
-        state, stack, written = self.configuration(configuration)
-        ends = self.eos if stack == EMPTY and self.machine.accepting(state) else ()
-        listed, ids = self._written(state, stack, written, self.vocab_size // 2)
+        reached = self.configuration(configuration)
+        ends = self.eos if reached.stack == EMPTY and self.machine.accepting(reached.state) else ()
+        listed, ids = self._written(reached, self.vocab_size // 2)
         if listed:
             return TokenRow(True, np.concatenate([ids, np.array(ends, dtype=np.int32)]))
         # Configurations of which the same ids are forbidden share one row, so that its mask is prepared once.
@@ -234,26 +208,29 @@ class PushdownTokens:
             shared = self._shared[id(ids), len(ends)] = ids, TokenRow(False, np.concatenate([ids, textless]))
         return shared[1]
 
-    def _written(self, state: int, stack: int, written: bytes, most: int) -> tuple[bool, NDArray[np.int32]]:
+    def _written(self, reached: Reached, most: int) -> tuple[bool, NDArray[np.int32]]:
         """The tokens with bytes that are allowed if they are at most so many, else those that are not."""
-        tracked = state in self.machine.tracked
-        known = self._strings.row(state, self._stacks.nameless(stack) if tracked else stack, most)
+        state, stack, written = reached
+        stacks, tracked = self.machine.stacks, state in self.machine.tracked
+        known = self._strings.row(state, stacks.nameless(stack) if tracked else stack, most)
         if known is not None:
-            return self._without_repeats(known, state, stack, written) if tracked else known
+            if not tracked:
+                return known
+            return self._without(known, self._strings.doubtful(written, stacks.names(stack)), reached)
         far = self.machine.strings.far(self.machine.states[state], self._strings.longest)
         if far is not None:
             return self._far_from_bounds(self.machine.number(far), stack, most)
         found = self._walk.from_root(self._words, state, stack, written)
         return (True, found.allowed()) if found.size <= most else (False, found.forbidden())
 
-    def _without_repeats(
-        self, row: tuple[bool, NDArray[np.int32]], state: int, stack: int, written: bytes
+    def _without(
+        self, row: tuple[bool, NDArray[np.int32]], doubtful: NDArray[np.int32], reached: Reached
     ) -> tuple[bool, NDArray[np.int32]]:
-        """A row inside a name without the tokens that write a name again; of those that cannot it is right."""
+        """A row that is right but for some tokens, which are read one by one."""
         listed, ids = row
-        doubtful = self._strings.doubtful(written, self._stacks.names(stack))
+        texts = self.vocabulary.token_bytes
         doubtful = doubtful[np.isin(doubtful, ids) == listed]
-        dead = [token for token in doubtful.tolist() if self._read(state, stack, written, token) is None]
+        dead = [token for token in doubtful.tolist() if self.machine.read(reached, texts[token]) is None]
         if not dead:
             return row
         return listed, ids[~np.isin(ids, dead)] if listed else np.append(ids, np.array(dead, dtype=np.int32))
@@ -264,7 +241,7 @@ class PushdownTokens:
         if known is None:
             if len(self._far) >= _FAR_LIMIT:
                 self._far.clear()
-            known = self._far[state, stack] = self._written(state, stack, b"", most)
+            known = self._far[state, stack] = self._written(Reached(state, stack), most)
         return known
 
     # --- forced runs -------------------------------------------------------------------------------------------

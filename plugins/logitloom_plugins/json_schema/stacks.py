@@ -7,26 +7,35 @@ stays as large as its schema, however many texts are read.
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
-from logitloom_plugins.json_schema.machine import DEAD, Machine, name_of
+from logitloom_plugins.json_schema.members import Outcome
+from logitloom_plugins.json_schema.structure_states import DEAD, Operation
 
-__all__ = ["EMPTY", "Stacks"]
+__all__ = ["EMPTY", "Stacks", "name_of"]
 
 #: The number of nothing.
 EMPTY: Final = 0
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
+def name_of(written: bytes) -> str:
+    """The name of a member that is written like this between its quotes."""
+    name: str = json.loads(b'"' + written + b'"')
+    return name
+
+
 class Stacks:
     """The stacks of one machine that have been reached.
 
     Args:
-        machine: the automaton over bytes.
+        operations, returns: those of the machine, which go on growing.
     """
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, operations: list[Operation], returns: list[dict[Outcome, int]]) -> None:
+        self._operations = operations
+        self._returns = returns
         # A return, the number of what was remembered before, and names.
         self._entries: list[tuple[int, int, frozenset[str]]] = [(-1, -1, _NO_NAMES)]
         self._number: dict[tuple[int, int, frozenset[str]], int] = {}
@@ -45,11 +54,11 @@ class Stacks:
             code: below -1.
             stack: the number of what is remembered before.
         """
-        operation = self._machine.operations[-2 - code]
+        operation = self._operations[-2 - code]
         if operation.kind == "push":
             return operation.target, self._numbered((operation.value, stack, _NO_NAMES))
         back, below, _ = self._entries[stack]
-        return self._machine.returns[back][operation.value], below
+        return self._returns[back][operation.value], below
 
     def names(self, stack: int) -> frozenset[str]:
         """The names that must not come again in what was begun last."""
@@ -76,4 +85,4 @@ class Stacks:
                 return DEAD, stack
             if remember:
                 stack = self._numbered((back, below, names | {name}))
-        return self._machine.operations[-2 - code].target, stack
+        return self._operations[-2 - code].target, stack

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from logitloom.automata.trie import members
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.labelled import Labelled
-from logitloom_plugins.json_schema.machine import DEAD, Machine, name_of
-from logitloom_plugins.json_schema.stacks import Stacks
+from logitloom_plugins.json_schema.machine import DEAD, Machine
+from logitloom_plugins.json_schema.stacks import name_of
 from logitloom_plugins.json_schema.string_states import KeySite, ValueSite
 from logitloom_plugins.json_schema.string_tables import StringTables, string_tables, words_of
 from logitloom_plugins.json_schema.token_walk import TokenWalk
@@ -33,19 +33,11 @@ class StringRows:
         machine: the automaton over bytes.
         vocabulary: the tokens.
         walk: walks for the machine.
-        stacks: what is remembered.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        vocabulary: Vocabulary,
-        walk: TokenWalk,
-        stacks: Stacks,
-    ) -> None:
+    def __init__(self, machine: Machine, vocabulary: Vocabulary, walk: TokenWalk) -> None:
         self._machine = machine
         self._walk = walk
-        self._stacks = stacks
         self._words = words_of(vocabulary)
         escapes = machine.strings.escapes
         self._values = string_tables(vocabulary, escapes, names=False)
@@ -182,7 +174,7 @@ class StringRows:
         """Per rest whether it may follow the closing quote."""
         if code == DEAD:
             return np.zeros(len(tables.rests), dtype=bool)
-        state, stack = self._stacks.applied(code, stack) if code < DEAD else (code, stack)
+        state, stack = self._machine.stacks.applied(code, stack) if code < DEAD else (code, stack)
         key = (tables is self._names, state, stack)
         known = self._after.get(key)
         if known is None:

@@ -20,7 +20,7 @@ from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.acceptance import read
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.name_ends import may_name_again
-from logitloom_plugins.json_schema.stacks import EMPTY, Stacks
+from logitloom_plugins.json_schema.stacks import EMPTY
 from logitloom_plugins.json_schema.token_walk import TokenWalk, Words
 from logitloom_plugins.json_schema.whitespace import Whitespace
 
@@ -45,9 +45,8 @@ def words_of(vocabulary: Vocabulary) -> Words:
 def _walk_once(words: Words) -> None:
     """Do what takes milliseconds the first time in a process: better here than in somebody's first mask."""
     machine = compile_schema({"type": ["string", "integer"], "pattern": "^[a-z]+$", "not": {"pattern": "^b"}})
-    stacks = Stacks(machine)
-    begun = stacks.applied(machine.code(machine.start, ord('"')), EMPTY)
-    TokenWalk(machine, stacks, int(words.trie.height[0])).from_root(words, *begun)
+    begun = machine.stacks.applied(machine.code(machine.start, ord('"')), EMPTY)
+    TokenWalk(machine, int(words.trie.height[0])).from_root(words, *begun)
 
 
 def string_tables(vocabulary: Vocabulary, escapes: str, names: bool) -> StringTables:

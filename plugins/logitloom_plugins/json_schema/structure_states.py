@@ -14,7 +14,7 @@ from logitloom_plugins.json_schema.objects import ObjectFrame
 from logitloom_plugins.json_schema.satisfiability import Frame
 from logitloom_plugins.json_schema.string_states import KeySite, Site, ValueSite
 
-__all__ = ["Operation", "StructureStates"]
+__all__ = ["DEAD", "Operation", "StructureStates"]
 
 DEAD: Final = -1
 _BLANKS: Final = b" \n\t\r"

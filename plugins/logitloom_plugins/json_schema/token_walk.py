@@ -21,7 +21,6 @@ from logitloom.kernels import host_kernels
 from logitloom_plugins.json_schema.compiled_walk import CompiledWalk
 from logitloom_plugins.json_schema.machine import DEAD, Machine
 from logitloom_plugins.json_schema.name_ends import end_name
-from logitloom_plugins.json_schema.stacks import Stacks
 from logitloom_plugins.json_schema.string_states import DIGITS
 from logitloom_plugins.json_schema.usual_paths import LEVELS, UsualPaths
 
@@ -176,16 +175,15 @@ class TokenWalk:
 
     Args:
         machine: the automaton over bytes.
-        remembered: its stacks.
         longest: characters of the longest word, at least.
     """
 
-    def __init__(self, machine: Machine, remembered: Stacks, longest: int) -> None:
+    def __init__(self, machine: Machine, longest: int) -> None:
         self._machine = machine
-        self._remembered = remembered
+        self._stacks = machine.stacks
         self._paths = UsualPaths(machine.strings)
         kernels = host_kernels()
-        self._compiled = None if kernels is None else CompiledWalk(machine, remembered, longest, kernels)
+        self._compiled = None if kernels is None else CompiledWalk(machine, longest, kernels)
 
     def from_root(self, words: Words, state: int, stack: int, written: bytes = b"") -> Found:
         """The words that may come in a state."""
@@ -201,7 +199,7 @@ class TokenWalk:
     def _after_blanks(self, words: Words, few: dict[int, int], gap: tuple[int, int], stack: int) -> Found:
         """The words that may come where whitespace may: some of it, then what may come after it."""
         base, more = gap
-        trie, applied = words.trie, self._remembered.applied
+        trie, applied = words.trie, self._stacks.applied
         fitting = words.blank_nodes[: bisect.bisect_right(words.blank_depths, more + 1)].tolist()
         parts = _Parts([], [], [], [0, *fitting], list(fitting))
         pending: list[tuple[int, int, int]] = []
@@ -246,7 +244,7 @@ class TokenWalk:
                 stacks = stacks.copy()
                 for i in [i for i in special.tolist() if int(codes[i]) in machine.naming]:
                     codes[i], stacks[i] = end_name(
-                        self._remembered, trie, int(nodes[i]), int(codes[i]), int(stacks[i]), written
+                        self._stacks, trie, int(nodes[i]), int(codes[i]), int(stacks[i]), written
                     )
                 nodes, codes, stacks = parts.living(nodes, codes, stacks)
                 special = (codes < DEAD).nonzero()[0]
@@ -254,9 +252,7 @@ class TokenWalk:
                 stacks = stacks.copy()
                 pairs = (codes[special].astype(np.int64) << 32) | stacks[special]
                 unique, inverse = np.unique(pairs, return_inverse=True)
-                results = [
-                    self._remembered.applied(int(pair >> 32), int(pair & 0xFFFFFFFF)) for pair in unique.tolist()
-                ]
+                results = [self._stacks.applied(int(pair >> 32), int(pair & 0xFFFFFFFF)) for pair in unique.tolist()]
                 both = np.array(results, dtype=np.int32)[inverse.ravel()]
                 codes[special], stacks[special] = both[:, 0], both[:, 1]
             states = codes
@@ -277,7 +273,7 @@ class TokenWalk:
 
     def _walk_on(self, words: Words, pending: list[tuple[int, int, int]], written: bytes, parts: _Parts) -> Found:
         """The walk below a few nodes, one by one; where it gets wide, on whole levels again."""
-        machine, applied, trie = self._machine, self._remembered.applied, words.trie
+        machine, applied, trie = self._machine, self._stacks.applied, words.trie
         starts, sizes = trie.child_start.data, trie.child_count.data
         bytes_of, texts, place_of, naming = trie.byte, words.bytes, words.bytes.find, machine.naming
         opened, entered = parts.opened, parts.entered

@@ -62,7 +62,7 @@ def test_a_row_allows_what_can_be_taken_and_nothing_else(place: int, policy: str
         for _ in range(25):
             allowed = tokens.mask(reached)
             takes = [tokens.advance(reached, token) != -1 for token in range(vocabulary.size + 3)]
-            assert allowed.tolist() == takes, machine.states[tokens.configuration(reached)[0]]
+            assert allowed.tolist() == takes, machine.states[tokens.configuration(reached).state]
             assert allowed.any()
             checked += 1
             ids = tokens.row(reached).tolist()

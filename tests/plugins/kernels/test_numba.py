@@ -32,7 +32,7 @@ from logitloom.mask_row import MaskRow, which_allowed
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.labelled import Labelled
-from logitloom_plugins.json_schema.machine import Machine
+from logitloom_plugins.json_schema.machine import Machine, Reached
 from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
 from logitloom_plugins.json_schema.whitespace import Whitespace
 from tests.core.automata.patterns import patterns
@@ -221,14 +221,15 @@ def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginnin
         begun = tokens.start
         for byte in beginning:
             begun = tokens.advance(begun, vocabulary.token_bytes.index(bytes([byte])))
-        stack = tokens.configuration(begun)[1]
+        stack = tokens.configuration(begun).stack
     site = next(state[1] for state in machine.states if state[0] == "text")
     boundaries = np.frombuffer(site.content.labelled.boundaries, dtype=bool)
     for place in np.flatnonzero(boundaries)[:40].tolist():
         for count in range(site.content.lengths):
             state = site.text(place, count)
             if state >= 0:
-                rows = [tokens.row(tokens._configuration(state, stack)).tolist() for tokens in (compiled, plain)]
+                here = Reached(state, stack)
+                rows = [tokens.row(tokens._configuration(here)).tolist() for tokens in (compiled, plain)]
                 assert rows[0] == rows[1], (place, count)
 
 
