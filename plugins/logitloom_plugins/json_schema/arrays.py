@@ -9,7 +9,7 @@ from logitloom_plugins.json_schema.members import Demand, Member, Outcome, split
 
 __all__ = ["ArrayFrame", "ArrayPlan", "end_array", "item", "start_array"]
 
-_ARRAY_HARD = frozenset(("item", "rest", "mini", "maxi"))
+_ARRAY_HARD = frozenset(("item", "rest", "mini", "maxi", "unique"))
 
 
 class ArrayFrame(NamedTuple):
@@ -32,6 +32,8 @@ class ArrayPlan:
         self.items: dict[int, list[Formula]] = {}
         self.rests: list[tuple[int, Formula]] = []
         self.least, self.most = 0, None
+        #: Whether all items must be different.
+        self.distinct = False
         for atom in hard:
             if atom[0] == "item":
                 self.items.setdefault(atom[1], []).append(atom[2])
@@ -39,6 +41,8 @@ class ArrayPlan:
                 self.rests.append((atom[1], atom[2]))
             elif atom[0] == "mini":
                 self.least = max(self.least, atom[1])
+            elif atom[0] == "unique":
+                self.distinct = True
             else:
                 self.most = atom[1] if self.most is None else min(self.most, atom[1])
         self.varied = max([i + 1 for i in self.items] + [k for k, _ in self.rests], default=0)
@@ -62,7 +66,10 @@ def start_array(
             elif atom[0] == "rest":
                 limit = max(limit, atom[1])
     hard, soft = split(must, _ARRAY_HARD)
-    return ArrayFrame(owner.array_plan(limit, hard), 0, soft, extras, wanted)
+    frame = ArrayFrame(owner.array_plan(limit, hard), 0, soft, extras, wanted)
+    if any(atom[0] == "unique" for formula in (must, *extras) for atom in atoms(formula)):
+        owner.check_distinct(frame)
+    return frame
 
 
 def item(frame: ArrayFrame) -> Member | None:

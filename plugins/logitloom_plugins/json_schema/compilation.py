@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from logitloom.automata.budget import Budget, Meter
-from logitloom.errors import BudgetExceeded, UnsupportedPattern, UnsupportedSchema
+from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom.kernels import host_kernels
 from logitloom_plugins.json_schema.container_keywords import MOST_UNIQUE
-from logitloom_plugins.json_schema.ecma_pattern import compile_ecma, lengthwise
-from logitloom_plugins.json_schema.formula import atoms
+from logitloom_plugins.json_schema.distinct_nodes import unclear_nodes
+from logitloom_plugins.json_schema.formula import atoms, nodes_in
 from logitloom_plugins.json_schema.keywords import Keywords
 from logitloom_plugins.json_schema.machine import Machine
 from logitloom_plugins.json_schema.references import Document
@@ -21,6 +21,11 @@ __all__ = ["SchemaOptions", "compile_schema"]
 
 #: Types whose formulas have atoms; of the others one stands for all.
 _CHECKED = ("null", "number", "string", "array", "object")
+_NOT_DISTINCT: Final = (
+    f"that all items differ can be enforced where it must hold in any case, beside items, minItems and maxItems; "
+    f"beside prefixItems and contains, in branches (anyOf, oneOf, if, not) and for members that branches ask about "
+    f"only if items have at most {MOST_UNIQUE} possible values that are no arrays or objects"
+)
 
 
 @dataclass(frozen=True)
@@ -63,22 +68,61 @@ def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Bu
     host_kernels()
     meter = Meter(budget, "the schema")
     try:
-        document = Document(schema, meter)
-        keywords = Keywords(document, formats=options.formats, additional_properties=options.additional_properties)
-        check(keywords, meter, options.strict)
-        machine = Machine(keywords, options.whitespace, options.escapes, meter)
+        return _compiled(Document(schema, meter), options, meter)
     except RecursionError as error:
         raise BudgetExceeded(
             "The schema is nested too deeply to be compiled. Nest less, or raise the limit with sys.setrecursionlimit."
         ) from error
+
+
+def _compiled(document: Document, options: SchemaOptions, meter: Meter) -> Machine:
+    def checked(repeatable: frozenset[int]) -> Keywords:
+        keywords = Keywords(
+            document,
+            formats=options.formats,
+            additional_properties=options.additional_properties,
+            repeatable=repeatable,
+        )
+        check(keywords, meter)
+        return keywords
+
+    keywords = checked(frozenset())
+    machine = None
+    if not (options.strict and keywords.problems):
+        try:
+            machine = Machine(keywords, options.whitespace, options.escapes, meter)
+        except UnsupportedSchema:
+            unclear = keywords.unclear
+            if not unclear:
+                raise
+            if not options.strict:
+                keywords = checked(frozenset(unclear))
+                machine = Machine(keywords, options.whitespace, options.escapes, meter)
+            for number in unclear:
+                keywords.refuse(document.nodes[number], "uniqueItems", _NOT_DISTINCT)
+    problems = keywords.problems
+    if machine is None:
+        error = UnsupportedSchema(f"{_said(problems)} Remove them, or give strict=False to go on without them.")
+        error.problems = tuple((keyword, f"#{pointer}", why) for (pointer, keyword), why in problems.items())
+        raise error
+    if problems:
+        message = f"{_said(problems)} They are ignored, so values may violate them."
+        warnings.warn(message, UserWarning, stacklevel=4)
+    keywords.unclear = []
     return machine
 
 
-def check(keywords: Keywords, meter: Meter, strict: bool) -> None:
-    """Look at every keyword that can play a part; raise (or warn) if some cannot be enforced."""
+def _said(problems: dict[tuple[str, str], str]) -> str:
+    listed = "; ".join(f"{keyword!r} at #{pointer}: {why}" for (pointer, keyword), why in problems.items())
+    return f"The schema has keywords that cannot be enforced: {listed}."
+
+
+def check(keywords: Keywords, meter: Meter) -> None:
+    """Look at every keyword that can play a part, and note those that cannot be enforced."""
     document = keywords.document
     seen = {document.root}
     queue = [document.root]
+    distinct = False
     for count, number in enumerate(queue):
         if count % 32 == 0:
             meter.check_time()
@@ -87,45 +131,11 @@ def check(keywords: Keywords, meter: Meter, strict: bool) -> None:
             if formula is True or formula is False:
                 continue
             for atom in atoms(formula):
-                _check_atom(keywords, number, atom)
+                distinct |= atom[0] == "unique"
                 for part in atom[1:]:
-                    for child in _nodes(part):
+                    for child in nodes_in(part):
                         if child not in seen:
                             seen.add(child)
                             queue.append(child)
-    if not keywords.problems:
-        return
-    listed = "; ".join(f"{keyword!r} at #{pointer}: {why}" for (pointer, keyword), why in keywords.problems.items())
-    message = f"The schema has keywords that cannot be enforced: {listed}."
-    if strict:
-        error = UnsupportedSchema(f"{message} Remove them, or give strict=False to go on without them.")
-        error.problems = tuple((keyword, f"#{pointer}", why) for (pointer, keyword), why in keywords.problems.items())
-        raise error
-    warnings.warn(f"{message} They are ignored, so values may violate them.", UserWarning, stacklevel=4)
-
-
-def _nodes(part: Any) -> list[int]:
-    if isinstance(part, tuple) and part and isinstance(part[0], str) and part[0] in ("s", "&", "|", "!", "1"):
-        return [atom[1] for atom in atoms(part) if atom[0] == "s"]
-    return []
-
-
-def _check_atom(keywords: Keywords, number: int, atom: Any) -> None:
-    node = keywords.document.nodes[number]
-    if atom[0] == "unique":
-        keywords.refuse(
-            node,
-            "uniqueItems",
-            f"whether two items are equal is beyond automata, unless items have at most {MOST_UNIQUE} possible values "
-            f"that are no arrays or objects",
-        )
-    patterns = [atom[1]] if atom[0] in ("pat", "patp") else sorted(atom[2]) if atom[0] == "addl" else []
-    for pattern in patterns:
-        if pattern in keywords.sound:
-            continue
-        try:
-            counted = lengthwise(pattern) if atom[0] == "pat" else None
-            compile_ecma(pattern if counted is None else counted[0], keywords.document.meter.budget)
-            keywords.sound.add(pattern)
-        except UnsupportedPattern as error:
-            keywords.refuse(node, "pattern" if atom[0] == "pat" else "patternProperties", str(error))
+    if distinct:
+        keywords.unclear = unclear_nodes(keywords)

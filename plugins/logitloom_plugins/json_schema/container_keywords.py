@@ -48,7 +48,7 @@ def array_formulas(keywords: Keywords, node: Node) -> list[Formula]:
         low = 1 if low is None else low
         if low or high is not None:
             parts.append(("contains", keywords.child(node, schema["contains"], "/contains"), low, high))
-    if schema.get("uniqueItems") is True and not (most is not None and most <= 1):
+    if schema.get("uniqueItems") is True and (most is None or most > 1):
         parts += _unique(keywords, node, prefix or [], rest, named)
     if "unevaluatedItems" in schema and node.dialect.number >= 8:
         child = keywords.child(node, schema["unevaluatedItems"], "/unevaluatedItems")
@@ -57,17 +57,16 @@ def array_formulas(keywords: Keywords, node: Node) -> list[Formula]:
 
 
 def _unique(keywords: Keywords, node: Node, prefix: list[Any], rest: Any, named: tuple[str, str]) -> list[Formula]:
-    """``uniqueItems``, where items have few possible values: none of them more than once."""
+    """``uniqueItems``; where items have few possible values: none of them more than once."""
     children = [keywords.child(node, part, f"{named[0]}/{i}") for i, part in enumerate(prefix)]
     children.append(True if rest is None else keywords.child(node, rest, named[1]))
     values: dict[str, Any] = {}
     for child in children:
         found = finite(keywords, child)
-        if found is None:
-            return [("unique",)]
-        values.update((json.dumps(value), value) for value in found)
-    if len(values) > MOST_UNIQUE:
-        return [("unique",)]
+        values.update((json.dumps(value), value) for value in found or ())
+        if found is None or len(values) > MOST_UNIQUE:
+            number = keywords.document.number(node)
+            return [] if number in keywords.repeatable else [("unique", number)]
     constants = [("s", keywords.constant(node, value, "/uniqueItems")) for value in values.values()]
     # That there are no more items than values follows, but would be long to find out.
     return [("maxi", len(values)), *[("contains", constant, 0, 1) for constant in constants]]
@@ -104,19 +103,12 @@ def _names(keywords: Keywords, node: Node, keyword: str) -> list[str]:
     return names
 
 
-def _table(keywords: Keywords, node: Node, keyword: str) -> dict[str, Any]:
-    table = node.schema.get(keyword, {})
-    if not isinstance(table, dict):
-        raise keywords.malformed(node, keyword, "an object")
-    return table
-
-
 def object_formulas(keywords: Keywords, node: Node) -> list[Formula]:
     """What a node demands of objects, as parts of a conjunction over ``prop patp addl names req minp maxp``."""
     schema, dialect = node.schema, node.dialect
     parts: list[Formula] = []
-    properties = _table(keywords, node, "properties")
-    patterns = _table(keywords, node, "patternProperties")
+    properties = keywords.table(node, "properties")
+    patterns = keywords.pattern_properties(node)
     for name, part in properties.items():
         parts.append(("prop", name, keywords.child(node, part, f"/properties/{escape_pointer(name)}")))
     for name, part in patterns.items():
@@ -151,7 +143,7 @@ def _dependencies(keywords: Keywords, node: Node) -> list[Formula]:
     parts: list[Formula] = []
     modern = node.dialect.number >= 8
     for keyword in ("dependentRequired", "dependentSchemas") if modern else ("dependencies",):
-        for name, wanted in _table(keywords, node, keyword).items():
+        for name, wanted in keywords.table(node, keyword).items():
             if isinstance(wanted, str):
                 wanted = [wanted]
             if isinstance(wanted, list):

@@ -129,7 +129,7 @@ def _own_case(keywords: Keywords, node: Node, about: str, top: bool) -> _Case:
     if about == "Properties":
         everything = "additionalProperties" in schema or (not top and "unevaluatedProperties" in schema)
         return _Case(
-            True, everything, frozenset(schema.get("properties", ())), frozenset(schema.get("patternProperties", ()))
+            True, everything, frozenset(schema.get("properties", ())), frozenset(keywords.pattern_properties(node))
         )
     items, prefix = schema.get("items"), schema.get("prefixItems", ())
     if node.dialect.number < 9 and isinstance(items, list):

@@ -16,7 +16,9 @@ __all__ = [
     "disjunction",
     "exactly_one",
     "factored",
+    "is_atom",
     "negation",
+    "nodes_in",
     "parts_of",
     "substitute",
 ]
@@ -130,6 +132,13 @@ def atoms(formula: Formula) -> tuple[Formula, ...]:
     result = tuple(found)
     _ATOMS[id(formula)] = formula, result
     return result
+
+
+def nodes_in(part: Any) -> list[int]:
+    """The numbers of the nodes in a formula over nodes; none of anything else."""
+    if isinstance(part, tuple) and part and isinstance(part[0], str) and part[0] in ("s", *_OPERATORS):
+        return [atom[1] for atom in atoms(part) if atom[0] == "s"]
+    return []
 
 
 def substitute(formula: Formula, value: Callable[[Formula], Formula]) -> Formula:

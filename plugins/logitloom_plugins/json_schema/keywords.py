@@ -16,9 +16,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from logitloom.errors import UnsupportedSchema
+from logitloom.errors import UnsupportedPattern, UnsupportedSchema
 from logitloom_plugins.json_schema import formats
 from logitloom_plugins.json_schema.container_keywords import array_formulas, object_formulas
+from logitloom_plugins.json_schema.ecma_pattern import compile_ecma, lengthwise
 from logitloom_plugins.json_schema.formula import (
     Formula,
     conjunction,
@@ -62,14 +63,28 @@ class Keywords:
         document: the schema.
         formats: ``"assert"``, ``"annotate"`` or ``"auto"`` (as the draft says).
         additional_properties: whether objects with ``properties`` but no ``additionalProperties`` are open.
+        repeatable: nodes whose ``uniqueItems`` is left out.
+
+    Attributes:
+        problems: keywords that cannot be enforced and are left out: pointers and names, and why.
     """
 
-    def __init__(self, document: Document, *, formats: str = "auto", additional_properties: bool = True) -> None:
+    def __init__(
+        self,
+        document: Document,
+        *,
+        formats: str = "auto",
+        additional_properties: bool = True,
+        repeatable: frozenset[int] = frozenset(),
+    ) -> None:
         self.document = document
+        self.repeatable = repeatable
+        #: Nodes with uniqueItems of which it depends on the others whether it can be enforced.
+        self.unclear: list[int] = []
         self.formats = formats
         self.additional_properties = additional_properties
         self.problems: dict[tuple[str, str], str] = {}
-        self.sound: set[str] = set()
+        self._sound: set[str] = set()
         self._known: dict[tuple[int, str], Formula] = {}
         self._active: set[tuple[int, str]] = set()
         self._before: dict[tuple[Any, ...], list[int]] = {}
@@ -101,6 +116,30 @@ class Keywords:
     def refuse(self, node: Node, keyword: str, reason: str) -> None:
         """Note that a keyword cannot be enforced."""
         self.problems.setdefault((node.pointer + "/" + escape_pointer(keyword), keyword), reason)
+
+    def is_sound(self, node: Node, keyword: str, pattern: str) -> bool:
+        """Whether an automaton can be made of a pattern; if not, that is noted."""
+        if pattern not in self._sound:
+            try:
+                counted = lengthwise(pattern) if keyword == "pattern" else None
+                compile_ecma(pattern if counted is None else counted[0], self.document.meter.budget)
+            except UnsupportedPattern as error:
+                self.refuse(node, keyword, str(error))
+                return False
+            self._sound.add(pattern)
+        return True
+
+    def pattern_properties(self, node: Node) -> dict[str, Any]:
+        """The ``patternProperties`` of a node of which automata can be made."""
+        table = self.table(node, "patternProperties")
+        return {name: part for name, part in table.items() if self.is_sound(node, "patternProperties", name)}
+
+    def table(self, node: Node, keyword: str) -> dict[str, Any]:
+        """The value of a keyword that must be an object; empty without it."""
+        table = node.schema.get(keyword, {})
+        if not isinstance(table, dict):
+            raise self.malformed(node, keyword, "an object")
+        return table
 
     def malformed(self, node: Node, keyword: str, wanted: str) -> UnsupportedSchema:
         """The error for a keyword whose value is of the wrong kind."""
@@ -317,7 +356,8 @@ class Keywords:
         if "pattern" in schema:
             if not isinstance(schema["pattern"], str):
                 raise self.malformed(node, "pattern", "a regular expression")
-            parts.append(("pat", schema["pattern"]))
+            if self.is_sound(node, "pattern", schema["pattern"]):
+                parts.append(("pat", schema["pattern"]))
         name = schema.get("format")
         if isinstance(name, str) and self.asserts_format(node):
             if name in formats.REGULAR:

@@ -15,13 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.budget import Budget, Meter
+from logitloom_plugins.json_schema.distinct_items import DistinctItems
 from logitloom_plugins.json_schema.keywords import Keywords
 from logitloom_plugins.json_schema.members import Demand, Outcome
 from logitloom_plugins.json_schema.objects import ObjectFrame
+from logitloom_plugins.json_schema.reachable import visit_demands
 from logitloom_plugins.json_schema.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.stacks import EMPTY, Stacks
 from logitloom_plugins.json_schema.string_states import STRING_KINDS, Site, StringStates
 from logitloom_plugins.json_schema.structure_states import DEAD, Operation, StructureStates
+from logitloom_plugins.json_schema.value_reader import OUTSIDE, Place
 from logitloom_plugins.json_schema.whitespace import Whitespace
 
 __all__ = ["DEAD", "DONE", "Machine", "Operation", "Reached"]
@@ -34,14 +37,15 @@ DONE: Final[State] = ("done",)
 
 
 class Reached(NamedTuple):
-    """How far a text has been read: the state, what is remembered, and what is written of a tracked name.
+    """How far a text has been read: the state, what is remembered, what is written of a tracked name, and items.
 
-    What is remembered is a number of the machine's :class:`Stacks`.
+    What is remembered is a number of the machine's :class:`Stacks`, and of items those of its :class:`DistinctItems`.
     """
 
     state: int
     stack: int = EMPTY
     written: bytes = b""
+    items: Place = OUTSIDE
 
 
 def _untouched(states: int) -> NDArray[np.int32]:
@@ -70,6 +74,8 @@ class Machine:
         accepting: per state whether the text may end there (with nothing remembered).
         tracked: states inside names of which what is written must be remembered.
         naming: codes of operations ``name``.
+        distinct: what texts have written in arrays whose items must all be different.
+        opening: states in which such an array has just begun.
     """
 
     def __init__(self, keywords: Keywords, whitespace: Whitespace, escapes: str, meter: Meter) -> None:
@@ -89,6 +95,8 @@ class Machine:
         self._few: dict[int, dict[int, int] | None] = {}
         self.tracked: set[int] = set()
         self.naming: set[int] = set()
+        self.distinct = DistinctItems(self)
+        self.opening: set[int] = set()
         self.operations: list[Operation] = []
         self._operation: dict[Operation, int] = {}
         self.returns: list[dict[Outcome, int]] = []
@@ -103,6 +111,8 @@ class Machine:
             # The first mask asks for it in any case, and what is too large here is said before decoding starts.
             for code in (self.few(self.start) or {}).values():
                 self.few(code if code >= 0 else self.operations[-2 - code].target)
+        if keywords.unclear:
+            visit_demands(self.values, root)
         meter.stop_the_clock()
 
     def renewed(self) -> Machine:
@@ -128,6 +138,8 @@ class Machine:
                 self._ready = np.append(self._ready, np.zeros(len(rows) - known, dtype=bool))
             if state[0] in STRING_KINDS and state[1].tracks:
                 self.tracked.add(known)
+            elif state[0] == "array" and state[2:] == ("open", 0) and state[1].plan.distinct:
+                self.opening.add(known)
             if known % 256 == 255:
                 self.meter.check_states(known)
                 self.meter.check_bytes(known * self._rows[0].nbytes, "its states")
@@ -242,10 +254,20 @@ class Machine:
         """The code for the end of a name that must not come twice."""
         return self.operation(Operation("name", None, self.after_key(frame, label)))
 
+    def possible(self, state: int) -> list[int]:
+        """The bytes that may come in a state."""
+        few = self.few(state)
+        return [*few] if few is not None else (self.row(state) != DEAD).nonzero()[0].tolist()
+
     def read(self, reached: Reached, text: bytes) -> Reached | None:
         """Read some bytes; ``None`` if they are not allowed."""
-        state, stack, written = reached
-        stacks, tracked, naming = self.stacks, self.tracked, self.naming
+        following = self.follow(reached, text)
+        return following if following is not None and self.distinct.has_way(following) else None
+
+    def follow(self, reached: Reached, text: bytes) -> Reached | None:
+        """The same if items that must be different need not be possible any more, as long as none has come twice."""
+        state, stack, written, items = reached
+        stacks, tracked, naming, opening = self.stacks, self.tracked, self.naming, self.opening
         for byte in text:
             code = self.code(state, byte)
             if code == DEAD:
@@ -261,8 +283,15 @@ class Machine:
                 written = written + bytes([byte]) if state in tracked else b""
             elif written:
                 written = b""
+            if items.frame:
+                place = self.distinct.step(items, byte, code in opening)
+                if place is None:
+                    return None
+                items = place
+            elif code in opening:
+                items = self.distinct.begin()
             state = code
-        return Reached(state, stack, written)
+        return Reached(state, stack, written, items)
 
     def step(self, reached: Reached, byte: int) -> Reached | None:
         """Read one byte; ``None`` if it is not allowed."""

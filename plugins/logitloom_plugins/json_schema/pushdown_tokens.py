@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from logitloom.automata import FINISHED, TokenRow
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
+from logitloom_plugins.json_schema.distinct_rows import DistinctRows
 from logitloom_plugins.json_schema.machine import DEAD, Machine, Reached
 from logitloom_plugins.json_schema.stacks import EMPTY
 from logitloom_plugins.json_schema.string_rows import StringRows
@@ -86,6 +87,7 @@ class PushdownTokens:
         self._words = words_of(vocabulary)
         self._walk = TokenWalk(machine, int(self._words.trie.height[0]))
         self._strings = StringRows(machine, vocabulary, self._walk)
+        self._distinct = DistinctRows(machine, self._words)
         self._lock = machine.lock
         self._configurations: list[Reached] = []
         self._number: dict[Reached, int] = {}
@@ -194,7 +196,10 @@ class PushdownTokens:
             return TokenRow(True, np.array(sorted(self.eos), dtype=np.int32))
         reached = self.configuration(configuration)
         ends = self.eos if reached.stack == EMPTY and self.machine.accepting(reached.state) else ()
-        listed, ids = self._written(reached, self.vocab_size // 2)
+        row = self._written(reached, self.vocab_size // 2)
+        if self.machine.opening:
+            row = self._without(row, self._distinct.doubtful(reached), reached)
+        listed, ids = row
         if listed:
             return TokenRow(True, np.concatenate([ids, np.array(ends, dtype=np.int32)]))
         # Configurations of which the same ids are forbidden share one row, so that its mask is prepared once.
@@ -210,7 +215,7 @@ class PushdownTokens:
 
     def _written(self, reached: Reached, most: int) -> tuple[bool, NDArray[np.int32]]:
         """The tokens with bytes that are allowed if they are at most so many, else those that are not."""
-        state, stack, written = reached
+        state, stack, written, _ = reached
         stacks, tracked = self.machine.stacks, state in self.machine.tracked
         known = self._strings.row(state, stacks.nameless(stack) if tracked else stack, most)
         if known is not None:
@@ -229,8 +234,15 @@ class PushdownTokens:
         """A row that is right but for some tokens, which are read one by one."""
         listed, ids = row
         texts = self.vocabulary.token_bytes
-        doubtful = doubtful[np.isin(doubtful, ids) == listed]
-        dead = [token for token in doubtful.tolist() if self.machine.read(reached, texts[token]) is None]
+        asked = np.zeros(self.vocab_size, dtype=bool)
+        asked[doubtful] = True
+        if listed:
+            asked = asked.take(ids)
+            allowed = ids[asked]
+        else:
+            asked[ids] = False
+            allowed = asked.nonzero()[0].astype(np.int32)
+        dead = [token for token in allowed.tolist() if self.machine.read(reached, texts[token]) is None]
         if not dead:
             return row
         return listed, ids[~np.isin(ids, dead)] if listed else np.append(ids, np.array(dead, dtype=np.int32))

@@ -23,6 +23,8 @@ __all__ = ["RenewedTokens"]
 
 #: The part of what a machine may grow by that makes it large.
 _LARGE: Final = 0.5
+#: So much of what is remembered of arrays with different items makes it large, too.
+_MANY_VALUES: Final = 1 << 18
 #: Machines that are kept for the rows that are in them.
 _KEPT: Final = 3
 
@@ -74,7 +76,11 @@ class RenewedTokens:
     def start(self) -> int:
         """The configuration of a text that begins now."""
         newest = self._kept[-1]
-        if newest.size > _LARGE * self._most or len(newest.machine.states) > self._large:
+        if (
+            newest.size > _LARGE * self._most
+            or len(newest.machine.states) > self._large
+            or newest.machine.distinct.size > _MANY_VALUES
+        ):
             newest = self._renewed(newest)
         return newest.start
 

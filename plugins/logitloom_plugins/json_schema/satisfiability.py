@@ -7,11 +7,11 @@ it is found by repeating the computation until nothing is added.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Final
 
 from logitloom.automata import Budget
 from logitloom.automata.budget import Meter
-from logitloom.errors import BudgetExceeded
+from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom_plugins.json_schema import arrays, objects
 from logitloom_plugins.json_schema.arrays import ArrayFrame, ArrayPlan
 from logitloom_plugins.json_schema.formula import Formula, atoms, substitute
@@ -22,11 +22,22 @@ from logitloom_plugins.json_schema.members import Demand, Member, Outcome
 from logitloom_plugins.json_schema.numbers import number_automaton
 from logitloom_plugins.json_schema.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.strings import Content, content_of
+from logitloom_plugins.json_schema.value_counts import values_of
 
-__all__ = ["Satisfiability"]
+__all__ = ["EVERYTHING", "Satisfiability"]
 
 Frame = ObjectFrame | ArrayFrame
 _MOST_EXTRAS = 24
+
+
+class _Everything(frozenset[Any]):
+    """A set in which everything is."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+EVERYTHING: Final = _Everything()
 
 
 class Satisfiability:
@@ -53,6 +64,7 @@ class Satisfiability:
         self._array_plans: dict[Any, ArrayPlan] = {}
         self._contents: dict[Any, Content] = {}
         self._numbers: dict[Any, Labelled] = {}
+        self._distinct: set[ArrayFrame] = set()
         self._limits: dict[ObjectPlan, int] = {}
         self._work = 0
 
@@ -84,6 +96,24 @@ class Satisfiability:
         content = self.content((self.keywords.of_nodes(formula, "string"),), plain=True)
         labelled = content.labelled
         return Dfa(labelled.byte_class, labelled.next, [label is not None for label in labelled.labels], labelled.start)
+
+    def check_distinct(self, frame: ArrayFrame) -> None:
+        """Look whether it can be seen to that all items of an array that has just been opened are different.
+
+        Raises:
+            UnsupportedSchema: if it cannot.
+        """
+        if frame in self._distinct:
+            return
+        plan = frame.plan
+        why = None
+        if not plan.distinct or frame.soft is not True or frame.extras or plan.items:
+            why = "other keywords for the same array ask for one thing or another (prefixItems, contains, anyOf, ...)"
+        elif plan.least > 1 and values_of(self, plan.hard_item(0), plan.least) < plan.least:
+            why = f"minItems is {plan.least}, and whether so many different items exist was not found out"
+        if why is not None:
+            raise UnsupportedSchema(f"uniqueItems cannot be enforced, because {why}. Remove it, or give strict=False.")
+        self._distinct.add(frame)
 
     def object_plan(
         self, names: tuple[str, ...], tracked: frozenset[str], keys: Keys, hard: tuple[Any, ...]
@@ -227,12 +257,11 @@ class Satisfiability:
             frame = self.opened(kind, formulas, frozenset([()]))
             return {()} if frame is not None and self.lives(frame) else set()
         # Every outcome that some end has; frames that differ only in what is wanted behave alike.
-        wanted = _Everything()
-        frame = self.opened(kind, formulas, wanted)
+        frame = self.opened(kind, formulas, EVERYTHING)
         found: set[Outcome] = set()
         if frame is None:
             return found
-        for reached in self._explored(frame, thorough=True):
+        for reached in self.explored(frame, thorough=True):
             end = self.end(reached)
             if end is not None:
                 found.add(end)
@@ -337,7 +366,7 @@ class Satisfiability:
         if self._work % 64 == 0:
             self.meter.check_states(self._work, what)
 
-    def _explored(self, frame: Frame, thorough: bool) -> Any:
+    def explored(self, frame: Frame, thorough: bool) -> Any:
         """The frames that can be reached, one after the other."""
         seen = {frame}
         queue = [frame]
@@ -397,13 +426,6 @@ class Satisfiability:
             following = member.after(outcome)
             if following is not None:
                 yield following
-
-
-class _Everything(frozenset[Any]):
-    """A set in which everything is."""
-
-    def __contains__(self, item: object) -> bool:
-        return True
 
 
 @functools.lru_cache(maxsize=512)

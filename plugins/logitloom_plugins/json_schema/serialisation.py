@@ -15,6 +15,7 @@ from logitloom_plugins.json_schema import arrays, objects
 from logitloom_plugins.json_schema.keywords import type_of
 from logitloom_plugins.json_schema.machine import Machine
 from logitloom_plugins.json_schema.members import Demand, Outcome
+from logitloom_plugins.json_schema.satisfiability import EVERYTHING
 
 __all__ = ["serialise"]
 
@@ -63,7 +64,7 @@ class _Writer:
         return text, tuple([extra is True for extra in formulas[1:]])
 
     def opened(self, kind: str, formulas: Any) -> Any:
-        return self.values.opened(kind, formulas, _ANY) if formulas else None
+        return self.values.opened(kind, formulas, EVERYTHING) if formulas else None
 
     def array(self, value: Any, formulas: Any) -> tuple[str, Outcome | None]:
         frame = self.opened("array", formulas)
@@ -91,11 +92,3 @@ class _Writer:
             texts.append(f"{self.scalar(name)}{self.colon}{text}")
         end = objects.end_object(frame) if frame is not None else None
         return f"{{{self.comma.join(texts)}}}", end
-
-
-class _Any(frozenset[Any]):
-    def __contains__(self, item: object) -> bool:
-        return True
-
-
-_ANY = _Any()

@@ -125,7 +125,7 @@ class StringRows:
         return _written(tables, 1 << 30, ends, most)
 
     def doubtful(self, written: bytes, names: frozenset[str]) -> NDArray[np.int32]:
-        """The tokens that may write a name of some, inside another name: these, and few others.
+        """The tokens that may write a name of some, inside another name: these, and few others, some more than once.
 
         Args:
             written: what is written of the name.
@@ -141,7 +141,7 @@ class StringRows:
                 node = words.node(name[len(begun) :].encode("utf-8", "surrogatepass") + b'"')
                 if node:
                     found.append(words.trie.order[words.trie.first[node] : words.trie.last[node]])
-        return np.unique(np.concatenate(found))
+        return np.concatenate(found)
 
     def _completing(self, labelled: Labelled, place: int, site: KeySite) -> list[tuple[int, int]]:
         """The nodes of closing quotes that complete a name of the schema, each with the name's state."""

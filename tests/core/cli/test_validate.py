@@ -12,7 +12,7 @@ from logitloom.cli.main import main
 from tests.core.automata.vocabularies import mixed
 
 FITS = {"type": "array", "items": {"enum": [1, 12]}, "maxItems": 3}
-UNIQUE = {"properties": {"a/b": {"type": "array", "uniqueItems": True}}}
+UNIQUE = {"properties": {"a/b": {"not": {"type": "array", "uniqueItems": True}}}}
 
 
 @pytest.fixture
@@ -71,12 +71,12 @@ def test_what_is_unsupported_is_listed_by_keyword_and_pointer(file: Any, capsys:
     found = told(capsys, path, code=1)
     assert found["engine"] is None
     (problem,) = by_engine(found)["table"]["problems"]
-    assert (problem["keyword"], problem["pointer"]) == ("uniqueItems", "#/properties/a~1b/uniqueItems")
+    assert (problem["keyword"], problem["pointer"]) == ("uniqueItems", "#/properties/a~1b/not/uniqueItems")
     assert problem["reason"]
     assert main(["validate", path]) == 1
     out = capsys.readouterr().out
     assert out.startswith(f"{path} cannot run.\n")
-    assert "  uniqueItems at #/properties/a~1b/uniqueItems: " in out
+    assert "  uniqueItems at #/properties/a~1b/not/uniqueItems: " in out
 
 
 def test_an_engine_that_is_asked_for_must_do_it(file: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,49 @@
+"""Everything that is asked of some value while texts of a schema are read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logitloom.errors import UnsupportedSchema
+from logitloom_plugins.json_schema import arrays, objects
+from logitloom_plugins.json_schema.arrays import ArrayFrame
+from logitloom_plugins.json_schema.members import Demand
+from logitloom_plugins.json_schema.satisfiability import EVERYTHING, Frame, Satisfiability
+
+__all__ = ["visit_demands"]
+
+_MOST: Final = 1 << 12
+
+
+def visit_demands(values: Satisfiability, root: Demand) -> None:
+    """Open every object and array that can be asked for, so that what cannot be enforced is an error now.
+
+    Raises:
+        UnsupportedSchema: from opening one, or if there are too many.
+    """
+    queue = [root]
+    seen = set(queue)
+    visited = 0
+    for demand in queue:
+        for kind in ("object", "array"):
+            formulas = values.of_type(demand, kind)
+            frame = values.opened(kind, formulas, EVERYTHING) if formulas else None
+            if frame is None:
+                continue
+            # Where nothing is open, later members are asked for the same as now.
+            plain = frame.soft is True and not frame.extras and isinstance(frame, objects.ObjectFrame)
+            for reached in [frame] if plain else values.explored(frame, thorough=True):
+                visited += 1
+                if visited > _MOST:
+                    raise UnsupportedSchema(f"More than {_MOST} kinds of open objects and arrays may come.")
+                for member in _members(reached):
+                    if member not in seen:
+                        seen.add(member)
+                        queue.append(member)
+
+
+def _members(frame: Frame) -> list[Demand]:
+    if isinstance(frame, ArrayFrame):
+        item = arrays.item(frame)
+        return [item.demand] if item is not None else []
+    return [member.demand for _, member in objects.next_members(frame)]

@@ -1,0 +1,336 @@
+"""Arrays whose items must all be different, against enumerations, the jsonschema package and brute force."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+
+from logitloom import Vocabulary
+from logitloom.errors import BudgetExceeded, UnsupportedSchema
+from logitloom_plugins.json_schema import distinct_items, reachable, renewal
+from logitloom_plugins.json_schema.acceptance import accepts, read
+from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.machine import Machine, Reached
+from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
+from logitloom_plugins.json_schema.renewal import RenewedTokens
+from logitloom_plugins.json_schema.serialisation import serialise
+from logitloom_plugins.json_schema.value_reader import number_of
+from logitloom_plugins.json_schema.whitespace import Whitespace
+from tests.core.automata.vocabularies import mixed
+from tests.plugins.json_schema.random_texts import random_text
+
+COMPACT = SchemaOptions(Whitespace("compact"), escapes="minimal")
+
+
+def array(items: Any = True, **more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, "uniqueItems": True, **more}
+
+
+# -- what may be written is what can be completed -------------------------------------------------------
+
+
+def orders(values: list[Any], most: int) -> list[list[Any]]:
+    return [list(found) for count in range(most + 1) for found in itertools.permutations(values, count)]
+
+
+def objects(members: dict[str, list[Any]]) -> list[Any]:
+    """Objects with some of the members, in every order."""
+    return [
+        dict(zip(names, values, strict=True))
+        for count in range(len(members) + 1)
+        for names in itertools.permutations(members, count)
+        for values in itertools.product(*(members[name] for name in names))
+    ]
+
+
+SHORT = {"type": "string", "pattern": "^(a|ab|é|éx)$"}
+#: Schemas of few texts, and all that satisfies them (of equal objects those in another order, too).
+FEW: list[tuple[Any, list[Any]]] = [
+    (array(SHORT), orders(["a", "ab", "é", "éx"], 4)),
+    (array(SHORT, minItems=2, maxItems=3), [v for v in orders(["a", "ab", "é", "éx"], 3) if len(v) > 1]),
+    (array({"type": ["boolean", "null", "string"], "maxLength": 0}, minItems=3), [
+        v for v in orders([True, False, None, ""], 4) if len(v) > 2
+    ]),
+    (
+        array({"type": "array", "items": {"type": "string", "pattern": "^[xy]$"}, "maxItems": 2}, maxItems=2),
+        orders([list(v) for n in range(3) for v in itertools.product("xy", repeat=n)], 2),
+    ),
+    (array(array({"type": "string", "pattern": "^[xy]$"})), orders(orders(["x", "y"], 2), 5)),
+    (
+        array({"type": "object", "patternProperties": {"^[ab]$": {"type": "boolean"}}, "additionalProperties": False},
+              maxItems=2),
+        [v for v in (list(pair) for n in range(3) for pair in itertools.product(
+            objects({"a": [True, False], "b": [True, False]}), repeat=n)) if len(v) < 2 or v[0] != v[1]],
+    ),
+    (
+        {"type": "object", "properties": {"k": {"type": "boolean"}, "v": array({"type": "boolean"})},
+         "required": ["k", "v"], "additionalProperties": False},
+        [{"k": k, "v": v} for k in (True, False) for v in orders([True, False], 2)],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "values"), FEW)
+def test_every_beginning_of_a_valid_text_may_be_written_and_nothing_else(schema: Any, values: list[Any]) -> None:
+    texts = {json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() for value in values}
+    beginnings = {text[:size] for text in texts for size in range(len(text) + 1)}
+    machine = compile_schema(schema, COMPACT)
+    pending = [(b"", Reached(machine.start))]
+    found, complete = set(), set()
+    while pending:
+        text, reached = pending.pop()
+        found.add(text)
+        if reached.stack == 0 and machine.accepting(reached.state):
+            complete.add(text)
+        for byte in machine.possible(reached.state):
+            following = machine.step(reached, byte)
+            if following is not None:
+                pending.append((text + bytes([byte]), following))
+    assert found == beginnings
+    assert complete == texts
+
+
+LARGE = [
+    array(),
+    array({"type": "string"}, minItems=2),
+    array({"type": "integer", "minimum": 1, "maximum": 30}, minItems=3),
+    array({"type": "number", "minimum": 0, "maximum": 1, "multipleOf": 0.5}),
+    array({"type": "number"}),
+    array({"enum": [f"v{i}" for i in range(30)]}, minItems=25),
+    array({"type": "array", "items": {"enum": [1, 2, "a"]}}),
+    array(array({"enum": [1, 2, "a"]}), minItems=1),
+    array({"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": {"enum": [1, "1"]}}),
+    array(
+        {
+            "type": "object",
+            "properties": {"K": {"type": "string", "maxLength": 2}, "V": {"type": "boolean"}},
+            "required": ["K"],
+            "additionalProperties": False,
+        },
+        minItems=1,
+    ),
+    array({"anyOf": [{"enum": ["é", 'x"y', "\n"]}, {"type": "boolean"}, array({"type": "null"})]}, minItems=2),
+    {"type": "object", "properties": {"t": array()}, "patternProperties": {"^x": array({"type": "string"})}},
+    {
+        "oneOf": [
+            {"type": "object", "properties": {"kind": {"const": kind}, "tags": tags}, "required": ["kind", "tags"]}
+            for kind, tags in (("a", array({"type": "string"})), ("b", {"type": "array", "items": {"type": "string"}}))
+        ]
+    },
+]
+
+
+@pytest.mark.parametrize("schema", LARGE)
+@pytest.mark.parametrize("whitespace", ["flexible", "one_space"])
+def test_random_texts_are_valid_and_never_come_to_a_dead_end(schema: Any, whitespace: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
+    judge = jsonschema.Draft202012Validator(schema)
+    machine = compile_schema(schema, SchemaOptions(Whitespace(whitespace)))
+    rnd = random.Random(whitespace)
+    read_ones = 0
+    for _ in range(25):
+        text = random_text(machine, rnd, 900)
+        if text is not None and b"e" not in text.lower().replace(b"true", b"").replace(b"false", b""):
+            assert judge.is_valid(json.loads(text)), text
+            assert accepts(machine, text)
+            read_ones += 1
+    assert read_ones > 2
+
+
+EQUAL = [
+    ("1", "1.0"), ("1", "10e-1"), ("0", "-0.0"), ("100", "1E+2"), ("0.5", "5e-1"), ("0", "0e7"),
+    ('"a"', '"\\u0061"'), ('"é"', '"\\u00E9"'), ('"😀"', '"\\ud83d\\ude00"'), ('"/"', '"\\/"'), ('"\\n"', '"\\u000a"'),
+    ('{"a":1,"b":2}', '{"b":2.0,"a":1}'), ("[1,[2]]", "[ 1.0 ,[2e0] ]"), ("{}", "{ }"), ("null", "null"),
+    ("1" + "0" * 400, "1e400"), ("1e-2000", "0.1e-1999"),
+]  # fmt: skip
+UNLIKE = [
+    ("1", "true"), ("0", "false"), ('"1"', "1"), ('""', "null"), ("[]", "{}"), ("[1,2]", "[2,1]"),
+    ('{"a":1}', '{"a":2}'),
+    ("10", "100"), ("0.1", "0.01"), ("-1", "1"), ('"a"', '"A"'), ('{"a":{}}', '{"a":[]}'), ("[[]]", "[]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other", "equal"), [(*p, True) for p in EQUAL] + [(*p, False) for p in UNLIKE])
+def test_equality_is_that_of_values(one: str, other: str, equal: bool) -> None:
+    machine = compile_schema(array())
+    assert accepts(machine, f"[{one},{other}]") is not equal
+    assert accepts(machine, f'[0.25, [{one}, 8], "x" ,[{other},8]]') is not equal
+    assert accepts(machine, f'[{{"n":{one}}},{{"n":{other}}}]') is not equal
+    # Arrays beside one another have nothing to do with each other.
+    assert accepts(compile_schema(array({"type": "array"}), COMPACT), f"[[{one},{one}]]")
+
+
+def test_very_large_exponents_are_told_apart() -> None:
+    assert number_of(b"1e" + b"9" * 5000) == number_of(b"1e" + b"9" * 5000)
+    assert number_of(b"1e" + b"9" * 5000) != number_of(b"1e" + b"9" * 4999)
+
+
+def test_an_item_must_not_begin_where_none_is_left() -> None:
+    machine = compile_schema(array({"type": "integer", "minimum": 1, "maximum": 3}))
+    assert read(machine, b"[3,1") is not None
+    assert read(machine, b"[3,1,2") is not None
+    assert read(machine, b"[3,1,2,") is None
+    assert read(machine, b"[3,1,2.0") is not None
+    assert read(machine, b"[3,1,3") is None
+    # Zero stays zero whatever exponent follows.
+    free = compile_schema(array({"type": "number"}))
+    assert read(free, b"[0,0.") is not None
+    assert read(free, b"[0,0e") is None
+    assert read(free, b"[1,1e") is not None
+
+
+def test_names_come_once_in_items() -> None:
+    machine = compile_schema(array({"type": "object"}))
+    assert accepts(machine, '[{"a":1,"b":1}]')
+    assert not accepts(machine, '[{"a":1,"a":2}]')
+    assert accepts(compile_schema({"type": "array", "items": {"type": "object"}}), '[{"a":1,"a":2}]')
+
+
+# -- tokens -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schema", LARGE)
+def test_masks_are_those_of_brute_force(schema: Any) -> None:
+    vocabulary = mixed()
+    tokens = PushdownTokens(compile_schema(schema), vocabulary)
+    rnd = random.Random(1)
+    for _ in range(3):
+        reached = tokens.start
+        for _ in range(35):
+            allowed = tokens.mask(reached)
+            takes = [tokens.advance(reached, token) != -1 for token in range(vocabulary.size)]
+            assert allowed.tolist() == takes
+            going = allowed.nonzero()[0].tolist()
+            closing = [token for token in going if set(vocabulary.token_bytes[token]) & set(b'"],}')]
+            pick = rnd.choice(closing if closing and rnd.random() < 0.6 else going)
+            if pick in vocabulary.eos:
+                break
+            reached = tokens.advance(reached, pick)
+
+
+def test_tokens_that_write_several_items() -> None:
+    texts = [
+        b"",
+        b"[",
+        b"]",
+        b",",
+        b"1",
+        b"2",
+        b"1,",
+        b",1",
+        b",1,1",
+        b",1,2",
+        b"[1,1",
+        b"[1,2]",
+        b'"',
+        b'a","',
+        b'a","a',
+        b" ",
+    ]
+    words = Vocabulary(texts, eos=[0])
+    tokens = PushdownTokens(compile_schema(array({"enum": [1, 2, *["a" * n for n in range(1, 30)]]})), words)
+
+    def allowed(*before: int) -> set[bytes]:
+        at = tokens.start
+        for token in before:
+            at = tokens.advance(at, token)
+        return {texts[token] for token in tokens.row(at).tolist()}
+
+    assert allowed() == {b"[", b"[1,2]", b" "} - {b" "}
+    assert b"[1,1" not in allowed()
+    assert allowed(1) == {b"]", b"1", b"2", b"1,", b'"', b" "}
+    assert allowed(1, 4) == {b"]", b",", b" "}
+    assert allowed(1, 5) == {b"]", b",", b",1", b" "}
+    assert b'a","a' in allowed(1, 12)
+
+
+# -- where it cannot be enforced ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        array(prefixItems=[{"type": "string"}]),
+        array(contains={"type": "string"}),
+        array(contains={"const": 1}, minContains=2),
+        {"not": array()},
+        {"anyOf": [array({"type": "string"}), {"type": "array", "maxItems": 1}]},
+        {"if": array({"type": "string"}), "then": {"minItems": 2}},
+        array({"enum": list(range(25))}, minItems=26),
+        {"properties": {"a": array()}, "patternProperties": {"a": {"contains": {"type": "string"}}}},
+        {"properties": {"a": array()}, "anyOf": [{"properties": {"a": {"maxItems": 2}}}, {"required": ["b"]}]},
+        {"allOf": [{"properties": {"a": array()}}, {"properties": {"a": {"prefixItems": [{"type": "null"}]}}}]},
+    ],
+)
+def test_what_cannot_be_enforced_is_refused_before_anything_is_written(schema: Any) -> None:
+    with pytest.raises(UnsupportedSchema, match=r"'uniqueItems' at #/.*prefixItems and contains") as caught:
+        compile_schema(schema)
+    assert {problem[0] for problem in caught.value.problems} == {"uniqueItems"}
+    with pytest.warns(UserWarning, match="uniqueItems"):
+        machine = compile_schema(schema, SchemaOptions(strict=False))
+    assert machine.satisfiable
+
+
+def test_branches_that_are_decided_before_the_array_begins() -> None:
+    machine = compile_schema(LARGE[-1])
+    text = serialise(machine, {"kind": "a", "tags": ["x", "y"]})
+    assert accepts(machine, text)
+    assert not accepts(machine, serialise(machine, {"kind": "a", "tags": ["x", "x"]}))
+    assert accepts(machine, serialise(machine, {"kind": "b", "tags": ["x", "x"]}))
+    undecided = {"oneOf": [{**branch, "properties": {**branch["properties"]}} for branch in LARGE[-1]["oneOf"]]}
+    for branch in undecided["oneOf"]:
+        branch["properties"]["kind"] = branch["properties"].pop("kind")  # now after the tags
+    with pytest.raises(UnsupportedSchema, match="uniqueItems"):
+        compile_schema(undecided)
+
+
+def test_schemas_with_too_many_kinds_of_objects_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reachable, "_MOST", 3)
+    with pytest.raises(UnsupportedSchema, match="uniqueItems"):
+        compile_schema(LARGE[-1])
+    # Not asked where it is clear from the keywords.
+    assert compile_schema(array({"type": "object", "properties": {"a": array()}})).satisfiable
+
+
+def test_a_search_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = compile_schema(array({"enum": [f"v{i}" for i in range(30)]}))
+    begun = json.dumps([f"v{i}" for i in range(29)], separators=(",", ":"))[:-1].encode()
+    assert read(machine, begun + b',"v2') is not None
+    monkeypatch.setattr(distinct_items, "_MOST_SEARCHED", 10)
+    with pytest.raises(BudgetExceeded, match="uniqueItems was not found out in 10 steps"):
+        read(compile_schema(array({"enum": [f"v{i}" for i in range(30)]})), begun + b",")
+
+
+# -- many texts, and long ones ---------------------------------------------------------------------------
+
+
+def test_what_texts_have_written_is_left_behind_with_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewal, "_MANY_VALUES", 500)
+    vocabulary = mixed()
+    single = {text: token for token, text in enumerate(vocabulary.token_bytes) if len(text) == 1}
+    tokens = RenewedTokens(
+        compile_schema(array({"type": "string"}), COMPACT), Machine.renewed, vocabulary, vocabulary.size
+    )
+    first = tokens.machine
+    for round_ in range(30):
+        at = tokens.start
+        for byte in json.dumps([f"{round_}-{i}" for i in range(10)], separators=(",", ":")).encode():
+            at = tokens.advance(at, single[bytes([byte])])
+            assert at >= 0
+    assert tokens.machine is not first
+    assert tokens.machine.distinct.size < 1000
+
+
+def test_long_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distinct_items, "_MOST_REMEMBERED", 100)
+    monkeypatch.setattr("logitloom_plugins.json_schema.value_reader._MOST_LISTED", 100)
+    machine = compile_schema(array(), COMPACT)
+    values = [{"id": i, "name": f"n{i}"} for i in range(200)]
+    text = json.dumps(values, separators=(",", ":"))
+    assert accepts(machine, text)
+    assert not accepts(machine, text[:-1] + ',{"name":"n7","id":7}]')
+    assert accepts(machine, text[:-1] + ',{"name":"n7","id":-7}]')
