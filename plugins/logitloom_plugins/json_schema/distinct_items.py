@@ -8,19 +8,18 @@ are searched. What it could become are its rivals.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.value_reader import (
     BACKSLASH,
     BLANKS,
+    COMMA,
     NUMBER,
     QUOTE,
-    Frame,
     Place,
     ValueReader,
-    begins,
+    goes_on,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ _MOST_SEARCHED: Final = 1 << 15
 
 Rivals = frozenset[bytes | None]
 _SOME: Final[Rivals] = frozenset([None])
+_NONE: Final[Rivals] = frozenset()
+_NOTHING: Final[frozenset[int]] = frozenset()
 
 
 class DistinctItems(ValueReader):
@@ -50,7 +51,8 @@ class DistinctItems(ValueReader):
         super().__init__()
         self._machine = machine
         self._rivals: dict[Place, Rivals] = {}
-        self._rivals_size = 0
+        self._wholes: dict[int, frozenset[int]] = {}
+        self._remembered = 0
         self._ways: dict[Reached, bool] = {}
 
     def rivals(self, place: Place) -> Rivals:
@@ -62,12 +64,16 @@ class DistinctItems(ValueReader):
         known = self._rivals.get(place)
         if known is None:
             known = self._find_rivals(place)
-            if self._rivals_size > _MOST_REMEMBERED:
-                self._rivals.clear()
-                self._rivals_size = 0
-            self._rivals_size += len(known) + 1
+            self._make_room(len(known))
             self._rivals[place] = known
         return known
+
+    def _make_room(self, more: int) -> None:
+        if self._remembered > _MOST_REMEMBERED:
+            self._rivals.clear()
+            self._wholes.clear()
+            self._remembered = 0
+        self._remembered += more + 1
 
     def next_bytes(self, place: Place) -> frozenset[int] | None:
         """The bytes after which there can be rivals still, or what is unfinished has become one; ``None``: any."""
@@ -78,58 +84,66 @@ class DistinctItems(ValueReader):
         return frozenset([BACKSLASH, *[string[length] if len(string) > length else QUOTE for string in strings]])
 
     def _find_rivals(self, place: Place) -> Rivals:
-        if len(place.text) > 1 and place.text[:1] == b'"' and not place.escape:
-            # Those of the same string a byte before, as long as they agree.
-            before = self._rivals.get(place._replace(text=place.text[:-1]))
-            if before is not None:
-                return frozenset([rival for rival in before if rival is not None and begins(place, rival)])
-        found = set()
-        for rival in self._each_rival(place):
-            if rival is None:
-                return _SOME
-            found.add(rival)
-        return frozenset(found)
-
-    def _each_rival(self, place: Place) -> Iterator[bytes | None]:
-        frames = self.frames(place)
+        frame, text = self.frame(place.frame), place.text
+        if text[:1] == b'"' and (len(text) > 1 or place.escape):
+            # Some are left of those a few bytes before, at the latest where the string began.
+            for size in range(len(text) if place.escape else len(text) - 1, 0, -1):
+                before = Place(place.frame, place.phase, text[:size])
+                if size == 1 or before in self._rivals:
+                    break
+            begun = text[1:]
+            left = [rival for rival in self.rivals(before) if rival is not None and rival.startswith(begun)]
+            return frozenset([rival for rival in left if goes_on(place, rival)] if place.escape else left)
         if place.phase == "name":
-            yield from (name for name, _ in self.listed(frames[-1].done) if begins(place, name))
-        for depth, frame in enumerate(frames):
-            if frame.kind == "distinct" and _goes_on(frames, depth, place):
-                for value in self.listed(frame.done):
-                    yield from self._counterparts(frames, depth + 1, place, value)
+            done = self.listed(frame.done)
+            come = frozenset([name for name, _ in done])
+            others = [name for whole in self._wholes_of(place.frame) for name, _ in self.values[whole][1]]
+            return come.union(others) if text else _SOME if come or others else _NONE
+        if not text and place.phase != "value":
+            return _SOME if self._wholes_of(place.frame) else _NONE
+        parts = self._parts_of(place.frame)
+        if not text:
+            return _SOME if parts else _NONE
+        values = [self.values[part] for part in parts]
+        if text[0] == QUOTE:
+            return frozenset([content for kind, content in values if kind == "string"])
+        if text[0] in NUMBER:
+            return _SOME if any(kind == "number" for kind, _ in values) else _NONE
+        return _SOME if any(kind == "literal" and content.startswith(text) for kind, content in values) else _NONE
 
-    def _counterparts(self, frames: list[Frame], depth: int, place: Place, number: int) -> Iterator[bytes | None]:
-        """What is to be at a place if what is unfinished at a depth becomes a value; nothing if it cannot."""
-        kind, content = self.values[number]
-        if depth == len(frames):
-            text = place.text
-            if text[:1] == b'"':
-                if kind == "string" and begins(place, content):
-                    yield content
-            elif not text or (kind == "number" and text[0] in NUMBER):
-                yield None
-            elif kind == "literal":
-                yield from [None] * content.startswith(text)
-            return
-        frame = frames[depth]
-        entries = self.listed(frame.done)
-        goes_on = _goes_on(frames, depth, place)
-        if frame.kind != "object":
-            if kind != "array" or content[: len(entries)] != entries:
-                return
-            if not goes_on:
-                yield None
-            elif len(content) > len(entries):
-                yield from self._counterparts(frames, depth + 1, place, content[len(entries)])
-        elif kind == "object" and content.issuperset(entries):
+    def _wholes_of(self, number: int) -> frozenset[int]:
+        """What an open array or object would have to become for the item that it is, or is in, to have come before."""
+        later: list[int] = []
+        while (known := self._wholes.get(number)) is None:
+            frame = self.frame(number)
+            if not frame.above:
+                return _NOTHING
+            if frame.name is None and not frame.done:
+                kind = "object" if frame.kind == "object" else "array"
+                known = frozenset([part for part in self._parts_of(frame.above) if self.values[part][0] == kind])
+                self._wholes[number] = known
+                break
+            later.append(number)
+            number = self.before(number)
+        for number in reversed(later):
+            frame = self.frame(number)
             if frame.name is not None:
-                for value in [value for name, value in content if name == frame.name]:
-                    yield from self._counterparts(frames, depth + 1, place, value) if goes_on else (None,)
-            elif place.phase == "name":
-                yield from (name for name, _ in content.difference(entries) if begins(place, name))
+                known = frozenset([w for w in known if any(name == frame.name for name, _ in self.values[w][1])])
             else:
-                yield None
+                known &= self.having(frame)
+            self._make_room(len(known))
+            self._wholes[number] = known
+        return known
+
+    def _parts_of(self, number: int) -> set[int]:
+        """What the next item, or the value of the member whose name has come, would have to become for that."""
+        frame = self.frame(number)
+        wholes = [self.values[whole][1] for whole in self._wholes_of(number)]
+        if frame.name is not None:
+            return {value for members in wholes for name, value in members if name == frame.name}
+        count = len(self.listed(frame.done))
+        parts = {items[count] for items in wholes if len(items) > count}
+        return parts.union(self.listed(frame.done)) if frame.kind == "distinct" else parts
 
     def has_way(self, reached: Reached) -> bool:
         """Whether a text can be completed so that nothing comes twice.
@@ -175,7 +189,11 @@ class DistinctItems(ValueReader):
                 following = follow(current, bytes([byte]))
                 if following is None:
                     continue
-                if not following.items.frame or not self.rivals(following.items):
+                after = following.items
+                if byte == COMMA and not in_string:
+                    # A number ends with it. That yet another item can follow was asked when the array began.
+                    after = after._replace(phase="next")
+                if not after.frame or not self.rivals(after):
                     return True
                 key = following._replace(items=self._alike(following.items))
                 if key not in seen:
@@ -199,8 +217,3 @@ class DistinctItems(ValueReader):
         fraction = mantissa.partition(b".")[2]
         zeros = len(fraction) - len(fraction.rstrip(b"0"))
         return place._replace(text=text[: len(text) - max(zeros - self.digits - 1, 0)])
-
-
-def _goes_on(frames: list[Frame], depth: int, place: Place) -> bool:
-    """Whether an item or a member's value has begun, or must come, in an open array or object."""
-    return depth + 1 < len(frames) or place.phase == "value" or (bool(place.text) and place.phase != "name")

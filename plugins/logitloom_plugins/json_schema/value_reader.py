@@ -12,9 +12,22 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-__all__ = ["BLANKS", "NUMBER", "OUTSIDE", "QUOTE", "Frame", "Place", "Value", "ValueReader", "begins", "number_of"]
+__all__ = [
+    "BACKSLASH",
+    "BLANKS",
+    "COMMA",
+    "NUMBER",
+    "OUTSIDE",
+    "QUOTE",
+    "Frame",
+    "Place",
+    "Value",
+    "ValueReader",
+    "goes_on",
+    "number_of",
+]
 
-QUOTE, BACKSLASH, _COMMA, _COLON = b'"\\,:'
+QUOTE, BACKSLASH, COMMA, _COLON = b'"\\,:'
 BLANKS: Final = b" \n\t\r"
 #: What numbers are made of.
 NUMBER: Final = b"0123456789-+.eE"
@@ -85,6 +98,8 @@ class ValueReader:
         # Items or members, each with the number of those before it.
         self._lists: list[tuple[int, Any]] = [(0, None)]
         self._list_number: dict[tuple[int, Any], int] = {}
+        # By a member, or an item with its place.
+        self._having: dict[tuple[Any, int], set[int]] = {}
         self._listed: dict[int, tuple[Any, ...]] = {}
         self._listed_size = 0
 
@@ -121,7 +136,7 @@ class ValueReader:
         if byte in BLANKS:
             return Place(frame, phase)
         is_object = self._frames[frame].kind == "object"
-        if byte == _COMMA:
+        if byte == COMMA:
             return Place(frame, "name" if is_object else "value")
         if byte == _COLON:
             return Place(frame, "value")
@@ -157,6 +172,8 @@ class ValueReader:
         if number is None:
             number = self._value_number[value] = len(self.values)
             self.values.append(value)
+            for part in value[1] if value[0] == "object" else enumerate(value[1]) if value[0] == "array" else ():
+                self._having.setdefault(part, set()).add(number)
             if value[0] == "number" and not isinstance(value[1][2], bytes):
                 self.digits = max(self.digits, -value[1][2])
         above, kind, done, name = self._frames[frame]
@@ -183,43 +200,48 @@ class ValueReader:
             self._frames.append(frame)
         return known
 
-    def frames(self, place: Place) -> list[Frame]:
-        """The open arrays and objects at a place, the outermost first."""
-        found: list[Frame] = []
-        at = place.frame
-        while at:
-            found.append(self._frames[at])
-            at = found[-1].above
-        found.reverse()
-        return found
+    def frame(self, number: int) -> Frame:
+        """An open array or object."""
+        return self._frames[number]
+
+    def before(self, number: int) -> int:
+        """The same open array or object one item, member or name ago."""
+        frame = self._frames[number]
+        if frame.name is not None:
+            return self._frame(frame._replace(name=None))
+        return self._frame(frame._replace(done=self._lists[frame.done][0]))
+
+    def having(self, frame: Frame) -> set[int]:
+        """The values with the last item at the same place, or with the last member."""
+        entries = self.listed(frame.done)
+        return self._having.get(entries[-1] if frame.kind == "object" else (len(entries) - 1, entries[-1]), set())
 
     def listed(self, done: int) -> tuple[Any, ...]:
         """The numbers of some items, or some members as pairs of a name and a number."""
         known = self._listed.get(done)
         if known is None:
             found = []
-            at = done
-            while at:
+            at, before = done, None
+            while at and before is None:
                 at, entry = self._lists[at]
                 found.append(entry)
+                before = self._listed.get(at)
             if self._listed_size > _MOST_LISTED:
                 self._listed.clear()
                 self._listed_size = 0
-            self._listed_size += len(found) + 1
-            known = self._listed[done] = tuple(reversed(found))
+            known = self._listed[done] = (*(before or ()), *reversed(found))
+            self._listed_size += len(known) + 1
         return known
 
 
-def begins(place: Place, content: bytes) -> bool:
-    """Whether what has been read of a string, if anything has, may be the beginning of one."""
-    begun, escape = place.text[1:], place.escape
-    if not content.startswith(begun):
-        return False
-    if len(escape) < _ESCAPE:
-        return not escape or len(content) > len(begun)
-    units = content[len(begun) :].decode("utf-8", "surrogatepass")[:1].encode("utf-16-be", "surrogatepass")
+def goes_on(place: Place, content: bytes) -> bool:
+    """Whether an escape may write what comes next in a string of which the beginning has been read."""
+    rest = content[len(place.text) - 1 :]
+    if len(place.escape) < _ESCAPE:
+        return bool(rest)
+    units = rest.decode("utf-8", "surrogatepass")[:1].encode("utf-16-be", "surrogatepass")
     written = b"".join(b"\\u%02x%02x" % (units[at], units[at + 1]) for at in range(0, len(units), 2))
-    return written.startswith(escape.lower())
+    return written.startswith(place.escape.lower())
 
 
 def _escaped(escape: bytes) -> bytes | None:
