@@ -22,9 +22,9 @@ __all__ = ["SchemaOptions", "compile_schema"]
 #: Types whose formulas have atoms; of the others one stands for all.
 _CHECKED = ("null", "number", "string", "array", "object")
 _NOT_DISTINCT: Final = (
-    f"that all items differ can be enforced where it must hold in any case, beside items, minItems and maxItems; "
-    f"beside prefixItems and contains, in branches (anyOf, oneOf, if, not) and for members that branches ask about "
-    f"only if items have at most {MOST_UNIQUE} possible values that are no arrays or objects"
+    f"that all items differ can be enforced where it must hold once the array begins; beside contains, beside minItems "
+    f"with prefixItems or few values, and in branches that are open then (anyOf, oneOf, if, not) only if items have at "
+    f"most {MOST_UNIQUE} possible values that are no arrays or objects"
 )
 
 

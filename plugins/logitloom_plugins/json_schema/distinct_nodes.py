@@ -30,7 +30,7 @@ def unclear_nodes(keywords: Keywords) -> list[int]:
             held = _held(formula) if must else frozenset()
             asked = [atom for atom in everything if atom not in held]
             for atom in everything:
-                if atom[0] == "unique" and (asked or any(map(_is_particular, held))):
+                if atom[0] == "unique" and (asked or any(other[0] == "mini" and other[1] > 1 for other in held)):
                     found[atom[1]] = None
                 still = atom in held and not any(_concerns(other, atom) for other in everything)
                 for part in atom[1:]:
@@ -45,11 +45,6 @@ def unclear_nodes(keywords: Keywords) -> list[int]:
 def _held(formula: Formula) -> frozenset[Formula]:
     """The atoms of which each must hold, and which are decided item by item or member by member."""
     return frozenset([part for part in parts_of(formula) if is_atom(part) and part[0] != "contains"])
-
-
-def _is_particular(atom: Any) -> bool:
-    """Whether an atom asks for something of one item, or for several items."""
-    return bool(atom[0] == "item") or (atom[0] == "mini" and atom[1] > 1)
 
 
 def _concerns(other: Any, atom: Any) -> bool:

@@ -107,8 +107,11 @@ class Satisfiability:
             return
         plan = frame.plan
         why = None
-        if not plan.distinct or frame.soft is not True or frame.extras or plan.items:
-            why = "other keywords for the same array ask for one thing or another (prefixItems, contains, anyOf, ...)"
+        if not plan.distinct or frame.soft is not True or frame.extras:
+            why = "other keywords for the same array ask for one thing or another (contains, anyOf, ...)"
+        elif plan.least > 1 and plan.items:
+            # Else the array may end after each of them.
+            why = f"minItems is {plan.least}, and some of the items are described one by one"
         elif plan.least > 1 and values_of(self, plan.hard_item(0), plan.least) < plan.least:
             why = f"minItems is {plan.least}, and whether so many different items exist was not found out"
         if why is not None:
