@@ -121,6 +121,7 @@ class DistinctItems(ValueReader):
             if frame.name is None and not frame.done:
                 kind = "object" if frame.kind == "object" else "array"
                 known = frozenset([part for part in self._parts_of(frame.above) if self.values[part][0] == kind])
+                self._make_room(len(known))
                 self._wholes[number] = known
                 break
             later.append(number)

@@ -108,11 +108,11 @@ class Machine:
         self.satisfiable = self.values.possible(root)
         self.start = self.number(("value", root, done, 0, "none"))
         if self.satisfiable:
+            if keywords.unclear:
+                visit_demands(self.values, root)
             # The first mask asks for it in any case, and what is too large here is said before decoding starts.
             for code in (self.few(self.start) or {}).values():
                 self.few(code if code >= 0 else self.operations[-2 - code].target)
-        if keywords.unclear:
-            visit_demands(self.values, root)
         meter.stop_the_clock()
 
     def renewed(self) -> Machine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from logitloom.errors import UnsupportedSchema
@@ -30,9 +31,7 @@ def visit_demands(values: Satisfiability, root: Demand) -> None:
             frame = values.opened(kind, formulas, EVERYTHING) if formulas else None
             if frame is None:
                 continue
-            # Where nothing is open, later members are asked for the same as now.
-            plain = frame.soft is True and not frame.extras and isinstance(frame, objects.ObjectFrame)
-            for reached in [frame] if plain else values.explored(frame, thorough=True):
+            for reached in _frames(values, frame):
                 visited += 1
                 if visited > _MOST:
                     raise UnsupportedSchema(f"More than {_MOST} kinds of open objects and arrays may come.")
@@ -40,6 +39,16 @@ def visit_demands(values: Satisfiability, root: Demand) -> None:
                     if member not in seen:
                         seen.add(member)
                         queue.append(member)
+
+
+def _frames(values: Satisfiability, frame: Frame) -> Iterable[Frame]:
+    """The frames that can be reached and have members of their own."""
+    if frame.soft is not True or frame.extras:
+        return values.explored(frame, thorough=True)
+    # Where nothing is open, later members are asked for the same as now, and items by their place.
+    if isinstance(frame, ArrayFrame):
+        return [frame._replace(length=place) for place in range(frame.plan.varied + 1)]
+    return [frame]
 
 
 def _members(frame: Frame) -> list[Demand]:

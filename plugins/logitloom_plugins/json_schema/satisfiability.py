@@ -7,6 +7,7 @@ it is found by repeating the computation until nothing is added.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any, Final
 
 from logitloom.automata import Budget
@@ -369,7 +370,7 @@ class Satisfiability:
         if self._work % 64 == 0:
             self.meter.check_states(self._work, what)
 
-    def explored(self, frame: Frame, thorough: bool) -> Any:
+    def explored(self, frame: Frame, thorough: bool) -> Iterator[Frame]:
         """The frames that can be reached, one after the other."""
         seen = {frame}
         queue = [frame]

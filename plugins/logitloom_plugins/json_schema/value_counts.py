@@ -87,8 +87,10 @@ def _objects(values: Satisfiability, frame: ObjectFrame, enough: int, depth: int
     for place, name in enumerate(plan.names):
         more = values_of(values, plan.hard_child(("name", name)), enough, depth + 1)
         found *= max(more, 1) if place in plan.required else more + 1
-    if any(key == ("other", ()) and values.possible(Demand(plan.hard_child(key))) for key in plan.keys.others):
-        found = enough
+    for key in plan.keys.others:
+        more = values_of(values, plan.hard_child(key), enough, depth + 1)
+        # Of names that patterns tell apart there may be one of each kind.
+        found = enough if more and key == ("other", ()) else found * (more + 1)
     return min(found, enough)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from logitloom_plugins.json_schema.machine import DEAD, Machine, Reached
+from logitloom_plugins.json_schema.machine import Machine, Reached
 
 
 def random_text(machine: Machine, rnd: random.Random, patience: int = 400) -> bytes | None:
@@ -12,7 +12,7 @@ def random_text(machine: Machine, rnd: random.Random, patience: int = 400) -> by
     reached = Reached(machine.start)
     written = bytearray()
     while len(written) < patience:
-        possible = [byte for byte in range(256) if machine.row(reached.state)[byte] != DEAD]
+        possible = machine.possible(reached.state)
         if not reached.stack and machine.accepting(reached.state) and (not possible or rnd.random() < 0.5):
             return bytes(written)
         following = None

@@ -13,11 +13,14 @@ from logitloom import Vocabulary
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom_plugins.json_schema import distinct_items, reachable, renewal
 from logitloom_plugins.json_schema.acceptance import accepts, read
+from logitloom_plugins.json_schema.arrays import ArrayFrame
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.machine import Machine, Reached
+from logitloom_plugins.json_schema.members import Demand
 from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
 from logitloom_plugins.json_schema.renewal import RenewedTokens
 from logitloom_plugins.json_schema.serialisation import serialise
+from logitloom_plugins.json_schema.value_counts import values_of
 from logitloom_plugins.json_schema.value_reader import number_of
 from logitloom_plugins.json_schema.whitespace import Whitespace
 from tests.core.automata.vocabularies import mixed
@@ -266,6 +269,7 @@ def test_tokens_that_write_several_items() -> None:
         {"anyOf": [array({"type": "string"}), {"type": "array", "maxItems": 1}]},
         {"if": array({"type": "string"}), "then": {"minItems": 2}},
         array({"enum": list(range(25))}, minItems=26),
+        array({"type": "object", "propertyNames": {"enum": ["a"]}, "additionalProperties": {"const": 1}}, minItems=3),
         {"properties": {"a": array()}, "patternProperties": {"a": {"contains": {"type": "string"}}}},
         {"properties": {"a": array()}, "anyOf": [{"properties": {"a": {"maxItems": 2}}}, {"required": ["b"]}]},
         {"allOf": [{"properties": {"a": array()}}, {"properties": {"a": {"contains": {"type": "null"}}}}]},
@@ -278,6 +282,36 @@ def test_what_cannot_be_enforced_is_refused_before_anything_is_written(schema: A
     with pytest.warns(UserWarning, match="uniqueItems"):
         machine = compile_schema(schema, SchemaOptions(strict=False))
     assert machine.satisfiable
+
+
+@pytest.mark.parametrize(
+    ("schema", "count"),
+    [
+        ({"enum": ["a", "b", 1, None, True]}, 5),
+        ({"type": "string", "pattern": "^[ab]{2}c?$"}, 8),
+        ({"type": "string", "maxLength": 0}, 1),
+        ({"type": "integer", "minimum": 1, "maximum": 9}, 9),
+        ({"type": "number", "minimum": 0, "maximum": 2, "multipleOf": 0.5}, 5),
+        ({"type": "array", "items": {"type": "boolean"}, "maxItems": 1}, 3),
+        ({"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 1}, 2),
+        ({"type": "array", "items": {"type": "boolean"}}, 50),
+        ({"type": "array", "items": False}, 1),
+        (array({"type": "boolean"}, maxItems=1), 3),
+        ({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"const": 1}}, "required": ["a"],
+          "additionalProperties": False}, 4),
+        ({"type": "object", "additionalProperties": {"const": 1}}, 50),
+        ({"type": "object", "patternProperties": {"^.+$": False}, "additionalProperties": {"const": 1}}, 2),
+        ({"type": "object", "propertyNames": {"enum": ["a"]}, "additionalProperties": {"const": 1}}, 2),
+        ({"type": "object", "maxProperties": 0}, 1),
+        (False, 0),
+        (True, 50),
+    ],
+)  # fmt: skip
+def test_how_many_values_there_are_at_least(schema: Any, count: int) -> None:
+    machine = compile_schema({"type": "array", "items": schema})
+    frame = machine.values.opened("array", machine.values.of_type(Demand(("s", 0)), "array"), frozenset([()]))
+    assert isinstance(frame, ArrayFrame)
+    assert values_of(machine.values, frame.plan.hard_item(0), 50) == count
 
 
 def test_branches_that_are_decided_before_the_array_begins() -> None:
