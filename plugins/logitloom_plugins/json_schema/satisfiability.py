@@ -106,6 +106,8 @@ class Satisfiability:
         """
         if frame in self._distinct:
             return
+        # Also for whoever asks again on the way, because an item may be such an array itself.
+        self._distinct.add(frame)
         plan = frame.plan
         why = None
         if not plan.distinct or frame.soft is not True or frame.extras:
@@ -116,8 +118,8 @@ class Satisfiability:
         elif plan.least > 1 and values_of(self, plan.hard_item(0), plan.least) < plan.least:
             why = f"minItems is {plan.least}, and whether so many different items exist was not found out"
         if why is not None:
+            self._distinct.discard(frame)
             raise UnsupportedSchema(f"uniqueItems cannot be enforced, because {why}. Remove it, or give strict=False.")
-        self._distinct.add(frame)
 
     def object_plan(
         self, names: tuple[str, ...], tracked: frozenset[str], keys: Keys, hard: tuple[Any, ...]

@@ -18,14 +18,19 @@ if TYPE_CHECKING:
 __all__ = ["values_of"]
 
 _DEEPEST: Final = 6
+_MOST_COUNTED: Final = 1 << 12
 #: Beginnings of numbers that are looked at.
-_MOST_BEGINNINGS: Final = 4096
+_MOST_BEGINNINGS: Final = 1 << 12
 
 
 def values_of(values: Satisfiability, must: Formula, enough: int, depth: int = 0) -> int:
-    """How many different values are certain to satisfy a formula over nodes; ``enough`` stands for more as well."""
+    """How many different values are certain to satisfy a formula over nodes; ``enough`` stands for more as well.
+
+    Only of no formula more than some thousands are counted.
+    """
     if must is True:
         return enough
+    enough = min(enough, _MOST_COUNTED)
     demand = Demand(must)
     if depth > _DEEPEST:
         return int(values.possible(demand))

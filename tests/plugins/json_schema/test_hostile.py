@@ -22,7 +22,10 @@ from tests.core.automata.vocabularies import mixed
 def nested(depth: int, keyword: str) -> Any:
     schema: Any = {"type": "null"}
     for _ in range(depth):
-        schema = {keyword: {"a": schema} if keyword == "properties" else [schema] if keyword == "allOf" else schema}
+        if keyword == "uniqueItems":
+            schema = {"type": "array", "items": schema, "uniqueItems": True}
+        else:
+            schema = {keyword: {"a": schema} if keyword == "properties" else [schema] if keyword == "allOf" else schema}
     return schema
 
 
@@ -47,6 +50,26 @@ HOSTILE: dict[str, Any] = {
     "long const": {"const": "x" * 200_000},
     "many lengths": {"anyOf": [{"minLength": i, "maxLength": 2 * i} for i in range(1, 200)]},
     "huge bounds": {"type": "array", "minItems": 10**9, "items": {"type": "string", "minLength": 10**9}},
+    "very many different items": {"type": "array", "uniqueItems": True, "minItems": 10**9},
+    "very many different strings": {
+        "type": "array",
+        "uniqueItems": True,
+        "minItems": 10**9,
+        "items": {"type": "string"},
+    },
+    "different items that are such arrays": {
+        "type": "array",
+        "uniqueItems": True,
+        "minItems": 2,
+        "items": {"$ref": "#"},
+    },
+    "different items of many kinds": {
+        "type": "array",
+        "uniqueItems": True,
+        "items": {"enum": [f"{i}" * 20 for i in range(5_000)]},
+        "minItems": 4_000,
+    },
+    "deep different items": nested(200, "uniqueItems"),
     "huge number": {"type": "number", "minimum": 10**400},
 }
 
