@@ -147,12 +147,12 @@ class DistinctItems(ValueReader):
         return parts.union(self.listed(frame.done)) if frame.kind == "distinct" else parts
 
     def has_way(self, reached: Reached) -> bool:
-        """Whether a text can be completed so that nothing comes twice.
+        """Whether a text that has got into such an array can be completed so that nothing comes twice.
 
         Raises:
             BudgetExceeded: if that takes too long to find out.
         """
-        if not reached.items.frame or not self.rivals(reached.items):
+        if not self.rivals(reached.items):
             return True
         gap = self._machine.gap(reached.state)
         if gap is not None:

@@ -262,7 +262,9 @@ class Machine:
     def read(self, reached: Reached, text: bytes) -> Reached | None:
         """Read some bytes; ``None`` if they are not allowed."""
         following = self.follow(reached, text)
-        return following if following is not None and self.distinct.has_way(following) else None
+        if following is None or not following.items.frame or self.distinct.has_way(following):
+            return following
+        return None
 
     def follow(self, reached: Reached, text: bytes) -> Reached | None:
         """The same if items that must be different need not be possible any more, as long as none has come twice."""
