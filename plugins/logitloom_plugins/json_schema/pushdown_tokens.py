@@ -28,7 +28,7 @@ __all__ = ["MOST_CONFIGURATIONS", "PushdownTokens"]
 MOST_CONFIGURATIONS: Final = 1 << 21
 _ROW_BYTES_LIMIT: Final = 64 << 20
 _MEMO_LIMIT: Final = 1 << 18
-_FAR_LIMIT: Final = 1 << 7
+_COMMON_LIMIT: Final = 1 << 7
 
 
 class _NoStates(NamedTuple):
@@ -93,7 +93,7 @@ class PushdownTokens:
         self._number: dict[Reached, int] = {}
         self._rows: dict[int, TokenRow] = {}
         self._row_bytes = 0
-        self._far: dict[tuple[int, int], tuple[bool, NDArray[np.int32]]] = {}
+        self._common: dict[tuple[int, int], tuple[bool, NDArray[np.int32]]] = {}
         self._shared: dict[tuple[int, int], tuple[NDArray[np.int32], TokenRow]] = {}
         self._memo: dict[tuple[int, int], int] = {}
         self.start = self._configuration(Reached(machine.start))
@@ -196,7 +196,11 @@ class PushdownTokens:
             return TokenRow(True, np.array(sorted(self.eos), dtype=np.int32))
         reached = self.configuration(configuration)
         ends = self.eos if reached.stack == EMPTY and self.machine.accepting(reached.state) else ()
-        row = self._written(reached, self.vocab_size // 2)
+        most = self.vocab_size // 2
+        if reached.items.frame and not reached.written:
+            row = self._elsewhere(reached.state, reached.stack, most)
+        else:
+            row = self._written(reached, most)
         if self.machine.opening:
             row = self._without(row, self._distinct.doubtful(reached), reached)
         listed, ids = row
@@ -208,7 +212,7 @@ class PushdownTokens:
             textless = self._textless
             for token in ends:
                 textless = textless[textless != token]
-            if len(self._shared) >= _FAR_LIMIT:
+            if len(self._shared) >= _COMMON_LIMIT:
                 self._shared.clear()
             shared = self._shared[id(ids), len(ends)] = ids, TokenRow(False, np.concatenate([ids, textless]))
         return shared[1]
@@ -224,7 +228,8 @@ class PushdownTokens:
             return self._without(known, self._strings.doubtful(written, stacks.names(stack)), reached)
         far = self.machine.strings.far(self.machine.states[state], self._strings.longest)
         if far is not None:
-            return self._far_from_bounds(self.machine.number(far), stack, most)
+            # In a string whose length cannot matter yet it is the same at the next character.
+            return self._elsewhere(self.machine.number(far), stack, most)
         found = self._walk.from_root(self._words, state, stack, written)
         return (True, found.allowed()) if found.size <= most else (False, found.forbidden())
 
@@ -247,13 +252,13 @@ class PushdownTokens:
             return row
         return listed, ids[~np.isin(ids, dead)] if listed else np.append(ids, np.array(dead, dtype=np.int32))
 
-    def _far_from_bounds(self, state: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
-        """The same in a string whose length cannot matter yet: it is asked for again at the next character."""
-        known = self._far.get((state, stack))
+    def _elsewhere(self, state: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
+        """The same where only state and stack matter; it is asked for again from other places with the same ones."""
+        known = self._common.get((state, stack))
         if known is None:
-            if len(self._far) >= _FAR_LIMIT:
-                self._far.clear()
-            known = self._far[state, stack] = self._written(Reached(state, stack), most)
+            if len(self._common) >= _COMMON_LIMIT:
+                self._common.clear()
+            known = self._common[state, stack] = self._written(Reached(state, stack), most)
         return known
 
     # --- forced runs -------------------------------------------------------------------------------------------
