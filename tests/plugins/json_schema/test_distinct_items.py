@@ -248,8 +248,7 @@ def test_tokens_that_write_several_items() -> None:
             at = tokens.advance(at, token)
         return {texts[token] for token in tokens.row(at).tolist()}
 
-    assert allowed() == {b"[", b"[1,2]", b" "} - {b" "}
-    assert b"[1,1" not in allowed()
+    assert allowed() == {b"[", b"[1,2]"}
     assert allowed(1) == {b"]", b"1", b"2", b"1,", b'"', b" "}
     assert allowed(1, 4) == {b"]", b",", b" "}
     assert allowed(1, 5) == {b"]", b",", b",1", b" "}
