@@ -1,0 +1,241 @@
+"""The contract of constraints: which token may come next.
+
+A constraint is an immutable value over one vocabulary. Everything that deals with constraints (the processor base,
+combinators, forced tokens, decoding loops, engine adapters, the conformance kit) uses the methods of
+:class:`Constraint` and nothing else. Most constraints are automata over bytes; their authors write a
+:class:`ByteAutomaton` and let :func:`logitloom.constraints.lift` find the tokens.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.hookspecs import TextEnd
+from logitloom.vocabulary import Vocabulary
+
+__all__ = [
+    "DEAD",
+    "FINISHED",
+    "ByteAutomaton",
+    "Constraint",
+    "Finished",
+    "State",
+    "TokenSet",
+    "TokenTables",
+]
+
+State = Hashable
+"""A state of a constraint or of an automaton: immutable, hashable, and picklable; equal states allow equal texts."""
+
+DEAD: Final = -1
+"""In arrays of dense states: a token was taken that is not allowed."""
+
+_LONGEST_RUN: Final = 4096
+
+
+class Finished(Enum):
+    """The type of :data:`FINISHED`."""
+
+    FINISHED = "finished"
+
+
+FINISHED: Final = Finished.FINISHED
+"""The state of a row after end-of-sequence; the processor base adds it, constraints never see it.
+
+In arrays of dense states it is the number -2.
+"""
+
+
+class TokenSet(NamedTuple):
+    """A set of token ids, written the shorter way.
+
+    Attributes:
+        allowed: whether ``ids`` are the members, or all that are not members.
+        ids: ``[n] int32``, distinct, sorted, read-only.
+    """
+
+    allowed: bool
+    ids: NDArray[np.int32]
+
+    def mask(self, size: int) -> NDArray[np.bool_]:
+        """``[size] bool``: which ids are members."""
+        mask = np.full(size, not self.allowed)
+        mask[self.ids] = self.allowed
+        return mask
+
+    def listed(self, size: int) -> NDArray[np.int32]:
+        """``[n] int32``: the members below ``size``, sorted."""
+        return self.ids if self.allowed else self.mask(size).nonzero()[0].astype(np.int32)
+
+    def __contains__(self, token: object) -> bool:
+        found = int(np.searchsorted(self.ids, token))  # type: ignore[call-overload]
+        return (found < len(self.ids) and bool(self.ids[found] == token)) == self.allowed
+
+
+class TokenTables(NamedTuple):
+    """A finite constraint as arrays, for devices and compiled loops.
+
+    Rows are the dense states, then one finished row, then one dead row, so that ``-2`` and ``-1`` are the right rows
+    wherever negative indices count from the end. Use :meth:`total` for libraries and kernels where they do not.
+
+    Attributes:
+        token_class: ``[vocab_size] int32``, the column of each id. End-of-sequence ids have the last column.
+        next: ``[rows, classes] int32``, -1 for dead, -2 for finished.
+        allowed: ``[rows, classes] bool``.
+        accepting: ``[rows] bool``; these allow end-of-sequence.
+        start: the first state.
+    """
+
+    token_class: NDArray[np.int32]
+    next: NDArray[np.int32]
+    allowed: NDArray[np.bool_]
+    accepting: NDArray[np.bool_]
+    start: int
+
+    def total(self) -> NDArray[np.int32]:
+        """``next`` with row numbers in place of -1 and -2: the last row is dead, the last but one finished."""
+        return np.where(self.next >= 0, self.next, len(self.next) + self.next).astype(np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in memory, in bytes."""
+        return self.token_class.nbytes + self.next.nbytes + self.allowed.nbytes + self.accepting.nbytes
+
+
+class ByteAutomaton(ABC):
+    """A deterministic automaton over bytes: a pure function of state and byte. This is what most authors write.
+
+    States are immutable, hashable and picklable. A state that is a number must belong to a numbering that does not
+    depend on what was visited before. The same state means the same in every process that has an automaton with an
+    equal :attr:`fingerprint`.
+    """
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> bytes:
+        """Equal for automata that behave alike state by state, in every process."""
+
+    @abstractmethod
+    def start(self) -> State:
+        """The state before the first byte."""
+
+    @abstractmethod
+    def step(self, state: State, byte: int) -> State | None:
+        """The state after one more byte (0 to 255); ``None`` if no accepted text has this prefix."""
+
+    @abstractmethod
+    def accepts(self, state: State) -> bool:
+        """Whether the text may end in a state."""
+
+    # --- optional -------------------------------------------------------------------------------------------------
+
+    def byte_classes(self) -> NDArray[np.uint8] | None:
+        """``[256] uint8``: bytes of one class lead every state to the same state; ``None`` if nothing is known."""
+        return None
+
+    def must_end(self, state: State) -> bool:
+        """Whether the text must end at the border of two tokens in this state, although bytes of one token may follow.
+
+        Automata that search need it: a stop string may end inside a token. Such a state accepts.
+        """
+        del state
+        return False
+
+    def token_border(self, state: State) -> State | None:
+        """The state after the last byte of a token, for automata that count tokens; ``None`` if it may not end here."""
+        return state
+
+    def text_end(self, state: State) -> TextEnd:
+        """Whether the text is over in this state, and how many bytes at its end do not belong to it."""
+        del state
+        return TextEnd(False, 0)
+
+
+class Constraint(ABC):
+    """Which tokens may come next. An immutable, thread-safe value over one vocabulary, shared by threads and rows.
+
+    The host allows end-of-sequence ids exactly where :meth:`may_end` says so and keeps the finished state, so a
+    constraint deals only with tokens that continue a text. What a constraint remembers of states (token sets,
+    successors) lives in a bounded memory beside it; dropping that memory changes speed, never a result.
+
+    Attributes:
+        vocabulary: the bytes of each id.
+        vocab_size: width of the model's logits, at least ``vocabulary.size``.
+        restricts: whether the text is restricted to a language. If not, the constraint only watches the text (stop
+            strings, bans), and ids without text (special tokens) pass and change nothing.
+        states: the number of states if they are the integers from 0 up, else ``None``.
+    """
+
+    vocabulary: Vocabulary
+    vocab_size: int
+    restricts: bool = True
+    states: int | None = None
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> bytes:
+        """Equal for equal constraints over equal vocabularies, in every process."""
+
+    @abstractmethod
+    def start(self) -> State:
+        """The state before the first token."""
+
+    @abstractmethod
+    def advance(self, state: State, token: int) -> State | None:
+        """The state after one more token; ``None`` if it is not allowed. ``token`` is no end-of-sequence id."""
+
+    @abstractmethod
+    def allowed(self, state: State) -> TokenSet:
+        """The ids that may come next, without end-of-sequence ids: exactly those that :meth:`advance` takes."""
+
+    @abstractmethod
+    def may_end(self, state: State) -> bool:
+        """Whether the text may end here, that is, whether end-of-sequence is allowed."""
+
+    # --- optional, with defaults made from the methods above ----------------------------------------------------------
+
+    def allowed_many(self, states: Sequence[State]) -> list[TokenSet]:
+        """:meth:`allowed` of several states; engines that use several threads implement it."""
+        return [self.allowed(state) for state in states]
+
+    def forced(self, state: State) -> list[int]:
+        """The tokens that must come next while exactly one continuation is allowed, without end-of-sequence."""
+        run: list[int] = []
+        reached: State | None = state
+        while reached is not None and len(run) < _LONGEST_RUN and not self.may_end(reached):
+            members = self.allowed(reached)
+            if not members.allowed or len(members.ids) != 1:
+                break
+            run.append(int(members.ids[0]))
+            reached = self.advance(reached, run[-1])
+        return run
+
+    def least_tokens(self, state: State) -> int | None:
+        """Least number of tokens to a state where the text may end: exact, or a sound upper bound.
+
+        ``None`` if the constraint cannot tell.
+        """
+        return 0 if self.may_end(state) else None
+
+    def text_end(self, state: State) -> TextEnd:
+        """Whether the text is over in this state, and how many bytes at its end do not belong to it."""
+        del state
+        return TextEnd(False, 0)
+
+    def tables(self) -> TokenTables | None:
+        """All states as arrays for devices and compiled loops, or ``None`` if :attr:`states` is ``None``.
+
+        Raises:
+            BudgetExceeded: if the tables are too large.
+        """
+        return None
+
+    def automaton(self) -> ByteAutomaton | None:
+        """The automaton over bytes of which this constraint is the lifting, if it is one: combinators read it."""
+        return None
