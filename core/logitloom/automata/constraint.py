@@ -398,7 +398,9 @@ def _device_states(tables: _Tables, state: Array, context: Context) -> Array:
     width = token_class.shape[0]
     for j in range(context.tokens.shape[1]):
         token = context.tokens[:, j]
-        known = xp.take(token_class, xp.clip(token, 0, width - 1), axis=0)
+        # No xp.clip: array-api-compat asks math.isnan about its bounds, which a compiler's symbolic width is not.
+        inside = xp.logical_and(token >= 0, token < width)
+        known = xp.take(token_class, xp.where(inside, token, xp.zeros_like(token)), axis=0)
         after = xp.take(following, state * tables.classes + known, axis=0)
         # Whatever an engine pads a finished row with (the last row but one) changes nothing.
         kept = xp.logical_or(token < width, state == tables.dead - 1)

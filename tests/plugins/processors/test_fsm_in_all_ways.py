@@ -246,6 +246,28 @@ def test_torch_compile_without_graph_breaks(label: str) -> None:
 
 
 @LABELS
+def test_torch_compile_with_symbolic_shapes(label: str) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    backend = load_backend("torch")
+    lines, expected = greedy(backend, label)
+    chain, context, at = begin(backend, SPECS[label], 3, compiled=True)
+
+    def body(line: Any, at: Any, tokens: Any) -> tuple[Any, Any]:
+        processed, after = chain.process(line, at, replace(context, tokens=tokens))
+        return torch.argmax(processed, dim=-1).to(torch.int32)[:, None], after
+
+    torch._dynamo.reset()
+    compiled = torch.compile(body, fullgraph=True, backend="eager", dynamic=True)
+    for rows in (3, 2):  # one graph for any number of rows
+        after, chosen = state.take(at, range(rows)), []
+        tokens = torch.full((rows, 1), -1, dtype=torch.int32)
+        for line in lines:
+            tokens, after = compiled(backend.asarray(line[:rows]), after, tokens)
+            chosen.append(tokens[:, 0].numpy())
+        assert np.array_equal(np.stack(chosen, 1), expected[:rows])
+
+
+@LABELS
 def test_jax_while_loop(label: str) -> None:
     jax = pytest.importorskip("jax", reason="needs jax")
     import jax.numpy as jnp
