@@ -78,6 +78,7 @@ class Chain:
         self.argmax_invariant: bool = all(link.declared("argmax_invariant") for link in self.links)
         self.mask_only: bool = all(link.declared("mask_only") for link in self.links)
         self.compilable: bool = all(link.declared("compilable") for link in self.links)
+        self.sees_every_step: bool = any(link.sees_every_step for link in self.links)
         self.recycles: bool = bool(self.links) and self.links[-1].declared("recycles")
         self._tracked = positions.tracked(self.needs)
         self._own_resources = vocabulary is not None or model is not None
@@ -303,8 +304,12 @@ class Chain:
 
         Raises:
             StateMismatch: if the state is of a chain with another number of processors.
+            NeedsNotMet: if a step was left out that a processor must see, or the context does not tell how likely the
+                tokens were, and a processor needs that.
         """
         position, states = state
+        if self.sees_every_step and context.tokens is not None:
+            self._check_step(context)
         if self._own_resources:
             context = self._with_resources(context)
         if self._tracked:
@@ -350,10 +355,19 @@ class Chain:
         Args:
             tokens: accepted tokens per row, ragged, prompts not included.
             context: the context of the start.
+
+        Raises:
+            NeedsNotMet: if there are tokens, and a processor must see every step: tokens do not tell its state.
         """
         state = self.init_state(context)
         if not any(len(row) for row in tokens):
             return state
+        if self.sees_every_step:
+            raise NeedsNotMet(
+                f"The state of {self._watchful()} cannot be rebuilt from tokens: it depends on the logits, or on the "
+                f"probabilities, of every step. Keep the states of all rows that may come back, or leave the processor "
+                f"out of the chain."
+            )
         blank = context.backend.asarray(np.zeros((self.branches * context.batch, context.vocab_size), np.float32))
         return self.process(blank, state, context.accept([list(row) for row in tokens]))[1]
 
@@ -441,6 +455,31 @@ class Chain:
                 return self.links[end - 1].label
         return None
 
+    def _check_step(self, context: Context) -> None:
+        """Raise if the context contradicts what its processors must see."""
+        tokens = context.tokens
+        assert tokens is not None
+        if not tokens.shape[1]:
+            return
+        if "chosen_logprob" in self.needs and context.chosen_logprob is None:
+            raise NeedsNotMet(
+                f"The context tells which tokens were accepted, but not how likely they were, which "
+                f"{self._watchful()} needs. Give context.accept(tokens, chosen_logprob=...)."
+            )
+        if tokens.shape[1] == 1 or context.compiled:
+            return
+        counts = (context.backend.to_numpy(tokens) >= 0).sum(axis=1)
+        if counts.max(initial=0) > 1:
+            row = int(counts.argmax())
+            raise NeedsNotMet(
+                f"Row {row} accepted {counts[row]} tokens since the last step, but {self._watchful()} must see every "
+                f"step. Process the logits before each token, or leave the processor out of the chain."
+            )
+
+    def _watchful(self) -> str:
+        """The processors that tokens alone are not enough for, for messages."""
+        return ", ".join(repr(link.label) for link in self.links if link.sees_every_step)
+
     def _equipped(self, context: Context) -> Context:
         """The context of a start with the chain's own resources, after checking that nothing is lacking."""
         if self._own_resources:
@@ -476,7 +515,7 @@ def _first_end(a: TextEnd, b: TextEnd) -> TextEnd:
 
 
 def _given_by(context: Context) -> set[str]:
-    given = {"length"}
+    given = {"length", "chosen_logprob"}
     if context.prompt is not None:
         given.add("prompt")
     if context.max_length is not None:

@@ -46,6 +46,9 @@ class Context:
         pool: buffers for processed logits, which may then be read-only arrays. The chain hands it to its last
             processor alone, if that declares ``recycles``: nobody in the chain writes to what comes from a pool.
         tokens: ``[rows, n] int32``, accepted since the last call, -1 = none; None on the first call.
+        chosen_logprob: ``[rows, n] float32``, for each of ``tokens`` the log-probability with which the sampler chose
+            it, after the whole chain (0 where ``tokens`` is -1); None where nobody tells. A beam search gives what each
+            token adds to the hypothesis' score. Only for chains of which a processor declares that it needs it.
         sequence: ``[rows, capacity] int32``, prompt and accepted tokens from the left, then -1.
         length: ``[rows] int32``, number of tokens in ``sequence``.
         prompt_length: ``[rows] int32``, how many of them are the prompt's.
@@ -65,6 +68,7 @@ class Context:
     donate_state: bool = False
     pool: LogitsPool | None = None
     tokens: Array | None = None
+    chosen_logprob: Array | None = None
     sequence: Array | None = None
     length: Array | None = None
     prompt_length: Array | None = None
@@ -137,12 +141,13 @@ class Context:
                 )
         return self
 
-    def accept(self, tokens: Any, **changes: Any) -> Context:
+    def accept(self, tokens: Any, *, chosen_logprob: Any = None, **changes: Any) -> Context:
         """The context of the next step, after each row accepted some tokens.
 
         Args:
             tokens: a native ``[rows, n]`` or ``[rows]`` integer array (-1 = none), or host lists, which may be
                 ragged: ``[[5], [], [7, 8]]``.
+            chosen_logprob: for each of ``tokens`` the log-probability with which it was chosen, in the same form.
             changes: other fields to replace, by name.
         """
         # What loops hand over needs no look at its type: here every step pays, with caches that the logits emptied.
@@ -150,6 +155,9 @@ class Context:
             tokens = self._native(tokens)
         fields = self.__dict__.copy()
         fields["tokens"] = tokens
+        if chosen_logprob is not None:
+            chosen_logprob = self._native_logprobs(chosen_logprob)
+        fields["chosen_logprob"] = chosen_logprob
         if changes:
             fields.update(changes)
         new = object.__new__(Context)
@@ -165,6 +173,20 @@ class Context:
         if tokens.ndim == 1:
             tokens = tokens[:, None]
         return backend.cast(tokens, "int32")
+
+    def _native_logprobs(self, logprobs: Any) -> Array:
+        """Log-probabilities of any form as ``[rows, n] float32`` of the backend, 0 where there is no token."""
+        backend = self.backend
+        host = backend.name != "numpy" if isinstance(logprobs, np.ndarray) else isinstance(logprobs, (list, tuple))
+        if host:
+            lists = [row if hasattr(row, "__len__") else [row] for row in logprobs]
+            out = np.zeros((len(lists), max(map(len, lists), default=0)), dtype=np.float32)
+            for i, row in enumerate(lists):
+                out[i, : len(row)] = row
+            logprobs = backend.asarray(out)
+        if logprobs.ndim == 1:
+            logprobs = logprobs[:, None]
+        return backend.cast(logprobs, "float32")
 
     def with_fields(self, **changes: Any) -> Context:
         """The context with other fields, unchecked: what ``dataclasses.replace`` does, at a tenth of its cost.

@@ -78,6 +78,11 @@ class Link:
         """Required options that were not given yet."""
         return opts.missing(self.factory, self.options) if self.processor is None else ()
 
+    @property
+    def sees_every_step(self) -> bool:
+        """Whether the processor's state depends on more than the tokens: on logits or on probabilities of each step."""
+        return bool(self.declared("sees_every_step")) or "chosen_logprob" in self.declared("needs")
+
     def declared(self, name: str) -> Any:
         """A declaration (``stage``, ``needs``, ...) of the processor, or of its class while unconfigured."""
         found = declaration(self.factory if self.processor is None else self.processor, name)

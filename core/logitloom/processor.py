@@ -22,6 +22,7 @@ NEEDS: dict[str, str] = {
     "history": "the tokens of each row, which the chain keeps (context.sequence); the caller must say max_length",
     "vocabulary": "a tokenizer (load(..., tokenizer=...)) or context.vocabulary",
     "model": "a model adapter (load(..., model=...)) or context.model",
+    "chosen_logprob": "the log-probability with which the sampler chose each token (context.chosen_logprob)",
 }
 
 
@@ -44,6 +45,10 @@ class Processor:
         shift_invariant: adding a number to all logits of a row leaves the row's resulting distribution as it is. So
             it is for what goes by probabilities, adds, or forbids by tokens, not for what asks for a logit's sign.
         recycles: may return its logits in a buffer of ``context.pool``, and does not write to them afterwards.
+        sees_every_step: its state depends on the logits of every step, not on the tokens alone, as that of a sampler
+            with feedback does. Such a state cannot be rebuilt from tokens: loops ask the model for forced tokens as
+            well, and engines that cannot keep states refuse the processor when the chain is bound. Who needs ``chosen_logprob``
+            declares it by that.
         compilable: works inside compiled loops (array operations only; no host objects, no values read back).
     """
 
@@ -56,6 +61,7 @@ class Processor:
     argmax_invariant: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = False
     recycles: ClassVar[bool] = False
+    sees_every_step: ClassVar[bool] = False
     compilable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

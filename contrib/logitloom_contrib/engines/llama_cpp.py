@@ -24,7 +24,7 @@ from logitloom_contrib.engines._llama_cpp_model import LlamaCppModel
 
 __all__ = ["LlamaCppModel", "LlamaCppProcessor", "to_llama_cpp"]
 
-GIVES: Final = frozenset({"prompt", "length", "history"})
+GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "llama-cpp-python"
 
 

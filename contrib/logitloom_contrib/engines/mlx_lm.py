@@ -30,7 +30,7 @@ from logitloom_contrib.engines._mlx_lm_model import MlxModel
 __all__ = ["MlxModel", "MlxProcessor", "to_mlx_lm"]
 
 #: What mlx-lm gives to processors. (Of a prompt whose beginning is in a reused cache it shows the rest.)
-GIVES: Final = frozenset({"prompt", "length", "history"})
+GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "mlx-lm"
 
 #: Needs that a state made without reading the prompt's ids cannot serve.
@@ -101,7 +101,7 @@ class MlxProcessor:
         self._more = {} if model is None else {"model": model}
         self._lock = threading.RLock()
         #: Whether sequences take turns or go back, so that every call is read.
-        self._in_turn = not chain.compilable or bool(chain.needs & _READS_IDS)
+        self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS)
         self._asked: deque[_Asked] = deque()
         self._prompt_length = 0
         self._start: ChainState | None = None

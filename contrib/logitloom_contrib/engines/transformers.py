@@ -23,7 +23,7 @@ from logitloom_contrib.engines._transformers_model import TransformersModel
 __all__ = ["TransformersModel", "TransformersProcessor", "to_transformers"]
 
 #: What ``generate`` gives to processors.
-GIVES: Final = frozenset({"prompt", "length", "history"})
+GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "transformers' generate"
 
 

@@ -15,7 +15,7 @@ from logitloom.automata.constraint import AutomatonProcessor
 from logitloom.backend import NEG_INF, Array
 from logitloom.chain import Chain
 from logitloom.context import Context
-from logitloom.errors import ChainIncomplete, OptionError, StageOrderError
+from logitloom.errors import ChainIncomplete, NeedsNotMet, OptionError, StageOrderError
 from logitloom.hookspecs import TextEnd
 from logitloom.link import Link
 
@@ -126,6 +126,11 @@ class Inner:
                 raise StageOrderError(
                     f"Guidance cannot work inside {owner!r}: {link.label!r} mixes rows of logits, and has to do so at "
                     f"every step, before everything else. Put it first in the outermost chain."
+                )
+            if link.sees_every_step:
+                raise NeedsNotMet(
+                    f"{owner!r} runs processors in a part of the text only, but {link.label!r} must see every step of "
+                    f"a sequence. Put it into the outermost chain."
                 )
             if link.missing:
                 raise ChainIncomplete(

@@ -17,7 +17,8 @@ def bind(chain: Chain, engine: str, gives: Collection[str], *, tokenizer: Any = 
     Args:
         chain: the processors.
         engine: the engine's name, for messages.
-        gives: what it gives, of :data:`logitloom.processor.NEEDS`.
+        gives: what it gives, of :data:`logitloom.processor.NEEDS`; and ``every_step`` if it calls the chain once per
+            token and row, and the chain's states are kept as long as their rows.
         tokenizer: any tokenizer; default: the chain's vocabulary stays.
         model: a model adapter that the engine gives as well.
 
@@ -34,6 +35,13 @@ def bind(chain: Chain, engine: str, gives: Collection[str], *, tokenizer: Any = 
         raise NeedsNotMet(
             f"{engine} feeds one branch of each sequence, but the chain takes {chain.branches} rows of logits per "
             f"sequence. Configure its guidance with form='two_pass'."
+        )
+    watchful = [link.label for link in chain.links if link.sees_every_step]
+    if watchful and "every_step" not in gives:
+        raise NeedsNotMet(
+            f"{engine} may rebuild a row from its tokens, or show the chain several tokens at once, but "
+            f"{', '.join(map(repr, watchful))} must see the logits of every step. Decode with logitloom.generation, or "
+            f"leave the processor out of the chain."
         )
     chain.require({*gives, "model"} if model is not None else gives, engine=engine)
     return chain

@@ -13,6 +13,7 @@ from logitloom import rng
 from logitloom import state as row_state
 from logitloom.backend import NEG_INF
 from logitloom.chain import Chain
+from logitloom.context import Context
 from logitloom.errors import GenerationError
 from logitloom.generation.dead_ends import no_legal_token
 from logitloom.generation.loop import FinishReason, start_context
@@ -192,6 +193,7 @@ def beam_search(
         going: list[int] = []
         parents: list[int] = []
         new_tokens: list[int] = []
+        gained: list[float] = []
         next_scores: list[list[float]] = []
         next_lists: list[list[list[int]]] = []
         for p, search in enumerate(active):
@@ -210,6 +212,8 @@ def beam_search(
                 for total, beam, token in picked if not done else ():
                     search.add([*tokens[p][beam], token], total, step, settings, "length")
                 continue
+            gained += [total - scores[p, beam] for total, beam, _ in picked]
+            gained += [NEG_INF] * (beams - len(picked))
             while len(picked) < beams:  # fewer legal continuations than beams: the rest can never be chosen
                 picked.append((NEG_INF, picked[0][1], picked[0][2]))
             going.append(p)
@@ -224,7 +228,7 @@ def beam_search(
         order: NDArray[np.int32] = np.asarray(parents, dtype=np.int32)
         state = row_state.take(state, order)
         rows.take(order)
-        step_context = context.accept(new_tokens)
+        step_context = _accepted(context, chain, new_tokens, gained)
         ends = chain.text_ends(state, step_context)
         if ends is not None:
             for i, end in enumerate(ends):
@@ -242,11 +246,17 @@ def beam_search(
                 active = [active[p] for p in open_]
                 scores, tokens = scores[open_], [tokens[p] for p in open_]
                 new_tokens = [new_tokens[i] for i in kept]
+                gained = [gained[i] for i in kept]
                 state = row_state.take(state, kept)
                 rows.take(kept)
-                step_context = context.accept(new_tokens)
+                step_context = _accepted(context, chain, new_tokens, gained)
         rows.feed([[token] for token in new_tokens])
     return [search.finished[: settings.samples] for search in searches]
+
+
+def _accepted(context: Context, chain: Chain, tokens: list[int], gained: list[float]) -> Context:
+    """The context after a token per row, and what each added to its hypothesis' score if a processor needs that."""
+    return context.accept(tokens, chosen_logprob=gained if "chosen_logprob" in chain.needs else None)
 
 
 def _extend(

@@ -65,7 +65,8 @@ class DraftRequest:
         chain: the target's processors.
         chain_state: their state, before the pending tokens. It must not be changed; processing makes new ones.
         constraints: the constraints of the chain; may be empty.
-        unguided: the chain without guidance, which would need the logits of several prompts; may be empty.
+        unguided: the chain without guidance, which would need the logits of several prompts, and without processors
+            that must see every step of the target or its probabilities; may be empty.
         sequences: per row, the prompt and all accepted tokens, pending ones included. Read only.
         pending: per row, the accepted tokens that the chain's state has not seen.
         limits: per row, the most tokens that are of use.

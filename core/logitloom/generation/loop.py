@@ -159,6 +159,7 @@ def decode(
         eos: ids that end a row; default: the vocabulary's.
         vocabulary: bytes of the tokens, for processors that need them; default: the chain's.
         skip_forced: whether forced tokens skip the model. The tokens are the same either way for greedy decoding.
+            Nothing is skipped where a processor declares that it must see every step.
 
     Yields:
         One :class:`Emission` per row and step, in the order of the rows.
@@ -186,7 +187,19 @@ def wide(backend: Backend, logits: Array) -> Array:
 class _Row:
     """One sequence that is still being decoded."""
 
-    __slots__ = ("drafted", "forced", "hold", "length", "logprob", "number", "pending", "room", "seen", "taken")
+    __slots__ = (
+        "drafted",
+        "forced",
+        "hold",
+        "length",
+        "logprob",
+        "logprobs",
+        "number",
+        "pending",
+        "room",
+        "seen",
+        "taken",
+    )
 
     def __init__(self, number: int, length: int, room: int) -> None:
         self.number = number
@@ -194,6 +207,8 @@ class _Row:
         self.room = room
         #: Accepted tokens that neither the chain's state nor the model has seen yet ...
         self.pending: list[int] = []
+        #: Their log-probabilities; forced tokens have 0.
+        self.logprobs: list[float] = []
         #: ... but for so many of the first, in a round of speculation.
         self.seen = 0
         #: All tokens it accepted, for messages.
@@ -203,8 +218,9 @@ class _Row:
         self.drafted = 0
         self.hold = 0
 
-    def add(self, tokens: Sequence[int]) -> None:
+    def add(self, tokens: Sequence[int], logprob: float = 0.0) -> None:
         self.pending += tokens
+        self.logprobs += [logprob] * len(tokens)
         self.taken += tokens
         self.length += len(tokens)
         self.room -= len(tokens)
@@ -224,7 +240,8 @@ class _Batch:
         skip_forced: bool,
     ) -> None:
         self.model, self.chain, self.context = model, chain, context
-        self.eos, self.skip_forced = eos, skip_forced
+        self.eos, self.skip_forced = eos, skip_forced and not chain.sees_every_step
+        self.tells_chosen = "chosen_logprob" in chain.needs
         self.branches: list[Sequence[Sequence[int]]] = [prompts, *chain.branch_prompts(context)]
         room = min(max_tokens, (context.max_length or max_tokens) - min(len(p) for p in prompts))
         longest = [max(len(prompt) for prompt in each) for each in zip(*self.branches, strict=True)]
@@ -262,8 +279,8 @@ class _Batch:
         for i, (row, token) in enumerate(zip(self.rows, backend.to_numpy(chosen).tolist(), strict=True)):
             if not scores[i] > NEG_INF:
                 raise self._no_legal_token(i, before, context)
-            row.logprob, row.forced, row.hold, row.pending = scores[i], 0, 0, []
-            row.add([token])
+            row.logprob, row.forced, row.hold, row.pending, row.logprobs = scores[i], 0, 0, [], []
+            row.add([token], scores[i])
             if token in self.eos:
                 finished[i] = ("eos", 0)
         self._settle(finished)
@@ -285,7 +302,10 @@ class _Batch:
     def _accepted(self) -> Context:
         if not any(row.pending for row in self.rows):
             return self.context
-        return self.context.accept([row.pending[row.seen :] for row in self.rows])
+        tokens = [row.pending[row.seen :] for row in self.rows]
+        if not self.tells_chosen:
+            return self.context.accept(tokens)
+        return self.context.accept(tokens, chosen_logprob=[row.logprobs[row.seen :] for row in self.rows])
 
     def _force(self, context: Context, finished: dict[int, tuple[FinishReason, int]]) -> None:
         runs = self.chain.forced_tokens(self.state, context)

@@ -25,6 +25,7 @@ from logitloom.generation.candidates import CandidateGenerator, ChainPart, Draft
 from logitloom.generation.loop import Emission, FinishReason, Sampler
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.multinomial import Multinomial
+from logitloom.link import Link
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Round", "Statistics", "speculate"]
@@ -162,6 +163,11 @@ def speculate(
         yield from batch.step(sampler)
 
 
+def _runs_on_drafts(link: Link) -> bool:
+    """Whether a processor can work along a draft: on one branch, from tokens, without the target's probabilities."""
+    return link.declared("stage") != "guidance" and not link.sees_every_step
+
+
 class _SpeculativeBatch(loop._Batch):
     """All rows that are being decoded, with their drafts and the target's logits along them."""
 
@@ -180,7 +186,8 @@ class _SpeculativeBatch(loop._Batch):
         super().__init__(model, chain, context, prompts, max_tokens, eos, skip_forced)
         self.candidates, self.on_round = candidates, on_round
         self.constraints = ChainPart(chain, lambda link: link.declared("stage") == "constraint")
-        self.unguided = ChainPart(chain, lambda link: link.declared("stage") != "guidance")
+        # Drafts may follow any distribution, so what cannot run on them is left out.
+        self.unguided = ChainPart(chain, _runs_on_drafts)
         self.draft_state = candidates.init_state(context)
         row_state.check_rows(self.draft_state, context.batch, type(candidates).__name__)
         #: By row number: the prompt and all accepted tokens.
@@ -225,7 +232,7 @@ class _SpeculativeBatch(loop._Batch):
         yield from self._emit(finished)
         for row in self.rows:
             self.sequences[row.number] += row.pending
-            row.pending, row.seen = row.pending[row.seen :], 0
+            row.pending, row.logprobs, row.seen = row.pending[row.seen :], row.logprobs[row.seen :], 0
         if self.rows:
             self._draft(isinstance(sampler, Multinomial))
 
@@ -245,7 +252,7 @@ class _SpeculativeBatch(loop._Batch):
         lengths = np.asarray([row.length for row in rows], dtype=np.int32)
         context, before = self._accepted(), self.state
         for row in rows:
-            row.logprob, row.forced, row.hold, row.pending = 0.0, 0, 0, []
+            row.logprob, row.forced, row.hold, row.pending, row.logprobs = 0.0, 0, 0, [], []
         accepted = [0] * len(rows)
         states: list[ChainState] = []
         going = list(range(len(rows)))
@@ -263,27 +270,32 @@ class _SpeculativeBatch(loop._Batch):
             for i in going:
                 if not verdict.logprobs[i] > NEG_INF:
                     raise self._no_legal_token(i, before, context)
-                rows[i].add([verdict.tokens[i]])
+                rows[i].add([verdict.tokens[i]], verdict.logprobs[i])
                 rows[i].logprob += verdict.logprobs[i]
                 accepted[i] += verdict.accepted[i]
-            going = self._not_ended([i for i in going if verdict.accepted[i]], verdict.tokens, state)
-            before, context = state, self._next(going, verdict.tokens)
+            going = self._not_ended([i for i in going if verdict.accepted[i]], verdict, state)
+            before, context = state, self._next(going, verdict)
         self.state = row_state.select(states, [row.seen for row in rows])
         for row, count in zip(rows, accepted, strict=True):
             row.drafted = count
         return accepted
 
-    def _next(self, going: Sequence[int], tokens: Sequence[int]) -> Context:
+    def _next(self, going: Sequence[int], verdict: Verdict) -> Context:
         """The context in which the rows that go on accepted one token each."""
         goes = set(going)
-        return self.context.accept([[tokens[i]] if i in goes else [] for i in range(len(self.rows))])
 
-    def _not_ended(self, going: list[int], tokens: Sequence[int], state: ChainState) -> list[int]:
+        def of_those(values: Sequence[float]) -> list[list[float]]:
+            return [[values[i]] if i in goes else [] for i in range(len(self.rows))]
+
+        chosen = of_those(verdict.logprobs) if self.tells_chosen else None
+        return self.context.accept(of_those(verdict.tokens), chosen_logprob=chosen)
+
+    def _not_ended(self, going: list[int], verdict: Verdict, state: ChainState) -> list[int]:
         """The rows whose text does not end with the token they just accepted."""
-        going = [i for i in going if tokens[i] not in self.eos]
+        going = [i for i in going if verdict.tokens[i] not in self.eos]
         if not going:
             return []
-        ends = self.chain.text_ends(state, self._next(going, tokens))
+        ends = self.chain.text_ends(state, self._next(going, verdict))
         return going if ends is None else [i for i in going if not ends[i].finished]
 
     def _logits_at(self, offsets: Sequence[int], place: int) -> Array:

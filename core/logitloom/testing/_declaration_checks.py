@@ -15,9 +15,9 @@ from logitloom import options as opts
 from logitloom.backend import NEG_INF, Backend
 from logitloom.document import from_document, to_toml
 from logitloom.processor import NEEDS, STAGES
-from logitloom.testing._subject import STEPS, ProcessorSubject
+from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same
-from logitloom.testing.stories import Run
+from logitloom.testing.stories import Run, Story, accepting, stacked
 
 
 class DeclarationChecks(ProcessorSubject):
@@ -89,6 +89,34 @@ class DeclarationChecks(ProcessorSubject):
             found = host(backend, backend.softmax(shifted))
             same(found, expected, "Probabilities after all logits of a row were shifted", 1e-4)
 
+    def test_tokens_alone_tell_the_state_unless_every_step_must_be_seen(self, backend: Backend, case: str) -> None:
+        """Other logits in earlier steps change nothing, or the processor declares ``sees_every_step``, not in vain.
+
+        Troubleshooting: a state that depends on logits or on ``context.chosen_logprob`` cannot be rebuilt from tokens
+        and does not bear that forced tokens skip the model: declare ``sees_every_step``. If the check says that it is
+        declared in vain, delete the declaration, or choose options under which past logits matter.
+        """
+        chain, stories = self.chain(case, backend), self.stories(case)[:4]
+        run = self.run(chain, backend, stories)
+        state, differs = run.state, False
+        for age in range(STEPS + 1):
+            context, told = run.step_context(), [story.until(age) for story in stories]
+            expected = host(backend, chain.process(run.logits(), state, context)[0])
+            found = host(backend, run.step())
+            differs = differs or bool((np.abs(np.exp(found) - np.exp(expected)) > TOLERANCE).any())
+            other = [Story(story.prompt, story.seed + 1, story.blocks) for story in told]
+            blocks = [story.block(age - 1) for story in stories]
+            if age:
+                context = accepting(chain, run.context, blocks, other=True)
+            state = chain.process(stacked(backend, other, self.vocab_size, chain.branches), state, context)[1]
+        if chain.sees_every_step:
+            assert differs, "The processor declares sees_every_step, but logits of past steps make no difference to it."
+        else:
+            assert not differs, (
+                "Logits of past steps make a difference to the processor, so its state cannot be rebuilt from tokens. "
+                "Declare sees_every_step = True."
+            )
+
     def test_forced_tokens_are_the_only_legal_ones(self, backend: Backend, case: str) -> None:
         """Where ``forced_tokens`` tells a run, each of its tokens is the one that ``process`` allows.
 
@@ -111,7 +139,7 @@ class DeclarationChecks(ProcessorSubject):
             out, state = chain.process(blank, state, context)
             legal = np.flatnonzero(host(run.backend, out)[0] > NEG_INF).tolist()
             assert legal == [token], f"Token {token} was told to be forced, but {legal[:5]} are legal."
-            context = run.context.accept([[token]])
+            context = accepting(chain, run.context, [[token]])
 
     def test_the_processor_does_something(self, case: str) -> None:
         """Some logits change in the stories of each case: checks of a processor that does nothing prove nothing.

@@ -12,7 +12,7 @@ from logitloom.backend import NEG_INF, Backend
 from logitloom.chain import Chain
 from logitloom.context import Context
 from logitloom.testing.conformance import Conformance
-from logitloom.testing.stories import Run, Story, logits_of
+from logitloom.testing.stories import Run, Story, accepting, logits_of
 from logitloom.vocabulary import Vocabulary
 
 #: Steps of a story, and after how many of them siblings part.
@@ -87,7 +87,7 @@ class ProcessorSubject(Conformance):
         for _ in range(len(begun) + 1):
             processed = run.step()
         blocks = list(begun)
-        width = [1, 2, 0, 3, 1]
+        width = [1, 1, 0, 1, 1] if chain.sees_every_step else [1, 2, 0, 3, 1]
         while len(blocks) < STEPS:
             block: list[int] = []
             for _ in range(width[(len(blocks) + number) % len(width)]):
@@ -97,7 +97,7 @@ class ProcessorSubject(Conformance):
                 block.append(self.choose(allowed, dice))
                 now = Story(story.prompt, story.seed, (*blocks, tuple(block)))
                 logits = logits_of(now, self.vocab_size, chain.branches)
-                context = run.context.accept([[block[-1]]])
+                context = accepting(chain, run.context, [[block[-1]]])
                 processed, run.state = chain.process(logits, run.state, context)
             if len(block) > 1 and dice.random() < 0.5:
                 block.insert(1, -1)

@@ -13,7 +13,7 @@ from logitloom.backend import Array, Backend
 from logitloom.chain import Chain
 from logitloom.context import Context
 
-__all__ = ["Story", "logits_of", "siblings"]
+__all__ = ["Story", "accepting", "logits_of", "siblings"]
 
 #: Kinds of logits: half of the rows with ties, entries that came in forbidden, or neither.
 KINDS = ("plain", "ties", "holes")
@@ -51,6 +51,21 @@ def siblings(stories: Sequence[Story], index: int, age: int) -> list[int]:
     """The stories that are one with story ``index`` until its step ``age``, itself included."""
     wanted = stories[index].until(age)
     return [i for i, story in enumerate(stories) if story.until(age) == wanted]
+
+
+def accepting(chain: Chain, context: Context, blocks: Sequence[Sequence[int]], *, other: bool = False) -> Context:
+    """The context after each row accepted a block, with made-up probabilities if the chain needs those.
+
+    Args:
+        chain: the processors.
+        context: of the start.
+        blocks: per row its tokens; -1 stands for none.
+        other: make up other probabilities.
+    """
+    if "chosen_logprob" not in chain.needs:
+        return context.accept([list(block) for block in blocks])
+    told = [[-0.3 * ((token + other) % 7 + 1) if token >= 0 else 0.0 for token in block] for block in blocks]
+    return context.accept([list(block) for block in blocks], chosen_logprob=told)
 
 
 def logits_of(story: Story, vocab: int, branches: int = 1, kind: str = "plain") -> NDArray[np.float32]:
@@ -127,7 +142,7 @@ class Run:
         """The context of the next step: in the first one nothing was accepted yet."""
         if self.age == 0:
             return self.context
-        return self.context.accept([list(story.block(self.age - 1)) for story in self.stories])
+        return accepting(self.chain, self.context, [story.block(self.age - 1) for story in self.stories])
 
     def step(self) -> Array:
         """Process the next step; the state moves on."""

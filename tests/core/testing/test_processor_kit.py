@@ -69,6 +69,17 @@ def breaks(check: str, **arguments: Any) -> Callable[[Any], Any]:
     return note
 
 
+@breaks("test_tokens_alone_tell_the_state_unless_every_step_must_be_seen")
+class FeedbackUndeclared(Sound):
+    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
+        return logits + state, state * 0.5 + logits
+
+
+@breaks("test_tokens_alone_tell_the_state_unless_every_step_must_be_seen")
+class FeedbackDeclaredInVain(Sound):
+    sees_every_step = True
+
+
 @breaks("test_same_input_gives_same_output")
 class Remembering(Sound):
     def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
