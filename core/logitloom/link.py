@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from logitloom import options as opts
 from logitloom.backend import Array
 from logitloom.context import Context
 from logitloom.errors import InvalidSignature, StageOrderError
+from logitloom.loading import loading, rules
 from logitloom.processor import STAGES, declaration
 
 __all__ = ["FunctionProcessor", "Link", "check_order"]
@@ -54,6 +56,7 @@ class Link:
         factory: the class, if it was loaded by name.
         options: the options given so far, checked.
         processor: the configured processor, or None while required options are missing.
+        block: names that must not be loaded when it is configured.
     """
 
     label: str
@@ -61,17 +64,20 @@ class Link:
     factory: Any
     options: dict[str, Any] = field(default_factory=dict)
     processor: Any = None
+    block: frozenset[str] = frozenset()
 
     @classmethod
     def of_class(cls, label: str, plugin: str | None, factory: Any, given: Mapping[str, Any]) -> Link:
         """The link for a plug-in class, configured if nothing is missing."""
-        return cls(label, plugin, factory).given(given)
+        return cls(label, plugin, factory, block=rules().block).given(given)
 
     def given(self, more: Mapping[str, Any]) -> Link:
         """The same link with more, or other, options; configured if nothing is missing."""
         checked = {**self.options, **opts.check(self.factory, more, self.label)}
         ready = not opts.missing(self.factory, checked)
-        return Link(self.label, self.plugin, self.factory, checked, self.factory(**checked) if ready else None)
+        with loading(block=self.block):
+            processor = self.factory(**checked) if ready else None
+        return dataclasses.replace(self, options=checked, processor=processor)
 
     @property
     def missing(self) -> tuple[str, ...]:

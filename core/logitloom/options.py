@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from logitloom.errors import MissingOption, OptionError, OptionTypeError, UnknownOption
+from logitloom.loading import rules
 
 __all__ = ["Option", "check", "declared", "missing", "option", "values"]
 
@@ -197,6 +198,8 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
         ) from None
     if converted is None:
         return converted
+    if rules().guard is not None and _holds_path(converted):
+        raise OptionError(f"Option {o.name!r} of {owner!r} is a path, and a request may not name files.")
     if o.choices is not None and converted not in o.choices:
         raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}, but is {value!r}.")
     for number in _numbers(converted) if o.bounds else ():
@@ -225,6 +228,12 @@ def _numbers(value: Any) -> list[Any]:
     if isinstance(value, (tuple, list, frozenset)):
         return [n for v in value for n in _numbers(v)]
     return []
+
+
+def _holds_path(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_path, value.values()))
+    return isinstance(value, Path) or (isinstance(value, (tuple, list, frozenset)) and any(map(_holds_path, value)))
 
 
 #: Values of these types are what they should be, which is all there is to do for most options.

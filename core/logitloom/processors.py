@@ -19,6 +19,7 @@ from logitloom import registry
 from logitloom.chain import Chain
 from logitloom.errors import InvalidSignature, UnknownPlugin
 from logitloom.link import FunctionProcessor, Link
+from logitloom.loading import Rules, loading
 from logitloom.processor import declaration
 from logitloom.registry import register, unregister
 
@@ -99,7 +100,8 @@ def load(
         options: options by label. A processor's label is its name; the second of a name is ``name#2``.
         tokenizer: a tokenizer of any library, or a Vocabulary, for processors that need one.
         model: a model adapter, for processors that need one.
-        block: names that must not be loaded, beside those in the environment variable ``LOGITLOOM_BLOCK``.
+        block: names (``name``, ``kind/name``, ``name@distribution``) that must not be loaded, at any depth, beside
+            those in the environment variable ``LOGITLOOM_BLOCK``.
         debug: check states at every step (default: environment variable ``LOGITLOOM_DEBUG``).
 
     Returns:
@@ -111,10 +113,15 @@ def load(
         UnknownOption, OptionTypeError, OptionError: an option is wrong.
         StageOrderError: guidance is not first.
     """
-    by_label = dict(options or {})
+    with loading(block=block) as rules:
+        links = _links(specs, dict(options or {}), rules)
+        vocabulary = registry.read_vocabulary(tokenizer) if tokenizer is not None else None
+    return Chain(links, vocabulary=vocabulary, model=model, debug=debug)
+
+
+def _links(specs: Iterable[Any], by_label: dict[str, Any], rules: Rules) -> list[Link]:
     links: list[Link] = []
     counts: dict[str, int] = {}
-    block = tuple(block)
     for spec in specs:
         name, given = spec if _is_pair(spec) else (spec, {})
         base = name.partition("@")[0] if isinstance(name, str) else _label_of(name)
@@ -122,13 +129,14 @@ def load(
         label = base if counts[base] == 1 else f"{base}#{counts[base]}"
         more = by_label.pop(label, {})
         given = {**given, **more} if isinstance(more, Mapping) else more
-        plugin = registry.load_plugin("processors", name, block=block) if isinstance(name, str) else name
+        plugin = registry.load_plugin("processors", name) if isinstance(name, str) else name
+        if rules.guard is not None and isinstance(name, str):
+            given = rules.guard.options(name, plugin, given)
         links.append(_link(label, name if isinstance(name, str) else None, plugin, given))
     if by_label:
         labels = ", ".join(link.label for link in links) or "none"
         raise UnknownPlugin(f"Options were given for {', '.join(map(repr, by_label))}, but the chain has {labels}.")
-    vocabulary = registry.read_vocabulary(tokenizer) if tokenizer is not None else None
-    return Chain(links, vocabulary=vocabulary, model=model, debug=debug)
+    return links
 
 
 def _is_pair(spec: Any) -> bool:

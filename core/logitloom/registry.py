@@ -25,6 +25,7 @@ from logitloom.errors import (
     VocabularyError,
 )
 from logitloom.kernels import host_kernels
+from logitloom.loading import rules
 from logitloom.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ GROUPS: dict[str, str] = {
     "kernels": "logitloom.kernels",
 }
 
-#: Environment variable with names to block, separated by commas: ``regex, backends/jax``.
+#: Environment variable with names to block, separated by commas: ``regex, backends/jax, top_k@distribution``.
 BLOCK_VARIABLE = "LOGITLOOM_BLOCK"
 
 #: (kind, name) -> object given to :func:`register`.
@@ -143,11 +144,16 @@ def _normal(distribution_name: str) -> str:
 
 def _blocked_names(block: Iterable[str]) -> set[str]:
     from_environment = os.environ.get(BLOCK_VARIABLE, "").split(",")
-    return {name.strip() for name in (*block, *from_environment) if name.strip()}
+    return {name.strip() for name in (*block, *rules().block, *from_environment) if name.strip()}
 
 
-def _is_blocked(kind: str, name: str, blocked: set[str]) -> bool:
-    return name in blocked or f"{kind}/{name}" in blocked
+def _is_blocked(kind: str, name: str, distribution: str, blocked: set[str]) -> bool:
+    """Whether a plug-in is blocked as ``name``, or as ``name@distribution``, either with its kind before it or not."""
+    for entry in blocked:
+        wanted, _, owner = entry.removeprefix(f"{kind}/").partition("@")
+        if wanted == name and (not owner or (distribution and _normal(owner) == _normal(distribution))):
+            return True
+    return False
 
 
 @cache
@@ -192,7 +198,7 @@ def _record(kind: str, point: EntryPoint, blocked: set[str]) -> PluginRecord:
         value=value.strip(),
         missing=_missing_requirements(name, extra) if extra and point.dist is not None else (),
         extra=extra,
-        blocked=_is_blocked(kind, point.name, blocked),
+        blocked=_is_blocked(kind, point.name, name, blocked),
     )
 
 
@@ -214,7 +220,7 @@ def available(kind: str | None = None, *, block: Iterable[str] = ()) -> list[Plu
         for points in _entry_points(k).values():
             records += [_record(k, point, blocked) for point in points]
         records += [
-            PluginRecord(name, k, "", "", _path_of(plugin), blocked=_is_blocked(k, name, blocked))
+            PluginRecord(name, k, "", "", _path_of(plugin), blocked=_is_blocked(k, name, "", blocked))
             for (registered_kind, name), plugin in _REGISTERED.items()
             if registered_kind == k
         ]
@@ -268,17 +274,24 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
         DuplicatePlugin: several distributions have it; both are named.
         PluginImportError: importing it failed; with the cause and what to install.
     """
+    guard = rules().guard
+    if guard is not None and kind == "processors":
+        guard.require(name)
     bare, _, wanted = name.partition("@")
-    if _is_blocked(kind, bare, _blocked_names(block)):
-        raise PluginBlocked(
-            f"The plug-in {bare!r} ({kind}) is blocked, by the argument 'block' or by the environment variable "
-            f"{BLOCK_VARIABLE}={os.environ.get(BLOCK_VARIABLE, '')!r}."
-        )
-    if not wanted and (kind, bare) in _REGISTERED:
+    blocked = _blocked_names(block)
+    registered = not wanted and (kind, bare) in _REGISTERED
+    if registered and not _is_blocked(kind, bare, "", blocked):
         return _REGISTERED[kind, bare]
     points = _entry_points(kind).get(bare, [])
     if wanted:
         points = [point for point in points if _normal(_distribution_of(point)) == _normal(wanted)]
+    free = [point for point in points if not _is_blocked(kind, bare, _distribution_of(point), blocked)]
+    if not free and (points or registered or _is_blocked(kind, bare, wanted, blocked)):
+        raise PluginBlocked(
+            f"The plug-in {name!r} ({kind}) is blocked, by the argument 'block' or by the environment variable "
+            f"{BLOCK_VARIABLE}={os.environ.get(BLOCK_VARIABLE, '')!r}."
+        )
+    points = free
     if not points:
         raise UnknownPlugin(_unknown_message(kind, bare, wanted))
     if len(points) > 1:
@@ -363,11 +376,8 @@ def read_vocabulary(tokenizer: Any) -> Vocabulary:
     from logitloom.plugin_manager import PluginManager
 
     manager = PluginManager()
-    blocked = _blocked_names(())
     broken = []
-    names = [
-        r.name for r in available("tokenizers") if not r.blocked and not _is_blocked("tokenizers", r.name, blocked)
-    ]
+    names = [record.name for record in available("tokenizers") if not record.blocked]
     for name in dict.fromkeys(names):
         try:
             reader = load_plugin("tokenizers", name)

@@ -12,6 +12,7 @@ import pytest
 
 from logitloom import errors, processors, registry
 from logitloom.backend import Backend, backend_of
+from logitloom.document import from_document
 
 
 def python(code: str, **environment: str) -> str:
@@ -434,3 +435,63 @@ def test_a_broken_reader_is_mentioned_only_if_no_other_reads(register):
         read_vocabulary(Tripling())
     register("mine", Reader, kind="tokenizers")
     assert read_vocabulary(Doubling()).name == "mine"
+
+
+# -- what is blocked is blocked at every depth ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "entry", ["temperature", "processors/temperature", "temperature@logitloom", "processors/temperature@LogitLoom"]
+)
+@pytest.mark.parametrize("name", ["temperature", "temperature@logitloom"])
+def test_every_way_to_write_a_blocked_name_has_an_effect(entry, name, monkeypatch):
+    with pytest.raises(errors.PluginBlocked, match="is blocked"):
+        processors.load(name, block=[entry])
+    monkeypatch.setenv("LOGITLOOM_BLOCK", f"other, {entry}")
+    with pytest.raises(errors.PluginBlocked, match="is blocked"):
+        processors.load(name)
+    assert next(r for r in processors.available() if r.name == "temperature").blocked
+
+
+@pytest.mark.parametrize("entry", ["temperature@other", "backends/temperature", "temperatures"])
+def test_what_is_blocked_of_others_has_none(entry):
+    assert processors.load(("temperature", {"temperature": 0.5}), block=[entry]).labels == ("temperature",)
+
+
+NESTED = {
+    "after": {"trigger": "a", "inner": ["top_k", {"k": 2}]},
+    "between": {"open": "a", "close": "b", "inner": {"use": "top_k", "options": {"k": 2}}},
+    "budget": {"n": 3, "then": [{"use": "top_k", "options": {"k": 2}}]},
+    "until": {"trigger": "a", "inner": [], "then": ["top_k", {"k": 2}]},
+    "thinking": {"then": ["after", {"trigger": "x", "inner": ["top_k", {"k": 2}]}]},
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize("entry", ["top_k", "top_k@logitloom"])
+def test_a_blocked_processor_is_blocked_inside_others(name, entry, monkeypatch):
+    with pytest.raises(errors.PluginBlocked, match="'top_k'"):
+        processors.load((name, NESTED[name]), block=[entry])
+    with pytest.raises(errors.PluginBlocked, match="'top_k'"):
+        from_document({"logitloom": 1, "processor": [{"use": name, "options": NESTED[name]}]}, block=[entry])
+    monkeypatch.setenv("LOGITLOOM_BLOCK", entry)
+    with pytest.raises(errors.PluginBlocked, match="'top_k'"):
+        processors.load((name, NESTED[name]))
+
+
+def test_what_was_blocked_stays_blocked_when_a_chain_is_configured_later():
+    chain = processors.load("after", block=["top_k"])
+    with pytest.raises(errors.PluginBlocked, match="'top_k'"):
+        chain.configure(after=NESTED["after"])
+    assert processors.load("after").configure(after=NESTED["after"]).labels == ("after",)
+
+
+def test_what_an_engine_of_a_processor_is_can_be_blocked():
+    pytest.importorskip("llguidance")
+    with pytest.raises(errors.PluginBlocked, match="'llguidance'"):
+        processors.load(("grammar", {"grammar": 'root ::= "a"', "engine": "llguidance"}), block=["grammars/llguidance"])
+
+
+def test_a_text_as_block_is_refused_rather_than_read_as_letters():
+    with pytest.raises(errors.OptionTypeError, match=r"block=\['top_k'\]"):
+        processors.load("temperature", block="top_k")

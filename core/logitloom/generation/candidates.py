@@ -15,6 +15,7 @@ from logitloom.backend import NEG_INF, Array, Backend, backend_of
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
 from logitloom.link import Link
+from logitloom.loading import loading
 
 __all__ = [
     "CandidateGenerator",
@@ -164,10 +165,11 @@ def load(name: str, options: Mapping[str, Any] | None = None, *, block: Iterable
         >>> load("prompt_lookup", {"max_ngram": 3}).max_ngram
         3
     """
-    factory = registry.load_plugin("candidates", name, block=block)
-    checked = opts.check(factory, options or {}, name)
-    opts.require(factory, checked, name)
-    made: CandidateGenerator = factory(**checked)
+    with loading(block=block):
+        factory = registry.load_plugin("candidates", name)
+        checked = opts.check(factory, options or {}, name)
+        opts.require(factory, checked, name)
+        made: CandidateGenerator = factory(**checked)
     return made
 
 

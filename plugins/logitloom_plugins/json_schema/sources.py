@@ -6,12 +6,15 @@ import dataclasses
 import json
 import os
 from enum import Enum
-from pathlib import Path
-from typing import Any, get_type_hints, is_typeddict
+from typing import Any, Final, get_type_hints, is_typeddict
 
 from logitloom.errors import OptionError
+from logitloom.loading import text_or_file
 
 __all__ = ["schema_of"]
+
+_TEXT: Final = "The text given as a schema"
+_REMEDY: Final = "Give a path to a JSON file, or the JSON text itself."
 
 
 def schema_of(source: Any) -> Any:
@@ -33,17 +36,9 @@ def schema_of(source: Any) -> Any:
         return True
     if isinstance(source, (dict, bool)):
         return source
-    if isinstance(source, str) and source.lstrip()[:1] in ("{", "t", "f") and not _is_file(source):
-        return _parsed(source, "The text given as a schema")
     if isinstance(source, (str, os.PathLike)):
-        try:
-            text = Path(source).read_text(encoding="utf-8")
-        except OSError as error:
-            raise OptionError(
-                f"The schema file {os.fspath(source)!r:.100} cannot be read ({error.strerror or error}). Give a path "
-                f"to a JSON file, or the JSON text itself."
-            ) from error
-        return _parsed(text, f"The file {os.fspath(source)!r:.100}")
+        text, _ = text_or_file(source, "schema", is_text=_begins_as_schema, remedy=_REMEDY)
+        return _parsed(text, f"The file {os.fspath(source)!r:.100}" if text is not source else _TEXT)
     if isinstance(source, type) and issubclass(source, Enum):
         return _enum(source)
     if hasattr(source, "model_json_schema"):
@@ -53,11 +48,8 @@ def schema_of(source: Any) -> Any:
     return _of_type(source)
 
 
-def _is_file(text: str) -> bool:
-    try:
-        return len(text) < 4096 and os.path.isfile(text)
-    except (OSError, ValueError):
-        return False
+def _begins_as_schema(text: str) -> bool:
+    return text.lstrip()[:1] in ("{", "t", "f")
 
 
 def _parsed(text: str, what: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from logitloom import Vocabulary, option
 from logitloom.errors import OptionError, PluginImportError, UnsupportedGrammar
+from logitloom.loading import text_or_file
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammar_engines.context_free import Choice, pruned
 from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
@@ -21,6 +21,7 @@ __all__ = ["Grammar"]
 
 _GBNF_RULE: Final = re.compile(r"^[ \t]*[A-Za-z0-9_-]+[ \t]*::=", re.MULTILINE)
 _RULES: Final = re.compile(r"\n|:(?![\\/])")  # rather than a path, even one with a drive letter
+_REMEDY: Final = "Give the path of a text file in UTF-8, or the grammar itself (it has rules, so it has a colon)."
 _SUFFIXES: Final = {".gbnf": "gbnf", ".lark": "lark"}
 
 
@@ -59,7 +60,7 @@ class Grammar(EngineProcessor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        text, suffix = _text_of(self.grammar)
+        text, suffix = text_or_file(self.grammar, "grammar", is_text=_has_rules, remedy=_REMEDY)
         if len(text) > self.max_size:
             raise OptionError(
                 f"The grammar has {len(text)} characters, and the option max_size is {self.max_size}. Shorten the "
@@ -118,23 +119,5 @@ def _loaded(name: str) -> Engine:
     return engine
 
 
-def _text_of(source: str | Path) -> tuple[str, str]:
-    """The text of a grammar, and the suffix of the file that it comes from."""
-    if isinstance(source, str) and _RULES.search(source) and not _is_file(source):
-        return source, ""
-    path = Path(source)
-    try:
-        return path.read_text(encoding="utf-8"), path.suffix.lower()
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise OptionError(
-            f"The grammar file {os.fspath(source)!r:.100} cannot be read ({reason}). Give the path of a text file in "
-            f"UTF-8, or the grammar itself (it has rules, so it has a colon)."
-        ) from error
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return len(text) < 4096 and os.path.isfile(text)
-    except ValueError:
-        return False
+def _has_rules(text: str) -> bool:
+    return _RULES.search(text) is not None

@@ -14,9 +14,10 @@ from logitloom.context import Context
 from logitloom.document import from_document
 from logitloom.engines import bind
 from logitloom.errors import ChainDocumentError, LogitloomError
+from logitloom.loading import loading
 from logitloom.vocabulary import Vocabulary
 from logitloom_contrib.engines.vllm.permissions import Permissions
-from logitloom_contrib.engines.vllm.request_document import RequestDocument, read
+from logitloom_contrib.engines.vllm.request_document import RequestDocument, RequestGuard, read
 
 __all__ = ["ChainCache", "CompiledChain"]
 
@@ -102,9 +103,10 @@ class ChainCache:
 
     def _compiled(self, request: RequestDocument) -> CompiledChain | _Refused:
         try:
-            chain = from_document(request.document, tokenizer=self.vocabulary)
-            chain = bind(chain, "vLLM", _GIVES)
-            self._try(chain)
+            with loading(guard=RequestGuard(self.permissions)):
+                chain = from_document(request.document, tokenizer=self.vocabulary)
+                chain = bind(chain, "vLLM", _GIVES)
+                self._try(chain)
         except Exception as error:  # as above
             return _Refused(_sentence(error), time.monotonic() + _REFUSED_SECONDS)
         return CompiledChain(request.key, chain)

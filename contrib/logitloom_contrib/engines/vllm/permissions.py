@@ -1,6 +1,7 @@
 """What requests may ask for: which processors, and how much of everything.
 
-A request is written by a stranger. The operator says what strangers may name, in the environment or in vLLM's
+A request is written by a stranger, and everything here holds at every depth of its chain. The operator says
+what strangers may name, in the environment or in vLLM's
 ``--additional-config '{"logitloom": {...}}'``, which wins:
 
 =========================  ===================  ==========================================================
@@ -8,10 +9,10 @@ environment                additional config    meaning
 =========================  ===================  ==========================================================
 LOGITLOOM_VLLM_ALLOW       allow                names; ``+name`` adds one to the safe ones
 LOGITLOOM_VLLM_BYTES       bytes                most bytes of a request's chain, as JSON
-LOGITLOOM_VLLM_PROCESSORS  processors           most processors of a chain
+LOGITLOOM_VLLM_PROCESSORS  processors           most processors of a chain, at every depth
 LOGITLOOM_VLLM_STATES      states               most states of an automaton
 LOGITLOOM_VLLM_SECONDS     seconds              most seconds of a compilation
-LOGITLOOM_VLLM_INTEGER     integer              largest integer of an option (JSON schemas aside)
+LOGITLOOM_VLLM_INTEGER     integer              largest integer of an option with a declared type
 LOGITLOOM_VLLM_CHAINS      chains               compiled chains that are kept
 =========================  ===================  ==========================================================
 """
@@ -24,7 +25,8 @@ import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from logitloom.errors import OptionError
+from logitloom.errors import OptionError, UnknownPlugin
+from logitloom.registry import available
 
 __all__ = ["SAFE", "VARIABLES", "Permissions"]
 
@@ -45,10 +47,10 @@ class Permissions:
     Args:
         allow: names of processors, exactly as requests write them.
         bytes: most bytes of a chain as JSON.
-        processors: most processors of a chain.
+        processors: most processors of a chain, those inside others included.
         states: most states of an automaton.
         seconds: most seconds of a compilation.
-        integer: largest integer of an option.
+        integer: largest integer of an option with a declared type (schemas have none).
         chains: compiled chains kept at a time; those of running requests are kept anyway.
 
     Example:
@@ -90,13 +92,19 @@ class Permissions:
         """Check that requests may name a processor.
 
         Raises:
-            OptionError: listing those that they may name.
+            UnknownPlugin: there is none of that name.
+            OptionError: it is not allowed. Both list those that are.
         """
-        if name not in self.allow:
-            raise OptionError(
-                f"Requests to this server may not use the processor {name[:100]!r}; they may use "
-                f"{', '.join(sorted(self.allow)) or 'none'}. The operator allows more with LOGITLOOM_VLLM_ALLOW."
-            )
+        if name in self.allow:
+            return
+        may = f"they may use {', '.join(sorted(self.allow)) or 'none'}"
+        bare, _, distribution = name.partition("@")
+        if not any(r.name == bare and distribution in ("", r.distribution) for r in available("processors")):
+            raise UnknownPlugin(f"There is no processor {name[:100]!r} on this server. As for requests, {may}.")
+        raise OptionError(
+            f"Requests to this server may not use the processor {name[:100]!r}; {may}. The operator allows more with "
+            f"LOGITLOOM_VLLM_ALLOW."
+        )
 
 
 NAMES: Final = tuple(field.name for field in dataclasses.fields(Permissions))

@@ -17,10 +17,11 @@ from typing import Any, Final, NamedTuple
 from logitloom import options as opts
 from logitloom.document import VERSION
 from logitloom.errors import ChainDocumentError, LogitloomError
+from logitloom.loading import loading
 from logitloom.registry import load_plugin
 from logitloom_contrib.engines.vllm.permissions import Permissions
 
-__all__ = ["KEY", "RequestDocument", "read"]
+__all__ = ["KEY", "RequestDocument", "RequestGuard", "read"]
 
 #: The key of ``extra_args`` and ``vllm_xargs``.
 KEY: Final = "logitloom"
@@ -63,7 +64,8 @@ def read(given: Any, permissions: Permissions) -> RequestDocument:
         raise ChainDocumentError(f"{KEY!r} of the request is a {type(given).__name__}, {_shown(given)}. {_FORMS}")
     plain: dict[str, Any] = _plain(document, f"{KEY!r} of the request", 0)
     _check_form(plain, permissions)
-    plain["processor"] = [_entry(entry, permissions) for entry in plain["processor"]]
+    guard = RequestGuard(permissions)
+    plain["processor"] = [_entry(entry, guard) for entry in plain["processor"]]
     key = json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     if len(key) > permissions.bytes:
         raise ChainDocumentError(_too_long(len(key), permissions))
@@ -145,33 +147,67 @@ def _check_form(document: dict[str, Any], permissions: Permissions) -> None:
         raise ChainDocumentError(
             f"'processor' of the request's chain must be a list of at least one processor, but is {_shown(entries)}."
         )
-    if len(entries) > permissions.processors:
-        raise ChainDocumentError(
-            f"The request's chain has {len(entries)} processors, and {permissions.processors} is the most. Use fewer."
-        )
 
 
-def _entry(entry: Any, permissions: Permissions) -> dict[str, Any]:
+def _entry(entry: Any, guard: RequestGuard) -> dict[str, Any]:
     if not isinstance(entry, dict) or not isinstance(entry.get("use"), str) or set(entry) - {"use", "options"}:
         raise ChainDocumentError(
             f"Each processor of the request's chain must have 'use' (a name) and may have 'options', but one is "
             f"{_shown(entry)}."
         )
     name, given = entry["use"], entry.get("options", {})
-    permissions.require(name)
-    if not isinstance(given, dict):
-        raise ChainDocumentError(f"The options of {name!r} must be a table, name to value, but are {_shown(given)}.")
-    plugin = load_plugin("processors", name)
-    values = dict(given)
-    for option in opts.declared(plugin):
-        if option.name == "schema":
-            if isinstance(values.get("schema"), str):
-                values["schema"] = _schema(values["schema"], permissions)
-        elif option.name in _LIMITED:
-            values |= _limited(option, values, name, permissions)
-        elif option.name in values:
-            _check_integers(values[option.name], f"Option {option.name!r} of {name!r}", permissions)
+    with loading(guard=guard):
+        values = guard.options(name, load_plugin("processors", name), given)
     return {"use": name, "options": values} if values else {"use": name}
+
+
+class RequestGuard:
+    """The permissions, in force for everything that is made for one request, at every depth of its chain.
+
+    Args:
+        permissions: what requests may ask for.
+    """
+
+    def __init__(self, permissions: Permissions) -> None:
+        self.permissions = permissions
+        self._made = 0
+
+    def require(self, name: str) -> None:
+        """Check that a processor may be named.
+
+        Raises:
+            LogitloomError: there is no such processor, or it is not allowed.
+        """
+        self.permissions.require(name)
+
+    def options(self, name: str, plugin: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a processor, within the operator's limits.
+
+        Raises:
+            ChainDocumentError: an option, or the number of processors, is above a limit.
+        """
+        permissions = self.permissions
+        self._made += 1
+        if self._made > permissions.processors:
+            raise ChainDocumentError(
+                f"The request's chain has more than {permissions.processors} processors, those inside others "
+                f"included, and that is the most. Use fewer."
+            )
+        if not isinstance(given, Mapping):
+            raise ChainDocumentError(
+                f"The options of {name!r} must be a table, name to value, but are {_shown(given)}."
+            )
+        values = dict(given)
+        for option in opts.declared(plugin):
+            if option.name == "schema":
+                if isinstance(values.get("schema"), str):
+                    values["schema"] = _schema(values["schema"], permissions)
+            elif option.name in _LIMITED:
+                values |= _limited(option, values, name, permissions)
+            elif option.name in values and option.type is not Any:
+                # Options without a declared type hold schemas or other chains, whose own processors are asked.
+                _check_integers(values[option.name], f"Option {option.name!r} of {name!r}", permissions)
+        return values
 
 
 def _schema(text: str, permissions: Permissions) -> Any:

@@ -1,0 +1,131 @@
+"""Rules that hold while a chain is made, at every depth of it.
+
+A processor may load others while it is made (combinators do). What the caller of the outermost ``load`` said holds for
+those, too: blocked names, and the guard of a server that makes chains for strangers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from logitloom.errors import OptionError, OptionTypeError
+
+__all__ = ["Guard", "Rules", "loading", "rules", "text_or_file"]
+
+#: Longer texts name no file.
+_LONGEST_PATH = 4096
+
+
+class Guard(Protocol):
+    """What somebody may ask for whose words are not trusted.
+
+    While a guard holds, no option is read as the name of a file: texts are texts, and options that are paths are
+    refused.
+    """
+
+    def require(self, name: str) -> None:
+        """Check that a processor may be named, before it is imported.
+
+        Args:
+            name: as it was given, ``name`` or ``name@distribution``.
+
+        Raises:
+            LogitloomError: it may not.
+        """
+        ...
+
+    def options(self, name: str, plugin: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The options to use for those that were given.
+
+        Raises:
+            LogitloomError: if they may not be used.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds now.
+
+    Attributes:
+        block: names that must not be loaded, as in :func:`logitloom.processors.load`.
+        guard: for chains of somebody who is not trusted.
+    """
+
+    block: frozenset[str] = frozenset()
+    guard: Guard | None = None
+
+
+_RULES: ContextVar[Rules] = ContextVar("logitloom_rules", default=Rules())  # noqa: B039 - it cannot be changed
+
+
+def rules() -> Rules:
+    """The rules that hold now, in this thread."""
+    return _RULES.get()
+
+
+@contextmanager
+def loading(*, block: Iterable[str] = (), guard: Guard | None = None) -> Iterator[Rules]:
+    """Add rules for what is made inside. Those that hold already stay in force.
+
+    Example:
+        >>> from logitloom import processors
+        >>> with loading(block=["top_k"]):
+        ...     processors.load("top_k")
+        Traceback (most recent call last):
+        logitloom.errors.PluginBlocked: The plug-in 'top_k' (processors) is blocked, by the argument 'block' or ...
+
+    Raises:
+        OptionTypeError: ``block`` is one text.
+    """
+    if isinstance(block, str):
+        raise OptionTypeError(f"'block' must be a list of names, but is the text {block!r}. Write block=[{block!r}].")
+    before = _RULES.get()
+    token = _RULES.set(Rules(before.block | frozenset(block), guard if before.guard is None else before.guard))
+    try:
+        yield _RULES.get()
+    finally:
+        _RULES.reset(token)
+
+
+def text_or_file(
+    source: str | os.PathLike[str], kind: str, *, is_text: Callable[[str], bool], remedy: str
+) -> tuple[str, str]:
+    """The text that an option gives, or that of the file which it names, and the file's suffix (else empty).
+
+    Options that hold a text or the name of a file are read here, so that a guard can rule files out.
+
+    Args:
+        source: a text, or a path.
+        kind: what it is, for messages: ``grammar``.
+        is_text: whether a text that is the name of no file is meant as a text.
+        remedy: a sentence that says what to give.
+
+    Raises:
+        OptionError: the file cannot be read, or files are ruled out.
+    """
+    if rules().guard is not None:
+        if isinstance(source, str):
+            return source, ""
+        raise OptionError(f"The {kind} is a path, and a request may not name files. Give the {kind} itself.")
+    if isinstance(source, str) and is_text(source) and not _is_file(source):
+        return source, ""
+    path = Path(source)
+    try:
+        return path.read_text(encoding="utf-8"), path.suffix.lower()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(f"The {kind} file {os.fspath(source)!r:.100} cannot be read ({reason}). {remedy}") from error
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return len(text) < _LONGEST_PATH and os.path.isfile(text)
+    except ValueError:
+        return False
