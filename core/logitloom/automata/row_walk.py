@@ -18,10 +18,11 @@ from logitloom.automata.above_ascii import EVERYTHING, marks_above_ascii
 from logitloom.automata.dfa import Dfa
 from logitloom.automata.lowering import Lowering
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie, joined, members
+from logitloom.automata.trie_walk import children
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
 
-__all__ = ["SORTED_BY_MASK", "Paths", "RowWalk", "ascii_columns", "followed", "levels_of", "usual_steps"]
+__all__ = ["NO_PATHS", "SORTED_BY_MASK", "Paths", "RowWalk", "ascii_columns", "followed", "levels_of", "usual_steps"]
 
 # Below this many pairs, asking about whole subtrees costs more than it can save.
 _FEW: Final = 96
@@ -69,7 +70,7 @@ class Paths(NamedTuple):
 
 
 #: What stands for :class:`Paths` as long as they are not asked for.
-_NO_PATHS: Final = (*(np.zeros(1, dtype=kind) for kind in (np.uint64, np.uint64, np.uint8, np.int64)), -1, 1)
+NO_PATHS: Final = (*(np.zeros(1, dtype=kind) for kind in (np.uint64, np.uint64, np.uint8, np.int64)), -1, 1)
 
 
 _NO_MARKS: Final = np.zeros(0, dtype=np.uint8)
@@ -128,7 +129,7 @@ class RowWalk:
         table = dfa.rows(np.array([state]))
         automaton = (table, dfa.ready, dfa.byte_class)
         known = "_paths" in self.__dict__
-        paths: tuple[Any, ...] = tuple(self._paths) if known else _NO_PATHS
+        paths: tuple[Any, ...] = tuple(self._paths) if known else NO_PATHS
         limit, found = ENDLESS if known else _SHORT, 0
         pairs[0] = 0, state
         begin, end, waiting, visited = 0, 1, 0, 0
@@ -182,15 +183,13 @@ class RowWalk:
                     left = (~known).nonzero()[0]
                     nodes, states = nodes.take(left), states.take(left)
             alive.append(nodes)
-            counts = trie.child_count.take(nodes)
-            ends = counts.cumsum()
-            total = int(ends[-1]) if len(ends) else 0
-            if total < _THIN and int((trie.last.take(nodes) - trie.own.take(nodes)).sum()) < _THIN_TOKENS:
+            below, counts = children(trie, nodes)
+            if len(below) < _THIN and int((trie.last.take(nodes) - trie.own.take(nodes)).sum()) < _THIN_TOKENS:
                 for kind, found in zip((alive, dead), self._one_by_one(nodes.tolist(), states.tolist()), strict=True):
                     kind.append(np.array(found, dtype=np.int64))
                 break
             self._dfa.rows(states)
-            nodes = np.arange(total) + (trie.child_start.take(nodes) - ends + counts).repeat(counts)
+            nodes = below
             states = flat.take((states * width).repeat(counts) + column_of.take(trie.byte.take(nodes)))
         below, here = joined(whole), joined(alive)
         start = np.concatenate([trie.first.take(below), trie.first.take(here)])

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata import trie_walk
 from logitloom.automata.budget import Meter
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.trie import Trie
@@ -121,15 +122,14 @@ def token_classes(dfa: Dfa, trie: Trie, size: int, meter: Meter) -> TokenClasses
     """
     functions = _Functions(dfa, meter)
     of_sorted = np.zeros(len(trie.order), dtype=np.int32)
-    nodes = np.zeros(1, dtype=np.int64)
-    current = np.ones(1, dtype=np.int32)
-    while len(nodes):
-        counts = trie.child_count[nodes]
-        ends = counts.cumsum()
-        nodes = np.arange(int(ends[-1])) + (trie.child_start[nodes] - ends + counts).repeat(counts)
-        current = functions.after(current.repeat(counts), dfa.byte_class[trie.byte[nodes]])
-        alive = current.nonzero()[0]
-        nodes, current = nodes[alive], current[alive]
+
+    def step(states: NDArray[np.int32], bytes_read: NDArray[np.uint8]) -> NDArray[np.int32]:
+        # The function that is dead everywhere is number 0, and a walk takes what is negative for dead.
+        return functions.after(states + 1, dfa.byte_class[bytes_read]) - 1
+
+    root = np.zeros(1, dtype=np.int64)
+    for nodes, states in trie_walk.levels(trie, step, root, np.zeros(1, dtype=np.int32)):
+        current = states + 1
         first = trie.first[nodes]
         own = trie.own[nodes] - first
         one = (own > 0).nonzero()[0]

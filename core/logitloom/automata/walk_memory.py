@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import threading
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.trie import members
 from logitloom.kernels import Notes
 
-__all__ = ["MEMORY"]
+__all__ = ["MEMORY", "note"]
 
 
 #: So many tokens are listed; sorting more takes longer than marking them.
 _LISTED: Final = 1024
 
 
-class _WalkMemory(threading.local):
-    """One set per thread, as large as the largest trie."""
+class _Room:
+    """One set, as large as the largest trie."""
 
     def __init__(self) -> None:
         self._pairs = np.zeros((0, 2), dtype=np.int32)
@@ -35,4 +38,50 @@ class _WalkMemory(threading.local):
         return self._pairs, (self._listed, self._marked[:size])
 
 
+class _WalkMemory(threading.local):
+    """The sets of one thread: mostly one, and more while a walk begins within another."""
+
+    def __init__(self) -> None:
+        self._spare = [_Room()]
+
+    def of(self, nodes: int, tokens: int) -> tuple[NDArray[np.int32], Notes]:
+        """Room for as many pairs, and for what is found of as many tokens, until the next walk of the thread."""
+        return self._spare[-1].of(nodes, tokens)
+
+    @contextmanager
+    def room(self, nodes: int, tokens: int) -> Iterator[tuple[NDArray[np.int32], Notes]]:
+        """The same for the time of a ``with`` statement, whatever walks begin meanwhile."""
+        used = self._spare.pop()
+        if not self._spare:
+            self._spare.append(_Room())
+        try:
+            yield used.of(nodes, tokens)
+        finally:
+            self._spare = [used]
+
+
 MEMORY: Final = _WalkMemory()
+
+
+def note(notes: Notes, first: NDArray[Any], own: NDArray[Any], found: int) -> int:
+    """Note tokens as a compiled walk does.
+
+    Args:
+        notes: as for :meth:`logitloom.kernels.HostKernels.walk`.
+        first, own: ``[n]``, the tokens are ``first[i] .. own[i] - 1``.
+        found: how many are noted already.
+
+    Returns:
+        How many are noted then.
+    """
+    places = members(first, own - first)
+    listed, marked = notes
+    before, found = found, found + len(places)
+    if found <= len(listed):
+        listed[before:found] = places
+        return found
+    if before <= len(listed):
+        marked[:] = 0
+        marked[listed[:before]] = 1
+    marked[places] = 1
+    return found

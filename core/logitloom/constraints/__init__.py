@@ -12,5 +12,17 @@ from logitloom.constraints.contract import (
     TokenSet,
     TokenTables,
 )
+from logitloom.constraints.lift import LiftedAutomaton, lift
 
-__all__ = ["DEAD", "FINISHED", "ByteAutomaton", "Constraint", "Finished", "State", "TokenSet", "TokenTables"]
+__all__ = [
+    "DEAD",
+    "FINISHED",
+    "ByteAutomaton",
+    "Constraint",
+    "Finished",
+    "LiftedAutomaton",
+    "State",
+    "TokenSet",
+    "TokenTables",
+    "lift",
+]

@@ -1,0 +1,84 @@
+"""The walk of a vocabulary's trie: which tokens an automaton over bytes can read from a state.
+
+This is the one interface through which tokens and automata meet. :func:`levels` walks whole levels at once with NumPy
+and reports every node that stays alive together with the state that was reached there; :func:`tokens_at` names the
+tokens that end at such nodes. :class:`logitloom.automata.row_walk.RowWalk` is the same walk for automata with dense
+tables, with compiled loops and with shortcuts for subtrees that are allowed as a whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.trie import Trie, members
+
+__all__ = ["Step", "children", "fewest_tokens", "levels", "tokens_at"]
+
+Step = Callable[[NDArray[Any], NDArray[np.uint8]], NDArray[Any]]
+"""Next states for arrays of states and of bytes; negative where there is none."""
+
+
+def children(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The children of some nodes, and by node how many it has.
+
+    Args:
+        trie: the trie of a vocabulary.
+        nodes: ``[n]``, numbers of nodes.
+    """
+    counts: NDArray[np.int32] = trie.child_count.take(nodes)
+    return members(trie.child_start.take(nodes), counts), counts
+
+
+def levels(
+    trie: Trie, step: Step, nodes: NDArray[Any], states: NDArray[Any]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+    """Walk below some nodes, level by level.
+
+    Args:
+        trie: the trie of a vocabulary.
+        step: next states, for arrays.
+        nodes: ``[n]``, where the walk begins; the root is node 0.
+        states: ``[n]``, the state at each of them.
+
+    Yields:
+        The nodes of one more byte at which a state is left, and these states: ``[m]`` each.
+    """
+    while len(nodes):
+        below, counts = children(trie, nodes)
+        reached = step(states.repeat(counts), trie.byte.take(below))
+        alive = (reached >= 0).nonzero()[0]
+        nodes, states = below.take(alive), reached.take(alive)
+        yield nodes, states
+
+
+def tokens_at(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The ids of the tokens that end at some nodes, and for each the index of its node in ``nodes``."""
+    first = trie.first.take(nodes)
+    counts = trie.own.take(nodes) - first
+    return trie.order.take(members(first, counts)), np.arange(len(nodes)).repeat(counts)
+
+
+def fewest_tokens(trie: Trie, text: bytes) -> int | None:
+    """The least number of tokens that write a text, ``None`` if none do."""
+    child_start, child_count, byte = trie.views
+    fewest: list[int | None] = [0, *[None] * len(text)]
+    for begin in range(len(text)):
+        so_far = fewest[begin]
+        if so_far is None:
+            continue
+        node = 0
+        for end in range(begin, len(text)):
+            start = child_start[node]
+            stop = start + child_count[node]
+            node = bisect_left(byte, text[end], start, stop)
+            if node == stop or byte[node] != text[end]:
+                break
+            known = fewest[end + 1]
+            if trie.own[node] > trie.first[node] and (known is None or so_far + 1 < known):
+                fewest[end + 1] = so_far + 1
+    return fewest[-1]

@@ -1,0 +1,358 @@
+"""From an automaton over bytes to a constraint over the tokens of a vocabulary.
+
+Tokens are byte strings, so a token leads from a state to the state after its bytes, and is allowed if that state
+exists. The tokens of a state are found by one walk of the vocabulary's trie, which asks the automaton for the states
+that it comes to. What was found is kept in a bounded memory beside the constraint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata import trie_walk
+from logitloom.automata.row_walk import NO_PATHS, SORTED_BY_MASK
+from logitloom.automata.trie import Trie, vocabulary_trie
+from logitloom.automata.walk_memory import MEMORY, note
+from logitloom.constraints.contract import ByteAutomaton, Constraint, State, TokenSet
+from logitloom.constraints.visited import VisitedStates
+from logitloom.errors import VocabularyError
+from logitloom.hookspecs import TextEnd
+from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["LiftedAutomaton", "lift"]
+
+#: Bytes of the table of visited states, of remembered token sets, and how many successors are remembered.
+_MOST_TABLE_BYTES: Final = 32 << 20
+_MOST_SET_BYTES: Final = 64 << 20
+_MOST_SUCCESSORS: Final = 1 << 16
+#: How many states a search for an end visits: byte by byte, and token by token.
+_MOST_SEARCHED: Final = 4096
+_MOST_WALKED: Final = 256
+
+
+def lift(
+    automaton: ByteAutomaton, vocabulary: Vocabulary, vocab_size: int | None = None, *, restricts: bool = True
+) -> LiftedAutomaton:
+    """The constraint that allows a token exactly if the automaton can read its bytes.
+
+    Args:
+        automaton: which texts are accepted.
+        vocabulary: the bytes of each id.
+        vocab_size: width of the model's logits, at least ``vocabulary.size``; default: that.
+        restricts: whether the text is restricted to the automaton's language. If not, ids without text (special tokens,
+            the padding of a vocabulary) pass and change nothing.
+
+    Raises:
+        VocabularyError: if the width is too small, or no sequence of tokens writes an accepted text.
+
+    Example:
+        >>> class Brackets(ByteAutomaton):
+        ...     fingerprint = b"brackets"
+        ...     def start(self): return 0
+        ...     def step(self, depth, byte):
+        ...         depth += {ord("("): 1, ord(")"): -1}.get(byte, 0)
+        ...         return depth if depth >= 0 else None
+        ...     def accepts(self, depth): return depth == 0
+        >>> words = Vocabulary([b"</s>", b"(", b")", b"))", b"x"], eos=[0])
+        >>> constraint = lift(Brackets(), words)
+        >>> constraint.allowed(1).listed(5).tolist(), constraint.advance(2, 3), constraint.may_end(0)
+        ([1, 2, 4], 0, True)
+    """
+    return LiftedAutomaton(automaton, vocabulary, vocab_size, restricts=restricts)
+
+
+class LiftedAutomaton(Constraint):
+    """An automaton over bytes as a constraint; made by :func:`lift`.
+
+    States are the automaton's own. A state from which no sequence of tokens reaches an end, although bytes could, is
+    never entered where a bounded search can tell. With a vocabulary that has a token for each byte there is none.
+    """
+
+    def __init__(
+        self, automaton: ByteAutomaton, vocabulary: Vocabulary, vocab_size: int | None = None, *, restricts: bool = True
+    ) -> None:
+        self._automaton = automaton
+        self.vocabulary = vocabulary
+        self.vocab_size = vocabulary.size if vocab_size is None else int(vocab_size)
+        self.restricts = restricts
+        if self.vocab_size < vocabulary.size:
+            raise VocabularyError(
+                f"vocab_size={self.vocab_size} is less than the {vocabulary.size} ids of {vocabulary.name}. Give the "
+                f"width of the model's logits, which is at least the size of the vocabulary."
+            )
+        self._trie: Trie = vocabulary_trie(vocabulary)
+        ends = set(vocabulary.eos)
+        textless = [*self._trie.textless.tolist(), *range(vocabulary.size, self.vocab_size)]
+        self._textless: NDArray[np.int32] = np.array(textless, dtype=np.int32)
+        #: Ids that are allowed wherever any is.
+        self._free: NDArray[np.int32] = np.array(
+            [] if restricts else [token for token in textless if token not in ends], dtype=np.int32
+        )
+        self._free_ids = frozenset(self._free.tolist())
+        #: Whether the state after a token is more than the state after its bytes.
+        self._has_borders = type(automaton).token_border is not ByteAutomaton.token_border
+        self._must_end = type(automaton).must_end is not ByteAutomaton.must_end
+        self.forget()
+        if not self._has_text():
+            raise VocabularyError(
+                f"No sequence of tokens of {vocabulary.name} writes a text that the automaton accepts. Use a "
+                f"vocabulary that has its bytes, or an automaton that needs no others."
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _lifted, (self._automaton, self.vocabulary, self.vocab_size, self.restricts)
+
+    def __repr__(self) -> str:
+        return f"lift({self._automaton!r}, {self.vocabulary.name!r}, vocab_size={self.vocab_size})"
+
+    @property
+    def fingerprint(self) -> bytes:
+        """From the automaton, the vocabulary and the width."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (b"lifted", self._automaton.fingerprint, self.vocabulary.fingerprint.encode()):
+            digest.update(len(part).to_bytes(8, "little") + part)
+        digest.update(f"{self.vocab_size} {self.restricts}".encode())
+        return digest.digest()
+
+    def forget(self) -> None:
+        """Drop what is remembered of visited states. Other threads may be at work; no result changes."""
+        self._visited = VisitedStates(self._automaton)
+        self._sets: dict[State, TokenSet] = {}
+        self._set_bytes = 0
+        self._successors: dict[tuple[State, int], State | None] = {}
+        self._least: dict[State, int | None] = {}
+        #: Whether a sequence of tokens reaches an end.
+        self._ends: dict[State, bool] = {}
+
+    # --- the contract ---------------------------------------------------------------------------------------------
+
+    def start(self) -> State:
+        """The automaton's first state."""
+        return self._automaton.start()
+
+    def may_end(self, state: State) -> bool:
+        """Whether the automaton accepts."""
+        return self._automaton.accepts(state)
+
+    def text_end(self, state: State) -> TextEnd:
+        """As the automaton says."""
+        return self._automaton.text_end(state)
+
+    def automaton(self) -> ByteAutomaton:
+        """The automaton that was lifted."""
+        return self._automaton
+
+    def allowed(self, state: State) -> TokenSet:
+        """The ids that the automaton can read, without end-of-sequence ids."""
+        sets = self._sets
+        known = sets.get(state)
+        if known is None:
+            known = self._found(state)
+            known.ids.setflags(write=False)
+            if self._set_bytes > _MOST_SET_BYTES:
+                self._sets, self._set_bytes = {}, 0
+            self._set_bytes += known.ids.nbytes
+            self._sets[state] = known
+        return known
+
+    def advance(self, state: State, token: int) -> State | None:
+        """The state after the bytes of a token and its border; ``None`` if it is not allowed."""
+        key = (state, token)
+        successors = self._successors
+        if key in successors:
+            return successors[key]
+        reached = self._advanced(state, token)
+        if len(successors) >= _MOST_SUCCESSORS:
+            self._successors = successors = {}
+        successors[key] = reached
+        return reached
+
+    def _advanced(self, state: State, token: int) -> State | None:
+        text = self.vocabulary.token_bytes[token] if 0 <= token < self.vocabulary.size else b""
+        if self._must_end and self._automaton.must_end(state):
+            return None
+        if not text:
+            return state if token in self._free_ids else None
+        visited = self._room()
+        number = visited.follow(visited.number(state), text)
+        if number < 0:
+            return None
+        reached: State | None = visited.values[number]
+        if self._has_borders:
+            reached = self._automaton.token_border(reached)
+        return reached if reached is not None and self._can_end(reached) else None
+
+    def least_tokens(self, state: State) -> int | None:
+        """The tokens of a shortest text in bytes, which is an upper bound.
+
+        ``None`` if a bounded search finds no end, or if the automaton counts tokens.
+        """
+        if self.may_end(state):
+            return 0
+        if self._has_borders:
+            return None
+        if state not in self._least:
+            text = self._shortest(state)
+            least = self._least if len(self._least) < _MOST_SUCCESSORS else {}
+            least[state] = None if text is None else trie_walk.fewest_tokens(self._trie, text)
+            self._least = least
+        return self._least[state]
+
+    # --- token sets -----------------------------------------------------------------------------------------------
+
+    def _room(self) -> VisitedStates:
+        """The memory of visited states: a new one if it has become too large."""
+        visited = self._visited
+        if visited.nbytes > _MOST_TABLE_BYTES:
+            visited = self._visited = VisitedStates(self._automaton)
+        return visited
+
+    def _found(self, state: State) -> TokenSet:
+        if self._must_end and self._automaton.must_end(state):
+            return TokenSet(True, np.zeros(0, dtype=np.int32))
+        kernels = host_kernels()
+        if kernels is not None and not self._has_borders and self._trie.every_byte:
+            return self._found_by_kernels(kernels, state)
+        ids, places, values = self._successors_of(state)
+        kept = np.array([self._entered(value) is not None for value in values], dtype=bool)
+        ids = np.concatenate([ids[kept.take(places)], self._free]) if len(values) else self._free.copy()
+        return self._token_set(ids)
+
+    def _entered(self, state: State) -> State | None:
+        """The state after a token whose bytes lead to ``state``; ``None`` if it must not be entered."""
+        reached = self._automaton.token_border(state) if self._has_borders else state
+        return reached if reached is not None and self._can_end(reached) else None
+
+    def _token_set(self, ids: NDArray[np.int32]) -> TokenSet:
+        listed = 2 * len(ids) <= self.vocab_size
+        if listed and len(ids) <= SORTED_BY_MASK:
+            return TokenSet(True, np.sort(ids))
+        mask = np.zeros(self.vocab_size, dtype=bool)
+        mask[ids] = True
+        return TokenSet(listed, (mask if listed else ~mask).nonzero()[0].astype(np.int32))
+
+    def _successors_of(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
+        """The tokens that can be read in a state, for each the index of the state it leads to, and these states."""
+        trie, visited = self._trie, self._room()
+        nodes, reached = [], []
+        start = np.array([visited.number(state)], dtype=np.int32)
+        for found, states in trie_walk.levels(trie, visited.step, np.zeros(1, dtype=np.int64), start):
+            nodes.append(found)
+            reached.append(states)
+        ids, places = trie_walk.tokens_at(trie, np.concatenate(nodes))
+        distinct, index = np.unique(np.concatenate(reached).take(places), return_inverse=True)
+        return ids, index.ravel(), [visited.values[number] for number in distinct.tolist()]
+
+    def _found_by_kernels(self, kernels: HostKernels, state: State) -> TokenSet:
+        """The same by the compiled walk, which leaves unknown steps to the caller, level by level."""
+        trie, visited = self._trie, self._room()
+        with MEMORY.room(trie.nodes, len(trie.order)) as (pairs, notes):
+            pairs[0] = 0, visited.number(state)
+            end, found = 1, 0
+            while end:
+                table, every_row = visited.table, visited.every_row
+                automaton = (table, every_row, visited.byte_class)
+                *_, special, found = kernels.walk(
+                    *(automaton, trie.records, trie.byte, trie.characters, NO_PATHS, NO_COUNTING, pairs, notes),
+                    *(found, 0, end, 0, len(pairs), ENDLESS),
+                )
+                nodes = pairs[special:, 0].copy()
+                reached = visited.step(-2 - pairs[special:, 1], trie.byte.take(nodes))
+                alive = (reached >= 0).nonzero()[0]
+                nodes, reached = nodes.take(alive), reached.take(alive)
+                found = note(notes, trie.first.take(nodes), trie.own.take(nodes), found)
+                inner = trie.child_count.take(nodes).nonzero()[0]
+                end = len(inner)
+                if visited.nbytes > _MOST_TABLE_BYTES:
+                    visited, reached = self._renumbered(visited, reached)
+                pairs[:end, 0], pairs[:end, 1] = nodes.take(inner), reached.take(inner)
+            return TokenSet(*kernels.collect(notes, trie.order, found, self._free, self._textless, self.vocab_size))
+
+    def _renumbered(
+        self, visited: VisitedStates, numbers: NDArray[np.int32]
+    ) -> tuple[VisitedStates, NDArray[np.int32]]:
+        """A new memory for a walk that goes on from some states, and their numbers there."""
+        fresh = self._visited = VisitedStates(self._automaton)
+        distinct, index = np.unique(numbers, return_inverse=True)
+        renumbered = [fresh.number(visited.values[number]) for number in distinct.tolist()]
+        return fresh, np.array(renumbered, dtype=np.int32)[index.ravel()]
+
+    # --- ends -----------------------------------------------------------------------------------------------------
+
+    def _has_text(self) -> bool:
+        """Whether any text is accepted, as far as the first byte and a bounded search show."""
+        automaton, start = self._automaton, self._automaton.start()
+        if not self._trie.every_byte:
+            return self._can_end(start)
+        visited = self._room()
+        number = visited.number(start)
+        return automaton.accepts(start) or any(visited.follow(number, bytes((byte,))) >= 0 for byte in range(256))
+
+    def _can_end(self, state: State) -> bool:
+        """Whether some sequence of tokens reaches an end; ``True`` where a bounded search cannot tell.
+
+        The answer depends on the state alone, not on what was searched before.
+        """
+        if self._trie.every_byte:
+            return True
+        known = self._ends.get(state)
+        if known is None:
+            ends = self._ends if len(self._ends) < _MOST_SUCCESSORS else {}
+            known = ends[state] = self._shortest(state) is not None or self._reaches_end(state, ends)
+            self._ends = ends
+        return known
+
+    def _shortest(self, state: State) -> bytes | None:
+        """A shortest text to an end, written with tokens of one byte; ``None`` if a bounded search finds none."""
+        automaton = self._automaton
+        visited = self._room()
+        singles = [(byte, visited.byte_class[byte]) for byte in np.flatnonzero(self._trie.single >= 0).tolist()]
+        usable = list({column: byte for byte, column in reversed(singles)}.values())
+        before: dict[State, tuple[State, int] | None] = {state: None}
+        queue = [state]
+        for origin in queue:
+            if automaton.accepts(origin):
+                text = bytearray()
+                while (step := before[origin]) is not None:
+                    origin = step[0]
+                    text.append(step[1])
+                return bytes(reversed(text))
+            if len(queue) > _MOST_SEARCHED:
+                break
+            number = visited.number(origin)
+            for byte in usable:
+                after = visited.follow(number, bytes((byte,)))
+                if after < 0:
+                    continue
+                reached: State | None = visited.values[after]
+                if self._has_borders:
+                    reached = automaton.token_border(reached)
+                if reached is not None and reached not in before:
+                    before[reached] = (origin, byte)
+                    queue.append(reached)
+        return None
+
+    def _reaches_end(self, state: State, ends: dict[State, bool]) -> bool:
+        """The same with all tokens. If there is no end, there is none from the states on the way; they are noted."""
+        automaton = self._automaton
+        seen: dict[State, None] = {state: None}
+        queue = [state]
+        for origin in queue:
+            if automaton.accepts(origin) or len(queue) > _MOST_WALKED:
+                return True
+            for value in self._successors_of(origin)[2]:
+                reached = automaton.token_border(value) if self._has_borders else value
+                if reached is not None and reached not in seen:
+                    seen[reached] = None
+                    queue.append(reached)
+        ends.update(dict.fromkeys(queue, False))
+        return False
+
+
+def _lifted(automaton: ByteAutomaton, vocabulary: Vocabulary, vocab_size: int, restricts: bool) -> LiftedAutomaton:
+    return lift(automaton, vocabulary, vocab_size, restricts=restricts)

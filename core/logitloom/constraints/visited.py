@@ -1,0 +1,116 @@
+"""The states of a byte automaton that were visited, with local numbers and a table that is filled where it is read.
+
+A walk of the vocabulary's trie needs numbers and arrays; an automaton has values and a function. This is the memory
+between the two. It can be thrown away at any time: numbers never leave the walk that uses them.
+
+References:
+    The lazy automaton of regex-automata (A. Gallant) keeps its transition table in the same way beside an immutable
+    automaton; nothing of its code is used here.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.constraints.contract import ByteAutomaton, State
+
+__all__ = ["VisitedStates"]
+
+_NONE: Final = -1
+_FIRST_ROOM: Final = 64
+
+
+class VisitedStates:
+    """Local numbers of states, and their next states as far as they were asked for.
+
+    Several threads may use one object: what is written never changes, and new entries are written under a lock.
+
+    Args:
+        automaton: where the states come from.
+
+    Attributes:
+        byte_class: ``[256] uint8``, the column of each byte.
+        classes: number of columns.
+        values: the states by local number.
+        table: ``[room, classes] int32``: the next state, -1 for none, and ``-2 - n`` in row ``n`` where it was never
+            asked. The array is replaced when it grows.
+    """
+
+    def __init__(self, automaton: ByteAutomaton) -> None:
+        given = automaton.byte_classes()
+        self._automaton = automaton
+        self.byte_class: NDArray[np.uint8] = np.arange(256, dtype=np.uint8) if given is None else given
+        self.classes = int(self.byte_class.max()) + 1
+        # One byte of each class stands for all.
+        columns, first = np.unique(self.byte_class, return_index=True)
+        self._byte_of = dict(zip(columns.tolist(), first.tolist(), strict=True))
+        self._lock = threading.Lock()
+        self._numbers: dict[State, int] = {}
+        self.values: list[State] = []
+        self.table: NDArray[np.int32] = np.empty((0, self.classes), dtype=np.int32)
+        self.every_row: NDArray[np.bool_] = np.ones(0, dtype=bool)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table."""
+        return self.table.nbytes
+
+    def number(self, state: State) -> int:
+        """The local number of a state."""
+        found = self._numbers.get(state)
+        if found is None:
+            with self._lock:
+                found = self._numbered(state)
+        return found
+
+    def _numbered(self, state: State) -> int:
+        found = self._numbers.get(state)
+        if found is None:
+            found = len(self.values)
+            if found == len(self.table):
+                room = max(_FIRST_ROOM, 2 * found)
+                table = np.repeat(-2 - np.arange(room, dtype=np.int32), self.classes).reshape(room, self.classes)
+                table[:found] = self.table
+                self.every_row = np.ones(room, dtype=bool)
+                self.table = table
+            self.values.append(state)
+            self._numbers[state] = found
+        return found
+
+    def step(self, states: NDArray[np.int32], bytes_read: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """The next states for arrays of states and bytes, -1 for none."""
+        key = states.astype(np.int64) * self.classes + self.byte_class.take(bytes_read)
+        found: NDArray[np.int32] = self.table.ravel().take(key)
+        unknown = (found < _NONE).nonzero()[0]
+        if len(unknown):
+            missing = key.take(unknown)
+            self._ask(np.unique(missing))
+            found[unknown] = self.table.ravel().take(missing)
+        return found
+
+    def follow(self, state: int, text: bytes) -> int:
+        """The number of the state after some bytes, -1 for none."""
+        for byte in text:
+            reached = int(self.table[state, self.byte_class[byte]])
+            if reached < _NONE:
+                self._ask(np.array([state * self.classes + int(self.byte_class[byte])]))
+                reached = int(self.table[state, self.byte_class[byte]])
+            if reached == _NONE:
+                return _NONE
+            state = reached
+        return state
+
+    def _ask(self, keys: NDArray[np.int64]) -> None:
+        step, values, byte_of = self._automaton.step, self.values, self._byte_of
+        asked = [divmod(key, self.classes) for key in keys.tolist()]
+        # Outside the lock: the automaton is a pure function, and may take its time.
+        targets = [step(values[state], byte_of[column]) for state, column in asked]
+        with self._lock:
+            for (state, column), target in zip(asked, targets, strict=True):
+                # Numbered first: that may replace the table.
+                number = _NONE if target is None else self._numbered(target)
+                self.table[state, column] = number
