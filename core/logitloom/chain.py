@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,11 +18,9 @@ from logitloom.hookspecs import TextEnd
 from logitloom.link import FunctionProcessor, Link, check_order
 from logitloom.plugin_manager import implementations
 from logitloom.processor import NEEDS
+from logitloom.registry import read_vocabulary
 from logitloom.step import Step, checking_results, restoring_forbidden
 from logitloom.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from logitloom.trace import TracedChain
 
 __all__ = ["Chain", "ChainState"]
 
@@ -79,7 +77,7 @@ class Chain:
         self.mask_only: bool = all(link.declared("mask_only") for link in self.links)
         self.compilable: bool = all(link.declared("compilable") for link in self.links)
         self.sees_every_step: bool = any(link.sees_every_step for link in self.links)
-        self.recycles: bool = bool(self.links) and self.links[-1].declared("recycles")
+        self.uses_buffer_pool: bool = bool(self.links) and self.links[-1].declared("uses_buffer_pool")
         self._tracked = positions.tracked(self.needs)
         self._own_resources = vocabulary is not None or model is not None
         self._inits: tuple[Callable[[Context], Any], ...] = ()
@@ -182,8 +180,6 @@ class Chain:
             links.append(link)
         vocabulary = self.vocabulary
         if tokenizer is not None:
-            from logitloom.registry import read_vocabulary
-
             vocabulary = read_vocabulary(tokenizer)
         return Chain(links, vocabulary=vocabulary, model=model if model is not None else self.model, debug=self.debug)
 
@@ -207,17 +203,6 @@ class Chain:
         ]
         if lacking:
             raise NeedsNotMet(f"{engine} cannot run this chain: {'; '.join(lacking)}.")
-
-    def trace(self, *, top: int = 8, limit: int = 20_000) -> TracedChain:
-        """The same chain, recording what each processor changes at each step in its attribute ``record``.
-
-        Args:
-            top: how many of the most probable ids to keep per distribution.
-            limit: steps of rows to keep.
-        """
-        from logitloom.trace import TracedChain
-
-        return TracedChain(self, top=top, limit=limit)
 
     def __reduce__(self) -> Any:
         """Pickled are the processors, by their options, and what they run with. A state belongs to its own chain."""
@@ -324,10 +309,10 @@ class Chain:
                 f"{', '.join(self.labels)}. Take the state from this chain's init_state or process."
             )
         pool, last = context.pool, -1
-        if pool is not None and not (self.recycles and len(states) == 1):
+        if pool is not None and not (self.uses_buffer_pool and len(states) == 1):
             # Whoever comes later may overwrite what it gets, and a buffer of the pool must stay as it is.
             context = context.with_fields(pool=None)
-            last = len(states) - 1 if self.recycles else -1
+            last = len(states) - 1 if self.uses_buffer_pool else -1
         after: list[Any] = []
         if last < 0 and (context.donate or not self._any_fresh):
             # No second name for the logits here: it would keep one buffer more alive than the operations need.

@@ -19,6 +19,7 @@ from logitloom.errors import LogitloomError, OptionError
 from logitloom.generation import BeamSearch, Generated, Generator, Greedy, Multinomial, Progress, Statistics
 from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.candidates import load as load_candidates
+from logitloom.trace import TracedChain
 from logitloom.trace.page import check_target
 
 __all__ = ["add_parser"]
@@ -101,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     chain = chain.configure(tokenizer=model.vocabulary, model=model)
     record = None
     if arguments.trace:
-        chain = traced = chain.trace()
+        chain = traced = TracedChain(chain)
         record = traced.record
     prompts = [model.tokenizer.encode(_templated(model, text, arguments)) for text in _prompts(arguments)]
     statistics = Statistics()

@@ -2,7 +2,7 @@
 
 ::
 
-    traced = chain.trace()                      # a chain like any other
+    traced = TracedChain(chain)                 # a chain like any other
     generated = Generator(model, traced)(prompts)
     traced.record.attach(generated)             # which sequences came of it
     traced.record.save("trace.html")            # one page, nothing else needed
@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 from logitloom.trace.distribution import Change, Distribution
-from logitloom.trace.record import Record, Sequence, Step
+from logitloom.trace.record import Record
+from logitloom.trace.step_tree import Sequence, Step
 from logitloom.trace.traced_chain import TracedChain
 
 __all__ = ["Change", "Distribution", "Record", "Sequence", "Step", "TracedChain"]

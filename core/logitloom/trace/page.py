@@ -10,7 +10,7 @@ from typing import Any, Final
 from logitloom.automata.edges import edges, label
 from logitloom.errors import OptionError
 from logitloom.trace.distribution import Change, Distribution
-from logitloom.trace.record import Record, Sequence, Step
+from logitloom.trace.step_tree import Sequence, Step, StepTree
 
 __all__ = ["check_target", "data", "write"]
 
@@ -31,7 +31,7 @@ def check_target(path: Path) -> None:
         raise OptionError(f"The folder {str(path.parent)!r} does not exist, so no trace can be written. Create it.")
 
 
-def write(record: Record, path: Path) -> None:
+def write(record: StepTree, path: Path) -> None:
     """Write the page.
 
     Raises:
@@ -44,7 +44,7 @@ def write(record: Record, path: Path) -> None:
     path.write_text(template.replace("__TRACE__", text), encoding="utf-8")
 
 
-def data(record: Record) -> dict[str, Any]:
+def data(record: StepTree) -> dict[str, Any]:
     """What the page shows, as plain data."""
     sequences = record.sequences
     followed = {step.number: step for sequence in sequences for step in sequence.steps}
@@ -84,7 +84,7 @@ def _rounded(p: float) -> float:
     return float(f"{p:.4g}")
 
 
-def _sequence(record: Record, sequence: Sequence, place: dict[int, int]) -> dict[str, Any]:
+def _sequence(record: StepTree, sequence: Sequence, place: dict[int, int]) -> dict[str, Any]:
     return {
         "name": sequence.name,
         "prompt": record.vocabulary.decode(sequence.prompt) if record.vocabulary is not None else None,
@@ -98,7 +98,7 @@ def _sequence(record: Record, sequence: Sequence, place: dict[int, int]) -> dict
 
 
 def _tokens(
-    record: Record, steps: Any, sequences: list[Sequence], others: dict[int, list[list[int]]]
+    record: StepTree, steps: Any, sequences: list[Sequence], others: dict[int, list[list[int]]]
 ) -> dict[int, str]:
     """What each id that occurs stands for."""
     ids = {i for step in steps for d in (step.before, *(c.after for c in step.changes)) for i, _ in d.top}
@@ -107,7 +107,7 @@ def _tokens(
     return {i: _shown(record, i) for i in sorted(ids)}
 
 
-def _shown(record: Record, token: int) -> str:
+def _shown(record: StepTree, token: int) -> str:
     vocabulary = record.vocabulary
     if vocabulary is None or token >= vocabulary.size:
         return f"#{token}"
@@ -123,7 +123,7 @@ def _shown(record: Record, token: int) -> str:
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 
-def _automata(record: Record, steps: Any) -> dict[str, dict[int, Any]]:
+def _automata(record: StepTree, steps: Any) -> dict[str, dict[int, Any]]:
     """Per processor with an automaton the states that were visited, with the bytes that lead on from them."""
     found: dict[str, dict[int, Any]] = {}
     for place, name in enumerate(record.labels):

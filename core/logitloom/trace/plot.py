@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from logitloom.errors import BackendMissing, SequenceIndexError
-from logitloom.trace.record import Record
+from logitloom.trace.step_tree import StepTree
 
 __all__ = ["plot"]
 
 
-def plot(record: Record, sequence: int = 0) -> Any:
+def plot(record: StepTree, sequence: int = 0) -> Any:
     """A figure of one sequence: mass removed per processor and step above, entropy before and after below.
 
     Raises:

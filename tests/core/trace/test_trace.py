@@ -13,6 +13,7 @@ from logitloom import Context, Vocabulary, load_backend, processors
 from logitloom.errors import OptionError, SequenceIndexError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom.generation.candidates import load as load_candidates
+from logitloom.trace import TracedChain
 from tests.oracles.toy_model import ToyModel
 
 EOS = 16
@@ -27,7 +28,7 @@ CHAIN = (
 
 def traced(*specs, **options):
     chain = processors.load(*(specs or CHAIN), tokenizer=VOCABULARY)
-    return chain, chain.trace(**options)
+    return chain, TracedChain(chain, **options)
 
 
 def generated(chain, strategy, **more):
@@ -66,9 +67,8 @@ def test_every_step_of_a_row_follows_the_one_before():
 
 def test_the_figures_are_those_of_the_distributions():
     logits = np.log(np.array([[0.5, 0.25, 0.125, 0.125]], dtype=np.float32))
-    chain = processors.load(
-        ("suppress_tokens", {"tokens": [1]}), ("temperature", {"temperature": 0.5}), ("top_k", {"k": 2})
-    ).trace(top=2)
+    specs = ("suppress_tokens", {"tokens": [1]}), ("temperature", {"temperature": 0.5}), ("top_k", {"k": 2})
+    chain = TracedChain(processors.load(*specs), top=2)
     context = Context.start(logits)
     chain.process(logits, chain.init_state(context), context)
     (step,) = chain.record.steps
@@ -90,7 +90,7 @@ def test_the_figures_are_those_of_the_distributions():
 
 def test_rows_without_legal_tokens_and_infinite_logits_are_described():
     logits = np.array([[-np.inf] * 3, [np.inf, 1.0, np.inf], [np.nan, 0.0, 0.0]], dtype=np.float32)
-    chain = processors.load(("temperature", {"temperature": 1.0})).trace()
+    chain = TracedChain(processors.load(("temperature", {"temperature": 1.0})))
     context = Context.start(logits)
     chain.process(logits, chain.init_state(context), context)
     dead, infinite, undefined = (step.before for step in chain.record.steps)
@@ -103,7 +103,7 @@ def test_rows_without_legal_tokens_and_infinite_logits_are_described():
 
 def test_the_callers_logits_stay_and_one_row_without_batch_axis_is_recorded():
     logits = np.linspace(0, 1, 5, dtype=np.float32)
-    chain = processors.load(("top_k", {"k": 1})).trace()
+    chain = TracedChain(processors.load(("top_k", {"k": 1})))
     context = Context.start(logits)
     kept = logits.copy()
     processed, _ = chain.process(logits, chain.init_state(context), context)
@@ -114,7 +114,7 @@ def test_the_callers_logits_stay_and_one_row_without_batch_axis_is_recorded():
 
 def test_one_pass_guidance_is_recorded_per_sequence():
     logits = np.log(np.array([[0.5, 0.5], [0.2, 0.8]], dtype=np.float32))
-    chain = processors.load(("cfg", {"scale": 2.0, "form": "one_pass"})).trace()
+    chain = TracedChain(processors.load(("cfg", {"scale": 2.0, "form": "one_pass"})))
     context = Context.start(logits, prompt=[[0, 1]], branches=chain.branches)
     chain.process(logits, chain.init_state(context), context)
     (step,) = chain.record.steps

@@ -12,6 +12,7 @@ import pytest
 
 from logitloom import Context, processors
 from logitloom.automata import compile_pattern
+from logitloom.trace import TracedChain
 from tests.plugins.processors import catalogue, constraining, test_combinators
 from tests.plugins.processors.constraining import WORDS
 
@@ -70,7 +71,7 @@ def test_a_deep_copy_is_the_chain_itself_and_of_a_trace_an_empty_one() -> None:
     chain = processors.load(("regex", {"pattern": "a+"}), tokenizer=WORDS)
     assert copy.deepcopy(chain) is chain
     assert copy.deepcopy(chain.vocabulary) is chain.vocabulary
-    traced = chain.trace()
+    traced = TracedChain(chain)
     expected = first_steps(traced, WORDS.size)
     for other in (copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
         assert other.record is not traced.record

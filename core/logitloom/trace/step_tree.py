@@ -1,0 +1,216 @@
+"""The tree of steps of a generation: one branch per row, and the sequences that came of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from logitloom.automata import TokenAutomaton
+from logitloom.generation.generator import Generated
+from logitloom.generation.loop import Emission
+from logitloom.trace.distribution import Change, Distribution
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["Origin", "Sequence", "Step", "StepTree"]
+
+Origin = Literal["sampled", "forced", "drafted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row at one step.
+
+    Attributes:
+        number: its place in the record.
+        parent: the step before it, or ``-1 - row`` for the first step of a row.
+        accepted: the tokens that the row accepted since then.
+        before: the distribution that the model gave.
+        changes: what each processor did to it, in the order of the chain.
+    """
+
+    number: int
+    parent: int
+    accepted: tuple[int, ...]
+    before: Distribution
+    changes: tuple[Change, ...]
+
+    @property
+    def after(self) -> Distribution:
+        """The distribution that was left to choose from."""
+        return self.changes[-1].after if self.changes else self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One sequence and the steps that it went through.
+
+    Attributes:
+        name: for people.
+        prompt: ids of the prompt.
+        steps: of the record, in order.
+        chosen: per step, the tokens that the row accepted after it: one that was sampled or drafted, then those
+            that were forced.
+        origins: per step and token, where it came from.
+        leading: tokens that were forced before the first step.
+        finish: why it ended, if it did.
+        text: what it wrote, if a vocabulary is known.
+    """
+
+    name: str
+    prompt: tuple[int, ...]
+    steps: tuple[Step, ...]
+    chosen: tuple[tuple[int, ...], ...]
+    origins: tuple[tuple[Origin, ...], ...]
+    leading: tuple[int, ...]
+    finish: str | None
+    text: str | None
+
+
+class StepTree:
+    """The steps that a traced chain saw, as a tree.
+
+    Drafts that were rejected and beams that were given up are branches that no sequence
+    goes along.
+
+    Args:
+        labels: the processors' labels, in order.
+        limit: how many steps are kept.
+
+    Attributes:
+        vocabulary: what the ids stand for, if it is known.
+        steps: all steps kept, each before those that follow it.
+        missed: how many steps there were beyond the limit.
+        prompts: ids per row.
+        automata: of the processors that have one, by label.
+    """
+
+    def __init__(self, labels: Iterable[str], limit: int) -> None:
+        self.labels = tuple(labels)
+        self.limit = limit
+        self.vocabulary: Vocabulary | None = None
+        self.steps: list[Step] = []
+        self.missed = 0
+        self.prompts: list[tuple[int, ...]] = []
+        self.automata: dict[str, TokenAutomaton] = {}
+        self._attached: list[Sequence] = []
+        self._origins: dict[int, list[Origin]] = {}
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __repr__(self) -> str:
+        through = " -> ".join(self.labels) or "an empty chain"
+        return f"<{type(self).__name__} of {len(self.steps)} steps through {through}>"
+
+    # -- recording ------------------------------------------------------------------------------------
+
+    def start(self, prompts: list[list[int]]) -> None:
+        """A generation begins; what was recorded before is dropped."""
+        self.prompts = [tuple(prompt) for prompt in prompts]
+        self.steps, self.missed, self._attached, self._origins = [], 0, [], {}
+
+    def add(self, parent: int, accepted: list[int], before: Distribution, changes: tuple[Change, ...]) -> int:
+        """Keep a step; returns its number (its parent's, beyond the limit)."""
+        if len(self.steps) >= self.limit:
+            self.missed += 1
+            return parent
+        self.steps.append(Step(len(self.steps), parent, tuple(accepted), before, changes))
+        return len(self.steps) - 1
+
+    def note(self, emission: Emission) -> None:
+        """Keep where a row's new tokens came from: pass this as ``on_emission`` of a generator."""
+        sampled = len(emission.tokens) - emission.drafted - emission.forced
+        origins = ["drafted"] * emission.drafted + ["sampled"] * sampled + ["forced"] * emission.forced
+        self._origins.setdefault(emission.row, []).extend(cast("list[Origin]", origins))
+
+    # -- sequences -------------------------------------------------------------------------------------
+
+    def attach(self, generated: Iterable[Generated]) -> None:
+        """Tell which sequences came of it, so that the last choices and rejected branches are known.
+
+        Args:
+            generated: what a :class:`logitloom.generation.Generator` returned.
+        """
+        generated = list(generated)
+        samples = max((g.sample for g in generated), default=0) + 1
+        rows = len(self.prompts) // (max((g.prompt for g in generated), default=0) + 1)
+        self._attached = []
+        for g in generated:
+            name = f"prompt {g.prompt}" + (f", sequence {g.sample}" if samples > 1 else "")
+            path = self._path(g.tokens, range(g.prompt * rows, (g.prompt + 1) * rows), g.sample)
+            if path:
+                origins = self._origins.get(g.prompt * samples + g.sample)
+                self._attached.append(self._sequence(name, path, g.tokens, g.finish, g.text, origins))
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """Those attached; else one per row, along the branch that its last steps followed."""
+        if self._attached:
+            return list(self._attached)
+        parents = {step.parent for step in self.steps}
+        leaves = [step for step in self.steps if step.number not in parents]
+        found = []
+        for number, leaf in enumerate(leaves):
+            path = list(self._upwards(leaf))[::-1]
+            tokens = tuple(token for step in path for token in step.accepted)
+            text = self.vocabulary.decode(tokens) if self.vocabulary is not None else None
+            found.append(self._sequence(f"row {number}", path, tokens, None, text))
+        return found
+
+    def _upwards(self, step: Step) -> Iterator[Step]:
+        while True:
+            yield step
+            if step.parent < 0:
+                return
+            step = self.steps[step.parent]
+
+    def _path(self, tokens: tuple[int, ...], rows: range, preferred: int) -> list[Step]:
+        """The steps along which these tokens were accepted: as far as the record goes, of equals the first row's."""
+        children: dict[int, list[Step]] = {}
+        for step in self.steps:
+            children.setdefault(step.parent, []).append(step)
+        order = sorted(rows, key=lambda row: row - rows.start != preferred)
+        going = [(step, 0) for row in order for step in children.get(-1 - row, ())]
+        best: Step | None = None
+        most = -1
+        for step, before in going:  # grows while it is walked
+            taken = before + len(step.accepted)
+            # A row that has ended stays in a round of speculation without accepting anything.
+            idle = before > 0 and not step.accepted
+            if idle or step.accepted != tokens[before:taken]:
+                continue
+            if taken > most:
+                best, most = step, taken
+            going += [(child, taken) for child in children.get(step.number, ())]
+        return [] if best is None else list(self._upwards(best))[::-1]
+
+    def _sequence(
+        self,
+        name: str,
+        path: list[Step],
+        tokens: tuple[int, ...],
+        finish: str | None,
+        text: str | None,
+        origins: list[Origin] | None = None,
+    ) -> Sequence:
+        leading = path[0].accepted
+        ends = [*itertools.accumulate(len(step.accepted) for step in path), len(tokens)]
+        spans = list(itertools.pairwise(ends))
+        # Unless it was told: what a row accepts at once is one sampled token and those that were forced after it.
+        firsts = {begin for begin, _ in spans}
+        known: list[Origin] = ["sampled" if place in firsts else "forced" for place in range(len(tokens))]
+        if origins is not None and len(origins) >= len(tokens):
+            known = origins
+        row = -1 - path[0].parent
+        return Sequence(
+            name=name,
+            prompt=self.prompts[row] if row < len(self.prompts) else (),
+            steps=tuple(path),
+            chosen=tuple(tokens[begin:end] for begin, end in spans),
+            origins=tuple(tuple(known[begin:end]) for begin, end in spans),
+            leading=leading,
+            finish=finish,
+            text=text,
+        )
