@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,12 @@ from logitloom.errors import (
     SequenceIndexError,
     SlicingError,
 )
-from logitloom.generation.generator import TextEncoder
+from logitloom.generation import state_file
+from logitloom.generation.generator import Generator, TextEncoder
 from logitloom.generation.model import Cache, ModelAdapter
+from logitloom.generation.state_file import SavedSequences
 from logitloom.generation.token_prefix import common_prefix, continuation_ids, retokenized
 from logitloom.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from logitloom.generation.generator import Generator
 
 __all__ = ["SequenceState"]
 
@@ -348,9 +347,9 @@ class SequenceState:
         Raises:
             GenerationError: if the package safetensors is not installed.
         """
-        from logitloom.generation.state_file import save
-
-        save(self, path)
+        fingerprint = None if self.vocabulary is None else self.vocabulary.fingerprint
+        saved = SavedSequences(self.rows, self.weights, self.scored, fingerprint)
+        state_file.save(path, saved, self.held_cache)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], generator: Generator) -> SequenceState:
@@ -363,9 +362,12 @@ class SequenceState:
         Raises:
             GenerationError: if the file is of another kind, vocabulary or model, or safetensors is not installed.
         """
-        from logitloom.generation.state_file import load
-
-        return load(path, generator)
+        vocabulary = generator.vocabulary if generator.vocabulary is not None else generator.chain.vocabulary
+        saved, cache = state_file.load(path, generator.model, vocabulary)
+        return cls(
+            saved.rows, saved.weights, scored=saved.scored, tokenizer=generator.tokenizer, vocabulary=vocabulary,
+            model=generator.model, cache=cache,
+        )  # fmt: skip
 
 
 def _places(key: Any, size: int, what: str) -> list[int]:

@@ -1,24 +1,21 @@
-"""Sequence states in safetensors files: tokens, weights and cache, with a JSON header that says what they belong to."""
+"""Sequences in safetensors files: tokens, weights and cache, with a JSON header that says what they belong to."""
 
 from __future__ import annotations
 
 import json
 import os
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.errors import GenerationError
 from logitloom.generation.model import Cache, ModelAdapter
-from logitloom.generation.sequence_state import SequenceState
 from logitloom.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from logitloom.generation.generator import Generator
-
-__all__ = ["load", "save"]
+__all__ = ["SavedSequences", "load", "save"]
 
 KIND = "logitloom sequence state"
 VERSION = 1
@@ -27,8 +24,29 @@ VERSION = 1
 _TOLERANCE = 0.05
 
 
-def save(state: SequenceState, path: str | os.PathLike[str]) -> None:
-    """Write a state. Its cache is written if it can tell its arrays (``cache.to_host()``); else a warning says so.
+class SavedSequences(NamedTuple):
+    """What a file holds beside the cache.
+
+    Attributes:
+        rows: the token ids of each of ``batch * samples`` sequences.
+        weights: ``[batch, samples]`` cumulative log-probabilities.
+        scored: ``[batch, samples]``, how many tokens each weight is the sum of.
+        vocabulary: the fingerprint of the vocabulary, None if there was none.
+    """
+
+    rows: Sequence[Sequence[int]]
+    weights: NDArray[np.float64]
+    scored: NDArray[np.int64]
+    vocabulary: str | None
+
+
+def save(path: str | os.PathLike[str], state: SavedSequences, cache: Cache | None) -> None:
+    """Write sequences. The cache is written if it can tell its arrays (``cache.to_host()``); else a warning says so.
+
+    Args:
+        path: the file.
+        state: the sequences.
+        cache: of the first tokens of each row; None if nothing is held.
 
     Raises:
         GenerationError: if the package safetensors is not installed.
@@ -41,7 +59,6 @@ def save(state: SequenceState, path: str | os.PathLike[str]) -> None:
         "weights": np.asarray(state.weights),
         "scored": np.asarray(state.scored, dtype=np.int64),
     }
-    cache = state.held_cache
     to_host = getattr(cache, "to_host", None)
     if to_host is not None and cache is not None:
         tensors["cache_lengths"] = np.asarray(cache.lengths, dtype=np.int64)
@@ -56,15 +73,26 @@ def save(state: SequenceState, path: str | os.PathLike[str]) -> None:
     header = {
         "kind": KIND,
         "version": VERSION,
-        "batch": state.batch,
-        "samples": state.samples,
-        "vocabulary": state.vocabulary.fingerprint if state.vocabulary is not None else None,
+        "batch": state.weights.shape[0],
+        "samples": state.weights.shape[1],
+        "vocabulary": state.vocabulary,
     }
     safetensors.numpy.save_file(tensors, os.fspath(path), metadata={"logitloom": json.dumps(header)})
 
 
-def load(path: str | os.PathLike[str], generator: Generator) -> SequenceState:
-    """Read a state for a generator; see :meth:`SequenceState.load`."""
+def load(
+    path: str | os.PathLike[str], model: ModelAdapter, vocabulary: Vocabulary | None
+) -> tuple[SavedSequences, Cache | None]:
+    """Read sequences, and their cache on the model's backend if the file holds one that the model can take.
+
+    Args:
+        path: a file that :func:`save` wrote.
+        model: to go on with.
+        vocabulary: of that model's tokenizer.
+
+    Raises:
+        GenerationError: if the file is of another kind, vocabulary or model, or safetensors is not installed.
+    """
     safetensors = _safetensors()
     name = os.fspath(path)
     try:
@@ -78,23 +106,18 @@ def load(path: str | os.PathLike[str], generator: Generator) -> SequenceState:
             f"{name!r} is no sequence state of version {VERSION}: its header says kind {header.get('kind')!r}, version "
             f"{header.get('version')!r}. Save it again with SequenceState.save."
         )
-    vocabulary = generator.vocabulary if generator.vocabulary is not None else generator.chain.vocabulary
     _check_vocabulary(header["vocabulary"], vocabulary, name)
     ends = np.cumsum(tensors["lengths"])[:-1]
     rows = [part.tolist() for part in np.split(tensors["tokens"], ends)]
     cache = None
     if "cache_lengths" in tensors:
         arrays = {key.removeprefix("cache."): array for key, array in tensors.items() if key.startswith("cache.")}
-        cache = _restored(generator.model, arrays, tensors["cache_lengths"], rows, name)
-    return SequenceState(
-        rows,
-        tensors["weights"].reshape(header["batch"], header["samples"]),
-        scored=tensors["scored"].reshape(header["batch"], header["samples"]),
-        tokenizer=generator.tokenizer,
-        vocabulary=vocabulary,
-        model=generator.model,
-        cache=cache,
+        cache = _restored(model, arrays, tensors["cache_lengths"], rows, name)
+    shape = header["batch"], header["samples"]
+    saved = SavedSequences(
+        rows, tensors["weights"].reshape(shape), tensors["scored"].reshape(shape), header["vocabulary"]
     )
+    return saved, cache
 
 
 def _safetensors() -> Any:
