@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from logitloom.automata.budget import Budget, Meter
 from logitloom.automata.dfa import DEAD, Dfa
-from logitloom.automata.reach import ends_reachable, every_state_can_go_on
+from logitloom.automata.reach import ends_reachable
 from logitloom.automata.row_walk import SORTED_BY_MASK, RowWalk
 from logitloom.automata.token_tables import token_classes
+from logitloom.automata.traps import every_state_can_go_on
 from logitloom.automata.trie import vocabulary_trie
 from logitloom.errors import VocabularyError
-from logitloom.mask_row import which_allowed
+from logitloom.masks.mask_row import which_allowed
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["FINISHED", "TokenAutomaton", "TokenRow", "TokenTables", "allowed_steps"]
