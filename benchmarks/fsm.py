@@ -44,7 +44,7 @@ from automata import PATTERNS, tekken
 
 from logitloom import Context, processors
 from logitloom.automata import TokenAutomaton, compile_pattern, default_cache
-from logitloom.logits_pool import LogitsPool
+from logitloom.masks.logits_pool import LogitsPool
 from logitloom.vocabulary import Vocabulary
 
 STEPS = 12

@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 from logitloom import Context, Vocabulary, processors  # noqa: E402
 from logitloom.errors import LogitloomError  # noqa: E402
-from logitloom.logits_pool import LogitsPool  # noqa: E402
+from logitloom.masks.logits_pool import LogitsPool  # noqa: E402
 from logitloom_plugins.json_schema.compilation import compile_schema  # noqa: E402
 from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens  # noqa: E402
 from logitloom_plugins.json_schema.serialisation import serialise  # noqa: E402

@@ -17,11 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.errors import BackendMissing
-from logitloom.kernels import bits_of, host_kernels
-from logitloom.logits_pool import LogitsPool
-from logitloom.mask_row import MaskRow, mask_rows, records_of
 
-__all__ = ["Array", "Backend", "HostTable", "TokenIds", "backend_of", "library_of", "mask_host_rows"]
+__all__ = ["Array", "Backend", "BufferPool", "HostTable", "TokenIds", "backend_of", "library_of", "load_backends_with"]
 
 #: An array of any supported library. Array libraries share no base class, so the type is open.
 Array = Any
@@ -54,6 +51,23 @@ class TokenIds(Protocol):
         ...
 
 
+class BufferPool(Protocol):
+    """Buffers for masked logits, given by the caller; :class:`logitloom.masks.logits_pool.LogitsPool` is one."""
+
+    def masked(self, logits: Array, rows: Any, forbidden: Any, donate: bool, kind: Any, make: Any) -> Array | None:
+        """The masked logits in a buffer, or None where a buffer does not pay or none is free.
+
+        Args:
+            logits: ``[batch, vocab]`` in host memory.
+            rows: per row a mask, as for :meth:`Backend.apply_token_rows`.
+            forbidden: the element that stands for -inf.
+            donate: whether the caller may write into the logits instead.
+            kind: the library's dtype of the logits.
+            make: the type of buffers that the library needs.
+        """
+        ...
+
+
 class Backend:
     """One array library on one device, with the named operations.
 
@@ -79,7 +93,7 @@ class Backend:
     #: Whether a function can be compiled (:meth:`compile` does more than return it).
     compiles: bool = False
     #: Whether :meth:`apply_token_rows` takes a pool.
-    recycles: bool = False
+    uses_buffer_pool: bool = False
 
     def __init__(self, device: Any = None) -> None:
         self.device = device
@@ -288,7 +302,7 @@ class Backend:
         return self.masked_fill(logits, allowed == 0, NEG_INF, donate)
 
     def apply_token_rows(
-        self, logits: Array, rows: Sequence[TokenIds], donate: bool = False, pool: LogitsPool | None = None
+        self, logits: Array, rows: Sequence[TokenIds], donate: bool = False, pool: BufferPool | None = None
     ) -> Array:
         """``logits`` with -inf where a row's tokens are forbidden; the lists come from the host.
 
@@ -297,7 +311,7 @@ class Backend:
             rows: per row ``(allowed, ids)``: host ids that alone are allowed if ``allowed``, else that are
                 forbidden. Whichever list is shorter costs less.
             donate: whether to write into ``logits`` where that is cheaper.
-            pool: buffers that may be returned instead; only for backends that declare ``recycles``.
+            pool: buffers that may be returned instead; only for backends that declare ``uses_buffer_pool``.
         """
         del pool
         forbidden = np.empty(tuple(logits.shape), dtype=np.bool_)
@@ -339,43 +353,6 @@ class Backend:
         return self.asarray(index, "int32") if isinstance(index, (np.ndarray, list, tuple)) else index
 
 
-def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: Any, donate: bool) -> NDArray[Any]:
-    """:meth:`Backend.apply_token_rows` in host memory: each row costs what its mask changes.
-
-    Args:
-        logits: ``[batch, vocab]`` of any element type, also bits of a type that NumPy lacks.
-        rows: as there.
-        forbidden: the element that stands for -inf.
-        donate: whether to write into ``logits``.
-    """
-    out = logits if donate else np.empty_like(logits)
-    kernels, bits = host_kernels(), bits_of(logits.dtype, forbidden)
-    if kernels is not None and bits is not None and logits.flags.c_contiguous and out.flags.writeable:
-        masks = mask_rows(rows, logits.shape)
-        if masks is not None:
-            kind, word = bits
-            kernels.write(out.view(kind), logits.view(kind), records_of(masks), word, donate)
-            return out
-    for before, after, row in zip(logits, out, rows, strict=True):
-        prepared = row if type(row) is MaskRow else None
-        if prepared is not None and prepared.dense:
-            prepared.limit(before, after, forbidden)
-            continue
-        allowed, ids = row
-        if allowed:
-            kept = before.take(ids)
-            after.fill(forbidden)
-            after[ids] = kept
-            continue
-        if not donate:
-            np.copyto(after, before)
-        if prepared is not None:
-            prepared.forbid(after, forbidden)
-        else:
-            after[ids] = forbidden
-    return out
-
-
 class HostTable:
     """A read-only host array that is uploaded once per backend and shared by all sequences.
 
@@ -407,14 +384,30 @@ class HostTable:
 
 _BACKEND_OF_TYPE: dict[type, Backend] = {}
 
+#: Gives the backend of a library by the library's name.
+_load_backend: Callable[[str], Backend] | None = None
+
+
+def load_backends_with(load: Callable[[str], Backend]) -> None:
+    """Set what :func:`backend_of` asks for the backend of a library that it sees for the first time.
+
+    :mod:`logitloom.registry` sets its own :func:`~logitloom.registry.load_backend` when it is imported.
+
+    Args:
+        load: takes the name of a library; raises :class:`~logitloom.errors.BackendMissing` where there is no backend.
+    """
+    global _load_backend
+    _load_backend = load
+    forget_types()
+
 
 def forget_types() -> None:
-    """Ask the backend plug-ins again about every array type (after one was registered or installed)."""
+    """Ask for the backend of every array type again (after a plug-in was registered or installed)."""
     _BACKEND_OF_TYPE.clear()
 
 
 def backend_of(array: Array) -> Backend:
-    """The backend of an array, on the array's device. Asks the backend plug-ins once per array type.
+    """The backend of an array, on the array's device. The backend is looked up once per array type.
 
     Raises:
         BackendMissing: if no installed backend handles arrays of that library.
@@ -426,13 +419,12 @@ def backend_of(array: Array) -> Backend:
 
 
 def _find_backend(kind: type) -> Backend:
-    from logitloom.registry import load_backend
-
+    assert _load_backend is not None, "Importing logitloom sets it."
     refusal: BackendMissing | None = None
     # A class derived from a library's array type lives in a module of its own, so its bases are asked, too.
     for library in dict.fromkeys(_library_of_type(base) for base in kind.__mro__[:-1] or (kind,)):
         try:
-            return load_backend(library)
+            return _load_backend(library)
         except BackendMissing as error:
             refusal = refusal or error
     raise BackendMissing(

@@ -11,7 +11,7 @@ import numpy as np
 from logitloom import rng
 from logitloom.backend import Array, Backend, backend_of
 from logitloom.errors import InvalidContext
-from logitloom.logits_pool import LogitsPool
+from logitloom.masks.logits_pool import LogitsPool
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Context", "padded"]
@@ -44,7 +44,7 @@ class Context:
         donate_state: the caller gives up the state it passes; its arrays may be overwritten. Never set where
             earlier states are kept, as beam search and speculation do.
         pool: buffers for processed logits, which may then be read-only arrays. The chain hands it to its last
-            processor alone, if that declares ``recycles``: nobody in the chain writes to what comes from a pool.
+            processor alone, if that declares ``uses_buffer_pool``: no processor writes to what comes from a pool.
         tokens: ``[rows, n] int32``, accepted since the last call, -1 = none; None on the first call.
         chosen_logprob: ``[rows, n] float32``, for each of ``tokens`` the log-probability with which the sampler chose
             it, after the whole chain (0 where ``tokens`` is -1); None where nobody tells. A beam search gives what each

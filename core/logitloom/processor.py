@@ -44,7 +44,7 @@ class Processor:
         argmax_invariant: never changes which token is the most likely.
         shift_invariant: adding a number to all logits of a row leaves the row's resulting distribution as it is. So
             it is for what goes by probabilities, adds, or forbids by tokens, not for what asks for a logit's sign.
-        recycles: may return its logits in a buffer of ``context.pool``, and does not write to them afterwards.
+        uses_buffer_pool: may return its logits in a buffer of ``context.pool``, and does not write to them afterwards.
         sees_every_step: its state depends on the logits of every step, not on the tokens alone, as that of a sampler
             with feedback does. Such a state cannot be rebuilt from tokens: loops ask the model for forced tokens as
             well, and engines that cannot keep states refuse the processor when the chain is bound. Who needs ``chosen_logprob``
@@ -60,7 +60,7 @@ class Processor:
     keeps_last: ClassVar[bool] = False
     argmax_invariant: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = False
-    recycles: ClassVar[bool] = False
+    uses_buffer_pool: ClassVar[bool] = False
     sees_every_step: ClassVar[bool] = False
     compilable: ClassVar[bool] = True
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from logitloom.backend import Backend, forget_types
+from logitloom.backend import Backend, forget_types, load_backends_with
 from logitloom.errors import (
     BackendMissing,
     DuplicatePlugin,
@@ -24,8 +25,9 @@ from logitloom.errors import (
     UnknownPlugin,
     VocabularyError,
 )
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import HostKernels, host_kernels, load_kernels_with
 from logitloom.loading import rules
+from logitloom.plugin_manager import PluginManager
 from logitloom.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -337,8 +339,6 @@ def _unknown_message(kind: str, name: str, wanted: str) -> str:
 
 @cache
 def _backend_plugin(library: str) -> Backend | None:
-    from logitloom.plugin_manager import PluginManager
-
     plugin = load_plugin("backends", library)
     manager = PluginManager()
     manager.add(plugin() if isinstance(plugin, type) else plugin, library, required="backend_adapter")
@@ -362,6 +362,19 @@ def load_backend(library: str) -> Backend:
     return backend
 
 
+def _first_kernels() -> HostKernels | None:
+    """The kernels of the first plug-in by name that is installed, not blocked, and can be imported."""
+    for record in available("kernels"):
+        if record.installed and not record.blocked:
+            try:
+                kernels: HostKernels = load_plugin("kernels", record.name)()
+            except PluginImportError as error:
+                warnings.warn(f"Going on without compiled kernels. {error}", RuntimeWarning, stacklevel=3)
+                continue
+            return kernels
+    return None
+
+
 def read_vocabulary(tokenizer: Any) -> Vocabulary:
     """The vocabulary of a tokenizer of any library, through the installed tokenizer readers.
 
@@ -373,8 +386,6 @@ def read_vocabulary(tokenizer: Any) -> Vocabulary:
     """
     if isinstance(tokenizer, Vocabulary):
         return tokenizer
-    from logitloom.plugin_manager import PluginManager
-
     manager = PluginManager()
     broken = []
     names = [record.name for record in available("tokenizers") if not record.blocked]
@@ -396,3 +407,8 @@ def read_vocabulary(tokenizer: Any) -> Vocabulary:
 
 def _path_of(plugin: Any) -> str:
     return f"{getattr(plugin, '__module__', '')}:{getattr(plugin, '__qualname__', type(plugin).__qualname__)}"
+
+
+# Arrays and masks stand below plug-ins, so they are told here how to find theirs.
+load_backends_with(load_backend)
+load_kernels_with(_first_kernels)

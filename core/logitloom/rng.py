@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, Backend
-
 __all__ = ["fold", "row_seeds", "uniform"]
+
+#: An array of any supported library.
+Array = Any
 
 _MASK = 0xFFFFFFFF
 _M1 = 0x7FEB352D
@@ -60,11 +61,11 @@ def _mix(x: Array, xp: Any) -> Array:
     return xp.bitwise_xor(x, xp.bitwise_and(x >> 16, 0xFFFF))
 
 
-def uniform(backend: Backend, seeds: Array, counter: Array, stream: int = 0) -> Array:
+def uniform(xp: Any, seeds: Array, counter: Array, stream: int = 0) -> Array:
     """One number in [0, 1) per row, a multiple of 2**-23.
 
     Args:
-        backend: whose arrays these are.
+        xp: the array API namespace of the arrays (``backend.xp``).
         seeds: ``[rows] int32``.
         counter: ``[rows] int32``, for example the length of each row.
         stream: tells several draws of one step apart; any Python integer.
@@ -72,7 +73,6 @@ def uniform(backend: Backend, seeds: Array, counter: Array, stream: int = 0) -> 
     Returns:
         ``[rows] float32``.
     """
-    xp = backend.xp
     x = _mix(seeds + _signed(_mix_int(stream + 1)), xp)
     x = _mix(xp.bitwise_xor(x, _mix(counter * _signed(_GOLDEN) + 1, xp)), xp)
-    return backend.cast(xp.bitwise_and(x >> 9, 0x7FFFFF), "float32") * 2.0**-23
+    return xp.astype(xp.bitwise_and(x >> 9, 0x7FFFFF), xp.float32) * 2.0**-23

@@ -29,7 +29,7 @@ def uniform(seed: int, counter: int, stream: int = 0) -> float:
 
 def draw(backend: Backend, seeds: list[int], counters: list[int], stream: int = 0) -> list[float]:
     numbers = rng.uniform(
-        backend,
+        backend.xp,
         backend.asarray(np.asarray(seeds, dtype=np.int32)),
         backend.asarray(np.asarray(counters, dtype=np.int32)),
         stream,
@@ -68,12 +68,12 @@ def test_draws_are_uniform(vary: str) -> None:
     backend = load_backend("numpy")
     n, cells = 50_000, 100
     if vary == "seed":
-        numbers = rng.uniform(backend, rng.row_seeds(1, n), np.full(n, 9, dtype=np.int32))
+        numbers = rng.uniform(backend.xp, rng.row_seeds(1, n), np.full(n, 9, dtype=np.int32))
     elif vary == "counter":
-        numbers = rng.uniform(backend, np.full(n, 9, dtype=np.int32), np.arange(n, dtype=np.int32))
+        numbers = rng.uniform(backend.xp, np.full(n, 9, dtype=np.int32), np.arange(n, dtype=np.int32))
     else:
         one = np.ones(1, dtype=np.int32)
-        numbers = np.concatenate([rng.uniform(backend, one, one, s) for s in range(n // 10)])
+        numbers = np.concatenate([rng.uniform(backend.xp, one, one, s) for s in range(n // 10)])
     assert numbers.min() >= 0
     assert numbers.max() < 1
     # The statistic has mean 99 and standard deviation 14; five deviations are a chance of about 1e-5.
@@ -85,12 +85,12 @@ def test_neighbouring_rows_steps_and_streams_are_uncorrelated() -> None:
     n = 20_000
     steps = np.arange(n, dtype=np.int32)
     seeds = np.full(n, 5, dtype=np.int32)
-    numbers = rng.uniform(backend, seeds, steps)
+    numbers = rng.uniform(backend.xp, seeds, steps)
     for other in (
-        rng.uniform(backend, seeds, steps + 1),
-        rng.uniform(backend, seeds + 1, steps),
-        rng.uniform(backend, seeds, steps, stream=1),
-        rng.uniform(backend, steps, seeds),
+        rng.uniform(backend.xp, seeds, steps + 1),
+        rng.uniform(backend.xp, seeds + 1, steps),
+        rng.uniform(backend.xp, seeds, steps, stream=1),
+        rng.uniform(backend.xp, steps, seeds),
     ):
         assert abs(np.corrcoef(numbers, other)[0, 1]) < 5 / np.sqrt(n)
 

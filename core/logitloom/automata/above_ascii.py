@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from logitloom.automata.char_sets import category
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.automata.utf8 import high_partition
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 
 __all__ = ["EVERYTHING", "marks_above_ascii"]
 

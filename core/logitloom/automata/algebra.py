@@ -21,7 +21,7 @@ from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.minimize import minimize
 from logitloom.automata.product import product
 from logitloom.errors import OptionError
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 
 __all__ = [
     "any_bytes",

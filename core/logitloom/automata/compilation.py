@@ -17,7 +17,7 @@ from logitloom.automata.nfa import has_boundaries, position_automaton
 from logitloom.automata.pattern import Atomic, Node, parse_pattern, shortened, too_deep, unsupported
 from logitloom.automata.plain_syntax import plain_tree
 from logitloom.errors import UnsupportedPattern
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 
 __all__ = ["compile_pattern"]
 

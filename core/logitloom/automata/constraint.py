@@ -24,8 +24,8 @@ from logitloom.automata.token_automaton import TokenAutomaton
 from logitloom.backend import Array, Backend, HostTable
 from logitloom.context import Context
 from logitloom.errors import BudgetExceeded, IllegalToken, NeedsNotMet
-from logitloom.kernels import HostKernels, host_kernels
-from logitloom.mask_row import MaskBatch, MaskRow, records_of
+from logitloom.masks.kernels import HostKernels, host_kernels
+from logitloom.masks.mask_row import MaskBatch, MaskRow, records_of
 from logitloom.processor import Processor
 from logitloom.vocabulary import Vocabulary
 
@@ -90,7 +90,7 @@ class _Known(NamedTuple):
 
     Attributes:
         kernels: the compiled functions.
-        tables: what :meth:`logitloom.kernels.HostKernels.step` reads between the tokens and the records.
+        tables: what :meth:`logitloom.masks.kernels.HostKernels.step` reads between the tokens and the records.
         records: ``[states + 2, 3]``: the record of each state's mask, -1 where it is not known.
         masks: by state the masks themselves. Records hold addresses, so a mask is here before its record is there.
     """
@@ -163,8 +163,9 @@ class _Lifted:
         if len(tokens) != rows:
             return None
         reached, records = np.empty(rows, dtype=np.int32), np.empty((rows, 3), dtype=np.int64)
-        done, gain = known.kernels.step(states, tokens, *known.tables, known.records, reached, records)
-        return (reached, MaskBatch(records, gain, automaton.vocab_size, known.masks, reached)) if done else None
+        done, buffer_cost = known.kernels.step(states, tokens, *known.tables, known.records, reached, records)
+        masks = MaskBatch(records, buffer_cost, automaton.vocab_size, known.masks, reached)
+        return (reached, masks) if done else None
 
     @cached_property
     def _known(self) -> _Known | None:
@@ -263,7 +264,7 @@ class AutomatonProcessor(Processor):
     mask_only = True
     preserves_masked = True
     shift_invariant = True
-    recycles = True
+    uses_buffer_pool = True
     #: Whether only the longest token is allowed where only one text can come next; processors make it an option.
     longest_tokens: ClassVar[bool] = False
 
@@ -369,7 +370,7 @@ class AutomatonProcessor(Processor):
 
 def _masked(logits: Array, rows: Any, context: Context) -> Array:
     backend, pool = context.backend, context.pool
-    if pool is None or not backend.recycles:
+    if pool is None or not backend.uses_buffer_pool:
         return backend.apply_token_rows(logits, rows, context.donate)
     return backend.apply_token_rows(logits, rows, context.donate, pool)
 

@@ -22,7 +22,7 @@ from logitloom.automata.char_sets import CharSet
 from logitloom.automata.context_nfa import ContextAutomaton
 from logitloom.automata.nfa import END_POSITION, PositionAutomaton
 from logitloom.automata.utf8 import DEAD
-from logitloom.kernels import HostKernels, host_kernels
+from logitloom.masks.kernels import HostKernels, host_kernels
 
 __all__ = ["ClassTable", "determinize", "determinize_in_context", "without_dead_ends"]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.budget import Meter
 from logitloom.automata.dfa import DEAD
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 
 __all__ = ["Product", "product"]
 

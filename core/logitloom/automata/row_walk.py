@@ -20,7 +20,7 @@ from logitloom.automata.lowering import Lowering
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie, joined, members
 from logitloom.automata.trie_walk import children
 from logitloom.automata.walk_memory import MEMORY
-from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
+from logitloom.masks.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
 
 __all__ = ["NO_PATHS", "SORTED_BY_MASK", "Paths", "RowWalk", "ascii_columns", "followed", "levels_of", "usual_steps"]
 
@@ -309,7 +309,7 @@ def followed(
         levels: how many times to go twice as far.
 
     Returns:
-        As :meth:`logitloom.kernels.HostKernels.paths`.
+        As :meth:`logitloom.masks.kernels.HostKernels.paths`.
     """
     columns, sizes, bits = ascii_part
     if kernels is not None:

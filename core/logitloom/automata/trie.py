@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata import char_sets
 from logitloom.automata.utf8_states import BOUNDARY, BROKEN_ROWS
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
 
 __all__ = [

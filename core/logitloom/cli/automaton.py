@@ -12,7 +12,7 @@ from typing import Any
 from logitloom import registry
 from logitloom.automata import TokenAutomaton, compile_pattern, vocabulary_trie
 from logitloom.cli.drawing import draw
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["add_parser"]

@@ -17,7 +17,7 @@ from logitloom.cli.generate import parse_setting
 from logitloom.cli.terminal import styled, table
 from logitloom.context import Context
 from logitloom.errors import LogitloomError, OptionError
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["add_parser"]

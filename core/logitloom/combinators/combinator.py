@@ -18,7 +18,7 @@ from logitloom.combinators.watcher import Watched, check_strings
 from logitloom.context import Context
 from logitloom.errors import IllegalToken, NeedsNotMet
 from logitloom.hookspecs import TextEnd
-from logitloom.mask_row import MaskRow
+from logitloom.masks.mask_row import MaskRow
 from logitloom.processor import Processor
 from logitloom.vocabulary import Vocabulary
 

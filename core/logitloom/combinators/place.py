@@ -17,7 +17,7 @@ from logitloom.combinators.section import Section
 from logitloom.combinators.watcher import Watched, Watcher
 from logitloom.context import Context
 from logitloom.errors import IllegalToken
-from logitloom.mask_row import MaskRow
+from logitloom.masks.mask_row import MaskRow
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Place", "Plan"]

@@ -21,7 +21,7 @@ from logitloom.constraints.contract import ByteAutomaton, Constraint, State, Tok
 from logitloom.constraints.visited import VisitedStates
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
-from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
+from logitloom.masks.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["LiftedAutomaton", "lift"]

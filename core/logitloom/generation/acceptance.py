@@ -82,13 +82,13 @@ def accept_sampled(
     p = backend.softmax(logits)
     p_drafted = backend.gather(p, tokens[:, None])[:, 0]
     q_drafted = backend.gather(draft, tokens[:, None])[:, 0]
-    u = rng.uniform(backend, seeds, lengths, ACCEPT_STREAM)
+    u = rng.uniform(backend.xp, seeds, lengths, ACCEPT_STREAM)
     accepted = proposed & (p_drafted > 0) & (u * q_drafted < p_drafted)
 
     rest = xp.maximum(p - draft, xp.zeros_like(p))
     # Nothing can be left only where p and q are equal up to rounding, and then p itself is as good.
     use_rest = proposed & (xp.sum(rest, axis=-1) > 0)
-    replacement = draw(backend, xp.where(use_rest[:, None], rest, p), rng.uniform(backend, seeds, lengths, STREAM))
+    replacement = draw(backend, xp.where(use_rest[:, None], rest, p), rng.uniform(backend.xp, seeds, lengths, STREAM))
     tokens = xp.where(accepted, tokens, backend.cast(replacement, "int32"))
     logprobs = xp.log(backend.gather(p, tokens[:, None])[:, 0])
     return Verdict(

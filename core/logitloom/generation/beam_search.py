@@ -19,7 +19,7 @@ from logitloom.generation.dead_ends import no_legal_token
 from logitloom.generation.loop import FinishReason, start_context
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.rows import ModelRows
-from logitloom.logits_pool import LogitsPool
+from logitloom.masks.logits_pool import LogitsPool
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["BeamSearch", "Carried", "Hypothesis", "beam_search"]

@@ -18,7 +18,7 @@ from logitloom.errors import GenerationError, IllegalToken, NoLegalToken
 from logitloom.generation.dead_ends import no_legal_token, written
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.rows import ModelRows
-from logitloom.logits_pool import LogitsPool
+from logitloom.masks.logits_pool import LogitsPool
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Emission", "FinishReason", "Sampler", "decode", "start_context"]

@@ -41,7 +41,7 @@ class Multinomial:
             ``[rows]`` token ids and ``[rows]`` their log-probabilities.
         """
         p = backend.softmax(logits)
-        tokens = draw(backend, p, rng.uniform(backend, seeds, lengths, STREAM))
+        tokens = draw(backend, p, rng.uniform(backend.xp, seeds, lengths, STREAM))
         return tokens, backend.xp.log(backend.gather(p, tokens[:, None])[:, 0])
 
 

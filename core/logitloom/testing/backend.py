@@ -11,7 +11,7 @@ import pytest
 
 from logitloom import registry
 from logitloom.backend import Array, Backend, HostTable, backend_of, library_of
-from logitloom.mask_row import MaskRow
+from logitloom.masks.mask_row import MaskRow
 from logitloom.testing._samples import (
     DONATING,
     INF,

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import NEG_INF, Array, Backend, TokenIds, mask_host_rows
-from logitloom.logits_pool import HostBuffer, LogitsPool
-from logitloom.nucleus import LEAST_VOCAB, nucleus_threshold
+from logitloom.backend import NEG_INF, Array, Backend, BufferPool, TokenIds
+from logitloom.masks.host_rows import mask_host_rows
+from logitloom.masks.logits_pool import HostBuffer
+from logitloom.masks.nucleus import LEAST_VOCAB, nucleus_threshold
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
 
@@ -22,7 +23,7 @@ class NumpyBackend(Backend):
     name = "numpy"
     int32 = np.dtype(np.int32)
     on_host = True
-    recycles = True
+    uses_buffer_pool = True
 
     def __init__(self, device: Any = None) -> None:
         super().__init__(device)
@@ -136,7 +137,7 @@ class NumpyBackend(Backend):
         return self.masked_fill(logits, ~allowed, NEG_INF, donate)
 
     def apply_token_rows(
-        self, logits: Array, rows: Sequence[TokenIds], donate: bool = False, pool: LogitsPool | None = None
+        self, logits: Array, rows: Sequence[TokenIds], donate: bool = False, pool: BufferPool | None = None
     ) -> Array:
         """Touches what the mask changes; without a pool a row of allowed ids costs a fill."""
         if pool is not None:

@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from logitloom.backend import NEG_INF, Array, Backend, TokenIds, mask_host_rows
-from logitloom.logits_pool import HostBuffer, LogitsPool
-from logitloom.nucleus import LEAST_VOCAB, nucleus_threshold
+from logitloom.backend import NEG_INF, Array, Backend, BufferPool, TokenIds
+from logitloom.masks.host_rows import mask_host_rows
+from logitloom.masks.logits_pool import HostBuffer
+from logitloom.masks.nucleus import LEAST_VOCAB, nucleus_threshold
 
 __all__ = ["TorchBackend", "TorchPlugin"]
 
@@ -50,7 +51,7 @@ class TorchBackend(Backend):
     def __init__(self, device: torch.device | None = None) -> None:
         device = self._exact_device(torch.get_default_device() if device is None else device)
         super().__init__(device)
-        self.on_host = self.recycles = device.type == "cpu"
+        self.on_host = self.uses_buffer_pool = device.type == "cpu"
         self.xp = _namespace(device)
         self._bit = torch.from_numpy((np.uint32(1) << np.arange(32, dtype=np.uint32)).view(np.int32)).to(device)
         # Entry b: 8 bytes, 1 where bit i of b is 0, read as one 64-bit number.
@@ -266,7 +267,7 @@ class TorchBackend(Backend):
         return self.masked_fill(logits, banned[:, :vocab], NEG_INF, donate)
 
     def apply_token_rows(
-        self, logits: Array, rows: Sequence[TokenIds], donate: bool = False, pool: LogitsPool | None = None
+        self, logits: Array, rows: Sequence[TokenIds], donate: bool = False, pool: BufferPool | None = None
     ) -> Array:
         """On the CPU through a NumPy view of the same memory, without PyTorch's cost per call."""
         if not self.on_host:

@@ -158,7 +158,7 @@ class ModelDrafts(DraftOptions):
             p = backend.softmax(logits)
             if request.sampling:
                 place = backend.asarray(lengths + np.int32(len(probs)))
-                chosen = draw(backend, p, rng.uniform(backend, request.seeds, place, DRAFT_STREAM))
+                chosen = draw(backend, p, rng.uniform(backend.xp, request.seeds, place, DRAFT_STREAM))
                 probs.append(p)
             else:
                 chosen = backend.xp.argmax(p, axis=-1)

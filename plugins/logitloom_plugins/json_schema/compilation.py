@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from logitloom.automata.budget import Budget, Meter
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 from logitloom_plugins.json_schema.container_keywords import MOST_UNIQUE
 from logitloom_plugins.json_schema.distinct_nodes import unclear_nodes
 from logitloom_plugins.json_schema.formula import atoms, nodes_in

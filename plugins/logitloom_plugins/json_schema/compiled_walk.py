@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.trie import Trie, joined, members
 from logitloom.automata.walk_memory import MEMORY
-from logitloom.kernels import ENDLESS, NO_COUNTING, HostKernels, Notes
+from logitloom.masks.kernels import ENDLESS, NO_COUNTING, HostKernels, Notes
 from logitloom_plugins.json_schema.content_tables import ContentTable, ContentTables, Counting
 from logitloom_plugins.json_schema.machine import DEAD, Machine
 from logitloom_plugins.json_schema.name_ends import end_name

@@ -1,8 +1,9 @@
 """Tables for compiled walks inside strings: the content's own automaton, not rows made one by one.
 
 String values have them, and names where patterns decide about them. Bytes that may stand for themselves lead where they
-lead in the automaton; the characters are counted beside its states, as :meth:`logitloom.kernels.HostKernels.walk` does
-it. What the closing quote and a backslash lead to is worked out where a token has one.
+lead in the automaton; the characters are counted beside its states, as
+:meth:`logitloom.masks.kernels.HostKernels.walk` does it. What the closing quote and a backslash lead to is worked out
+where a token has one.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.row_walk import levels_of
 from logitloom.automata.trie import Trie, joined, members
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 from logitloom_plugins.json_schema.compiled_walk import CompiledWalk
 from logitloom_plugins.json_schema.machine import DEAD, Machine
 from logitloom_plugins.json_schema.name_ends import end_name

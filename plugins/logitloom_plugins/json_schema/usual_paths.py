@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from logitloom.automata.above_ascii import EVERYTHING, marks_above_ascii
 from logitloom.automata.row_walk import Paths, ascii_columns, followed, usual_steps
 from logitloom.automata.trie import MALFORMED
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 from logitloom_plugins.json_schema.labelled import Labelled
 from logitloom_plugins.json_schema.string_states import KeySite, Site, StringStates
 from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content

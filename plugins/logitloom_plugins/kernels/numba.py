@@ -1,7 +1,7 @@
 """Loops in host memory, compiled by Numba.
 
-The functions do what :class:`logitloom.kernels.HostKernels` says. They are compiled when this module is imported for
-the first time and kept on disk by Numba, beside this file or in the user's cache folder.
+The functions do what :class:`logitloom.masks.kernels.HostKernels` says. They are compiled when this module is
+imported for the first time and kept on disk by Numba, beside this file or in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 from logitloom.automata.dfa import DEAD
 from logitloom.automata.token_automaton import FINISHED
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
-from logitloom.kernels import ALLOWED, DENSE, FORBIDDEN
+from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN
 
 __all__ = ["NumbaKernels"]
 
@@ -76,7 +76,7 @@ def walk(
     special: int,
     limit: int,
 ) -> tuple[int, int, int, int, int]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.kernels.HostKernels.walk`."""
+    """See :meth:`logitloom.masks.kernels.HostKernels.walk`."""
     listed, marked = notes
     table, ready, byte_class = automaton
     low, high, marks, row_of_height, known, stride = paths
@@ -168,7 +168,7 @@ def walk(
 def paths(
     source: Any, columns: Any, sizes: Any, bits: Any, split: int, kinds: Any, given: Any, levels: int
 ) -> tuple[Any, Any, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.kernels.HostKernels.paths`."""
+    """See :meth:`logitloom.masks.kernels.HostKernels.paths`."""
     known = len(source)
     width = known + 1
     every = ~np.uint64(0)
@@ -289,7 +289,7 @@ def _leads_off(
 
 @_compiled(types.uint8[::1](_TABLE, _BYTES, _INTS, _KINDS), cache=True, nogil=True)
 def marks(table: Any, byte_class: Any, usual: Any, kinds: Any) -> Any:  # pragma: no cover - compiled
-    """See :meth:`logitloom.kernels.HostKernels.marks`."""
+    """See :meth:`logitloom.masks.kernels.HostKernels.marks`."""
     _, root, column_of, _, _ = kinds
     every = np.int64(HIGH_WORD | HIGH_OTHER)
     uniform = np.full((len(table), 3), _UNKNOWN, dtype=np.int32)
@@ -332,7 +332,7 @@ def product(
     needs_second: bool,
     limit: int,
 ) -> tuple[Any, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.kernels.HostKernels.product`."""
+    """See :meth:`logitloom.masks.kernels.HostKernels.product`."""
     dead_first, dead_second = len(first) - 1, len(second) - 1
     columns = first.shape[1]
     number = np.full((len(first), len(second)), -1, dtype=np.int32)
@@ -395,7 +395,7 @@ def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - c
 def determinize(
     first: Any, follow: Any, follow_at: Any, set_at: Any, members: Any, members_at: Any, classes: int, limit: int
 ) -> tuple[Any, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.kernels.HostKernels.determinize`."""
+    """See :meth:`logitloom.masks.kernels.HostKernels.determinize`."""
     one, none = np.uint64(1), np.uint64(0)
     words, sets = (len(set_at) + 63) // 64, len(members_at) - 1
     room = min(limit + 1, 2 * len(set_at) + 16)
@@ -493,7 +493,7 @@ def determinize(
 def collect(
     notes: Any, order: Any, found: int, ends: Any, textless: Any, size: int
 ) -> tuple[bool, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.kernels.HostKernels.collect`."""
+    """See :meth:`logitloom.masks.kernels.HostKernels.collect`."""
     few, kept = notes
     total = found + len(ends)
     listed = 2 * total <= size
@@ -540,7 +540,7 @@ def collect(
 
 @_compiled(types.boolean(_INTS, types.boolean, types.boolean[::1]), cache=True, nogil=True)
 def spread(ids: Any, value: bool, mask: Any) -> bool:  # pragma: no cover - compiled
-    """See :meth:`logitloom.kernels.HostKernels.spread`."""
+    """See :meth:`logitloom.masks.kernels.HostKernels.spread`."""
     size = np.uint32(len(mask))
     for place in range(len(ids)):
         token = np.uint32(ids[place])
@@ -574,11 +574,11 @@ def step(
     reached: Any,
     masks: Any,
 ) -> tuple[bool, int]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.kernels.HostKernels.step`."""
+    """See :meth:`logitloom.masks.kernels.HostKernels.step`."""
     table, ready, byte_class = automaton
     flat, offsets = texts
     count = len(closing)
-    gain = 0
+    buffer_cost = 0
     for row in range(len(states)):
         state = np.int64(states[row])
         if state >= count:
@@ -614,8 +614,8 @@ def step(
         reached[row] = state
         for i in range(3):
             masks[row, i] = record[i]
-        gain += 1 if record[0] == ALLOWED else -1 if record[0] == DENSE else -3
-    return True, gain
+        buffer_cost += -1 if record[0] == ALLOWED else 1 if record[0] == DENSE else 3
+    return True, buffer_cost
 
 
 @_code
@@ -670,7 +670,7 @@ def _write_of(kind: Any) -> Any:
 
 @_compiled([_write_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
 def write(after: Any, before: Any, masks: Any, forbidden: Any, in_place: bool) -> None:  # pragma: no cover - compiled
-    """See :meth:`logitloom.kernels.HostKernels.write`."""
+    """See :meth:`logitloom.masks.kernels.HostKernels.write`."""
     # The last rows first: whoever made the logits wrote them last, and whoever reads them begins with the first.
     for row in range(len(masks) - 1, -1, -1):
         line, source = after[row], before[row]
@@ -703,7 +703,7 @@ def _rewrite_of(kind: Any) -> Any:
 
 @_compiled([_rewrite_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
 def rewrite(after: Any, before: int, written: Any, masks: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
-    """See :meth:`logitloom.kernels.HostKernels.rewrite`."""
+    """See :meth:`logitloom.masks.kernels.HostKernels.rewrite`."""
     sources = numba.carray(_elements_at(before, forbidden), (len(masks), after.shape[1]))
     for row in range(len(masks) - 1, -1, -1):  # for the reason given in write
         line, source = after[row], sources[row]

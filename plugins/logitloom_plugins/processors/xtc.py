@@ -74,7 +74,7 @@ class Xtc(Processor):
     def process(self, logits: Array, state: XtcState, context: Context) -> tuple[Array, XtcState]:
         """A softmax, a masked minimum, a comparison and a masked fill."""
         backend, xp = context.backend, context.backend.xp
-        drawn = rng.uniform(backend, state.seed, context.length, _STREAM) < self.probability
+        drawn = rng.uniform(backend.xp, state.seed, context.length, _STREAM) < self.probability
         others = backend.softmax(logits) < self.threshold
         least = xp.min(backend.masked_fill(logits, others, float("inf")), axis=-1, keepdims=True)
         excluded = (logits > least) & drawn[:, None]

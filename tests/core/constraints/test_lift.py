@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from logitloom.constraints import ByteAutomaton, LiftedAutomaton, lift
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
 
 LETTERS = b"ab()x"

@@ -104,7 +104,7 @@ def test_p_values_are_spread_evenly() -> None:
     p_values = []
     for seed in range(200):
         seeds = rng.row_seeds(seed, rows)
-        drafted = draw(backend, q, rng.uniform(backend, seeds, lengths, DRAFT_STREAM))
+        drafted = draw(backend, q, rng.uniform(backend.xp, seeds, lengths, DRAFT_STREAM))
         verdict = accept_sampled(backend, logits, q, seeds, lengths, drafted.tolist())
         p_values.append(chi_square(np.bincount(verdict.tokens, minlength=5), p))
     assert stats.kstest(p_values, "uniform").pvalue > 0.01

@@ -67,7 +67,7 @@ PROCESSORS: list[tuple[str, Fault]] = [
                           "test_inputs_stay_untouched", "cool")),
     ("xtc", Fault(P + "xtc", "context.length, _STREAM", "context.length * 0 + state.seed.shape[0], _STREAM",
                   "test_rows_are_independent", "half")),
-    ("xtc", Fault(P + "xtc", "rng.uniform(backend, state.seed, context.length, _STREAM)",
+    ("xtc", Fault(P + "xtc", "rng.uniform(backend.xp, state.seed, context.length, _STREAM)",
                   "__import__('numpy').random.default_rng().random(logits.shape[0])",
                   "test_same_input_gives_same_output", "half")),
     ("frequency_penalty", Fault(P + "_occurrence", "context.tokens, 1.0, context.donate_state",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import load_backend
-from logitloom.mask_row import MaskRow
+from logitloom.masks.mask_row import MaskRow
 
 VOCAB = 67
 

@@ -12,7 +12,7 @@ from logitloom.automata.above_ascii import _above_ascii
 from logitloom.automata.budget import Meter
 from logitloom.automata.char_sets import category
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 from logitloom_plugins.json_schema.compilation import compile_schema
 from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.formats import format_automaton

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import Context, kernels, load_backend, processors, registry
+from logitloom import Context, load_backend, processors, registry
 from logitloom.automata import FINISHED, TokenAutomaton, compile_pattern, constraint, default_cache, determinize
 from logitloom.automata.above_ascii import marks_above_ascii
 from logitloom.automata.alphabet import alphabet
@@ -24,11 +24,12 @@ from logitloom.automata.product import _found, _padded
 from logitloom.automata.row_walk import RowWalk
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.automata.walk_memory import MEMORY
-from logitloom.backend import mask_host_rows
 from logitloom.errors import BudgetExceeded, IllegalToken, LogitloomError, PluginImportError, UnsupportedPattern
-from logitloom.kernels import HostKernels, host_kernels
-from logitloom.logits_pool import HostBuffer, LogitsPool
-from logitloom.mask_row import MaskRow, which_allowed
+from logitloom.masks import kernels
+from logitloom.masks.host_rows import mask_host_rows
+from logitloom.masks.kernels import HostKernels, host_kernels
+from logitloom.masks.logits_pool import HostBuffer, LogitsPool
+from logitloom.masks.mask_row import MaskRow, which_allowed
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.labelled import Labelled

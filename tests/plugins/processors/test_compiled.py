@@ -121,7 +121,7 @@ def test_sampling_inside_the_loop_draws_what_it_draws_outside() -> None:
 
     def draw(processed: Any, step: Any) -> Any:
         mass = jnp.cumsum(backend.softmax(processed), axis=-1)
-        dice = rng.uniform(backend, seeds, jnp.full((3,), step, dtype=jnp.int32))
+        dice = rng.uniform(backend.xp, seeds, jnp.full((3,), step, dtype=jnp.int32))
         return jnp.sum(mass <= dice[:, None], axis=-1).astype(jnp.int32)
 
     def advance(step: Any, at: Any, last: Any) -> tuple[Any, Any]:

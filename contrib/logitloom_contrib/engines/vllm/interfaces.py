@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from logitloom.kernels import do_without_kernels
+from logitloom.masks.kernels import do_without_kernels
 
 __all__ = ["BASES", "MISSING"]
 

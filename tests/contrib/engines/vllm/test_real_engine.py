@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logitloom.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels
 from tests.contrib.engines.vllm.conftest import one
 from tests.contrib.engines.vllm.smollm2_folder import missing_packages, smollm2_folder
 

@@ -122,7 +122,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     if request.param == "device":
         backend = load_backend("torch").at("cpu")
         monkeypatch.setattr(backend, "on_host", False)
-        monkeypatch.setattr(backend, "recycles", False, raising=False)
+        monkeypatch.setattr(backend, "uses_buffer_pool", False, raising=False)
     return str(request.param)
 
 

@@ -21,8 +21,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.kernels import FORBIDDEN, HostKernels, bits_of, host_kernels
-from logitloom.mask_row import MaskBatch, MaskRow, MaskRows, gain_of, mask_rows, records_of
+from logitloom.masks.kernels import FORBIDDEN, HostKernels, bits_of, host_kernels
+from logitloom.masks.mask_row import MaskBatch, MaskRow, MaskRows, buffer_cost_of, mask_rows, records_of
 
 __all__ = ["HostBuffer", "LogitsPool"]
 
@@ -44,9 +44,11 @@ class HostBuffer:
         dtype = self.element(kind)
         self.memory: NDArray[Any] = np.full((rows, vocab), forbidden, dtype=dtype)
         kernels, bits = host_kernels(), bits_of(dtype, forbidden)
-        self._writer = (
-            _Places(self.memory, forbidden) if kernels is None or bits is None else _Masks(self.memory, kernels, *bits)
-        )
+        self._writer: _KernelWriter | _NumpyWriter
+        if kernels is None or bits is None:
+            self._writer = _NumpyWriter(self.memory, forbidden)
+        else:
+            self._writer = _KernelWriter(self.memory, kernels, *bits)
         self._alone = self.holders()
 
     @staticmethod
@@ -92,7 +94,7 @@ class HostBuffer:
         self._writer.write(self, logits, rows)
 
 
-class _Masks:
+class _KernelWriter:
     """Writes a buffer with compiled kernels, and knows which masks it wrote last."""
 
     def __init__(self, memory: NDArray[Any], kernels: HostKernels, kind: np.dtype[Any], forbidden: int) -> None:
@@ -116,7 +118,7 @@ class _Masks:
         self._sound = True
 
 
-class _Places:
+class _NumpyWriter:
     """Writes a buffer with NumPy, and knows the places where it may differ from -inf."""
 
     def __init__(self, memory: NDArray[Any], forbidden: Any) -> None:
@@ -210,7 +212,7 @@ class LogitsPool:
 
         Args:
             logits: ``[batch, vocab]`` of the library, in host memory.
-            rows: per row its mask; only :class:`logitloom.mask_row.MaskRow` are for buffers.
+            rows: per row its mask; only :class:`logitloom.masks.mask_row.MaskRow` are for buffers.
             forbidden: the element that stands for -inf.
             donate: whether the caller may write into the logits instead, which suits masks that forbid little.
             kind: the library's own dtype.
@@ -218,7 +220,7 @@ class LogitsPool:
         """
         shape = logits.shape
         masks = mask_rows(rows, shape)
-        if masks is None or (donate and gain_of(masks) <= 0):
+        if masks is None or (donate and buffer_cost_of(masks) >= 0):
             return None
         kept = self._buffers.setdefault((shape[1], kind), [])
         for buffer in kept:

@@ -7,14 +7,12 @@ has these loops compiled; without one everything works as well. ``LOGITLOOM_BLOC
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from logitloom.errors import PluginImportError
 
 __all__ = [
     "ALLOWED",
@@ -27,6 +25,7 @@ __all__ = [
     "bits_of",
     "do_without_kernels",
     "host_kernels",
+    "load_kernels_with",
 ]
 
 #: Kinds of prepared masks: few ids are allowed; a byte for each id; few ids are forbidden.
@@ -264,8 +263,8 @@ class HostKernels(Protocol):
             reached, masks: ``[rows]`` and ``[rows, 3]``: the results.
 
         Returns:
-            Whether all is done (not if a token is illegal, or something is not known), and how many passes over a row
-            it costs more to write the masks in place than in a buffer (:attr:`logitloom.mask_row.MaskRow.gain`).
+            Whether all is done (not if a token is illegal, or something is not known), and the buffer cost of
+            the masks (:attr:`logitloom.masks.mask_row.MaskRow.buffer_cost`), summed over the rows.
         """
         ...
 
@@ -310,6 +309,19 @@ class HostKernels(Protocol):
 
 _wanted = True
 
+#: Gives the installed kernels.
+_load_kernels: Callable[[], HostKernels | None] | None = None
+
+
+def load_kernels_with(load: Callable[[], HostKernels | None]) -> None:
+    """Set what :func:`host_kernels` asks for the installed kernels, the first time that somebody needs them.
+
+    :mod:`logitloom.registry` sets a function that asks the plug-ins when it is imported.
+    """
+    global _load_kernels
+    _load_kernels = load
+    host_kernels.cache_clear()
+
 
 def do_without_kernels() -> None:
     """Load no kernels in this process from now on; for engines that a library of theirs would disturb.
@@ -323,20 +335,7 @@ def do_without_kernels() -> None:
 @cache
 def host_kernels() -> HostKernels | None:
     """The installed kernels (the first by name that is not blocked), or ``None``; found once."""
-    from logitloom import registry
-
-    if not _wanted:
-        return None
-
-    for record in registry.available("kernels"):
-        if record.installed and not record.blocked:
-            try:
-                kernels: HostKernels = registry.load_plugin("kernels", record.name)()
-            except PluginImportError as error:
-                warnings.warn(f"Going on without compiled kernels. {error}", RuntimeWarning, stacklevel=2)
-                continue
-            return kernels
-    return None
+    return _load_kernels() if _wanted and _load_kernels is not None else None
 
 
 @cache

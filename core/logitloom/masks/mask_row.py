@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from logitloom.kernels import ALLOWED, DENSE, FORBIDDEN, host_kernels
+from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, host_kernels
 
-__all__ = ["MaskBatch", "MaskRow", "MaskRows", "gain_of", "mask_rows", "records_of", "which_allowed"]
+__all__ = ["MaskBatch", "MaskRow", "MaskRows", "buffer_cost_of", "mask_rows", "records_of", "which_allowed"]
 
 #: From this part of the vocabulary on, one pass over the row costs less than touching the listed ids one by one.
 _DENSE_ALLOWED: Final = 16
@@ -25,7 +25,7 @@ _LONG_RUN: Final = 64
 
 _PACKED: Final = attrgetter("packed")
 _VOCAB: Final = attrgetter("vocab")
-_GAIN: Final = attrgetter("gain")
+_BUFFER_COST: Final = attrgetter("buffer_cost")
 
 
 def which_allowed(allowed: bool, ids: NDArray[np.integer[Any]], size: int) -> NDArray[np.bool_]:
@@ -71,7 +71,19 @@ class MaskRow:
         (True, [3, 5])
     """
 
-    __slots__ = ("_bounds", "_keep", "_runs", "allowed", "dense", "gain", "ids", "packed", "record", "sparse", "vocab")
+    __slots__ = (
+        "_bounds",
+        "_keep",
+        "_runs",
+        "allowed",
+        "buffer_cost",
+        "dense",
+        "ids",
+        "packed",
+        "record",
+        "sparse",
+        "vocab",
+    )
 
     def __init__(self, allowed: bool, ids: ArrayLike, vocab: int) -> None:
         self.allowed = allowed
@@ -81,13 +93,14 @@ class MaskRow:
         self.dense = len(listed) * (_DENSE_ALLOWED if allowed else _DENSE_FORBIDDEN) > vocab
         #: Whether it leaves few ids.
         self.sparse = allowed and not self.dense
-        #: How many passes over the row it costs more to write in place than in a buffer (:class:`LogitsPool`): in place
-        #: a sparse one takes 1, a dense one 2, another 0; in a buffer a sparse one 0, the others 3.
-        self.gain: int = 1 if self.sparse else -1 if self.dense else -3
+        #: Passes over the row that writing it in a buffer of a :class:`~logitloom.masks.logits_pool.LogitsPool` costs
+        #: more than writing it in place. In place a sparse row takes 1 pass, a dense row 2, any other row 0. In a
+        #: buffer a sparse row takes 0 passes, any other row 3.
+        self.buffer_cost: int = -1 if self.sparse else 1 if self.dense else 3
         self.ids: NDArray[np.integer[Any]] = listed if self.dense else listed.astype(np.int64)
         self._keep: NDArray[np.bool_] | None = None
-        #: Kind, address and length for :class:`logitloom.kernels.HostKernels`, after :meth:`pack`: ``[1, 3]``, and the
-        #: same as bytes.
+        #: ``[1, 3]``: kind, address and length for :class:`~logitloom.masks.kernels.HostKernels`, and the same as
+        #: bytes; both after :meth:`pack`.
         self.record: NDArray[np.int64] | None = None
         self.packed: bytes | None = None
         self._bounds: dict[Any, tuple[NDArray[Any], ...]] = {}
@@ -172,23 +185,24 @@ class MaskBatch:
 
     Args:
         records: ``[rows, 3]``.
-        gain: the sum of what the rows gain.
+        buffer_cost: the sum of the rows' buffer costs.
         vocab: width of the logits.
         holder: the masks by state, which it keeps alive.
         states: ``[rows]``.
     """
 
-    __slots__ = ("gain", "holder", "records", "states", "vocab")
+    __slots__ = ("buffer_cost", "holder", "records", "states", "vocab")
 
     def __init__(
         self,
         records: NDArray[np.int64],
-        gain: int,
+        buffer_cost: int,
         vocab: int,
         holder: Mapping[int, MaskRow],
         states: NDArray[np.int32],
     ) -> None:
-        self.records, self.gain, self.vocab, self.holder, self.states = records, gain, vocab, holder, states
+        self.records, self.buffer_cost, self.vocab = records, buffer_cost, vocab
+        self.holder, self.states = holder, states
 
     def __len__(self) -> int:
         return len(self.records)
@@ -211,9 +225,9 @@ def mask_rows(rows: Any, shape: tuple[int, ...]) -> MaskRows | None:
     return rows if set(map(type, rows)) == _MASK_ROWS and set(map(_VOCAB, rows)) == {shape[1]} else None
 
 
-def gain_of(rows: MaskRows) -> int:
-    """How many passes over a row it costs more to write some masks in place than in a buffer."""
-    return rows.gain if isinstance(rows, MaskBatch) else sum(map(_GAIN, rows))
+def buffer_cost_of(rows: MaskRows) -> int:
+    """The sum of the buffer costs of some masks (:attr:`MaskRow.buffer_cost`)."""
+    return rows.buffer_cost if isinstance(rows, MaskBatch) else sum(map(_BUFFER_COST, rows))
 
 
 def records_of(rows: MaskRows) -> NDArray[np.int64]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from logitloom import Context, Vocabulary, load_backend, processors
 from logitloom.backend import Backend
-from logitloom.logits_pool import LogitsPool
-from logitloom.mask_row import MaskRow
+from logitloom.masks.logits_pool import LogitsPool
+from logitloom.masks.mask_row import MaskRow
 
 VOCAB = 160
 
@@ -45,7 +45,7 @@ def host_backend(name: str) -> Backend:
     if name == "torch":
         pytest.importorskip("torch", reason="PyTorch is not installed")
     backend = load_backend(name)
-    assert backend.recycles
+    assert backend.uses_buffer_pool
     return backend
 
 

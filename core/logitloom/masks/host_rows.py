@@ -1,0 +1,52 @@
+"""Apply token masks to logits in host memory, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.backend import TokenIds
+from logitloom.masks.kernels import bits_of, host_kernels
+from logitloom.masks.mask_row import MaskRow, mask_rows, records_of
+
+__all__ = ["mask_host_rows"]
+
+
+def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: Any, donate: bool) -> NDArray[Any]:
+    """:meth:`logitloom.backend.Backend.apply_token_rows` in host memory: each row costs what its mask changes.
+
+    Args:
+        logits: ``[batch, vocab]`` of any element type, also bits of a type that NumPy lacks.
+        rows: as there.
+        forbidden: the element that stands for -inf.
+        donate: whether to write into ``logits``.
+    """
+    out = logits if donate else np.empty_like(logits)
+    kernels, bits = host_kernels(), bits_of(logits.dtype, forbidden)
+    if kernels is not None and bits is not None and logits.flags.c_contiguous and out.flags.writeable:
+        masks = mask_rows(rows, logits.shape)
+        if masks is not None:
+            kind, word = bits
+            kernels.write(out.view(kind), logits.view(kind), records_of(masks), word, donate)
+            return out
+    for before, after, row in zip(logits, out, rows, strict=True):
+        prepared = row if type(row) is MaskRow else None
+        if prepared is not None and prepared.dense:
+            prepared.limit(before, after, forbidden)
+            continue
+        allowed, ids = row
+        if allowed:
+            kept = before.take(ids)
+            after.fill(forbidden)
+            after[ids] = kept
+            continue
+        if not donate:
+            np.copyto(after, before)
+        if prepared is not None:
+            prepared.forbid(after, forbidden)
+        else:
+            after[ids] = forbidden
+    return out
