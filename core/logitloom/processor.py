@@ -47,8 +47,8 @@ class Processor:
         uses_buffer_pool: may return its logits in a buffer of ``context.pool``, and does not write to them afterwards.
         sees_every_step: its state depends on the logits of every step, not on the tokens alone, as that of a sampler
             with feedback does. Such a state cannot be rebuilt from tokens: loops ask the model for forced tokens as
-            well, and engines that cannot keep states refuse the processor when the chain is bound. Who needs ``chosen_logprob``
-            declares it by that.
+            well, and engines that cannot keep states refuse the processor when the chain is bound. Who needs
+            ``chosen_logprob`` declares it by that.
         compilable: works inside compiled loops (array operations only; no host objects, no values read back).
     """
 

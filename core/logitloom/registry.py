@@ -25,8 +25,8 @@ from logitloom.errors import (
     UnknownPlugin,
     VocabularyError,
 )
-from logitloom.masks.kernels import HostKernels, host_kernels, load_kernels_with
 from logitloom.loading import rules
+from logitloom.masks.kernels import HostKernels, host_kernels, load_kernels_with
 from logitloom.plugin_manager import PluginManager
 from logitloom.vocabulary import Vocabulary
 
