@@ -1,1 +1,1 @@
-"""Grammar engines: libraries that say which tokens continue a text of a grammar, behind immutable handles."""
+"""Grammar engines: libraries that say which tokens continue a text of a grammar, as constraints."""

@@ -1,58 +1,37 @@
-"""What a grammar engine is to a processor: handles that never change, one per row, and masks for many at once.
+"""What a grammar engine is to a processor: it reads a schema or a grammar, or refuses it, and gives a constraint.
 
-An engine plug-in (entry-point group ``logitloom.grammars``) is a class that is an :class:`Engine`: it reads a schema or
-a grammar, or refuses it. What it has read is bound to a vocabulary once and then gives handles. Advancing a handle
-makes a new one, so rows can be reordered, duplicated and rolled back like any other state.
+An engine plug-in (entry-point group ``logitloom.grammars``) is a class that is an :class:`Engine`. What it has read is
+a :class:`Grammar`, which is bound to a vocabulary once and is then a :class:`~logitloom.constraints.Constraint` like
+any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from logitloom.backend import Array
+from logitloom.constraints import FINISHED, Constraint
 from logitloom.context import Context
 from logitloom.errors import IllegalToken
+from logitloom.mask_row import MaskRow
 from logitloom.state import Rows
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.context_free import Grammar as ContextFree
 
-__all__ = ["BoundGrammar", "Engine", "Grammar", "advanced", "forced", "masked"]
-
-
-class BoundGrammar(Protocol):
-    """A grammar for one vocabulary."""
-
-    vocabulary: Vocabulary
-
-    def start(self) -> Any:
-        """The handle before the first token."""
-        ...
-
-    def advance(self, handle: Any, token: int) -> Any:
-        """The handle after one more token, ``None`` if it is not allowed. The given handle stays as it is."""
-        ...
-
-    def bits(self, handles: Sequence[Any]) -> NDArray[np.int32]:
-        """``[len(handles), ceil(vocab_size / 32)] int32``: bit ``i % 32`` of word ``i // 32`` allows token ``i``.
-
-        The array may be overwritten by the next call from the same thread.
-        """
-        ...
-
-    def forced(self, handle: Any) -> list[int]:
-        """Tokens that must come next, as far as the engine knows."""
-        ...
+__all__ = ["Engine", "Grammar", "advanced", "forced", "masked"]
 
 
 class Grammar(Protocol):
     """A grammar that an engine has checked."""
 
-    def bind(self, vocabulary: Vocabulary, vocab_size: int) -> BoundGrammar:
-        """The grammar for a vocabulary and a width of logits."""
+    def bind(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        """The constraint that the grammar is over a vocabulary, for a width of logits.
+
+        Its states are values like those of any constraint; :class:`MatcherConstraint` makes them for engines whose
+        matchers can only be copied and advanced.
+        """
         ...
 
 
@@ -96,8 +75,16 @@ class Engine(Protocol):
         ...
 
 
-def advanced(bound: BoundGrammar, rows: Rows, context: Context, name: str) -> Rows:
-    """The handles after the tokens that each row accepted.
+def _after(constraint: Constraint, state: Any, token: int) -> Any:
+    if state is FINISHED or token == -1:
+        return state
+    if token in constraint.vocabulary.eos:
+        return FINISHED if constraint.may_end(state) else None
+    return constraint.advance(state, token)
+
+
+def advanced(constraint: Constraint, rows: Rows, context: Context, name: str) -> Rows:
+    """The states after the tokens that each row accepted.
 
     Raises:
         IllegalToken: naming the row and the token.
@@ -105,28 +92,43 @@ def advanced(bound: BoundGrammar, rows: Rows, context: Context, name: str) -> Ro
     if context.tokens is None:
         return rows
     result = []
-    for row, (handle, tokens) in enumerate(zip(rows, context.backend.to_numpy(context.tokens).tolist(), strict=True)):
+    for row, (state, tokens) in enumerate(zip(rows, context.backend.to_numpy(context.tokens).tolist(), strict=True)):
         for token in tokens:
-            if token == -1:
-                continue
-            following = bound.advance(handle, token)
+            following = _after(constraint, state, token)
             if following is None:
                 raise IllegalToken(
-                    f"{name}: row {row} accepted token {token} ({bound.vocabulary.describe(token)}), which is not "
+                    f"{name}: row {row} accepted token {token} ({constraint.vocabulary.describe(token)}), which is not "
                     f"allowed there. Sample from the processed logits, or roll the row back.",
                     row=row,
                 )
-            handle = following
-        result.append(handle)
+            state = following
+        result.append(state)
     return Rows(result)
 
 
-def masked(bound: BoundGrammar, logits: Array, rows: Rows, context: Context) -> Array:
-    """The logits with -inf for every token that its row's handle does not allow."""
-    backend = context.backend
-    return backend.apply_token_mask(logits, backend.asarray(bound.bits(rows)), context.donate)
+def masked(constraint: Constraint, logits: Array, rows: Rows, context: Context) -> Array:
+    """The logits with -inf for every token that its row's state does not allow."""
+    size = constraint.vocab_size
+    found = dict(zip(going := [s for s in dict.fromkeys(rows) if s is not FINISHED],
+                     (members.mask(size) for members in constraint.allowed_many(going)), strict=True))  # fmt: skip
+    masks: list[MaskRow] = []
+    for state in rows:
+        mask = found[state].copy() if state is not FINISHED else np.zeros(size, dtype=bool)
+        if state is FINISHED or constraint.may_end(state):
+            mask[[token for token in constraint.vocabulary.eos if token < size]] = True
+        masks.append(MaskRow(True, mask.nonzero()[0].astype(np.int32), size))
+    return context.backend.apply_token_rows(logits, masks, context.donate)
 
 
-def forced(bound: BoundGrammar, rows: Rows, context: Context, name: str) -> list[list[int]]:
+def forced(constraint: Constraint, rows: Rows, context: Context, name: str) -> list[list[int]]:
     """Per row the tokens that must come next."""
-    return [bound.forced(handle) for handle in advanced(bound, rows, context, name)]
+    runs = []
+    for state in advanced(constraint, rows, context, name):
+        run = [] if state is FINISHED else constraint.forced(state)
+        for token in run:
+            state = constraint.advance(state, token)
+        ends = [token for token in constraint.vocabulary.eos if token < constraint.vocab_size]
+        if state is not FINISHED and len(ends) == 1 and constraint.may_end(state):
+            run = run if len(constraint.allowed(state).listed(constraint.vocab_size)) else [*run, ends[0]]
+        runs.append(run)
+    return runs

@@ -1,4 +1,4 @@
-"""The engine llguidance: an Earley parser over lexemes, driven through copy-on-write handles.
+"""The engine llguidance: an Earley parser over lexemes.
 
 References:
     M. Moskal et al., "LLGuidance: making structured outputs go brrr", 2025; https://github.com/guidance-ai/llguidance.
@@ -11,6 +11,7 @@ import re
 import threading
 import warnings
 import weakref
+from collections.abc import Sequence
 from typing import Any, Final
 
 import llguidance
@@ -20,12 +21,12 @@ from numpy.typing import NDArray
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.context_free import Grammar
-from logitloom_plugins.grammar_engines.copy_on_write import CopyOnWrite, Handle
 from logitloom_plugins.grammar_engines.lexemes import lexed
+from logitloom_plugins.grammar_engines.matcher_constraint import MatcherConstraint
 from logitloom_plugins.grammar_engines.notation import to_lark
 from logitloom_plugins.grammar_engines.source_text import refusal_at
 
-__all__ = ["Handle", "LLGuidance", "LLGuidanceGrammar", "engine_tokenizer"]
+__all__ = ["LLGuidance", "LLGuidanceGrammar", "engine_tokenizer"]
 
 _TOKENIZERS: weakref.WeakKeyDictionary[Vocabulary, dict[int, Any]] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
@@ -132,9 +133,9 @@ class LLGuidanceGrammar:
         self.grammar = grammar
         self.max_items = max_items
 
-    def bind(self, vocabulary: Vocabulary, vocab_size: int) -> _Bound:
+    def bind(self, vocabulary: Vocabulary, vocab_size: int) -> _LLGuidanceConstraint:
         """The grammar for a vocabulary and a width of logits."""
-        return _Bound(self.grammar, vocabulary, vocab_size, self.max_items)
+        return _LLGuidanceConstraint(self.grammar, vocabulary, vocab_size, self.max_items)
 
 
 class _Wrapped:
@@ -180,29 +181,27 @@ def engine_tokenizer(vocabulary: Vocabulary, vocab_size: int) -> Any:
         return known[vocab_size]
 
 
-class _Bound(CopyOnWrite):
+class _LLGuidanceConstraint(MatcherConstraint):
     def __init__(self, grammar: str, vocabulary: Vocabulary, vocab_size: int, max_items: int) -> None:
         self._grammar = grammar
-        self._max_items = max_items
-        self._executor = llguidance.LLExecutor()
-        super().__init__(vocabulary, vocab_size)
+        self._limits = _limits(max_items)
+        super().__init__(vocabulary, vocab_size, f"{_NAME}, {max_items}: {grammar}")
+
+    def start_threads(self) -> Any:
+        return llguidance.LLExecutor()
 
     def first_matcher(self) -> Any:
-        matcher = llguidance.LLMatcher(
-            engine_tokenizer(self.vocabulary, self.vocab_size),
-            self._grammar,
-            log_level=0,
-            limits=_limits(self._max_items),
-        )
+        tokenizer = engine_tokenizer(self.vocabulary, self.vocab_size)
+        matcher = llguidance.LLMatcher(tokenizer, self._grammar, log_level=0, limits=self._limits)
         self._check(matcher)
         return matcher
 
     def accepting(self, matcher: Any) -> bool:
         return bool(matcher.is_accepting())
 
-    def after(self, matcher: Any, token: int) -> Any:
+    def after(self, matcher: Any, tokens: Sequence[int]) -> Any:
         copied = matcher.deep_copy()
-        if copied.try_consume_tokens([token]) == 1:
+        if copied.try_consume_tokens(tokens) == len(tokens):
             return copied
         self._check(copied)
         return None
@@ -212,7 +211,7 @@ class _Bound(CopyOnWrite):
             row = buffer[work[0][1]]
             work[0][0].unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
         else:
-            self._executor.unsafe_compute_mask_ptr(work, buffer.ctypes.data, 4 * self.words, len(buffer))
+            self.threads.unsafe_compute_mask_ptr(work, buffer.ctypes.data, 4 * self.words, len(buffer))
         for matcher, row_number in work:
             if matcher.is_error():
                 self._check(matcher)

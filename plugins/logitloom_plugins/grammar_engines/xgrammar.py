@@ -1,4 +1,4 @@
-"""The engine xgrammar: an Earley parser over characters, driven through copy-on-write handles.
+"""The engine xgrammar: an Earley parser over characters.
 
 References:
     Y. Dong et al., "XGrammar: Flexible and Efficient Structured Generation Engine for Large Language Models", 2024;
@@ -12,6 +12,7 @@ import os
 import threading
 import warnings
 import weakref
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.context_free import Grammar, Node, Reference, Repeat, children
-from logitloom_plugins.grammar_engines.copy_on_write import CopyOnWrite
+from logitloom_plugins.grammar_engines.matcher_constraint import MatcherConstraint
 from logitloom_plugins.grammar_engines.notation import to_ebnf
 from logitloom_plugins.grammar_engines.xgrammar_keywords import problems
 
@@ -143,9 +144,9 @@ class XGrammarGrammar:
     def __init__(self, grammar: Any) -> None:
         self.grammar = grammar
 
-    def bind(self, vocabulary: Vocabulary, vocab_size: int) -> _Bound:
+    def bind(self, vocabulary: Vocabulary, vocab_size: int) -> _XGrammarConstraint:
         """The grammar for a vocabulary and a width of logits."""
-        return _Bound(self.grammar, vocabulary, vocab_size)
+        return _XGrammarConstraint(self.grammar, vocabulary, vocab_size)
 
 
 def _compiler(vocabulary: Vocabulary, vocab_size: int) -> Any:
@@ -162,13 +163,13 @@ def _compiler(vocabulary: Vocabulary, vocab_size: int) -> Any:
         return known[vocab_size]
 
 
-class _Bound(CopyOnWrite):
+class _XGrammarConstraint(MatcherConstraint):
     def __init__(self, grammar: Any, vocabulary: Vocabulary, vocab_size: int) -> None:
         self._grammar = grammar
-        self._batch = xgrammar.BatchGrammarMatcher(_THREADS)
-        # The engine sets the bits behind the last id.
-        self._tail = np.uint32(0xFFFFFFFF >> -vocab_size % 32).view(np.int32)
-        super().__init__(vocabulary, vocab_size)
+        super().__init__(vocabulary, vocab_size, f"{_NAME}: {grammar}")
+
+    def start_threads(self) -> Any:
+        return xgrammar.BatchGrammarMatcher(_THREADS)
 
     def first_matcher(self) -> Any:
         return xgrammar.GrammarMatcher(_compiler(self.vocabulary, self.vocab_size).compile_grammar(self._grammar))
@@ -176,14 +177,13 @@ class _Bound(CopyOnWrite):
     def accepting(self, matcher: Any) -> bool:
         return bool(matcher.is_completed())
 
-    def after(self, matcher: Any, token: int) -> Any:
+    def after(self, matcher: Any, tokens: Sequence[int]) -> Any:
         copied = matcher.fork()
-        return copied if copied.accept_token(token) else None
+        return copied if all(copied.accept_token(token) for token in tokens) else None
 
     def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> None:
         if len(work) == 1:
             work[0][0].fill_next_token_bitmask(buffer, work[0][1])
         else:
             matchers, rows = zip(*work, strict=True)
-            self._batch.batch_fill_next_token_bitmask(list(matchers), buffer, list(rows))
-        buffer[:, -1] &= self._tail
+            self.threads.batch_fill_next_token_bitmask(list(matchers), buffer, list(rows))

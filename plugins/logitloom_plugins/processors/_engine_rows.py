@@ -1,4 +1,4 @@
-"""Base class of processors whose constraint a grammar engine holds: the state is a row of handles."""
+"""Base class of processors whose constraint a grammar engine holds: the state is a row of its states."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import threading
 
 from logitloom import Vocabulary
 from logitloom.backend import Array
+from logitloom.constraints import Constraint
 from logitloom.context import Context
 from logitloom.errors import NeedsNotMet
 from logitloom.processor import Processor
 from logitloom.state import Rows
 from logitloom_plugins.grammar_engines import handles
-from logitloom_plugins.grammar_engines.handles import BoundGrammar
 
 __all__ = ["EngineProcessor"]
 
 
 class EngineProcessor(Processor):
-    """A constraint that a grammar engine holds; derive from it and implement :meth:`build`.
+    """A constraint that a grammar engine holds; derive from it and implement :meth:`constraint`.
 
-    The state is :class:`Rows` of the engine's handles, one per sequence. They never change, so rows can be moved,
-    forked and rolled back.
+    The state is :class:`Rows` of the constraint's states, one per sequence.
     """
 
     stage = "constraint"
@@ -34,17 +33,17 @@ class EngineProcessor(Processor):
         object.__setattr__(self, "_bound", {})
         object.__setattr__(self, "_lock", threading.Lock())
 
-    def build(self, vocabulary: Vocabulary, vocab_size: int) -> BoundGrammar:
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """The grammar for a vocabulary and a width of the logits; called once for each, then kept."""
-        raise NotImplementedError(f"{type(self).__name__} must define build(vocabulary, vocab_size).")
+        raise NotImplementedError(f"{type(self).__name__} must define constraint(vocabulary, vocab_size).")
 
-    def bound_for(self, context: Context) -> BoundGrammar:
+    def bound_for(self, context: Context) -> Constraint:
         """The grammar that a generation with this context uses.
 
         Raises:
             NeedsNotMet: if the context has no vocabulary.
         """
-        known: dict[tuple[Vocabulary | None, int], BoundGrammar] = self.__dict__["_bound"]
+        known: dict[tuple[Vocabulary | None, int], Constraint] = self.__dict__["_bound"]
         key = (context.vocabulary, context.vocab_size)
         found = known.get(key)
         if found is not None:
@@ -55,11 +54,11 @@ class EngineProcessor(Processor):
             )
         with self.__dict__["_lock"]:
             if key not in known:
-                known[key] = self.build(context.vocabulary, context.vocab_size)
+                known[key] = self.constraint(context.vocabulary, context.vocab_size)
         return known[key]
 
     def init_state(self, context: Context) -> Rows:
-        """The engine's handle per row."""
+        """The constraint's state per row."""
         return Rows([self.bound_for(context).start()] * context.batch)
 
     def process(self, logits: Array, state: Rows, context: Context) -> tuple[Array, Rows]:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from logitloom import Vocabulary, option
+from logitloom.constraints import Constraint
 from logitloom.errors import OptionError, PluginImportError, UnsupportedGrammar
 from logitloom.loading import text_or_file
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammar_engines.context_free import Choice, pruned
 from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
-from logitloom_plugins.grammar_engines.handles import BoundGrammar, Engine
+from logitloom_plugins.grammar_engines.handles import Engine
 from logitloom_plugins.processors._engine_rows import EngineProcessor
 
 __all__ = ["Grammar"]
@@ -38,9 +39,9 @@ class Grammar(EngineProcessor):
         >>> words = Vocabulary([b"", b"(", b")", b"()", b"x"], eos=[0])
         >>> brackets = 'root ::= "(" root ")" root | ""'
         >>> chain = processors.load(("grammar", {"grammar": brackets}), tokenizer=words)
-        >>> bound = chain["grammar"].build(words, 5)
-        >>> [bin(word) for word in bound.bits([bound.start()])[0]]
-        ['0b1011']
+        >>> made = chain["grammar"].constraint(words, 5)
+        >>> made.allowed(made.start()).ids.tolist(), made.may_end(made.start())
+        ([1, 3], True)
 
     References:
         llama.cpp, "GBNF guide". Lark documentation, "Grammar reference"; https://lark-parser.readthedocs.io.
@@ -71,14 +72,15 @@ class Grammar(EngineProcessor):
             syntax = _SUFFIXES.get(suffix) or ("gbnf" if _GBNF_RULE.search(text) else "lark")
         object.__setattr__(self, "_grammar", self._gbnf(text) if syntax == "gbnf" else self._lark(text))
 
-    def build(self, vocabulary: Vocabulary, vocab_size: int) -> BoundGrammar:
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """The engine's grammar over the tokens of a vocabulary.
 
         Raises:
             UnsupportedGrammar: if no token can begin a text.
         """
-        bound: BoundGrammar = self.__dict__["_grammar"].bind(vocabulary, vocab_size)
-        if not bound.bits([bound.start()]).any():
+        bound: Constraint = self.__dict__["_grammar"].bind(vocabulary, vocab_size)
+        start = bound.start()
+        if not len(bound.allowed(start).listed(vocab_size)) and not bound.may_end(start):
             raise UnsupportedGrammar(
                 f"No token of {vocabulary.name} can begin a text of the grammar, so nothing could be written. Look for "
                 f"rules that never end, and for characters that the tokenizer does not have."

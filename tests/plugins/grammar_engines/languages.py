@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 
+from logitloom.constraints import FINISHED, Constraint, State
 from logitloom.registry import load_plugin
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, Sequence
@@ -128,27 +128,38 @@ def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
     return mixed() if request.param == "mixed" else smollm2()
 
 
-def allowed(bound: Any, handle: Any) -> list[int]:
-    """The ids that a handle allows."""
-    bits = np.unpackbits(bound.bits([handle])[0].view(np.uint8), bitorder="little")
-    return np.flatnonzero(bits).tolist()  # type: ignore[no-any-return]
+def allowed(constraint: Constraint, state: State) -> list[int]:
+    """The ids that a host allows in a state: those of the constraint, and the ends where the text may end."""
+    if state is FINISHED:
+        return []
+    mask = constraint.allowed(state).mask(constraint.vocab_size)
+    ends = [token for token in constraint.vocabulary.eos if token < constraint.vocab_size]
+    assert not mask[ends].any()
+    mask[ends] = constraint.may_end(state)
+    return mask.nonzero()[0].tolist()  # type: ignore[no-any-return]
 
 
-def accepts(bound: Any, text: str) -> bool:
+def follow(constraint: Constraint, tokens: Iterable[int]) -> State | None:
+    """The state after tokens, ``None`` if one of them is not allowed."""
+    state: State | None = constraint.start()
+    for token in tokens:
+        state = None if state is None else constraint.advance(state, token)
+    return state
+
+
+def accepts(constraint: Constraint, text: str) -> bool:
     """Whether a text can be written byte by byte, each allowed, and ended."""
-    vocabulary = bound.vocabulary
-    single = {token: i for i, token in reversed(list(enumerate(vocabulary.token_bytes))) if len(token) == 1}
-    handle = bound.start()
+    table = constraint.vocabulary.token_bytes
+    single = {token: i for i, token in reversed(list(enumerate(table))) if len(token) == 1}
+    state = constraint.start()
     for byte in text.encode():
         token = single[bytes([byte])]
-        following = bound.advance(handle, token)
-        assert (following is not None) == (token in allowed(bound, handle))
+        following = constraint.advance(state, token)
+        assert (following is not None) == (token in constraint.allowed(state))
         if following is None:
             return False
-        handle = following
-    ends = bound.advance(handle, vocabulary.eos[0]) is not None
-    assert ends == (vocabulary.eos[0] in allowed(bound, handle))
-    return ends
+        state = following
+    return constraint.may_end(state)
 
 
 def language(grammar: Grammar, letters: str, longest: int) -> set[str]:

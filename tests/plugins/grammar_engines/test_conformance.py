@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import pickle
+import signal
 import threading
 from typing import Any
 
@@ -11,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom.automata import TokenAutomaton, compile_pattern
-from logitloom.errors import LogitloomError, VocabularyError
+from logitloom.errors import LogitloomError, StateMismatch, VocabularyError
 from logitloom.registry import load_plugin
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.context_free import Choice, pruned
@@ -24,6 +28,7 @@ from tests.plugins.grammar_engines.languages import (
     accepts,
     allowed,
     engine,
+    follow,
     language,
     vocabulary,
 )
@@ -46,15 +51,15 @@ def test_allowed_tokens_are_those_of_the_automaton(engine: Any, vocabulary: Voca
     automaton = TokenAutomaton(compile_pattern(pattern), vocabulary, vocab_size=width)
     random = np.random.default_rng(0)
     for _ in range(4):
-        handle, state = bound.start(), automaton.start
+        read, state = bound.start(), automaton.start
         for _ in range(10):
             row = automaton.row(state).tolist()
-            assert allowed(bound, handle) == sorted(row)
+            assert allowed(bound, read) == sorted(row)
             short = [t for t in row if len(vocabulary.text_bytes([t])) < 4]
             token = int(random.choice(short if short and random.random() < 0.8 else row))
             if token in vocabulary.eos:
                 break
-            handle, state = bound.advance(handle, token), automaton.advance(state, token)
+            read, state = bound.advance(read, token), automaton.advance(state, token)
 
 
 @pytest.mark.parametrize("label", RECURSIVE)
@@ -66,9 +71,9 @@ def test_random_texts_of_recursive_grammars_are_recognised(engine: Any, label: s
     random = np.random.default_rng(1)
     finished = 0
     for _ in range(30):
-        handle, written = bound.start(), []
+        state, written = bound.start(), []
         for _ in range(60):
-            row = allowed(bound, handle)
+            row = allowed(bound, state)
             assert row, "a dead end"
             if words.eos[0] in row and random.random() < 0.3:
                 finished += 1
@@ -77,7 +82,7 @@ def test_random_texts_of_recursive_grammars_are_recognised(engine: Any, label: s
             row = [t for t in row if t not in words.eos]
             likely = [t for t in row if t in single]
             written.append(int(random.choice(likely if likely and random.random() < 0.9 else row)))
-            handle = bound.advance(handle, written[-1])
+            state = bound.advance(state, written[-1])
     assert finished > 3
 
 
@@ -123,61 +128,105 @@ def test_special_and_padded_ids_are_never_allowed(engine: Any) -> None:
     words = Vocabulary([b"a", b"", b"b", b"", b"c"], eos=[3, 1], special=[4])
     for width in (5, 31, 32, 33, 70):
         bound = bound_to(engine, "root ::= .+", words, width)
-        handle = bound.start()
-        assert allowed(bound, handle) == [0, 2]
+        start = bound.start()
+        assert allowed(bound, start) == [0, 2]
         for token in (4, 5, width - 1, width, -5):
-            assert bound.advance(handle, token) is None or token in (0, 2)
-        assert allowed(bound, bound.advance(handle, 0)) == [0, 1, 2, 3]
+            assert bound.advance(start, token) is None or token in (0, 2)
+        assert allowed(bound, bound.advance(start, 0)) == [0, 1, 2, 3]
 
 
-def test_where_everything_is_allowed_all_bits_are_set(engine: Any) -> None:
-    words = Vocabulary([b"a", b"b", b""], eos=[2])
+def test_where_everything_is_allowed_nothing_is_listed(engine: Any) -> None:
+    words = Vocabulary([b"a", b"b", b"c", b"d", b""], eos=[4])
     bound = bound_to(engine, "root ::= .*", words)
-    assert allowed(bound, bound.start()) == [0, 1, 2]
+    assert bound.may_end(bound.start())
+    members = bound.allowed(bound.start())
+    assert (members.allowed, members.ids.tolist()) == (False, [4])
+    assert not members.ids.flags.writeable
 
 
-def test_finished_handles_allow_the_end_only_and_take_any_padding(engine: Any) -> None:
-    words = mixed()
-    bound = bound_to(engine, 'root ::= "ab"', words, words.size + PADDING)
-    handle = bound.start()
-    assert bound.advance(handle, 0) is None
-    handle = bound.advance(handle, words.token_bytes.index(b"ab"))
-    assert allowed(bound, handle) == [0]
-    handle = bound.advance(handle, 0)
-    for token in (0, 1, 5, words.size + 3):
-        assert allowed(bound, handle) == [0]
-        handle = bound.advance(handle, token)
-
-
-def test_handles_never_change(engine: Any) -> None:
+def test_states_never_change(engine: Any) -> None:
     words = mixed()
     bound = bound_to(engine, RECURSIVE["arithmetic"][0], words)
     single = {token: i for i, token in reversed(list(enumerate(words.token_bytes)))}
     start = bound.start()
     kept = [(start, allowed(bound, start))]
     for text in (b"(1+2)*", b"-3", b"((0"):
-        handle = start
+        state = start
         for byte in text:
-            handle = bound.advance(handle, single[bytes([byte])])
-            kept.append((handle, allowed(bound, handle)))
-    # Every way on was tried from every handle; each still says what it said.
-    for handle, _ in kept:
+            state = bound.advance(state, single[bytes([byte])])
+            kept.append((state, allowed(bound, state)))
+    # Every way on was tried from every state; each still says what it said.
+    for state, _ in kept:
         for token in range(0, words.size, 3):
-            bound.advance(handle, token)
-    assert all(allowed(bound, handle) == before for handle, before in kept)
+            bound.advance(state, token)
+    assert all(allowed(bound, state) == before for state, before in kept)
 
 
-def test_many_masks_at_once_are_those_of_each(engine: Any) -> None:
+def test_states_are_values_that_any_equal_constraint_takes(engine: Any) -> None:
+    words = mixed()
+    bound, other = (bound_to(engine, RECURSIVE["arithmetic"][0], words) for _ in range(2))
+    single = {token: i for i, token in reversed(list(enumerate(words.token_bytes)))}
+    ids = [single[bytes([byte])] for byte in b"(1+2)*(3"]
+    state = follow(bound, ids)
+    travelled = pickle.loads(pickle.dumps(state))
+    assert travelled == state == follow(other, ids)
+    assert hash(travelled) == hash(state)
+    assert state != follow(bound, ids[:-1])
+    assert bound.fingerprint == other.fingerprint
+    assert bound.fingerprint != bound_to(engine, RECURSIVE["lists"][0], words).fingerprint
+    assert allowed(other, travelled) == allowed(bound, state)
+    # A constraint that remembers nothing reads the tokens again.
+    bound.forget()
+    assert allowed(bound, state) == allowed(other, travelled)
+
+
+def test_long_texts_are_states_like_short_ones(engine: Any) -> None:
+    words = mixed()
+    bound = bound_to(engine, "root ::= [ab]*", words)
+    ids = [words.token_bytes.index(b"a"), words.token_bytes.index(b"b")] * 3000
+    state = follow(bound, ids)
+    data = pickle.dumps(state)
+    assert len(data) < 5 * len(ids)
+    assert pickle.loads(data) == state
+    assert allowed(bound, copy.deepcopy(state)) == allowed(bound, bound.start())
+
+
+def test_the_memory_of_matchers_is_bounded(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logitloom_plugins.grammar_engines.matcher_constraint._CAPACITY", 1 << 17)
+    words = mixed()
+    small, bound = bound_to(engine, RECURSIVE["brackets"][0], words), None
+    monkeypatch.undo()
+    bound = bound_to(engine, RECURSIVE["brackets"][0], words)
+    single = {token: i for i, token in reversed(list(enumerate(words.token_bytes)))}
+    texts = [b"(" * n + b"[" * m for n in range(8) for m in range(8)]
+    states = [follow(small, [single[bytes([byte])] for byte in text]) for text in texts]
+    assert len(small._matchers) < len(states)
+    assert [allowed(small, state) for state in states] == [allowed(bound, state) for state in states]
+
+
+def test_a_state_of_another_grammar_is_refused(engine: Any) -> None:
+    words = mixed()
+    state = follow(bound_to(engine, "root ::= [ab]*", words), [words.token_bytes.index(b"a")])
+    with pytest.raises(StateMismatch, match=r"does not allow them: 'a'"):
+        bound_to(engine, 'root ::= "b"', words).allowed(state)
+    with pytest.raises(StateMismatch, match="but got 3"):
+        bound_to(engine, 'root ::= "b"', words).allowed(3)
+
+
+def test_many_sets_at_once_are_those_of_each(engine: Any) -> None:
     bound = bound_to(engine, RECURSIVE["lists"][0], smollm2(), smollm2().size + PADDING)
     single = {token: i for i, token in reversed(list(enumerate(smollm2().token_bytes)))}
-    handles = [bound.start()]
+    states = [bound.start()]
     for byte in b'["a",':
-        handles.append(bound.advance(handles[-1], single[bytes([byte])]))
-    handles = [*handles, *handles[::-1], bound.start()]
-    together = bound.bits(handles).copy()
-    assert together.shape == (len(handles), (bound.vocab_size + 31) // 32)
-    for handle, row in zip(handles, together, strict=True):
-        assert np.array_equal(bound.bits([handle])[0], row)
+        states.append(bound.advance(states[-1], single[bytes([byte])]))
+    states = [*states, *states[::-1], bound.start()]
+    together = bound.allowed_many(states)
+    assert len(together) == len(states)
+    for state, members in zip(states, together, strict=True):
+        alone = bound.allowed(state)
+        assert members.allowed == alone.allowed
+        assert np.array_equal(members.ids, alone.ids)
+        assert np.array_equal(np.unique(members.ids), members.ids)
 
 
 def test_threads_do_not_disturb_each_other(engine: Any) -> None:
@@ -189,11 +238,11 @@ def test_threads_do_not_disturb_each_other(engine: Any) -> None:
     def work(text: str) -> None:
         found[text] = []
         for _ in range(30):
-            handle = bound.start()
+            state = bound.start()
             for letter in text:
-                row = set(np.flatnonzero(np.unpackbits(bound.bits([handle])[0].view(np.uint8), bitorder="little")))
-                found[text].append(single[letter.encode()] in row)
-                handle = bound.advance(handle, single[letter.encode()])
+                found[text].append(single[letter.encode()] in bound.allowed(state))
+                state = bound.advance(state, single[letter.encode()])
+            bound.forget()
 
     threads = [threading.Thread(target=work, args=(text,)) for text in ("(([[]]))", "[][()]", "()()()")]
     for thread in threads:
@@ -204,19 +253,42 @@ def test_threads_do_not_disturb_each_other(engine: Any) -> None:
     assert len(found) == 3
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_goes_on_with_what_its_parent_stepped(engine: Any) -> None:
+    words = mixed()
+    bound = bound_to(engine, RECURSIVE["brackets"][0], words)
+    single = {token: i for i, token in reversed(list(enumerate(words.token_bytes)))}
+    states = [follow(bound, [single[bytes([byte])] for byte in text]) for text in (b"(", b"([")]
+    expected = [members.listed(words.size).tolist() for members in bound.allowed_many(states)]
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends a child that waits for threads of its parent
+        with open(write, "wb") as pipe:
+            found = [members.listed(words.size).tolist() for members in bound.allowed_many(states)]
+            pipe.write(pickle.dumps((found, allowed(bound, bound.advance(states[0], single[b")"])))))
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as pipe:
+        data = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    assert pickle.loads(data) == (expected, allowed(bound, bound.advance(states[0], single[b")"])))
+
+
 @pytest.mark.parametrize("label", ["literal", "date", "empty"])
 def test_forced_tokens_are_those_that_stand_alone(engine: Any, label: str) -> None:
     words = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos=[256])
     bound = bound_to(engine, REGULAR[label][0], words)
     automaton = TokenAutomaton(compile_pattern(REGULAR[label][1]), words)
-    handle, state = bound.start(), automaton.start
+    read, state = bound.start(), automaton.start
     random = np.random.default_rng(3)
     while state >= 0:
-        assert bound.forced(handle) == automaton.forced_tokens(state)
+        assert bound.forced(read) == [token for token in automaton.forced_tokens(state) if token != 256]
         token = int(random.choice(automaton.row(state)))
         if token == 256:
             break
-        handle, state = bound.advance(handle, token), automaton.advance(state, token)
+        read, state = bound.advance(read, token), automaton.advance(state, token)
 
 
 def test_a_vocabulary_without_an_end_is_refused(engine: Any) -> None:
@@ -260,10 +332,8 @@ def test_engines_agree_with_the_table_on_schemas_that_they_take(engine: Any, num
     verdicts = {text: accepts_bytes(machine, text) for text in INSTANCES}
     assert len(set(verdicts.values())) == 2
     for text, verdict in verdicts.items():
-        handle = bound.start()
-        for byte in text.encode():
-            handle = handle and bound.advance(handle, byte)
-        assert bool(handle and bound.advance(handle, 256)) == verdict, text
+        state = follow(bound, text.encode())
+        assert (state is not None and bound.may_end(state)) == verdict, text
 
 
 def test_what_an_engine_cannot_do_is_an_error(engine: Any) -> None:

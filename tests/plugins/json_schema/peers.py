@@ -55,12 +55,12 @@ class LLGuidance:
             return None
 
     def accepts(self, compiled: Any, text: str) -> bool:
-        handle = compiled.start()
+        state = compiled.start()
         for byte in text.encode():
-            handle = compiled.advance(handle, byte)
-            if handle is None:
+            state = compiled.advance(state, byte)
+            if state is None:
                 return False
-        return bool(handle.matcher.is_accepting())
+        return bool(compiled.may_end(state))
 
 
 class XGrammar:

@@ -242,7 +242,7 @@ def test_without_llguidance_gbnf_runs_on_xgrammar(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("logitloom_plugins.processors.grammar.load_plugin", without)
     chain = processors.load(("grammar", {"grammar": 'root ::= "a"'}), tokenizer=WORDS)
-    assert type(chain["grammar"].build(WORDS, WIDTH)).__module__.endswith("xgrammar")
+    assert type(chain["grammar"].constraint(WORDS, WIDTH)).__module__.endswith("xgrammar")
     with pytest.raises(PluginImportError, match="llguidance"):
         processors.load(("grammar", {"grammar": 'start: "a"'}))
 
@@ -271,10 +271,10 @@ def test_hostile_grammars_end_in_an_answer_or_an_error(text: str, engines: tuple
         pytest.importorskip(engine, reason=f"the package {engine} is not installed")
         try:
             chain = processors.load(("grammar", {"grammar": text, "engine": engine}), tokenizer=WORDS)
-            bound = chain["grammar"].build(WORDS, WIDTH)
+            made = chain["grammar"].constraint(WORDS, WIDTH)
         except (BudgetExceeded, UnsupportedGrammar):
             continue
-        handle = bound.start()
+        state = made.start()
         for _ in range(20):
-            handle = bound.advance(handle, ids("a")[0]) or handle
-        assert bound.bits([handle]).any()
+            state = made.advance(state, ids("a")[0]) or state
+        assert made.may_end(state) or len(made.allowed(state).listed(WIDTH))

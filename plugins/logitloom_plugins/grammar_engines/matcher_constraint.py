@@ -1,0 +1,232 @@
+"""Constraints over the matchers of a grammar engine: the state is what was read, the matcher is remembered beside it.
+
+A matcher of an engine changes when it reads a token, exists in one process only, and cannot be compared. So it is no
+state. The state is the sequence of tokens (:class:`TokensRead`); the matcher that has read them is found in a bounded
+memory, or made again by reading what a remembered one lacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import weakref
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.constraints import Constraint, State, TokenSet
+from logitloom.errors import StateMismatch, VocabularyError
+from logitloom.vocabulary import Vocabulary
+from logitloom_plugins.grammar_engines.tokens_read import NOTHING_READ, TokensRead
+
+__all__ = ["MatcherConstraint"]
+
+#: What the matchers of one constraint may take in memory, and what one takes, roughly: it grows with what it has read.
+_CAPACITY: Final = 128 << 20
+_MATCHER_BYTES: Final = 8 << 10
+_TOKEN_BYTES: Final = 64
+
+_ALL: weakref.WeakSet[MatcherConstraint] = weakref.WeakSet()
+
+
+class MatcherConstraint(Constraint):
+    """A grammar bound to a vocabulary, over matchers of some engine; a subclass says how those are used.
+
+    Subclasses implement the five methods below :attr:`fingerprint`, which get no states but matchers. They are called
+    by one thread at a time.
+
+    Args:
+        vocabulary: needs at least one end-of-sequence id.
+        vocab_size: width of the logits; ids from ``vocabulary.size`` on are never allowed.
+        grammar: the engine, its version, the grammar and the limits: what the matchers depend on.
+
+    Raises:
+        VocabularyError: if the vocabulary cannot end a text.
+    """
+
+    _buffer: NDArray[np.int32]
+
+    def __init__(self, vocabulary: Vocabulary, vocab_size: int, grammar: str) -> None:
+        if not vocabulary.eos:
+            raise VocabularyError(
+                f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
+            )
+        self.vocabulary = vocabulary
+        self.vocab_size = vocab_size
+        self.words = (vocab_size + 31) // 32
+        self._grammar_text = grammar
+        self._kept_bits: NDArray[np.uint32] = self._bits_of_texts()
+        self._begin()
+        self._matcher(NOTHING_READ)  # whatever the engine has against the grammar is said now
+        _ALL.add(self)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Of the engine, its version, the grammar, and the vocabulary."""
+        parts = (self._grammar_text, self.vocabulary.fingerprint, str(self.vocab_size))
+        return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).digest()
+
+    # --- what a subclass implements -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def start_threads(self) -> Any:
+        """What computes several masks at once, for :attr:`threads`; made once in each process that asks for it."""
+
+    @abstractmethod
+    def first_matcher(self) -> Any:
+        """A matcher that has read nothing."""
+
+    @abstractmethod
+    def accepting(self, matcher: Any) -> bool:
+        """Whether the text may end here."""
+
+    @abstractmethod
+    def after(self, matcher: Any, tokens: Sequence[int]) -> Any:
+        """A new matcher that has read more tokens with text; ``None`` if they are not allowed."""
+
+    @abstractmethod
+    def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> None:
+        """Write the masks of matchers into the rows of ``buffer`` they come with, without holding the GIL."""
+
+    # --- the contract ---------------------------------------------------------------------------------------------
+
+    def start(self) -> TokensRead:
+        """Nothing was read."""
+        return NOTHING_READ
+
+    def advance(self, state: State, token: int) -> TokensRead | None:
+        """The state after one more token, ``None`` if it is not allowed."""
+        if not 0 <= token < min(self.vocabulary.size, self.vocab_size) or not self.vocabulary.token_bytes[token]:
+            return None
+        read = _tokens_read(state)
+        following = read.then(token)
+        with self._lock:
+            if following not in self._matchers:
+                matcher = self.after(self._matcher(read), [token])
+                if matcher is None:
+                    return None
+                self._remember(following, matcher)
+        return following
+
+    def may_end(self, state: State) -> bool:
+        """Whether the matcher accepts what it has read."""
+        with self._lock:
+            return self.accepting(self._matcher(_tokens_read(state)))
+
+    def allowed(self, state: State) -> TokenSet:
+        """The tokens that the engine allows."""
+        return self.allowed_many([state])[0]
+
+    def allowed_many(self, states: Sequence[State]) -> list[TokenSet]:
+        """The tokens that the engine allows in each state, found by its threads at once."""
+        distinct = list(dict.fromkeys(map(_tokens_read, states)))
+        with self._lock:
+            if len(self._buffer) < len(distinct):
+                self._buffer = np.zeros((len(distinct), self.words), dtype=np.int32)
+            # A matcher is changed inside even by asking it for its mask, so the lock covers all of it.
+            self.fill([(self._matcher(state), i) for i, state in enumerate(distinct)], self._buffer)
+            found = {state: self._token_set(row) for state, row in zip(distinct, self._buffer, strict=False)}
+        return [found[_tokens_read(state)] for state in states]
+
+    # --- matchers -------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        # Whatever another thread of the parent was doing at a fork, a child has its own lock, threads and matchers.
+        self._lock = threading.Lock()
+        self._buffer = np.zeros((0, self.words), dtype=np.int32)
+        self._matchers: OrderedDict[TokensRead, Any] = OrderedDict()
+        self._room = _CAPACITY
+        self._first: Any = None
+        self._threads: Any = None
+
+    @property
+    def threads(self) -> Any:
+        """What :meth:`start_threads` returned in this process."""
+        if self._threads is None:
+            self._threads = self.start_threads()
+        return self._threads
+
+    def forget(self) -> None:
+        """Drop all matchers; they are made again by reading tokens when they are needed."""
+        with self._lock:
+            self._matchers.clear()
+            self._room = _CAPACITY
+
+    def _remember(self, state: TokensRead, matcher: Any) -> None:
+        self._matchers[state] = matcher
+        self._room -= _weight(state)
+        while self._room < 0 and len(self._matchers) > 1:
+            oldest, _ = self._matchers.popitem(last=False)
+            self._room += _weight(oldest)
+
+    def _matcher(self, state: TokensRead) -> Any:
+        """The matcher of a state: the remembered one, or one that reads on from the nearest beginning that is known."""
+        found = self._matchers.get(state)
+        if found is not None:
+            self._matchers.move_to_end(state)
+            return found
+        missing: list[int] = []
+        at = state
+        while found is None and at.before is not None:
+            missing.append(at.token)
+            at = at.before
+            found = self._matchers.get(at)
+        if found is None:
+            if self._first is None:
+                self._first = self.first_matcher()
+            found = self._first
+        if not missing:
+            return found
+        matcher = self.after(found, missing[::-1])
+        if matcher is None:
+            raise StateMismatch(
+                f"A state of {state.length} tokens was given to a grammar that does not allow them: "
+                f"{self.vocabulary.decode(state.tokens())!r:.200}. Give a state to an equal constraint only."
+            )
+        self._remember(state, matcher)
+        return matcher
+
+    # --- masks ----------------------------------------------------------------------------------------------------
+
+    def _bits_of_texts(self) -> NDArray[np.uint32]:
+        """``[words]``: the ids below ``vocab_size`` that are no end-of-sequence ids."""
+        kept = np.zeros(32 * self.words, dtype=bool)
+        kept[: self.vocab_size] = True
+        kept[[token for token in self.vocabulary.eos if token < self.vocab_size]] = False
+        return np.packbits(kept, bitorder="little").view(np.uint32)
+
+    def _token_set(self, row: NDArray[np.int32]) -> TokenSet:
+        allowed = row.view(np.uint32) & self._kept_bits
+        many = int(np.bitwise_count(allowed).sum()) > self.vocab_size // 2
+        bits = ~allowed if many else allowed
+        used = bits.nonzero()[0]
+        words, places = np.unpackbits(bits[used].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little").nonzero()
+        ids = (32 * used[words] + places).astype(np.int32)
+        ids = ids[: np.searchsorted(ids, self.vocab_size)]
+        ids.flags.writeable = False
+        return TokenSet(not many, ids)
+
+
+def _weight(state: TokensRead) -> int:
+    return _MATCHER_BYTES + _TOKEN_BYTES * state.length
+
+
+def _tokens_read(state: State) -> TokensRead:
+    if isinstance(state, TokensRead):
+        return state
+    raise StateMismatch(f"The state of a grammar is TokensRead, but got {state!r:.100}. Use Constraint.start.")
+
+
+def _begin_all() -> None:
+    for constraint in _ALL:
+        constraint._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads of an engine do not live on in a forked child, which would wait for them for ever.
+    os.register_at_fork(after_in_child=_begin_all)
