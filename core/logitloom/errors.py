@@ -42,6 +42,7 @@ __all__ = [
     "UnsupportedPattern",
     "UnsupportedSchema",
     "VocabularyError",
+    "WriteError",
 ]
 
 
@@ -179,6 +180,10 @@ class UnsupportedSchema(LogitloomError, ValueError):
 
 class BudgetExceeded(LogitloomError, RuntimeError):
     """A compilation needed more states, bytes or seconds than its budget allows."""
+
+
+class WriteError(LogitloomError, OSError):
+    """A file cannot be written; what was there before is unchanged."""
 
 
 class BatchMismatchError(GenerationError):

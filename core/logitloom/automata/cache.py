@@ -2,7 +2,9 @@
 
 Keys are content fingerprints, so a changed vocabulary or pattern is another entry, never a wrong one. A file is written
 beside its place and renamed into it, so readers see all of it or nothing, and whoever writes last wins with
-the same content. A file that is damaged in any way is built anew.
+the same content. A file that is damaged in any way is built anew: its checksum is compared, and every number in it
+that is used as an index is checked, so no file can lead outside a table. Whoever may write to the folder can still put
+an automaton of another language there; it is as trusted as the code.
 """
 
 from __future__ import annotations
@@ -12,21 +14,23 @@ import io
 import os
 import threading
 import unicodedata
-import uuid
 import warnings
 import zipfile
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from logitloom.atomic_file import write_whole
 from logitloom.automata.budget import Budget
 from logitloom.automata.compilation import compile_pattern
-from logitloom.automata.dfa import Dfa
-from logitloom.automata.token_automaton import TokenAutomaton, TokenTables, allowed_steps
+from logitloom.automata.dfa import DEAD, Dfa
+from logitloom.automata.token_automaton import FINISHED, TokenAutomaton, TokenTables, allowed_steps
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["CACHE_DIRECTORY_VARIABLE", "AutomatonCache", "default_cache"]
@@ -161,14 +165,9 @@ def _write(path: Path, automaton: TokenAutomaton) -> None:
         tokens_next=tables.next,
     )
     payload = buffer.getvalue()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(_FORMAT + hashlib.blake2b(payload, digest_size=_DIGEST).digest() + payload)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, _FORMAT + hashlib.blake2b(payload, digest_size=_DIGEST).digest() + payload)
     except OSError as error:
         warnings.warn(
             f"The token automaton could not be kept in {path.parent}: {error}. It is used all the same; give a "
@@ -191,15 +190,66 @@ def _read(
     digest = hashlib.blake2b(payload, digest_size=_DIGEST).digest()
     if content[:head] != _FORMAT + digest:
         return None
-    try:
-        with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
-            start, stored_width = arrays["start"].tolist()
-            dfa = Dfa(arrays["byte_class"], arrays["bytes_next"], arrays["bytes_accepting"], start, trim=True)
-            token_class, table = arrays["token_class"], arrays["tokens_next"]
-    except (KeyError, ValueError, zipfile.BadZipFile):
+    arrays = _arrays(payload)
+    if arrays is None or not _fits_together(arrays, width):
         return None
-    if stored_width != width or token_class.shape != (width,) or len(table) != dfa.states + 2:
+    start, table = int(arrays["start"][0]), arrays["tokens_next"]
+    dfa = Dfa(arrays["byte_class"], arrays["bytes_next"], arrays["bytes_accepting"], start)
+    if dfa.trimmed() is not dfa:
         return None
     accepting = np.concatenate([dfa.accepting, [True, False]])
-    tables = TokenTables(token_class, table, allowed_steps(table), accepting, start)
+    tables = TokenTables(arrays["token_class"], table, allowed_steps(table), accepting, start)
     return TokenAutomaton(dfa, vocabulary, width, eos, budget=budget, tables=tables)
+
+
+#: The arrays of a file, with their types and numbers of axes.
+_ARRAYS: Final[dict[str, tuple[type[np.generic], int]]] = {
+    "byte_class": (np.uint8, 1),
+    "bytes_next": (np.int32, 2),
+    "bytes_accepting": (np.bool_, 1),
+    "start": (np.int64, 1),
+    "token_class": (np.int32, 1),
+    "tokens_next": (np.int32, 2),
+}
+
+
+def _arrays(payload: bytes) -> dict[str, NDArray[Any]] | None:
+    """The arrays of a file by name, ``None`` if they are not those of the format. Nothing is unpickled or inflated."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(payload)) as members:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in members.infolist()):
+                return None
+        with np.load(io.BytesIO(payload), allow_pickle=False) as stored:
+            found = {name: stored[name] for name in _ARRAYS}
+    except (KeyError, ValueError, EOFError, OSError, MemoryError, OverflowError, NotImplementedError, RuntimeError):
+        return None
+    except (zipfile.BadZipFile, zlib.error):
+        return None
+    for name, (kind, axes) in _ARRAYS.items():
+        array = found[name]
+        if not isinstance(array, np.ndarray) or array.dtype != kind or array.ndim != axes:
+            return None
+    return found
+
+
+def _fits_together(arrays: dict[str, NDArray[Any]], width: int) -> bool:
+    """Whether every number that is used as an index lies in the table that it points into."""
+    step, token_step = arrays["bytes_next"], arrays["tokens_next"]
+    states, classes = step.shape
+    return (
+        arrays["byte_class"].shape == (256,)
+        and arrays["bytes_accepting"].shape == (states,)
+        and arrays["token_class"].shape == (width,)
+        and len(token_step) == states + 2
+        and arrays["start"].shape == (2,)
+        and 0 <= arrays["start"][0] < states
+        and arrays["start"][1] == width
+        and bool((arrays["byte_class"] < classes).all())
+        and _within(step, DEAD, states)
+        and _within(arrays["token_class"], 0, token_step.shape[1])
+        and _within(token_step, FINISHED, states)
+    )
+
+
+def _within(array: NDArray[Any], low: int, end: int) -> bool:
+    return array.size > 0 and bool(low <= array.min()) and bool(array.max() < end)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from logitloom.atomic_file import write_whole
 from logitloom.automata import DEAD, Dfa
 from logitloom.automata.edges import edges, label
 from logitloom.errors import BackendMissing, OptionError
@@ -27,6 +29,7 @@ def draw(dfa: Dfa, path: Path) -> None:
 
     Raises:
         OptionError: for other files, automata of more than ``MOST_STATES`` states, and folders that do not exist.
+        WriteError: the file cannot be written.
         BackendMissing: if neither Graphviz nor matplotlib is installed.
     """
     kind = path.suffix.lower().removeprefix(".")
@@ -56,7 +59,7 @@ def _with_graphviz(dfa: Dfa, path: Path, kind: str) -> bool:
         graph.node(str(state), shape="doublecircle" if dfa.accepting[state] else "circle")
     for (state, after), values in edges(dfa).items():
         graph.edge(str(state), str(after), label=graphviz.escape(label(values)))
-    path.write_bytes(graph.pipe(format=kind))
+    write_whole(path, graph.pipe(format=kind))
     return True
 
 
@@ -85,7 +88,9 @@ def _with_matplotlib(dfa: Dfa, path: Path, kind: str) -> None:
     axes.set_ylim(place[:, 1].min() - 0.8, place[:, 1].max() + 0.8)
     axes.set_aspect("equal")
     axes.axis("off")
-    figure.savefig(path, format=kind)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind)
+    write_whole(path, picture.getvalue())
 
 
 def _layers(dfa: Dfa) -> Any:

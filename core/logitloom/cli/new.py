@@ -7,6 +7,7 @@ import importlib.util
 import keyword
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib import metadata, resources
 from importlib.resources.abc import Traversable
@@ -15,7 +16,7 @@ from typing import Any
 
 from logitloom import registry
 from logitloom.cli.terminal import say
-from logitloom.errors import DuplicatePlugin, ScaffoldError
+from logitloom.errors import DuplicatePlugin, ScaffoldError, WriteError
 
 __all__ = ["add_parser", "write"]
 
@@ -67,6 +68,7 @@ def write(kind: str, name: str, into: Path) -> Path:
     Raises:
         ScaffoldError: the name is no plug-in's name, or its folder or package exists.
         DuplicatePlugin: an installed plug-in has the name.
+        WriteError: the files cannot be written.
     """
     _check_name(kind, name)
     package = f"logitloom_{name}"
@@ -87,10 +89,17 @@ def write(kind: str, name: str, into: Path) -> Path:
         "LOGITLOOM": metadata.version("logitloom"),
     }
     templates = resources.files("logitloom") / "templates"
-    for place, template in (*_files(templates / "common"), *_files(templates / kind)):
-        path = folder / _PLACES.get(place, place.replace("src/package/", f"src/{package}/"))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_filled(template.read_text(encoding="utf-8"), words), encoding="utf-8")
+    # A folder of another name first: what fails half-way leaves nothing that looks whole.
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{distribution}.", dir=into) as temporary:
+            new = Path(temporary) / distribution
+            for place, template in (*_files(templates / "common"), *_files(templates / kind)):
+                path = new / _PLACES.get(place, place.replace("src/package/", f"src/{package}/"))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(_filled(template.read_text(encoding="utf-8"), words), encoding="utf-8")
+            new.rename(folder)
+    except OSError as error:
+        raise WriteError(f"{str(folder)!r} cannot be written: {error.strerror or error}. Nothing was made.") from error
     return folder
 
 

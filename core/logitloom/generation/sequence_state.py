@@ -346,6 +346,7 @@ class SequenceState:
 
         Raises:
             GenerationError: if the package safetensors is not installed.
+            WriteError: the file cannot be written; one that was there before is unchanged.
         """
         fingerprint = None if self.vocabulary is None else self.vocabulary.fingerprint
         saved = SavedSequences(self.rows, self.weights, self.scored, fingerprint)
@@ -360,7 +361,8 @@ class SequenceState:
             generator: whose model, tokenizer and vocabulary the state was made with.
 
         Raises:
-            GenerationError: if the file is of another kind, vocabulary or model, or safetensors is not installed.
+            GenerationError: if the file is damaged, or of another kind, vocabulary or model, or safetensors is not
+                installed.
         """
         vocabulary = generator.vocabulary if generator.vocabulary is not None else generator.chain.vocabulary
         saved, cache = state_file.load(path, generator.model, vocabulary)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.errors import GenerationError
+from logitloom.atomic_file import replacing
+from logitloom.errors import GenerationError, WriteError
 from logitloom.generation.model import Cache, ModelAdapter
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["SavedSequences", "load", "save"]
 
 KIND = "logitloom sequence state"
-VERSION = 1
+VERSION = 2
 
 #: How far keys and values of one token may differ between backends and dtypes, relative to the largest.
 _TOLERANCE = 0.05
@@ -50,6 +52,7 @@ def save(path: str | os.PathLike[str], state: SavedSequences, cache: Cache | Non
 
     Raises:
         GenerationError: if the package safetensors is not installed.
+        WriteError: the file cannot be written; one that was there before is unchanged.
     """
     safetensors = _safetensors()
     lengths = np.asarray([len(row) for row in state.rows], dtype=np.int64)
@@ -77,7 +80,13 @@ def save(path: str | os.PathLike[str], state: SavedSequences, cache: Cache | Non
         "samples": state.weights.shape[1],
         "vocabulary": state.vocabulary,
     }
-    safetensors.numpy.save_file(tensors, os.fspath(path), metadata={"logitloom": json.dumps(header)})
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    header["checksum"] = _checksum(header, tensors)
+    with replacing(path) as new:
+        try:
+            safetensors.numpy.save_file(tensors, os.fspath(new), metadata={"logitloom": json.dumps(header)})
+        except safetensors.SafetensorError as error:
+            raise WriteError(f"The file {os.fspath(path)!r} cannot be written: {error}. It is as it was.") from error
 
 
 def load(
@@ -91,22 +100,13 @@ def load(
         vocabulary: of that model's tokenizer.
 
     Raises:
-        GenerationError: if the file is of another kind, vocabulary or model, or safetensors is not installed.
+        GenerationError: if the file is damaged, or of another kind, vocabulary or model, or safetensors is not
+            installed.
     """
-    safetensors = _safetensors()
     name = os.fspath(path)
-    try:
-        with safetensors.safe_open(name, framework="numpy") as file:
-            header = json.loads((file.metadata() or {}).get("logitloom", "{}"))
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118, not a dictionary
-    except (safetensors.SafetensorError, json.JSONDecodeError) as error:
-        raise GenerationError(f"{name!r} cannot be read as a safetensors file: {error}.") from error
-    if header.get("kind") != KIND or header.get("version") != VERSION:
-        raise GenerationError(
-            f"{name!r} is no sequence state of version {VERSION}: its header says kind {header.get('kind')!r}, version "
-            f"{header.get('version')!r}. Save it again with SequenceState.save."
-        )
-    _check_vocabulary(header["vocabulary"], vocabulary, name)
+    header, tensors = _read(name)
+    _check_vocabulary(header.get("vocabulary"), vocabulary, name)
+    _check_content(header, tensors, model.vocab_size, name)
     ends = np.cumsum(tensors["lengths"])[:-1]
     rows = [part.tolist() for part in np.split(tensors["tokens"], ends)]
     cache = None
@@ -115,9 +115,81 @@ def load(
         cache = _restored(model, arrays, tensors["cache_lengths"], rows, name)
     shape = header["batch"], header["samples"]
     saved = SavedSequences(
-        rows, tensors["weights"].reshape(shape), tensors["scored"].reshape(shape), header["vocabulary"]
+        rows, tensors["weights"].reshape(shape), tensors["scored"].reshape(shape), header.get("vocabulary")
     )
     return saved, cache
+
+
+def _read(name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The header and the arrays of a file, after comparing the checksum of everything in them."""
+    safetensors = _safetensors()
+    try:
+        with safetensors.safe_open(name, framework="numpy") as file:
+            header = json.loads((file.metadata() or {}).get("logitloom", "{}"))
+            _check_version(header, name)
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118, not a dictionary
+    except GenerationError:
+        raise
+    except (safetensors.SafetensorError, OSError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise GenerationError(f"{name!r} cannot be read as a safetensors file: {error}.") from error
+    except AttributeError as error:  # safetensors asks NumPy for a type that it lacks
+        raise GenerationError(f"{name!r} cannot be read as a safetensors file: {error}.") from error
+    if header.get("checksum") != _checksum({k: v for k, v in header.items() if k != "checksum"}, tensors):
+        raise GenerationError(
+            f"{name!r} is damaged: its content does not have the checksum that its header says. Take another copy, or "
+            f"generate the state again."
+        )
+    return header, tensors
+
+
+def _check_version(header: Any, name: str) -> None:
+    told = header if isinstance(header, dict) else {}
+    if told.get("kind") != KIND or told.get("version") != VERSION:
+        raise GenerationError(
+            f"{name!r} is no sequence state of version {VERSION}: its header says kind {told.get('kind')!r:.100}, "
+            f"version {told.get('version')!r:.100}. Save it again with SequenceState.save."
+        )
+
+
+def _checksum(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
+    """Hex digest of everything in a file: the header, and of each array its name, type, shape and bytes."""
+    digest = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=32)
+    for key in sorted(tensors):
+        array = tensors[key]
+        digest.update(f"\n{key!r} {array.dtype.str} {array.shape}\n".encode("utf-8", "backslashreplace"))
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+    return digest.hexdigest()
+
+
+def _check_content(
+    header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], vocab_size: int, name: str
+) -> None:
+    """Raise unless sizes agree and ids can be ids: a checksum says that a file is whole, not who made it."""
+    batch, samples = header.get("batch"), header.get("samples")
+    n = batch * samples if isinstance(batch, int) and isinstance(samples, int) and batch > 0 and samples > 0 else 0
+    lengths, tokens = tensors.get("lengths"), tensors.get("tokens")
+    cached = tensors.get("cache_lengths", np.zeros(n, dtype=np.int64))
+    sound = (
+        n > 0
+        and lengths is not None
+        and tokens is not None
+        and all(array.dtype == np.int64 for array in (lengths, tokens, cached))
+        and lengths.shape == cached.shape == (n,)
+        and bool((lengths >= 0).all())
+        and tokens.shape == (int(lengths.sum()),)
+        and bool(((cached >= 0) & (cached <= lengths)).all())
+        and all(key in tensors and tensors[key].size == n for key in ("weights", "scored"))
+        and all(tensors[key].dtype.kind == kind for key, kind in (("weights", "f"), ("scored", "i")))
+    )
+    if not sound:
+        raise GenerationError(
+            f"{name!r} contradicts itself: the numbers of rows, tokens and weights in it do not agree. Save it again "
+            f"with SequenceState.save."
+        )
+    assert tokens is not None
+    if tokens.size and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
+        wrong = int(tokens.min() if tokens.min() < 0 else tokens.max())
+        raise GenerationError(f"{name!r} has the token id {wrong}, and the model's ids are 0 to {vocab_size - 1}.")
 
 
 def _safetensors() -> Any:
@@ -160,7 +232,7 @@ def _restored(
         for key, wanted in own.items():
             stored = arrays[key][row, :, :1].astype(np.float32)
             wanted = wanted[0, :, :1].astype(np.float32)
-            if np.abs(stored - wanted).max() > _TOLERANCE * max(float(np.abs(wanted).max()), 1e-6):
+            if not np.abs(stored - wanted).max() <= _TOLERANCE * max(float(np.abs(wanted).max()), 1e-6):
                 raise GenerationError(
                     f"The cache in {name!r} was made by another model than {model!r}: they differ on the first token. "
                     f"Load the state with a generator of its own model."

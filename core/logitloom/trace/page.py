@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+from logitloom.atomic_file import write_whole
 from logitloom.automata.edges import edges, label
 from logitloom.errors import OptionError
 from logitloom.trace.distribution import Change, Distribution
@@ -36,12 +37,14 @@ def write(record: StepTree, path: Path) -> None:
 
     Raises:
         OptionError: as :func:`check_target`.
+        WriteError: the page cannot be written; one that was there before is unchanged.
     """
     check_target(path)
     template = resources.files("logitloom.trace").joinpath("page.html").read_text(encoding="utf-8")
     # "<" could end the script element that holds the data.
     text = json.dumps(data(record), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    path.write_text(template.replace("__TRACE__", text), encoding="utf-8")
+    # Half a surrogate pair, which some tokens are, is written as JSON's escape for it.
+    write_whole(path, template.replace("__TRACE__", text).encode("utf-8", "backslashreplace"))
 
 
 def data(record: StepTree) -> dict[str, Any]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from logitloom.automata import AutomatonCache, TokenAutomaton, compile_pattern, literal
 from logitloom.automata.cache import CACHE_DIRECTORY_VARIABLE, default_cache
@@ -179,3 +182,101 @@ def test_threads_that_ask_together_get_the_same_object() -> None:
     for thread in threads:
         thread.join()
     assert len({id(automaton) for automaton in found}) == 1
+
+
+# -- files that somebody forged ---------------------------------------------------------------------------
+
+
+def forged(good: bytes, **changes: object) -> bytes:
+    """A file with the right checksum and other arrays; ``None`` leaves one out."""
+    import io
+
+    from logitloom.automata import cache
+
+    with np.load(io.BytesIO(good[len(cache._FORMAT) + cache._DIGEST :])) as stored:
+        arrays = {name: stored[name].copy() for name in stored.files}
+    for name, change in changes.items():
+        if change is None:
+            del arrays[name]
+        elif callable(change):
+            arrays[name] = change(arrays[name])
+    out = io.BytesIO()
+    np.savez(out, **arrays)
+    return _signed(out.getvalue())
+
+
+def put(value: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def change(array: NDArray[Any]) -> NDArray[Any]:
+        array.flat[array.size // 2] = value
+        return array
+
+    return change
+
+
+INDICES = {"bytes_next": (-2, -(2**31), 999, 2**31 - 1), "tokens_next": (-3, -(2**31), 999, 2**31 - 1),
+           "token_class": (-1, -(2**31), 999, 2**31 - 1), "byte_class": (200, 255)}  # fmt: skip
+
+
+@pytest.mark.parametrize(("array", "value"), [(name, value) for name, values in INDICES.items() for value in values])
+def test_a_number_that_leads_outside_a_table_is_never_used(tmp_path: Path, array: str, value: int) -> None:
+    built = AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed())
+    (path,) = tmp_path.iterdir()
+    good = path.read_bytes()
+    path.write_bytes(forged(good, **{array: put(value)}))
+    assert same(AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed()), built)
+    assert path.read_bytes() == good
+
+
+@pytest.mark.parametrize("array", [*INDICES, "bytes_accepting", "start"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        None,
+        lambda a: a.astype(np.float64),
+        lambda a: a.astype(np.int16),
+        lambda a: a[:-1],
+        lambda a: a.reshape(1, *a.shape),
+        lambda a: np.concatenate([a, a]),
+        lambda a: a[:0],
+        lambda a: np.zeros((), dtype=a.dtype),
+        lambda a: np.array(["x"]),
+    ],
+    ids=["missing", "floats", "int16", "shorter", "an axis more", "longer", "empty", "a scalar", "texts"],
+)
+def test_arrays_of_another_form_are_built_anew(tmp_path: Path, array: str, change: Any) -> None:
+    built = AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed())
+    (path,) = tmp_path.iterdir()
+    good = path.read_bytes()
+    path.write_bytes(forged(good, **{array: change}))
+    assert same(AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed()), built)
+
+
+def test_states_that_no_text_reaches_are_not_taken_from_a_file(tmp_path: Path) -> None:
+    built = AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed())
+    (path,) = tmp_path.iterdir()
+
+    def unreachable(array: NDArray[Any]) -> NDArray[Any]:
+        array[:] = -1
+        return array
+
+    path.write_bytes(forged(path.read_bytes(), bytes_next=unreachable))
+    assert same(AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed()), built)
+
+
+def test_a_file_that_would_grow_without_bound_is_not_inflated(tmp_path: Path) -> None:
+    import io
+    import zipfile
+
+    built = AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed())
+    (path,) = tmp_path.iterdir()
+    bomb, huge = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as members:
+        members.writestr("byte_class.npy", bytes(1 << 26))
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<i4", "fortran_order": False, "shape": (1 << 50, 1 << 10)})
+    with zipfile.ZipFile(huge, "w") as members:
+        for name in ("byte_class", "bytes_next", "bytes_accepting", "start", "token_class", "tokens_next"):
+            members.writestr(f"{name}.npy", header.getvalue())
+    for payload in (bomb, huge):
+        path.write_bytes(_signed(payload.getvalue()))
+        assert same(AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed()), built)

@@ -497,7 +497,7 @@ def test_a_state_of_another_model_or_vocabulary_or_no_state_at_all_is_refused(mo
     with pytest.raises(GenerationError, match="saved with another vocabulary"):
         SequenceState.load(path, Generator(model, vocabulary=VOCABULARY.with_eos([0])))
     save_file({"a": np.zeros(1)}, str(path))
-    with pytest.raises(GenerationError, match="no sequence state of version 1"):
+    with pytest.raises(GenerationError, match="no sequence state of version 2"):
         SequenceState.load(path, generator(model))
     path.write_bytes(b"no such thing")
     with pytest.raises(GenerationError, match="cannot be read as a safetensors file"):
