@@ -94,7 +94,7 @@ def _is_self(node: ast.Attribute) -> bool:
 
 #: The floors of core, from the ground up: a module imports from its own floor and from those below.
 FLOORS = (
-    {"errors", "options", "vocabulary", "rng", "loading"},
+    {"errors", "options", "vocabulary", "rng", "loading", "atomic_file"},
     {"backend", "state", "masks"},
     {"context", "hookspecs", "processor", "position", "step"},
     {"plugin_manager", "registry", "link", "chain", "processors", "document"},

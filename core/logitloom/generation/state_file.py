@@ -161,9 +161,7 @@ def _checksum(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) ->
     return digest.hexdigest()
 
 
-def _check_content(
-    header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], vocab_size: int, name: str
-) -> None:
+def _check_content(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], vocab_size: int, name: str) -> None:
     """Raise unless sizes agree and ids can be ids: a checksum says that a file is whole, not who made it."""
     batch, samples = header.get("batch"), header.get("samples")
     n = batch * samples if isinstance(batch, int) and isinstance(samples, int) and batch > 0 and samples > 0 else 0
