@@ -15,7 +15,7 @@ from logitloom.backend import Array
 from logitloom.constraints import FINISHED, Constraint
 from logitloom.context import Context
 from logitloom.errors import IllegalToken
-from logitloom.mask_row import MaskRow
+from logitloom.masks.mask_row import MaskRow
 from logitloom.state import Rows
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.context_free import Grammar as ContextFree
