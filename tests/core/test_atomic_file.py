@@ -13,7 +13,7 @@ import pytest
 from logitloom import Context, Vocabulary, processors
 from logitloom.atomic_file import replacing, write_whole
 from logitloom.errors import WriteError
-from logitloom.trace import trace
+from logitloom.trace import TracedChain
 
 WORDS = Vocabulary([b"", b"a", b"b"], eos=[0])
 
@@ -73,7 +73,7 @@ def test_devices_are_written_to_directly() -> None:
 
 
 def traced() -> Any:
-    chain = trace(processors.load(("temperature", {"temperature": 0.5}), tokenizer=WORDS))
+    chain = TracedChain(processors.load(("temperature", {"temperature": 0.5}), tokenizer=WORDS))
     logits = np.zeros((1, 3), dtype=np.float32)
     context = Context.start(logits, vocabulary=WORDS)
     chain.process(logits, chain.init_state(context), context)
