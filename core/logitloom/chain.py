@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,6 +150,22 @@ class Chain:
 
     def __repr__(self) -> str:
         return f"<Chain {' -> '.join(self.labels) or '(empty)'}>"
+
+    def __iter__(self) -> Iterator[Chain]:
+        """Itself: engines iterate over what they are given as their processors, and call each."""
+        yield self
+
+    def __call__(self, *given: Any, **more: Any) -> Any:
+        """Refuse to be called as an engine's own processor, naming the adapter that makes one.
+
+        In llama-cpp-python, which would print the error and go on without the chain, the chain runs.
+
+        Raises:
+            NeedsNotMet: everywhere else.
+        """
+        from logitloom.engines.direct_use import call_directly  # adapters import this module
+
+        return call_directly(self, given, more)
 
     # -- making other chains -------------------------------------------------------------------------
 

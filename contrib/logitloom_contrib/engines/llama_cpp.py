@@ -1,15 +1,16 @@
 """llama-cpp-python: a chain as a logits processor, a stopping criterion through which its errors surface, and models.
 
 The library calls processors from C. An exception there is printed and forgotten, and generation goes on without the
-constraint; so the processor keeps it and lets the text end, and the stopping criterion, which is called from Python,
-raises it. The criterion also notices what the processor cannot: that it was not called at all (the library drops
-processors when ``logit_bias`` is given), or was shown ids that are not the text (draft models).
-:meth:`LlamaCppProcessor.complete` makes both of these work.
+constraint; so the processor keeps it and lets the text end, and what is called from Python next raises it: the stopping
+criterion if it was given, else the ``Llama`` itself. The criterion also notices what the processor cannot: that it was
+not called at all (the library drops processors when ``logit_bias`` is given), or was shown ids that are not the text
+(draft models). :meth:`LlamaCppProcessor.complete` makes both of these work.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -58,8 +59,8 @@ def to_llama_cpp(
 class LlamaCppProcessor:
     """A chain for llama-cpp-python; made by :func:`to_llama_cpp`.
 
-    Use :meth:`complete` and :meth:`chat`. Or pass the object as a member of ``logits_processor``, and its method
-    :meth:`stopping` as a member of ``stopping_criteria``: without the second, an error would end the text and be lost.
+    Use :meth:`complete` and :meth:`chat`. Or pass the object as ``logits_processor``, by itself or in a list, and its
+    method :meth:`stopping` as a member of ``stopping_criteria``, which notices when the chain is not called.
     """
 
     def __init__(self, chain: Chain, model: Any, adapter: Any, seed: int, max_length: int | None) -> None:
@@ -74,6 +75,8 @@ class LlamaCppProcessor:
             context={} if adapter is None else {"model": adapter},
         )
         self._error: Exception | None = None
+        #: Takes back what makes the ``Llama`` raise the error.
+        self._disarm: Callable[[], None] | None = None
         #: Ids of the last call, and whether there was one since the stopping criterion was asked.
         self._asked, self._called = 0, False
         #: Whether there was none either before the criterion was asked the last time, as after the end of a text.
@@ -84,6 +87,10 @@ class LlamaCppProcessor:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"
 
+    def __iter__(self) -> Iterator[LlamaCppProcessor]:
+        """The library iterates over ``logits_processor``: one processor is a list of itself."""
+        yield self
+
     def __call__(self, input_ids: NDArray[np.int32], scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Process scores ``[vocab]``, a strided view of the library's memory, after ids ``[length]``."""
         ids = np.asarray(input_ids)[: self._verified]
@@ -93,8 +100,9 @@ class LlamaCppProcessor:
                 logits = np.ascontiguousarray(scores)[None]
                 processed: NDArray[np.float32] = self._tracker.process(logits, ids[None])[0]
                 return processed
-            except Exception as error:  # raised by stopping(), since the library would swallow it here
+            except Exception as error:  # raised from Python, since the library would swallow it here
                 self._error = error
+                self._disarm = _armed(sys._getframe(1), self.raise_error)
         ended = np.full(scores.shape, -np.inf, dtype=np.float32)
         ended[self._eos or [int(np.argmax(scores))]] = 0.0
         return ended
@@ -131,6 +139,9 @@ class LlamaCppProcessor:
             Exception: what :meth:`__call__` caught.
         """
         error, self._error = self._error, None
+        if self._disarm is not None:
+            self._disarm()
+            self._disarm = None
         if error is not None:
             self._called, self._missed = False, True
             self._tracker.forget()
@@ -210,6 +221,35 @@ class LlamaCppProcessor:
             yield
         finally:
             del model.sample
+
+
+def _armed(frame: Any, raise_error: Callable[[], None]) -> Callable[[], None] | None:
+    """Make the ``Llama`` that a call comes from raise an error at the next thing that it does with the new token.
+
+    That is turning it into text, or sampling the one after it.
+
+    Returns:
+        What takes it back; None if the call comes from no ``Llama``.
+    """
+    llama = None
+    while frame is not None and llama is None:
+        held = frame.f_locals.get("self")
+        llama = held if callable(getattr(held, "detokenize", None)) and hasattr(held, "sample") else None
+        frame = frame.f_back
+    if llama is None:
+        return None
+    replaced = {name: vars(llama)[name] for name in ("detokenize", "sample") if name in vars(llama)}
+
+    def disarm() -> None:
+        for name in ("detokenize", "sample"):
+            vars(llama).pop(name, None)
+        vars(llama).update(replaced)
+
+    def raising(*args: Any, **more: Any) -> None:
+        raise_error()
+
+    llama.detokenize = llama.sample = raising
+    return disarm
 
 
 def _biased(bias: Any) -> Callable[[Any, NDArray[np.float32]], NDArray[np.float32]]:

@@ -208,3 +208,75 @@ def test_tensorrt_llm_beams_keep_their_states() -> None:
         processor(1, logits, beams, None, None)
         for line, token in zip(logits[:, 0], expected or (), strict=False):
             assert (legal(line) or [None])[0] == token
+
+
+# -- objects that are no processors of the engine --------------------------------------------------------
+
+
+class SwallowingLlama:
+    """As the library generates: processors are iterated over in a callback of C, whose exceptions are swallowed."""
+
+    def __init__(self, forced: int | None = None) -> None:
+        self.forced = forced
+
+    def sample(self, processors: Any) -> int:
+        scores = strided()
+        scores[0] = 1.0
+        with contextlib.suppress(Exception):
+            for each in processors:
+                scores[:] = each(np.array(self.ids, dtype=np.int32), scores)
+        return int(np.argmax(scores)) if self.forced is None else self.forced
+
+    def detokenize(self, tokens: list[int]) -> bytes:
+        return VOCABULARY.decode(tokens).encode()
+
+    def create_completion(self, prompt: list[int], *, logits_processor: Any, max_tokens: int = 8) -> str:
+        self.ids, text = list(prompt), ""
+        for _ in range(max_tokens):
+            token = self.sample(logits_processor)
+            text = self.detokenize([*self.ids[len(prompt) :], token]).decode()
+            if token == EOS:
+                break
+            self.ids.append(token)
+        return text
+
+
+@pytest.mark.usefixtures("lists")
+@pytest.mark.parametrize("form", ["processor", "[processor]", "chain", "[chain]"])
+def test_llama_cpp_takes_a_chain_in_any_form(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logitloom.engines.direct_use.load_plugin", lambda kind, name: to_llama_cpp)
+    chain, model = chain_of(("regex", {"pattern": "red"})), SwallowingLlama()
+    given = {"processor": to_llama_cpp(chain, model), "chain": chain}[form.strip("[]")]
+    for _ in range(2):
+        found = model.create_completion([5, 6], logits_processor=[given] if form.startswith("[") else given)
+        assert found == "red"
+
+
+@pytest.mark.usefixtures("lists")
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("most", [1, 2, 8])
+def test_llama_cpp_raises_what_the_library_swallows_also_by_hand(
+    direct: bool, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitloom.engines.direct_use.load_plugin", lambda kind, name: to_llama_cpp)
+    model = SwallowingLlama()
+
+    def failing(logits: Any) -> Any:
+        raise ValueError("no logits today")
+
+    given = processors.load("regex") if direct else to_llama_cpp(chain_of(failing))
+    for _ in range(2):
+        with pytest.raises(Exception, match="misses options" if direct else "no logits today"):
+            model.create_completion([5, 6], logits_processor=given, max_tokens=most)
+        assert not {"sample", "detokenize"} & set(vars(model))
+
+
+def test_a_chain_given_to_an_engine_names_the_adapter() -> None:
+    torch = pytest.importorskip("torch", reason="transformers passes tensors")
+    chain = chain_of(("top_k", {"k": 5}))
+    with pytest.raises(NeedsNotMet, match=r"given to transformers as if .*Give to_transformers\(chain, model"):
+        chain(torch.zeros((1, 2), dtype=torch.int64), torch.zeros((1, WIDTH)))
+    with pytest.raises(NeedsNotMet, match=r"as if it were an engine's processor.*to_vllm\(chain\)"):
+        chain([1, 2], [3.0])
+    [itself] = chain
+    assert itself is chain
