@@ -97,7 +97,7 @@ FLOORS = (
     {"errors", "options", "vocabulary", "rng", "loading", "atomic_file"},
     {"backend", "state", "masks"},
     {"context", "hookspecs", "processor", "position", "step"},
-    {"plugin_manager", "registry", "link", "chain", "processors", "document"},
+    {"plugin_manager", "registry", "link", "direct_use", "chain", "processors", "document"},
     {"constraints", "automata"},
     {"generation", "engines", "combinators"},
     {"trace", "testing", "cli"},

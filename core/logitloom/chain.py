@@ -13,6 +13,7 @@ from logitloom import position as positions
 from logitloom import state as rows
 from logitloom.backend import NEG_INF, Array
 from logitloom.context import Context
+from logitloom.direct_use import call_directly
 from logitloom.errors import ChainIncomplete, InvalidSignature, NeedsNotMet, StateMismatch, UnknownPlugin
 from logitloom.hookspecs import TextEnd
 from logitloom.link import FunctionProcessor, Link, check_order
@@ -163,8 +164,6 @@ class Chain:
         Raises:
             NeedsNotMet: everywhere else.
         """
-        from logitloom.engines.direct_use import call_directly  # adapters import this module
-
         return call_directly(self, given, more)
 
     # -- making other chains -------------------------------------------------------------------------

@@ -6,7 +6,10 @@ row a beam came from nor when drafts were rejected. :class:`~logitloom.engines.R
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +28,8 @@ __all__ = ["TransformersModel", "TransformersProcessor", "to_transformers"]
 #: What ``generate`` gives to processors.
 GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "transformers' generate"
+#: Most tokens of a request where neither chain nor model say.
+_LONGEST: Final = 1 << 15
 
 
 def to_transformers(
@@ -39,10 +44,9 @@ def to_transformers(
 ) -> TransformersProcessor:
     """A chain as the ``logits_processor`` of ``generate``: greedy, sampling, beams, drafts; for any number of calls.
 
-    Pass the result itself, ``model.generate(..., logits_processor=processor)``: each call of ``generate`` then keeps
-    its rows apart from all others. Inside a list, ``LogitsProcessorList([processor, ...])``, calls are told apart by
-    their ids: a call whose rows are not those of an earlier one, or those and one token more, begins a new generation,
-    and its rows are the prompts.
+    Pass the result, ``model.generate(..., logits_processor=processor)``, or a list with it: each call of ``generate``
+    keeps its rows apart from all others, also where its prompt is a beginning of earlier output. For continuous
+    batches there are :meth:`TransformersProcessor.generate_batch` and :meth:`~TransformersProcessor.continuous_batch`.
 
     Args:
         chain: the processors.
@@ -119,23 +123,40 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
     """A chain for ``generate``; made by :func:`to_transformers`.
 
     ``generate`` copies the list it is given. Each time it does, it gets a member of its own, so that calls share
-    nothing but the chain, whether they run one after the other, interleaved or in threads.
+    nothing but the chain, whether they run one after the other, interleaved or in threads. As a member of another
+    list, the processor is told apart by the copy that it is called from.
     """
 
     def __init__(self, binding: _Binding, model: Any) -> None:
         self._binding, self._model = binding, model
+        #: Per list that the processor is called from: the list, and its rows. By identity, as lists have no hash.
+        self._of_list: dict[int, tuple[weakref.ref[Any], _Rows]] = {}
         self._shared = _Rows(binding)
         #: How many times a call of ``generate`` took its member.
         self._taken = 0
         super().__init__([self._shared])
+        _refuse_continuous_batches()
 
     def __iter__(self) -> Iterator[_Rows]:
         self._taken += 1
         yield _Rows(self._binding)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Process scores ``[rows, vocab]`` after ids ``[rows, length]``; generations are told apart by their ids."""
-        return self._shared(input_ids, scores)
+        """Process scores ``[rows, vocab]`` after ids ``[rows, length]``, as a member of a list or by itself."""
+        caller = sys._getframe(1)
+        listed = caller.f_locals.get("self") if caller.f_code is LogitsProcessorList.__call__.__code__ else None
+        if listed is None:
+            return self._shared(input_ids, scores)
+        known = self._of_list.get(id(listed))
+        if known is None or known[0]() is not listed:
+            # An assistant's texts continue those that its drafts are verified for.
+            listed = _assisted_list(caller) or listed
+            key = id(listed)
+            known = self._of_list.get(key)
+            if known is None or known[0]() is not listed:
+                known = weakref.ref(listed, lambda _: self._of_list.pop(key, None)), _Rows(self._binding)
+                self._of_list[key] = known
+        return known[1](input_ids, scores)
 
     __hash__ = object.__hash__
 
@@ -160,12 +181,11 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
             NeedsNotMet: with the paged cache (continuous batching), which calls no processors; if ``generate`` left
                 the processor out for another reason; or without a model.
         """
-        if not hasattr(self._model, "generate"):
-            raise NeedsNotMet("No transformers model is bound: give to_transformers(chain, model=...).")
-        config = options.get("generation_config", self._model.generation_config)
+        model = self._bound_model()
+        config = options.get("generation_config", model.generation_config)
         _require_called(options.get("cache_implementation", config.cache_implementation))
         before = self._taken
-        out = self._model.generate(*inputs, logits_processor=self, **options)
+        out = model.generate(*inputs, logits_processor=self, **options)
         if self._taken == before:
             raise NeedsNotMet(
                 f"{ENGINE} did not look at the logits processor it was given, so the chain did not run on what it "
@@ -173,12 +193,98 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
             )
         return out
 
+    def generate_batch(
+        self, inputs: Sequence[Sequence[int]], *, max_new_tokens: int | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """``model.generate_batch``, continuous batching, with this chain in every request.
+
+        Args:
+            inputs: prompts, as ids.
+            max_new_tokens: as in ``generate_batch``.
+            options: those of :meth:`continuous_batch`.
+
+        Returns:
+            Request id -> ``GenerationOutput``, in the order of the prompts; what went wrong in one is its ``error``.
+
+        Raises:
+            NeedsNotMet: as in :meth:`continuous_batch`, or if the batch ended before its requests did.
+        """
+        with self.continuous_batch(**options) as manager:
+            names = manager.add_requests([list(ids) for ids in inputs], max_new_tokens=max_new_tokens)
+            more = [f"__child#{i}" for i in range(manager.num_return_sequences - 1)]
+            wanted = [name + part for name in names for part in (*more, "")]
+            found: dict[str, Any] = {}
+            while len(found) < len(wanted):
+                result = manager.get_result(timeout=1)
+                if result is not None and result.is_finished():
+                    found[result.request_id] = result
+                elif result is None and not manager.is_running():
+                    raise NeedsNotMet(
+                        f"transformers' continuous batch ended after {len(found)} of {len(wanted)} texts: "
+                        f"{manager.background_thread_status.fatal_error!r}."
+                    )
+        return {name: found[name] for name in wanted}
+
+    def continuous_batch(self, **options: Any) -> AbstractContextManager[Any]:
+        """A started ``ContinuousBatchingManager`` whose requests have this chain, or one of their own.
+
+        ``manager.add_request(ids, logitloom=chain)`` gives a request its own chain: a chain, or its document as plain
+        data or JSON; None for none.
+
+        Args:
+            options: those of ``model.init_continuous_batching``.
+
+        Returns:
+            A context manager.
+
+        Raises:
+            NeedsNotMet: without a model; with a chain that runs a model; or, on entering, where the manager would
+                replay recorded graphs or compiled code, in which no chain runs.
+        """
+        from logitloom_contrib.engines._transformers_batching import BatchedChains, batch_with, bind_batched
+
+        model, binding = self._bound_model(), self._binding
+        config = getattr(model.config, "max_position_embeddings", None)
+        longest = binding.max_length or config or _LONGEST
+        chain = bind_batched(binding.chain)
+        return batch_with(
+            model, BatchedChains(chain, chain.vocabulary, binding.eos, binding.seed, int(longest)), options
+        )
+
+    def _bound_model(self) -> Any:
+        if not hasattr(self._model, "generate"):
+            raise NeedsNotMet("No transformers model is bound: give to_transformers(chain, model=...).")
+        return self._model
+
+
+def _assisted_list(frame: Any) -> Any:
+    """The processors of the assisted generation that a call comes from, None if it comes from none."""
+    while frame is not None:
+        if frame.f_code.co_name == "_assisted_decoding":
+            return frame.f_locals.get("logits_processor")
+        frame = frame.f_back
+    return None
+
+
+def _refuse_continuous_batches() -> None:
+    """See :func:`~logitloom_contrib.engines._transformers_batching.refuse_where_ignored`."""
+    try:
+        from logitloom_contrib.engines._transformers_batching import refuse_where_ignored
+    except ImportError:
+        return  # a release of transformers without continuous batching: nothing is ignored
+    refuse_where_ignored(_holds_chain)
+
+
+def _holds_chain(given: Any) -> bool:
+    kinds = (TransformersProcessor, _Rows, Chain)
+    return isinstance(given, kinds) or (isinstance(given, list) and any(isinstance(each, kinds) for each in given))
+
 
 def _require_called(cache_implementation: str | None) -> None:
     if cache_implementation == "paged":
         raise NeedsNotMet(
             "transformers ignores logits processors with cache_implementation='paged' (continuous batching), so the "
-            "chain would silently not run. Use another cache."
+            "chain would silently not run. Use the processor's generate_batch(inputs, ...), or another cache."
         )
 
 

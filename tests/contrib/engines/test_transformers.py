@@ -259,3 +259,26 @@ def test_a_generation_inside_another_with_the_same_processor_changes_nothing(
     members = [processor if listed else next(iter(processor)), Inner()]
     assert generate(model, LogitsProcessorList(members), PROMPTS, **MODES["beams"]) == alone
     assert inner == [generate(model, processor, PROMPTS[:2], **MODES["greedy"])] * 3
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("kept", [1, 3])
+@pytest.mark.parametrize("mode", ["greedy", "beams", "assistant"])
+def test_a_prompt_that_goes_on_from_earlier_output_begins_anew(
+    tiny_transformers: Any, listed: bool, kept: int, mode: str
+) -> None:
+    model, assistant = tiny_transformers(), tiny_transformers(seed=1)
+    chain = chain_of(("regex", {"pattern": PATTERNS[0]}))
+    processor, options = to_transformers(chain, model), dict(MODES[mode])
+    if options.pop("assisted", False):
+        options["assistant_model"] = assistant
+    prompt, width = batch("hello there")["input_ids"], len("hello there")
+    again = LogitsProcessorList([processor])
+    for _ in range(2):
+        given = again if listed else processor
+        out = model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), logits_processor=given, max_new_tokens=24, **options
+        )
+        assert re.fullmatch(PATTERNS[0], VOCABULARY.decode(out[0, width:].tolist()))
+        prompt = out[:1, : width + kept]  # the prompt and the beginning of what came of it
+        width += kept

@@ -10,7 +10,6 @@ from __future__ import annotations
 import weakref
 from typing import Any, Final, NoReturn
 
-from logitloom.chain import Chain
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom.link import Link
 from logitloom.processor import Processor
@@ -25,7 +24,7 @@ _ADAPTERS: Final = (
 _IN_LLAMA_CPP: Final[weakref.WeakKeyDictionary[Any, Any]] = weakref.WeakKeyDictionary()
 
 
-def call_directly(chain: Chain, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
+def call_directly(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
     """What a chain answers when it is called as an engine calls its own processors.
 
     Args:
@@ -57,13 +56,13 @@ def call_directly(chain: Chain, given: tuple[Any, ...], more: dict[str, Any]) ->
     )
 
 
-def _in_llama_cpp(chain: Chain) -> Any:
+def _in_llama_cpp(chain: Any) -> Any:
     adapter: Any = load_plugin("engines", "llama_cpp")
     try:
         return adapter(chain)
     except LogitloomError as error:
         # The library would swallow it here; the adapter knows how to raise it.
-        return adapter(Chain([Link("refused", None, _Refused, processor=_Refused(error))]))
+        return adapter(type(chain)([Link("refused", None, _Refused, processor=_Refused(error))]))
 
 
 class _Refused(Processor):
