@@ -89,37 +89,66 @@ class _Other:
 _REPEATED: Final = ("the", "cat", "sat", "on", "the")
 
 EFFECTS: Final = {
+    "adaptive_p": Effect({"target": 0.1}),
+    "alternating_codebooks": Effect({"offset": 0, "size": 8}, "the first step, with a first codebook of eight ids"),
     "bad_words": Effect({"phrases": ("cat", "the bad")}, "“cat” and “the bad” banned, nothing written yet"),
+    "bad_words_ids": Effect({"sequences": ((1,), (0, 2))}, "after “the”", written=("the",)),
     "cfg": Effect({"scale": 2.0, "form": "one_pass"}, "with the logits of a second branch", other=True),
     "choice": Effect({"choices": ("yes", "no", "no.")}, "nothing written yet"),
     "context_aware": Effect({"alpha": 1.0, "form": "one_pass"}, "with the logits of a second branch", other=True),
     "contrastive": Effect({"model": _Other(), "alpha": 0.1}, "with the logits of a weaker model"),
     "dry": Effect({"allowed_length": 1}, "after “the cat sat on the”", written=_REPEATED),
+    "dynamic_temperature": Effect({"low": 0.2, "high": 0.8}),
+    "encoder_no_repeat_ngram": Effect(
+        {"n": 2}, "after the prompt “the cat” and the text “the”", prompt=("the", "cat"), written=("the",)
+    ),
+    "encoder_repetition_penalty": Effect(
+        {"penalty": 1.5}, "after the prompt “the cat sat”", prompt=("the", "cat", "sat")
+    ),
+    "eos_above": Effect({"p": 0.005}),
     "epsilon_cutoff": Effect({"epsilon": 0.03}),
     "eta_cutoff": Effect({"epsilon": 0.03}),
+    "exponential_decay_length_penalty": Effect({"start": 0, "factor": 1.6}, "after five tokens", written=_REPEATED),
     "force_tokens": Effect({"tokens": {0: 2}}, "“dog” at the first step"),
+    "forced_eos": Effect({"max_length": 2}, "after one token", written=("the",)),
     "frequency_penalty": Effect({"penalty": 0.8}, "after “the cat sat on the”", written=_REPEATED),
     "fsm": Effect({"automaton": compile_pattern("(cat|dog)s?")}, "the automaton of (cat|dog)s?, nothing written yet"),
     "json": Effect({}, "nothing written yet"),
     "logit_bias": Effect({"bias": {1: -3.0, 8: 2.0}}, "−3 for “cat”, +2 for “20”"),
     "min_p": Effect({"p": 0.2}),
     "min_tokens": Effect({"n": 5}, "after one token", written=("the",)),
+    "mirostat": Effect({"tau": 1.2}),
+    "mirostat_v2": Effect({"tau": 1.6}),
     "no_repeat_ngram": Effect({"n": 2}, "after “the cat sat on the”", written=_REPEATED),
+    "p_less": Effect({}),
     "presence_penalty": Effect({"penalty": 0.8}, "after “the cat sat on the”", written=_REPEATED),
+    "quadratic": Effect({"factor": 0.4}),
     "regex": Effect({"pattern": "[a-z]+"}, "nothing written yet"),
     "repetition_penalty": Effect({"penalty": 1.5}, "after “the cat sat on the”", written=_REPEATED),
+    "sequence_bias": Effect(
+        {"sequences": ((8,), (0, 1)), "biases": (2.0, -3.0)},
+        "after “the”: +2 for “20”, −3 for “the cat”",
+        written=("the",),
+    ),
     "stop": Effect({"strings": ("catdog",)}, "after “cat” and “dog”", written=("cat", "dog")),
     "suppress_tokens": Effect({"tokens": [0, 2]}, "“the” and “dog” suppressed"),
     "temperature": Effect({"temperature": 0.5}),
+    "top_h": Effect({"h": 0.5}),
     "top_k": Effect({"k": 5}),
     "top_n_sigma": Effect({"n": 1.0}),
     "top_p": Effect({"p": 0.6}),
     "typical_p": Effect({"p": 0.5}),
+    "whisper_no_speech": Effect({"token": 9, "eos": 16, "threshold": 0.01}, "with “yes” in the place of no speech"),
+    "whisper_timestamps": Effect(
+        {"no_timestamps": 8, "eos": 7, "max_initial": 3}, "the first step, with “yes” and the rest as time stamps"
+    ),
     "xtc": Effect({"threshold": 0.08, "probability": 1.0}),
 }
 
 #: Processors that do nothing by themselves, or only with libraries that a build of the documentation lacks.
-WITHOUT_PICTURE: Final = frozenset({"after", "between", "budget", "grammar", "thinking", "tool_call", "until"})
+WITHOUT_PICTURE: Final = frozenset(
+    {"after", "between", "budget", "grammar", "normalize", "remove_invalid", "thinking", "tool_call", "until"}
+)
 
 
 def probabilities(name: str, effect: Effect) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

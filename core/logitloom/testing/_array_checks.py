@@ -13,7 +13,7 @@ from logitloom.errors import StateMismatch
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.compilation import compiled_step
 from logitloom.testing.conformance import host, host_leaves, same, watched
-from logitloom.testing.stories import Run
+from logitloom.testing.stories import Run, telling
 
 #: Spacing of the numbers around 1.
 _EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -143,12 +143,12 @@ class ArrayChecks(ProcessorSubject):
         state = eager.state
 
         def plainly(logits: Array, at: Any, tokens: Array) -> tuple[Array, Any]:
-            return chain.process(logits, at, run.context.with_fields(tokens=tokens))
+            return chain.process(logits, at, telling(chain, run.context.with_fields(tokens=tokens)))
 
         step = compiled_step(chain, at, run.context) if backend.compiles else plainly
         for number, (line, tokens) in enumerate(zip(lines, columns, strict=True)):
             logits = backend.asarray(line)
-            expected, state = chain.process(logits, state, eager.context.with_fields(tokens=tokens))
+            expected, state = chain.process(logits, state, telling(chain, eager.context.with_fields(tokens=tokens)))
             found, at = step(logits, at, tokens)
             same(host(backend, found), host(backend, expected), f"Step {number} of a compiled loop", TOLERANCE)
 
@@ -165,7 +165,7 @@ class ArrayChecks(ProcessorSubject):
         at, uploaded = run.state, [backend.asarray(line) for line in lines]
         with watched(backend, "to_numpy", "asarray") as moved:
             for logits, tokens in zip(uploaded, columns, strict=True):
-                _, at = chain.process(logits, at, run.context.with_fields(tokens=tokens))
+                _, at = chain.process(logits, at, telling(chain, run.context.with_fields(tokens=tokens)))
         assert not moved, f"process called backend.{moved[0]}, {len(moved)} times in {len(uploaded)} steps."
 
     def _one_by_one(self, run: Run) -> tuple[list[Any], list[Array]]:
@@ -209,7 +209,7 @@ class ArrayChecks(ProcessorSubject):
         assert tuple(one.step().shape) == (1, self.vocab_size)
         empty = self.run(chain, backend, [])
         tokens = backend.asarray(np.zeros((0, 1), dtype=np.int32))
-        for context in (empty.context, empty.context.with_fields(tokens=tokens)):
+        for context in (empty.context, telling(chain, empty.context.with_fields(tokens=tokens))):
             out, state = chain.process(empty.logits(), empty.state, context)
             assert tuple(out.shape) == (0, self.vocab_size), f"No rows became {tuple(out.shape)}."
             row_state.check_rows(state, 0, chain.labels[0])

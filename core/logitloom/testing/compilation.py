@@ -10,6 +10,7 @@ from logitloom import state as row_state
 from logitloom.backend import Array, Backend
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
+from logitloom.testing.stories import telling
 
 __all__ = ["compiled", "compiled_step"]
 
@@ -37,7 +38,7 @@ def compiled_step(chain: Chain, state: ChainState, context: Context) -> Step:
         given = iter(leaves)
         after: list[Array] = []
         at = row_state.map_leaves(lambda _: next(given), state)
-        logits, at = chain.process(logits, at, context.with_fields(tokens=tokens))
+        logits, at = chain.process(logits, at, telling(chain, context.with_fields(tokens=tokens)))
         row_state.map_leaves(after.append, at)
         return logits, after
 

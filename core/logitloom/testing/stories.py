@@ -13,7 +13,7 @@ from logitloom.backend import Array, Backend
 from logitloom.chain import Chain
 from logitloom.context import Context
 
-__all__ = ["Story", "accepting", "logits_of", "siblings"]
+__all__ = ["Story", "accepting", "logits_of", "siblings", "telling"]
 
 #: Kinds of logits: half of the rows with ties, entries that came in forbidden, or neither.
 KINDS = ("plain", "ties", "holes")
@@ -54,7 +54,7 @@ def siblings(stories: Sequence[Story], index: int, age: int) -> list[int]:
 
 
 def accepting(chain: Chain, context: Context, blocks: Sequence[Sequence[int]], *, other: bool = False) -> Context:
-    """The context after each row accepted a block, with made-up probabilities if the chain needs those.
+    """The context after each row accepted a block, as :func:`telling` gives it.
 
     Args:
         chain: the processors.
@@ -62,10 +62,16 @@ def accepting(chain: Chain, context: Context, blocks: Sequence[Sequence[int]], *
         blocks: per row its tokens; -1 stands for none.
         other: make up other probabilities.
     """
-    if "chosen_logprob" not in chain.needs:
-        return context.accept([list(block) for block in blocks])
-    told = [[-0.3 * ((token + other) % 7 + 1) if token >= 0 else 0.0 for token in block] for block in blocks]
-    return context.accept([list(block) for block in blocks], chosen_logprob=told)
+    return telling(chain, context.accept([list(block) for block in blocks]), other=other)
+
+
+def telling(chain: Chain, context: Context, *, other: bool = False) -> Context:
+    """The context with made-up probabilities of its tokens, if the chain needs those; a function of each token."""
+    if "chosen_logprob" not in chain.needs or context.tokens is None:
+        return context
+    backend, tokens = context.backend, context.tokens
+    made_up = backend.cast((tokens + int(other)) % 7 + 1, "float32") * -0.3
+    return context.with_fields(chosen_logprob=backend.xp.where(tokens >= 0, made_up, backend.xp.zeros_like(made_up)))
 
 
 def logits_of(story: Story, vocab: int, branches: int = 1, kind: str = "plain") -> NDArray[np.float32]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from logitloom import Backend, Vocabulary
 from logitloom.automata import AhoCorasick, compile_pattern, difference
@@ -50,11 +51,30 @@ class GuidanceConformance(ProcessorConformance):
         return ToyModel(backend, vocab=self.vocab_size, max_length=96)
 
 
+class TestAdaptiveP(ProcessorConformance):
+    processor = "adaptive_p"
+    cases = {"target": {"target": 0.4, "decay": 0.5}}
+
+
+class TestAlternatingCodebooks(ProcessorConformance):
+    processor = "alternating_codebooks"
+    cases = {"halves": {"offset": 2, "size": 9}}
+
+    def choose(self, allowed: Sequence[int], dice: np.random.Generator) -> int:
+        """Any."""
+        return int(dice.choice(allowed))
+
+
 class TestBadWords(ConstraintConformance):
     processor = "bad_words"
     vocabulary = AB
     vocab_size = 8
     cases = {"phrases": {"phrases": ["ab", "1a1"]}, "any case": {"phrases": ["AB"], "ignore_case": True}}
+
+
+class TestBadWordsIds(ProcessorConformance):
+    processor = "bad_words_ids"
+    cases = {"lengths": {"sequences": [[1], [2, 3], [4, 5, 6], [7, 6]]}, "one": {"sequences": [[2]]}}
 
 
 class TestCfg(GuidanceConformance):
@@ -102,6 +122,26 @@ class TestDry(ProcessorConformance):
         return int(dice.choice([token for token in allowed if token < 3] or allowed))
 
 
+class TestDynamicTemperature(ProcessorConformance):
+    processor = "dynamic_temperature"
+    cases = {"line": {"low": 0.3, "high": 1.8}, "bent": {"low": 0.5, "high": 4.0, "exponent": 2.5}}
+
+
+class TestEncoderNoRepeatNgram(ProcessorConformance):
+    processor = "encoder_no_repeat_ngram"
+    cases = {"pairs": {"n": 2}, "single": {"n": 1}}
+
+
+class TestEncoderRepetitionPenalty(ProcessorConformance):
+    processor = "encoder_repetition_penalty"
+    cases = {"favours": {"penalty": 1.4}, "avoids": {"penalty": 0.6}}
+
+
+class TestEosAbove(ProcessorConformance):
+    processor = "eos_above"
+    cases = {"ids": {"p": 0.02, "eos": [0, 7]}}
+
+
 class TestEpsilonCutoff(ProcessorConformance):
     processor = "epsilon_cutoff"
     cases = {"epsilon": {"epsilon": 0.03}}
@@ -112,9 +152,20 @@ class TestEtaCutoff(ProcessorConformance):
     cases = {"epsilon": {"epsilon": 0.05}}
 
 
+class TestExponentialDecayLengthPenalty(ProcessorConformance):
+    processor = "exponential_decay_length_penalty"
+    cases = {"ids": {"start": 1, "factor": 1.3, "eos": [0, 7]}}
+
+
 class TestForceTokens(ProcessorConformance):
     processor = "force_tokens"
     cases = {"positions": {"tokens": {1: 3, 4: 2}}}
+
+
+class TestForcedEos(ProcessorConformance):
+    processor = "forced_eos"
+    cases = {"generated": {"max_length": 4, "eos": [0, 7]}, "one": {"max_length": 4, "eos": [3]},
+             "whole": {"max_length": 6, "eos": [3], "include_prompt": True}}  # fmt: skip
 
 
 class TestFrequencyPenalty(ProcessorConformance):
@@ -160,14 +211,44 @@ class TestMinTokens(ProcessorConformance):
     cases = {"ids": {"n": 3, "eos": [0, 7]}}
 
 
+class TestMirostat(ProcessorConformance):
+    processor = "mirostat"
+    cases = {
+        "own": {"tau": 1.5, "eta": 0.9, "m": 12},
+        "chosen": {"tau": 1.5, "eta": 0.9, "observe": "chosen"},
+    }
+
+
+class TestMirostatV2(ProcessorConformance):
+    processor = "mirostat_v2"
+    cases = {
+        "own": {"tau": 1.5, "eta": 0.9},
+        "chosen": {"tau": 1.5, "eta": 0.9, "observe": "chosen"},
+    }
+
+
 class TestNoRepeatNgram(ProcessorConformance):
     processor = "no_repeat_ngram"
     cases = {"pairs": {"n": 2}, "single": {"n": 1}}
 
 
+class TestNormalize(ProcessorConformance):
+    processor = "normalize"
+
+
+class TestPLess(ProcessorConformance):
+    processor = "p_less"
+    cases = {"plain": {}, "relaxed": {"relaxed": True}}
+
+
 class TestPresencePenalty(ProcessorConformance):
     processor = "presence_penalty"
     cases = {"all": {"penalty": 0.7}, "window": {"penalty": 0.7, "window": 3, "include_prompt": True}}
+
+
+class TestQuadratic(ProcessorConformance):
+    processor = "quadratic"
+    cases = {"square": {"factor": 0.3}, "curve": {"factor": 0.1, "curve": 1.7}}
 
 
 class TestRegex(ConstraintConformance):
@@ -178,9 +259,23 @@ class TestRegex(ConstraintConformance):
     }
 
 
+class TestRemoveInvalid(ProcessorConformance):
+    processor = "remove_invalid"
+    cases = {"forbidden stays": {}}
+    has_effect = False  # there is nothing invalid in the stories
+
+
 class TestRepetitionPenalty(ProcessorConformance):
     processor = "repetition_penalty"
     cases = {"all": {"penalty": 1.4}, "window": {"penalty": 1.4, "window": 3}}
+
+
+class TestSequenceBias(ProcessorConformance):
+    processor = "sequence_bias"
+    cases = {
+        "added": {"sequences": [[1], [2, 3], [4, 5, 6], [7, 6], [5, 6]], "biases": [1.0, -2.0, 3.0, 0.5, 0.25]},
+        "forbidden": {"sequences": [[1], [2, 3]], "biases": [float("-inf"), float("-inf")]},
+    }
 
 
 class TestStop(ConstraintConformance):
@@ -203,6 +298,11 @@ class TestTemperature(ProcessorConformance):
     cases = {"cool": {"temperature": 0.7}}
 
 
+class TestTopH(ProcessorConformance):
+    processor = "top_h"
+    cases = {"part": {"h": 0.5}, "few": {"h": 0.9, "candidates": 5}}
+
+
 class TestTopK(ProcessorConformance):
     processor = "top_k"
     cases = {"half": {"k": 12}, "one": {"k": 1}}
@@ -221,6 +321,27 @@ class TestTopP(ProcessorConformance):
 class TestTypicalP(ProcessorConformance):
     processor = "typical_p"
     cases = {"p": {"p": 0.8}}
+
+
+class TestWhisperNoSpeech(ProcessorConformance):
+    processor = "whisper_no_speech"
+    cases = {"ends": {"token": 3, "eos": 0, "threshold": 0.01}}
+
+    @pytest.mark.skip(reason="past logits make a difference to the record in the state, not to the logits that come")
+    def test_tokens_alone_tell_the_state_unless_every_step_must_be_seen(self, backend: Backend, case: str) -> None:
+        """Skipped."""
+
+
+class TestWhisperTimestamps(ProcessorConformance):
+    processor = "whisper_timestamps"
+    cases = {
+        "by mass": {"no_timestamps": 10, "eos": 9, "max_initial": 4},
+        "plain": {"no_timestamps": 10, "eos": 9, "by_mass": False},
+    }
+
+    def choose(self, allowed: Sequence[int], dice: np.random.Generator) -> int:
+        """Early time stamps, so that there are later ones."""
+        return int(dice.choice(allowed[:6]))
 
 
 class TestXtc(ProcessorConformance):

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from logitloom import Array, Context, HostTable, Processor, option
+from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
-from logitloom.errors import NeedsNotMet
-from logitloom_plugins.processors._token_table import check_ids
+from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
 
 __all__ = ["MinTokens"]
 
@@ -19,7 +16,7 @@ __all__ = ["MinTokens"]
 class MinTokens(Processor):
     """Forbid every end-of-sequence id while a row has generated fewer than ``n`` tokens.
 
-    The prompt does not count.
+    The prompt does not count (``min_new_tokens`` of transformers), or it does with ``include_prompt`` (``min_length``).
 
     Example:
         >>> import numpy as np
@@ -42,14 +39,15 @@ class MinTokens(Processor):
     shift_invariant = True
 
     n: int = option(help="How many tokens must be generated before the end.", ge=0, unit="tokens")
+    include_prompt: bool = option(False, help="Whether the prompt's tokens count.")
     eos: tuple[int, ...] | None = option(
         None, help="Ids that end a sequence; default: those of the tokenizer.", ge=0, unit="id"
     )
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """The length, and the vocabulary if the ids are not given."""
-        return frozenset({"length"}) if self.eos is not None else frozenset({"length", "vocabulary"})
+        """The length, the prompt if it counts, and the vocabulary if the ids are not given."""
+        return end_needs(self.eos, "length", *(("prompt",) if self.include_prompt else ()))
 
     def init_state(self, context: Context) -> tuple[()]:
         """Check the ids and upload them; no state.
@@ -58,36 +56,15 @@ class MinTokens(Processor):
             NeedsNotMet: if there is no end-of-sequence id.
             OptionError: if an id lies outside the logits.
         """
-        ids = self._eos(context)
-        if not ids:
-            name = context.vocabulary.name if self.eos is None and context.vocabulary is not None else "option 'eos'"
-            raise NeedsNotMet(
-                f"Processor 'min_tokens' finds no end-of-sequence id in {name}, so it could not keep a row from "
-                f"ending. Give the ids with the option 'eos'."
-            )
-        check_ids(ids, context.vocab_size, "eos", "min_tokens")
-        self._table(ids).on(context.backend)
+        ends_table(end_ids(self.eos, context, "min_tokens")).on(context.backend)
         return ()
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A store per end-of-sequence id and row."""
         if self.n == 0:
             return logits, state
-        ids = self._table(self._eos(context)).on(context.backend)
-        index = context.backend.xp.where(context.step[:, None] < self.n, ids, -1)
+        ids = ends_table(end_ids(self.eos, context, "min_tokens")).on(context.backend)
+        length = context.length if self.include_prompt else context.step
+        assert length is not None
+        index = context.backend.xp.where(length[:, None] < self.n, ids, -1)
         return context.backend.set_at(logits, index, NEG_INF, context.donate), state
-
-    def _eos(self, context: Context) -> tuple[int, ...]:
-        if self.eos is not None:
-            return self.eos
-        return context.vocabulary.eos if context.vocabulary is not None else ()
-
-    def _table(self, ids: tuple[int, ...]) -> HostTable:
-        table = _TABLES.get(ids)
-        if table is None:
-            table = _TABLES[ids] = HostTable(np.asarray([ids], dtype=np.int32).reshape(1, len(ids)))
-        return table
-
-
-#: The few tuples of ids that occur, each uploaded once per backend.
-_TABLES: dict[tuple[int, ...], HostTable] = {}

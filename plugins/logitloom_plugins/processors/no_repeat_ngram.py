@@ -8,7 +8,7 @@ from typing import Any
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 
-__all__ = ["NoRepeatNgram"]
+__all__ = ["NoRepeatNgram", "forbid_repeated"]
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,32 @@ class NoRepeatNgram(Processor):
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """One scan over the history with ``n - 1`` comparisons, and a store per repetition."""
-        backend, xp = context.backend, context.backend.xp
-        sequence, length, ahead = context.sequence, context.length, self.n - 1
-        assert sequence is not None
-        assert length is not None
-        capacity = sequence.shape[1]
-        if capacity < self.n:
-            return logits, state
-        # What follows the last n - 1 tokens themselves is the fill, -1; so is everything if there are fewer.
-        following = sequence[:, ahead:]
-        for j in range(ahead):
-            place = length[:, None] - (ahead - j)
-            token = backend.gather(sequence, xp.where((place >= 0) & (place < capacity), place, 0))
-            following = xp.where(sequence[:, j : capacity - ahead + j] == token, following, -1)
-        return backend.set_at(logits, following, NEG_INF, context.donate), state
+        return forbid_repeated(logits, self.n, context), state
+
+
+def forbid_repeated(logits: Array, n: int, context: Context, within: Array | None = None) -> Array:
+    """The logits without the tokens that would complete an n-gram of the history once more.
+
+    Args:
+        logits: ``[rows, vocab]``.
+        n: length of the n-grams.
+        context: with the history.
+        within: ``[rows] int32``: only the n-grams of so many first tokens count; default: of all.
+    """
+    backend, xp = context.backend, context.backend.xp
+    sequence, length, ahead = context.sequence, context.length, n - 1
+    assert sequence is not None
+    assert length is not None
+    capacity = sequence.shape[1]
+    if capacity < n:
+        return logits
+    # What follows the last n - 1 tokens themselves is the fill, -1; so is everything if there are fewer.
+    following = sequence[:, ahead:]
+    if within is not None:
+        places = backend.arange(capacity - ahead)[None, :] + ahead
+        following = xp.where(places < within[:, None], following, -1)
+    for j in range(ahead):
+        place = length[:, None] - (ahead - j)
+        token = backend.gather(sequence, xp.where((place >= 0) & (place < capacity), place, 0))
+        following = xp.where(sequence[:, j : capacity - ahead + j] == token, following, -1)
+    return backend.set_at(logits, following, NEG_INF, context.donate)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from logitloom import Array, Backend, Context, Processor, option
 from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, slide
 
-__all__ = ["RepetitionPenalty"]
+__all__ = ["RepetitionPenalty", "penalized"]
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,15 @@ class RepetitionPenalty(Processor):
         backend, xp = context.backend, context.backend.xp
         if isinstance(state, Seen):
             state = mark(state, context)
-            return xp.where(state.table, self._penalized(backend, logits), logits), state
+            return xp.where(state.table, penalized(backend, logits, self.penalty), logits), state
         state = slide(state, context)
         entries = backend.gather(logits, xp.where(state.tokens < 0, 0, state.tokens))
-        penalized = self._penalized(backend, entries)
-        return backend.write_at(logits, state.tokens, penalized, context.donate), state
+        entries = penalized(backend, entries, self.penalty)
+        return backend.write_at(logits, state.tokens, entries, context.donate), state
 
-    def _penalized(self, backend: Backend, x: Array) -> Array:
-        # Of x * penalty and x / penalty the one that a positive x shrinks to is also the one a negative x grows to.
-        choose = backend.xp.minimum if self.penalty >= 1.0 else backend.xp.maximum
-        return choose(backend.scale(x, self.penalty), backend.divide(x, self.penalty))
+
+def penalized(backend: Backend, x: Array, penalty: float) -> Array:
+    """``x / penalty`` where ``x`` is positive, else ``x * penalty``."""
+    # Of x * penalty and x / penalty the one that a positive x shrinks to is also the one a negative x grows to.
+    choose = backend.xp.minimum if penalty >= 1.0 else backend.xp.maximum
+    return choose(backend.scale(x, penalty), backend.divide(x, penalty))

@@ -1,0 +1,68 @@
+"""Dynamic temperature: a temperature that follows the entropy of the distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
+from logitloom.errors import OptionError
+from logitloom_plugins.processors._entropy import entropy
+from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
+
+__all__ = ["DynamicTemperature"]
+
+
+@dataclass(frozen=True)
+class DynamicTemperature(Processor):
+    """Divide the logits by a temperature between two bounds: low where the model is sure, high where it is not.
+
+    ``temperature = low + (high - low) * (entropy / log(n)) ** exponent``, where ``n`` is the number of tokens that are
+    not forbidden, so ``log(n)`` is the highest entropy that they can have. A row with one legal token stays as it is.
+
+    llama.cpp (``temp_ext``) and text-generation-webui give the bounds as ``temperature - range`` and
+    ``temperature + range``.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("dynamic_temperature", {"low": 0.5, "high": 2.0}))
+        >>> logits = np.array([[3.0, 3.0, 3.0], [300.0, 0.0, 0.0]], dtype=np.float32)
+        >>> context = Context.start(logits)
+        >>> chain.process(logits, chain.init_state(context), context)[0]
+        array([[  1.5,   1.5,   1.5],
+               [600. ,   0. ,   0. ]], dtype=float32)
+
+    References:
+        kalomaze, "Dynamic temperature sampling", pull request 4972 to llama.cpp, 2024.
+    """
+
+    stage = "warp"
+    preserves_masked = True
+    keeps_last = True
+    argmax_invariant = True
+    shift_invariant = True
+
+    low: float = option(0.5, help="Temperature of a distribution with all mass on one token.", gt=0.0)
+    high: float = option(1.5, help="Temperature of a uniform distribution.", gt=0.0)
+    exponent: float = option(1.0, help="Shape between the two; above 1 stays low for longer.", gt=0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low > self.high:
+            raise OptionError(
+                f"Option 'low' of 'dynamic_temperature' is {self.low}, which is above 'high', {self.high}. Swap them."
+            )
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """An entropy and a division."""
+        backend, xp = context.backend, context.backend.xp
+        count = backend.cast(xp.sum(backend.cast(logits > NEG_INF, "int32"), axis=-1, keepdims=True), "float32")
+        # With one token, or none, there is no entropy; the 2 only keeps the logarithm away from 0.
+        highest = xp.log(backend.masked_fill(count, count < 2, 2.0))
+        sure = entropy(backend, backend.log_softmax(logits), backend.softmax(logits)) / highest
+        sure = xp.clip(sure, 0.0, 1.0)
+        temperature = self.low + (self.high - self.low) * sure**self.exponent
+        temperature = backend.masked_fill(temperature, count < 2, 1.0)
+        return in_dtype_of(logits, backend, at_least_float32(backend, logits) / temperature), state

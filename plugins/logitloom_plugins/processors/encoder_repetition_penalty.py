@@ -1,0 +1,50 @@
+"""Encoder repetition penalty: make the prompt's tokens more likely, by a factor (hallucination penalty)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logitloom import Array, Context, Processor, option
+from logitloom_plugins.processors._occurrence import Seen, seen
+from logitloom_plugins.processors.repetition_penalty import penalized
+
+__all__ = ["EncoderRepetitionPenalty"]
+
+
+@dataclass(frozen=True)
+class EncoderRepetitionPenalty(Processor):
+    """Multiply the positive logits of the prompt's tokens by a penalty, and divide the negative ones.
+
+    ``out = logits * penalty if logits > 0 else logits / penalty``. What is penalised are the tokens that do not stand
+    in the prompt: it is ``repetition_penalty`` with ``1 / penalty`` for the prompt's tokens alone, whatever was
+    generated.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("encoder_repetition_penalty", {"penalty": 2.0}))
+        >>> logits = np.array([[4.0, -1.0, 3.0]], dtype=np.float32)
+        >>> context = Context.start(logits, prompt=[[0, 1]])
+        >>> chain.process(logits, chain.init_state(context), context)[0]
+        array([[ 8. , -0.5,  3. ]], dtype=float32)
+
+    References:
+        N. Keskar et al., "CTRL: a conditional transformer language model for controllable generation", 2019 (the
+        penalty that is inverted).
+    """
+
+    stage = "penalty"
+    needs = frozenset({"prompt"})
+    preserves_masked = True
+    keeps_last = True
+
+    penalty: float = option(help="Factor; above 1 favours the prompt's tokens.", gt=0.0, lt=float("inf"))
+
+    def init_state(self, context: Context) -> Seen:
+        """What the prompt holds: a table over the vocabulary."""
+        return seen(context, True, "bool")
+
+    def process(self, logits: Array, state: Seen, context: Context) -> tuple[Array, Seen]:
+        """Four sweeps over the vocabulary."""
+        favoured = penalized(context.backend, logits, 1.0 / self.penalty)
+        return context.backend.xp.where(state.table, favoured, logits), state

@@ -1,0 +1,68 @@
+"""End on a threshold: once the end of sequence is likely enough, nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
+from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
+
+__all__ = ["EosAbove"]
+
+
+@dataclass(frozen=True)
+class EosAbove(Processor):
+    """Forbid everything but end-of-sequence ids in rows where one of them is more likely than ``p``.
+
+    Audio models go on with noise after an end that was not sampled.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("eos_above", {"p": 0.3, "eos": [0]}))
+        >>> logits = np.log(np.array([[0.4, 0.6], [0.2, 0.8]], dtype=np.float32))
+        >>> context = Context.start(logits)
+        >>> np.isfinite(chain.process(logits, chain.init_state(context), context)[0])
+        array([[ True, False],
+               [ True,  True]])
+
+    References:
+        Suno, "Bark: text-prompted generative audio model", 2023 (``min_eos_p`` of its semantic stage).
+    """
+
+    stage = "warp"
+    mask_only = True
+    preserves_masked = True
+    keeps_last = True
+    shift_invariant = True
+
+    p: float = option(help="Probability of an end from which on the row ends.", ge=0.0, le=1.0)
+    eos: tuple[int, ...] | None = option(
+        None, help="Ids that end a sequence; default: those of the tokenizer.", ge=0, unit="id"
+    )
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The vocabulary if the ids are not given."""
+        return end_needs(self.eos)
+
+    def init_state(self, context: Context) -> tuple[()]:
+        """Check the ids and upload them; no state.
+
+        Raises:
+            NeedsNotMet: if there is no end-of-sequence id.
+            OptionError: if an id lies outside the logits.
+        """
+        ends_table(end_ids(self.eos, context, "eos_above")).on(context.backend)
+        return ()
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """A softmax, and a masked fill."""
+        backend, xp = context.backend, context.backend.xp
+        ids = ends_table(end_ids(self.eos, context, "eos_above")).on(backend)
+        index = xp.broadcast_to(ids, (logits.shape[0], ids.shape[1]))
+        ending = xp.max(backend.gather(backend.softmax(logits), index), axis=-1, keepdims=True) > self.p
+        others = backend.set_at(logits > NEG_INF, index, False, True)
+        return backend.masked_fill(logits, ending & others, NEG_INF, context.donate), state

@@ -1,0 +1,78 @@
+"""Forced end: at a given length, only the end of sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
+from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
+
+__all__ = ["ForcedEos"]
+
+
+@dataclass(frozen=True)
+class ForcedEos(Processor):
+    """Forbid everything but end-of-sequence ids where the next token is the last one that has room.
+
+    A row ends with its ``max_length``-th token at the latest. With ``include_prompt`` the prompt counts, as in
+    transformers; the ends get the logit 0 there, and keep theirs here, so that of several the likelier one is chosen.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("forced_eos", {"max_length": 3, "eos": [0]}))
+        >>> logits = np.array([[1.0, 2.0]], dtype=np.float32)
+        >>> context = Context.start(logits)
+        >>> chain.process(logits, chain.init_state(context), context.accept([[1, 1]]))[0]
+        array([[  1., -inf]], dtype=float32)
+
+    References:
+        M. Lewis et al., "BART: denoising sequence-to-sequence pre-training", 2020 (end of sequence forced at the
+        greatest length).
+    """
+
+    stage = "constraint"
+    mask_only = True
+    preserves_masked = True
+    shift_invariant = True
+
+    max_length: int = option(help="Tokens of a row, its end included.", ge=1, unit="tokens")
+    include_prompt: bool = option(False, help="Whether the prompt's tokens count.")
+    eos: tuple[int, ...] | None = option(
+        None, help="Ids that end a sequence; default: those of the tokenizer.", ge=0, unit="id"
+    )
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The length, the prompt if it counts, and the vocabulary if the ids are not given."""
+        return end_needs(self.eos, "length", *(("prompt",) if self.include_prompt else ()))
+
+    def init_state(self, context: Context) -> tuple[()]:
+        """Check the ids and upload them; no state.
+
+        Raises:
+            NeedsNotMet: if there is no end-of-sequence id.
+            OptionError: if an id lies outside the logits.
+        """
+        ends_table(end_ids(self.eos, context, "forced_eos")).on(context.backend)
+        return ()
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """A comparison and a masked fill."""
+        backend, xp = context.backend, context.backend.xp
+        ids = ends_table(end_ids(self.eos, context, "forced_eos")).on(backend)
+        index = xp.broadcast_to(ids, (logits.shape[0], ids.shape[1]))
+        others = backend.set_at(logits > NEG_INF, index, False, True)
+        last = (self._length(context) == self.max_length - 1)[:, None]
+        return backend.masked_fill(logits, last & others, NEG_INF, context.donate), state
+
+    def forced_tokens(self, context: Context) -> list[list[int]]:
+        """The end, where it is due and there is only one id for it."""
+        ids = end_ids(self.eos, context, "forced_eos")
+        due = (context.backend.to_numpy(self._length(context)) == self.max_length - 1).tolist()
+        return [[ids[0]] if here and len(ids) == 1 else [] for here in due]
+
+    def _length(self, context: Context) -> Array:
+        return context.length if self.include_prompt else context.step

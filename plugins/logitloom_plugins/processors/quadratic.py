@@ -1,0 +1,55 @@
+"""Quadratic sampling (smoothing): bend the distances of the logits from the highest one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
+from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
+
+__all__ = ["Quadratic"]
+
+
+@dataclass(frozen=True)
+class Quadratic(Processor):
+    """Replace each logit's distance ``d`` from the highest one by a polynomial: close ones come closer, far ones go.
+
+    ``out = max - factor * ((3 - curve) / 2 * d ** 2 + (curve - 1) / 2 * d ** 3)`` with ``d = max - logits``. With
+    ``curve = 1`` it is ``max - factor * d ** 2`` (``smoothing_factor`` of text-generation-webui and ExLlama); above 1
+    ``smoothing_curve`` mixes in the cube. The order of the tokens stays up to ``curve = 3``.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("quadratic", {"factor": 0.5}))
+        >>> logits = np.array([[4.0, 3.0, 0.0]], dtype=np.float32)
+        >>> context = Context.start(logits)
+        >>> chain.process(logits, chain.init_state(context), context)[0]
+        array([[ 4. ,  3.5, -4. ]], dtype=float32)
+
+    References:
+        kalomaze, "Quadratic sampling / smooth sampling", pull requests 5403 and 5551 to text-generation-webui, 2024.
+    """
+
+    stage = "warp"
+    preserves_masked = True
+    keeps_last = True
+    argmax_invariant = True
+    shift_invariant = True
+
+    factor: float = option(help="Weight of the polynomial.", gt=0.0)
+    curve: float = option(1.0, help="Share of the cube; 1 has none of it, 3 nothing else.", ge=1.0, le=3.0)
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """A maximum and a polynomial."""
+        backend, xp = context.backend, context.backend.xp
+        x = at_least_float32(backend, logits)
+        top = xp.max(x, axis=-1, keepdims=True)
+        top = backend.masked_fill(top, top == NEG_INF, 0.0)
+        # A forbidden token has no distance; it is put back below.
+        distance = xp.where(logits == NEG_INF, xp.zeros_like(x), top - x)
+        bent = (3.0 - self.curve) / 2.0 * distance**2 + (self.curve - 1.0) / 2.0 * distance**3
+        out = in_dtype_of(logits, backend, top - self.factor * bent)
+        return backend.masked_fill(out, logits == NEG_INF, NEG_INF, True), state
