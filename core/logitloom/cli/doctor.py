@@ -12,6 +12,7 @@ from typing import Any
 
 from logitloom import registry
 from logitloom.backend import Backend
+from logitloom.cli.server_check import check_server
 from logitloom.cli.terminal import styled, table
 from logitloom.errors import LogitloomError
 
@@ -30,11 +31,19 @@ def add_parser(commands: Any) -> None:
         "blocked and broken plug-ins. Exit code 1 if something is broken; a missing extra is not.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--server", metavar="URL", help="ask a running server instead for an answer that only a chain can give"
+    )
+    parser.add_argument("--model", help="with --server: the model to ask; default: the first that the server names")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report; 1 if something is broken."""
+    """Print the report; 1 if something is broken, or if the server does not run chains."""
+    if arguments.server is not None:
+        asked = check_server(arguments.server, model=arguments.model)
+        print(json.dumps(asked, indent=2) if arguments.json else _told_of_server(asked))
+        return 0 if asked["runs_chains"] else 1
     report = examine()
     print(json.dumps(report, indent=2) if arguments.json else _told(report))
     return 1 if report["broken"] else 0
@@ -135,3 +144,13 @@ def _told(report: dict[str, Any]) -> str:
     if not report["broken"]:
         parts.append(styled("Everything that is installed works.", "green", sys.stdout))
     return "\n\n".join(parts)
+
+
+def _told_of_server(asked: dict[str, Any]) -> str:
+    where = f"{asked['url']} ({asked['model']})"
+    if asked["runs_chains"]:
+        return styled(f"{where} runs chains. Requests bring them as {asked['place']}.", "green", sys.stdout)
+    lines = [styled(f"{where} does not run chains: answers are not constrained.", "red", sys.stdout)]
+    lines += [f"A chain as {place} gave: {answer[:300]}" for place, answer in asked["answers"].items()]
+    lines.append("Install logitloom where the server runs, and see docs/engines.md for engines that run chains.")
+    return "\n".join(lines)

@@ -1,0 +1,94 @@
+"""``logitloom doctor --server URL``: whether a running server runs the chains that requests ask for.
+
+A server that does not know chains mostly ignores the field and answers freely. So it is asked for a text that nobody
+writes by chance; only a chain can have made it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import urllib.error
+import urllib.request
+from typing import Any, Final
+
+from logitloom.errors import LogitloomError
+
+__all__ = ["ServerCheckFailed", "check_server"]
+
+_SECONDS: Final = 120.0
+#: Where servers look for a chain: vLLM's place, and the place of logitloom's own servers.
+_PLACES: Final = ("vllm_xargs.logitloom", "logitloom")
+
+
+class ServerCheckFailed(LogitloomError):
+    """A server could not be asked."""
+
+
+class _Refused(Exception):
+    """The server answered with an error."""
+
+
+def check_server(url: str, *, model: str | None = None, timeout: float = _SECONDS) -> dict[str, Any]:
+    """Ask a server with OpenAI's interface for a constrained answer, in each place where a chain may stand.
+
+    Args:
+        url: of the server, with or without ``/v1``.
+        model: default: the first that it names.
+        timeout: seconds per request.
+
+    Returns:
+        ``url``, ``model``, ``runs_chains``, ``place`` (where the chain has to stand, or None), and ``answers``: per
+        place the text, or what the server said against it.
+
+    Raises:
+        ServerCheckFailed: it does not answer, or names no model.
+    """
+    base = url.rstrip("/").removesuffix("/v1") + "/v1"
+    if model is None:
+        try:
+            named = _sent(f"{base}/models", None, timeout)["data"]
+            model = str(named[0]["id"])
+        except (_Refused, LookupError, TypeError) as error:
+            raise ServerCheckFailed(f"{base}/models names no model. Give one with --model.") from error
+    nonce = "".join(secrets.choice("bdfghjkmnpqrstvwz23456789") for _ in range(12))
+    chain = json.dumps([{"use": "choice", "options": {"choices": [nonce]}}])
+    answers: dict[str, str] = {}
+    for place in _PLACES:
+        field = {"vllm_xargs": {"logitloom": chain}} if place.startswith("vllm") else {"logitloom": chain}
+        answers[place] = _answer(base, model, field, timeout)
+        if answers[place] == nonce:
+            break
+    found = next((place for place, answer in answers.items() if answer == nonce), None)
+    return {"url": base, "model": model, "runs_chains": found is not None, "place": found, "answers": answers}
+
+
+def _answer(base: str, model: str, field: dict[str, Any], timeout: float) -> str:
+    """The text of an answer, or the server's refusal."""
+    asked = {"model": model, "max_tokens": 32, "temperature": 0.0, **field}
+    messages = [{"role": "user", "content": "Say one word."}]
+    try:
+        answer = _sent(f"{base}/chat/completions", asked | {"messages": messages}, timeout)
+        return str(answer["choices"][0]["message"]["content"])
+    except (_Refused, LookupError, TypeError) as refused:
+        first = str(refused)
+    try:  # models without a chat template
+        answer = _sent(f"{base}/completions", asked | {"prompt": "One word: "}, timeout)
+        return str(answer["choices"][0]["text"])
+    except (_Refused, LookupError, TypeError):
+        return first
+
+
+def _sent(url: str, body: dict[str, Any] | None, timeout: float) -> Any:
+    if not url.startswith(("http://", "https://")):
+        raise ServerCheckFailed(f"{url!r} is no address of a server. Give http://HOST:PORT.")
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        told = error.read(2000).decode(errors="replace")
+        raise _Refused(f"HTTP {error.code}: {told}") from error
+    except (OSError, ValueError) as error:
+        raise ServerCheckFailed(f"{url} does not answer: {error}. Is the server running?") from error
