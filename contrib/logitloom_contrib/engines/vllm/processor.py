@@ -13,6 +13,7 @@ from typing import Any, Final
 from logitloom.backend import Array
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines.vllm.interfaces import BASES, MISSING
+from logitloom_contrib.engines.vllm.misplaced import require_right_key
 from logitloom_contrib.engines.vllm.request import LOG
 from logitloom_contrib.engines.vllm.request_document import KEY
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
@@ -57,7 +58,10 @@ class LogitloomProcessor(*BASES):  # type: ignore[misc]  # as many base classes 
             ValueError: in a sentence, which vLLM answers with HTTP 400.
         """
         extra = getattr(sampling_params, "extra_args", None)
-        if not extra or KEY not in extra:
+        if not extra:
+            return
+        require_right_key(extra)
+        if KEY not in extra:
             return
         config = config_of_caller()
         if config is not None:

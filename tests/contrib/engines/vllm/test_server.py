@@ -148,6 +148,30 @@ def test_hostile_requests_get_http_400_and_a_sentence(client: Any, case: str) ->
     assert re.search(r"\w+ .*\.", message)
 
 
+RED = json.dumps(one("regex", pattern="[0-9]{3}"))
+
+
+@pytest.mark.parametrize(
+    ("extra", "part"),
+    [
+        ({"use_beam_search": True, "n": 2, "vllm_xargs": {"logitloom": RED}}, "Leave out use_beam_search"),
+        ({"logitloom": RED}, "Put the chain into vllm_xargs"),
+        ({"logit_loom": RED}, "Put the chain into vllm_xargs"),
+        ({"vllm_xargs": {"logitlom": RED}}, "Write 'logitloom'"),
+        ({"vllm_xargs": {"LogitLoom": RED}}, "Write 'logitloom'"),
+    ],
+)
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_chain_that_would_not_run_gets_http_400(client: Any, extra: Any, part: str, chat: bool) -> None:
+    import openai
+
+    fields = {"model": MODEL, "max_tokens": 8, "temperature": 0.0, "extra_body": extra}
+    ask = client.chat.completions if chat else client.completions
+    prompt: Any = {"messages": [{"role": "user", "content": "a"}]} if chat else {"prompt": "a"}
+    with pytest.raises(openai.BadRequestError, match=part):
+        ask.create(**prompt, **fields)
+
+
 def test_after_all_that_the_server_goes_on(client: Any) -> None:
     for case in list(OVER_HTTP)[:3]:
         with pytest.raises(Exception, match="400"):

@@ -1,0 +1,101 @@
+"""Requests that ask for a chain where vLLM does not look: refused, since the answer would be unconstrained.
+
+vLLM passes on ``vllm_xargs`` as it comes, ignores fields of a request that it does not know, and starts the requests of
+a beam search without the extra arguments of the one that asked for it. :func:`watch` is found by vLLM as a general
+plug-in (``vllm.general_plugins``) and looks at requests over HTTP before parameters are made of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+from logitloom.errors import NeedsNotMet
+from logitloom_contrib.engines.vllm.request_document import KEY
+
+__all__ = ["require_right_key", "require_right_place", "watch"]
+
+#: The request classes over HTTP that can bring a chain: module, class.
+_REQUESTS: Final = (
+    ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest"),
+    ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest"),
+    ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest"),
+)
+#: From this share of equal letters on, a key is taken for a misspelling.
+_ALIKE: Final = 0.8
+
+
+def require_right_key(keys: Iterable[str]) -> None:
+    """Refuse keys of ``extra_args`` that are nearly the one of a chain.
+
+    Raises:
+        NeedsNotMet: naming the key.
+
+    Example:
+        >>> require_right_key(["logitloom", "seed_of_mine"])
+        >>> require_right_key(["logit_loom"])
+        Traceback (most recent call last):
+        ...
+        logitloom.errors.NeedsNotMet: The request has the key 'logit_loom', ... Write 'logitloom'.
+    """
+    for key in keys:
+        if key != KEY and _is_alike(key):
+            raise NeedsNotMet(
+                f"The request has the key {key!r:.100}, which nobody reads, so its answer would not be constrained. "
+                f"Write {KEY!r}."
+            )
+
+
+def require_right_place(request: Any, beams: bool) -> None:
+    """Refuse a request over HTTP whose chain would not reach the engine.
+
+    Args:
+        request: vLLM's request, with ``vllm_xargs`` and ``model_extra``.
+        beams: whether it asks for a beam search.
+
+    Raises:
+        NeedsNotMet: naming the place or the option.
+    """
+    for key in getattr(request, "model_extra", None) or ():
+        if _is_alike(key):
+            raise NeedsNotMet(
+                f"The request has the field {key!r:.100}, which vLLM ignores, so its answer would not be constrained. "
+                f'Put the chain into vllm_xargs: {{"vllm_xargs": {{"{KEY}": ...}}}}.'
+            )
+    given = getattr(request, "vllm_xargs", None) or {}
+    require_right_key(given)
+    if beams and KEY in given:
+        raise NeedsNotMet(
+            "vLLM's beam search starts requests of its own and does not hand on vllm_xargs, so the chain would not "
+            "run. Leave out use_beam_search."
+        )
+
+
+def watch() -> None:
+    """Look at requests over HTTP from now on, in a process that serves them; elsewhere nothing happens."""
+    for module, name in _REQUESTS:
+        request = getattr(sys.modules.get(module), name, None)
+        for method, beams in (("to_sampling_params", False), ("to_beam_search_params", True)):
+            original = vars(request).get(method) if request is not None else None
+            if original is not None and not hasattr(original, "looks_for_chains"):
+                setattr(request, method, _watched(original, beams))
+
+
+def _watched(original: Any, beams: bool) -> Any:
+    @functools.wraps(original)
+    def looking(self: Any, *given: Any, **more: Any) -> Any:
+        require_right_place(self, beams)
+        return original(self, *given, **more)
+
+    looking.looks_for_chains = True  # type: ignore[attr-defined]
+    return looking
+
+
+def _is_alike(key: Any) -> bool:
+    if not isinstance(key, str) or len(key) > 4 * len(KEY):
+        return False
+    plain = "".join(letter for letter in key.lower() if letter.isalpha())
+    return SequenceMatcher(None, plain, KEY).ratio() >= _ALIKE
