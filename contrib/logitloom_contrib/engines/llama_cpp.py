@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.chain import Chain
-from logitloom.engines import RowTracker, bind
+from logitloom.engines import RowTracker, bind, stop_strings
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines._llama_cpp_model import LlamaCppModel
 
@@ -183,6 +183,10 @@ class LlamaCppProcessor:
         if bias:
             members.append(_biased(bias))
         options["logits_processor"] = _library().LogitsProcessorList(members)
+        left_out = stop_strings(self.chain)
+        if left_out:
+            own = options.get("stop") or []
+            options["stop"] = [*([own] if isinstance(own, str) else own), *left_out]
         self._called, self._missed = False, True
         if options.get("stream"):
             return self._streamed(method, given, options)

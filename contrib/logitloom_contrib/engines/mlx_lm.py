@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
@@ -23,7 +24,7 @@ from logitloom import state as row_state
 from logitloom.backend import Array
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
-from logitloom.engines import RowTracker, bind
+from logitloom.engines import RowTracker, WrittenText, bind, written_text
 from logitloom.errors import InvalidContext
 from logitloom_contrib.engines._mlx_lm_model import MlxModel
 
@@ -101,7 +102,8 @@ class MlxProcessor:
         self._more = {} if model is None else {"model": model}
         self._lock = threading.RLock()
         #: Whether sequences take turns or go back, so that every call is read.
-        self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS)
+        closing = sum(not link.declared("keeps_last") for link in chain.links)
+        self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS) or closing > 1
         self._asked: deque[_Asked] = deque()
         self._prompt_length = 0
         self._start: ChainState | None = None
@@ -124,6 +126,10 @@ class MlxProcessor:
             if self._asked and tokens.size == self._asked[-1].tokens.size + 1:
                 return self._go_on(tokens, logits)
             return self._read(tokens, logits)
+
+    def text(self, tokens: Sequence[int]) -> WrittenText:
+        """The text of generated tokens, and why it ended: as logitloom's own loop gives it, without its stop string."""
+        return written_text(self.chain, tokens)
 
     # -- without reading -------------------------------------------------------------------------------
 

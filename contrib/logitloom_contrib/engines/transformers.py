@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from transformers import LogitsProcessorList
 
 from logitloom.chain import Chain
-from logitloom.engines import RowTracker, bind
+from logitloom.engines import RowTracker, WrittenText, bind, written_text
 from logitloom.errors import NeedsNotMet
 from logitloom.registry import read_vocabulary
 from logitloom_contrib.engines._transformers_model import TransformersModel
@@ -192,6 +192,25 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
                 f"returned. Another way of decoding was chosen by its options or by the model's generation config."
             )
         return out
+
+    def texts(self, sequences: Any, prompt_length: int) -> list[WrittenText]:
+        """The texts of what ``generate`` returned, and why each ended: as logitloom's own loop gives them.
+
+        A stop string that does not belong to the text is left out.
+
+        Args:
+            sequences: ids ``[rows, length]``, prompts and padding included.
+            prompt_length: how many of each row's ids are its prompt, padded.
+        """
+        rows = np.asarray(sequences)
+        starts = _starts(rows[:, :prompt_length], self._binding.padding)
+        first = [0] * len(rows) if starts is None else starts.tolist()
+        return [
+            written_text(
+                self.chain, row[prompt_length:].tolist(), prompt=row[at:prompt_length].tolist(), eos=self._binding.eos
+            )
+            for row, at in zip(rows, first, strict=True)
+        ]
 
     def generate_batch(
         self, inputs: Sequence[Sequence[int]], *, max_new_tokens: int | None = None, **options: Any

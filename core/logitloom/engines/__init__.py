@@ -2,5 +2,6 @@
 
 from logitloom.engines.binding import bind
 from logitloom.engines.row_tracker import RowTracker, right_aligned
+from logitloom.engines.written_text import WrittenText, stop_strings, written_text
 
-__all__ = ["RowTracker", "bind", "right_aligned"]
+__all__ = ["RowTracker", "WrittenText", "bind", "right_aligned", "stop_strings", "written_text"]

@@ -35,6 +35,8 @@ class ForbiddenTokens:
         #: Processors that may leave a row nothing, and, if all of them tell of it by themselves, their places.
         closing = [(i, link.processor) for i, link in enumerate(chain.links) if not link.declared("keeps_last")]
         self._guarded = bool(closing)
+        #: Whether a row can be left nothing by processors that contradict each other; one alone tells of it by itself.
+        self.may_contradict = len(closing) > 1
         told = all(isinstance(processor, AutomatonProcessor) for _, processor in closing)
         self._automata = closing if told and not context.get("compiled") else []
 

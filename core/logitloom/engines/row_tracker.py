@@ -33,6 +33,7 @@ from logitloom.engines.forbidden_tokens import ForbiddenTokens
 from logitloom.engines.row_ends import RowEnds
 from logitloom.engines.row_matching import match_separately, match_together
 from logitloom.errors import IllegalToken, InvalidContext
+from logitloom.generation.dead_ends import no_legal_token
 
 __all__ = ["RowTracker", "right_aligned"]
 
@@ -176,14 +177,14 @@ class RowTracker:
     ) -> Array:
         match = match_together(reversed(self._known.values()), ids, starts, self.reach)
         if match is None:
-            return self._begin(logits, ids, starts)
+            return self._begin(logits, ids, starts, tentative)
         newest = match.calls[0]
         generation = newest.generation
         asked = match.asked if match.asked is not None else AskedRows(ids, starts, newest.asked)
         if match.grown is not generation.calls[-1]:
             generation.note_moves(match, asked)
             generation.thin_out(match, asked)
-        out = self._step_plainly(match, asked, logits)
+        out = self._step_plainly(match, asked, logits, tentative)
         if out is not None:
             return out
         return self._continue(match, Call.continuing(match, generation, asked), logits, tentative)
@@ -211,12 +212,12 @@ class RowTracker:
 
             match = match_separately(generation, asked, prompt_lengths, begun)
             generation.thin_out(match, asked)
-        out = self._step_plainly(match, asked, logits)
+        out = self._step_plainly(match, asked, logits, tentative)
         if out is not None:
             return out
         return self._continue(match, Call.continuing(match, generation, asked), logits, tentative)
 
-    def _begin(self, logits: Array, ids: Ids, starts: NDArray[np.int64]) -> Array:
+    def _begin(self, logits: Array, ids: Ids, starts: NDArray[np.int64], tentative: Callable[[], bool] | None) -> Array:
         rows = len(ids)
         asked = AskedRows(ids, starts)
         prompts = [tuple(asked.row(i).tolist()) for i in range(rows)]
@@ -224,12 +225,16 @@ class RowTracker:
         seeds = base.with_fields(seed=self.seed).row_seeds().tolist()
         generation = Generation([Origin(*each) for each in zip(prompts, seeds, strict=True)], base)
         context = started(base, generation.origins)
-        out, state = self.chain.process(logits, self.chain.init_state(context), context)
+        before = self.chain.init_state(context)
+        out, state = self.chain.process(logits, before, context)
         no = np.zeros(rows, dtype=np.bool_)
         call = Call(generation, asked, state, generation.origins, asked.lengths.copy(), no, no.copy())
+        out = self._with_an_end(out, call, before, context, tentative)
         return self._remember(call, out)
 
-    def _step_plainly(self, match: Match, asked: AskedRows, logits: Array) -> Array | None:
+    def _step_plainly(
+        self, match: Match, asked: AskedRows, logits: Array, tentative: Callable[[], bool] | None
+    ) -> Array | None:
         """What plain decoding and beams do at every step: one token more in every row, none of them special.
 
         Equal to :meth:`_continue` where it applies; None where it does not.
@@ -245,12 +250,15 @@ class RowTracker:
         tokens = asked.ids[:, -1:]
         if not one_more or not self._ends.padding.isdisjoint(tokens[:, 0].tolist()):
             return None
-        state = before.state if in_place else row_state.take(before.state, match.rows.astype(np.int32))
+        old = before.state if in_place else row_state.take(before.state, match.rows.astype(np.int32))
+        context = base.accept(tokens.astype(np.int32))
         try:
-            out, state = self.chain.process(logits, state, base.accept(tokens.astype(np.int32)))
+            out, state = self.chain.process(logits, old, context)
         except IllegalToken:
             return None  # looked into row by row
-        return self._remember(before.one_token_more(asked, state, match.origins()), out)
+        call = before.one_token_more(asked, state, match.origins())
+        out = self._with_an_end(out, call, old, context, tentative)
+        return self._remember(call, out)
 
     def _continue(self, match: Match, call: Call, logits: Array, tentative: Callable[[], bool] | None) -> Array:
         """Feed the chain what is new in each row of a call, and remember the call."""
@@ -270,10 +278,39 @@ class RowTracker:
                 break
             except IllegalToken as error:
                 self._forbidden.reject_fed(error, call, tokens, tolerated, state, context)
+        out = self._with_an_end(out, call, state, context, tentative)
         for row, taken in enumerate(tokens):
             if taken:
                 call.fed[row] += len(taken)
         return self._remember(call, out)
+
+    def _with_an_end(
+        self, out: Array, call: Call, before: ChainState, context: Context, tentative: Callable[[], bool] | None
+    ) -> Array:
+        """Let rows end that a ``stop`` ended while others want more; an engine would take any token there.
+
+        Raises:
+            NoLegalToken: processors contradict each other, and left a row no token; unless the row has ended, or the
+                engine drops such rows by itself.
+        """
+        if not self._forbidden.may_contradict:
+            return out
+        closed = context.backend.to_numpy(out).max(axis=-1) == NEG_INF
+        rows = np.flatnonzero(closed & ~call.ended & ~call.dead).tolist()
+        if not rows:
+            return out
+        stopped = self.chain.text_ends(before, context)
+        ending = np.zeros(out.shape, dtype=np.bool_)
+        for row in rows:
+            if stopped is not None and stopped[row].finished and self._ends.eos:
+                ending[row, min(self._ends.eos)] = True
+            elif not (call.generation.moved or (tentative is not None and tentative())):
+                taken = call.asked.row(row)
+                written = taken[len(call.origin[row].prompt) :].tolist()
+                raise no_legal_token(
+                    self.chain, before, context, row, name=f"row {row}", position=len(taken), tokens=written
+                )
+        return context.backend.masked_fill(out, context.backend.asarray(ending), 0.0)
 
     def _remember(self, call: Call, out: Array) -> Array:
         generation = call.generation

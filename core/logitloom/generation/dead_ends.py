@@ -29,6 +29,10 @@ def no_legal_token(
     blank = xp.zeros((chain.branches * rows, context.vocab_size), dtype=xp.float32)
     label = chain.closing_processor(blank, before, context, row)
     by = f"Processor {label!r} left" if label else "The processors of the chain together left"
+    at = chain.labels.index(label) if label else 0
+    others = [repr(link.label) for link in chain.links[:at] if not link.declared("keeps_last")]
+    if others:
+        by = f"Processors {', '.join(others)} and {label!r} contradict each other: together they left"
     return NoLegalToken(
         f"{by} {name} without any legal token at position {position}{written(chain, context, tokens)}. Chain: "
         f"{', '.join(chain.labels)}. Loosen one of its constraints, or let the row end there."

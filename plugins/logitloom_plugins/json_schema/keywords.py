@@ -11,7 +11,6 @@ References:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -79,8 +78,6 @@ class Keywords:
         repeatable: frozenset[int] = frozenset(),
     ) -> None:
         self.document = document
-        #: Held by whoever reads on: what is found out of a schema is remembered here.
-        self.lock = threading.RLock()
         self.repeatable = repeatable
         #: Nodes with uniqueItems of which it depends on the others whether it can be enforced.
         self.unclear: list[int] = []

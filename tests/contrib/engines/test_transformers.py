@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logitloom import processors
-from logitloom.errors import ChainIncomplete, IllegalToken, NeedsNotMet
+from logitloom.errors import ChainIncomplete, IllegalToken, NeedsNotMet, NoLegalToken
 from tests.contrib.engines.conftest import EOS, PAD, PATTERNS, VOCABULARY, encode
 
 torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
@@ -282,3 +282,9 @@ def test_a_prompt_that_goes_on_from_earlier_output_begins_anew(
         assert re.fullmatch(PATTERNS[0], VOCABULARY.decode(out[0, width:].tolist()))
         prompt = out[:1, : width + kept]  # the prompt and the beginning of what came of it
         width += kept
+
+
+def test_processors_that_contradict_each_other_are_named(tiny_transformers: Any) -> None:
+    chain = chain_of(("regex", {"pattern": "[a-c][0-9]"}), ("bad_words", {"phrases": tuple("0123456789")}))
+    with pytest.raises(NoLegalToken, match=r"'regex' and 'bad_words' contradict each other.*row 0 .* after '[abc]'"):
+        generate(tiny_transformers(), to_transformers(chain), ("hello",), do_sample=False)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from logitloom.engines import stop_strings
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom.registry import read_vocabulary
 from logitloom.vocabulary import Vocabulary
@@ -132,6 +133,7 @@ class ServedEngine:
                 "This vLLM engine knows no end-of-sequence token, so a request with a logitloom chain could not be "
                 "ended. Give the request stop_token_ids."
             )
+        _leave_out_stop_strings(params, stop_strings(compiled.chain))
 
     def ends(self, params: Any) -> tuple[int, ...]:
         """Ids with which the engine ends this request, the most usual first."""
@@ -141,6 +143,27 @@ class ServedEngine:
         known = self._vocabulary.eos if self._vocabulary is not None else ()
         stopping = sorted(stops, key=lambda token: (known.index(token) if token in known else len(known), token))
         return tuple(dict.fromkeys([*stopping, *known]))
+
+
+def _leave_out_stop_strings(params: Any, strings: list[str]) -> None:
+    """Let the engine cut texts before the strings that a chain's ``stop`` leaves out: chains see no texts.
+
+    Raises:
+        NeedsNotMet: the request keeps stop strings in its text, and the chain does not.
+    """
+    if not strings or not getattr(params, "detokenize", True):
+        return
+    own = list(getattr(params, "stop", None) or ())
+    more = [string for string in strings if string not in own]
+    if not more:
+        return
+    if own and params.include_stop_str_in_output:
+        raise NeedsNotMet(
+            f"The request keeps its stop strings in the text (include_stop_str_in_output), and its chain's 'stop' "
+            f"leaves out {more[0]!r}. Give 'stop' the option include=true, or put the request's stop strings there."
+        )
+    params.stop, params.include_stop_str_in_output = [*own, *more], False
+    params.output_text_buffer_length = max(map(len, params.stop)) - 1
 
 
 _ENGINES: Final[list[ServedEngine]] = []

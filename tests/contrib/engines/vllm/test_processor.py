@@ -200,3 +200,28 @@ def test_what_a_chain_becomes_is_what_a_request_says() -> None:
 def test_a_chain_that_needs_a_model_becomes_nothing() -> None:
     with pytest.raises(NeedsNotMet, match="vLLM cannot run"):
         to_vllm(processors.load(("cfg", {"scale": 1.5})))
+
+
+@pytest.mark.parametrize("own", [[], ["z"]])
+def test_the_engine_leaves_out_what_a_stop_leaves_out(engine: ServedEngine, own: list[str]) -> None:
+    params = params_of(one("stop", strings=["red", "a"]))
+    params.stop, params.include_stop_str_in_output, params.detokenize = list(own), False, True
+    for _ in range(2):  # parameters may be used again
+        engine.admit(params)
+    assert params.stop == [*own, "red", "a"]
+    assert not params.include_stop_str_in_output
+    assert params.output_text_buffer_length == 2
+
+
+def test_a_stop_that_stays_in_the_text_is_the_chains_own_affair(engine: ServedEngine) -> None:
+    params = params_of(one("stop", strings=["red"], include=True))
+    params.stop, params.include_stop_str_in_output, params.detokenize = [], True, True
+    engine.admit(params)
+    assert (params.stop, params.include_stop_str_in_output) == ([], True)
+
+
+def test_a_request_that_keeps_its_stop_strings_contradicts_a_chain_that_does_not(engine: ServedEngine) -> None:
+    params = params_of(one("stop", strings=["red"]))
+    params.stop, params.include_stop_str_in_output, params.detokenize = ["z"], True, True
+    with pytest.raises(NeedsNotMet, match=r"include_stop_str_in_output.*'red'.*include=true"):
+        engine.admit(params)

@@ -1,0 +1,97 @@
+"""The text that tokens wrote under a chain: the same for every engine, whatever the engine shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from logitloom.chain import Chain
+from logitloom.context import Context
+from logitloom.errors import NeedsNotMet
+from logitloom.hookspecs import TextEnd
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["WrittenText", "stop_strings", "written_text"]
+
+
+Reason = Literal["eos", "stop", "length"]
+
+
+class WrittenText(NamedTuple):
+    """A text and why it ended.
+
+    Attributes:
+        text: without what a chain's ``stop`` leaves out.
+        finish: as in :class:`logitloom.generation.Completion`.
+    """
+
+    text: str
+    finish: Reason
+
+
+def written_text(
+    chain: Chain,
+    tokens: Sequence[int],
+    *,
+    prompt: Sequence[int] = (),
+    eos: Collection[int] = (),
+    vocabulary: Vocabulary | None = None,
+) -> WrittenText:
+    """The text that a row of tokens is, as logitloom's own loop would give it.
+
+    Engines stop where the chain allows nothing but end-of-sequence, and give all the tokens before it; a stop string
+    that does not belong to the text is still in them.
+
+    Args:
+        chain: the chain that the tokens were sampled under.
+        tokens: what the engine generated, with or without end-of-sequence and padding behind it.
+        prompt: the ids before them, for chains that look at prompts.
+        eos: ids that end a text, besides those of the vocabulary.
+        vocabulary: default: the chain's.
+
+    Raises:
+        NeedsNotMet: there is no vocabulary.
+
+    Example:
+        >>> from logitloom import processors
+        >>> words = Vocabulary([b"</s>", b"on", b" stop", b" and"], eos=[0])
+        >>> chain = processors.load(("stop", {"strings": ["stop"]}), tokenizer=words)
+        >>> written_text(chain, [1, 3, 1, 2, 0, 0])
+        WrittenText(text='on andon ', finish='stop')
+    """
+    words = vocabulary or chain.vocabulary
+    if words is None:
+        raise NeedsNotMet("Tokens have no text without a vocabulary. Configure the chain with a tokenizer.")
+    ends = {*eos, *words.eos}
+    at = next((n for n, token in enumerate(tokens) if token in ends), len(tokens))
+    taken = [int(token) for token in tokens[:at]]
+    data = words.text_bytes(taken)
+    reason: Reason = "eos" if at < len(tokens) else "length"
+    enders = [link for link in chain.links if hasattr(link.processor, "text_end")]
+    if taken and enders:
+        # A model may have ids that its tokenizer does not know.
+        watching, blank = Chain(enders, vocabulary=words), np.zeros((1, max(words.size, *taken) + 1), np.float32)
+        start = Context.start(blank, vocabulary=words, prompt=[list(prompt)], max_length=len(prompt) + len(taken))
+        state = watching.init_state(start)
+        for n, token in enumerate(taken, 1):
+            context = start.accept([[token]])
+            [end] = watching.text_ends(state, context) or [TextEnd(False, 0)]
+            if end.finished:
+                data, reason = words.text_bytes(taken[:n]), "stop"
+                data = data[: max(len(data) - end.hold, 0)]
+                break
+            _, state = watching.process(blank, state, context)
+    return WrittenText(data.decode("utf-8", "replace"), reason)
+
+
+def stop_strings(chain: Chain) -> list[str]:
+    """The strings of a chain's ``stop`` that its texts leave out, for engines that cut texts themselves."""
+    return [
+        string
+        for link in chain.links
+        if link.processor is not None and (link.plugin or link.label).partition("@")[0] == "stop"
+        if not getattr(link.processor, "include", True)
+        for string in link.processor.strings
+    ]
