@@ -33,8 +33,9 @@ sys.path.insert(0, str(ROOT))
 from logitloom import Context, Vocabulary, processors  # noqa: E402
 from logitloom.errors import LogitloomError  # noqa: E402
 from logitloom.masks.logits_pool import LogitsPool  # noqa: E402
+from logitloom_plugins.json_schema.automaton import SchemaAutomaton  # noqa: E402
 from logitloom_plugins.json_schema.compilation import compile_schema  # noqa: E402
-from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens  # noqa: E402
+from logitloom_plugins.json_schema.constraint import SchemaConstraint  # noqa: E402
 from logitloom_plugins.json_schema.serialisation import serialise  # noqa: E402
 
 
@@ -68,26 +69,26 @@ class Ours:
         self.pool = LogitsPool()
 
     def start(self, schema: Any) -> Any:
-        automaton = PushdownTokens(compile_schema(schema), self.vocabulary)
-        return [automaton, automaton.start]
+        constraint = SchemaConstraint(SchemaAutomaton(compile_schema(schema)), self.vocabulary)
+        return [constraint, constraint.start()]
 
     def restart(self, run: Any) -> Any:
-        return [run[0], run[0].start]
+        return [run[0], run[0].start()]
 
     def mask(self, run: Any) -> None:
-        run[0].row_kind(run[1])
+        run[0].allowed(run[1])
 
     def advance(self, run: Any, token: int) -> bool:
         run[1] = run[0].advance(run[1], token)
-        return run[1] != -1
+        return run[1] is not None
 
     def ends(self, run: Any) -> bool:
-        return run[0].advance(run[1], run[0].eos[0]) == -2
+        return bool(run[0].may_end(run[1]))
 
     def batch(self, schema: Any, rows: int) -> Any:
         """The same again as a chain, with everything that a decoding loop pays for."""
         chain = processors.load(("json", {"schema": schema, "engine": "table"}), tokenizer=self.vocabulary)
-        chain["json"].build(self.vocabulary, self.vocabulary.size)
+        chain["json"].constraint(self.vocabulary, self.vocabulary.size)
         return [chain, rows, None, None]
 
     def begin(self, run: Any, logits: Any) -> None:

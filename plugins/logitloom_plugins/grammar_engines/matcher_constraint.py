@@ -124,6 +124,8 @@ class MatcherConstraint(Constraint):
 
     def allowed_many(self, states: Sequence[State]) -> list[TokenSet]:
         """The tokens that the engine allows in each state, found by its threads at once."""
+        if not states:
+            return []
         distinct = list(dict.fromkeys(map(_tokens_read, states)))
         with self._lock:
             if len(self._buffer) < len(distinct):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from logitloom_plugins.json_schema.machine import Machine, Reached
+from logitloom_plugins.json_schema.machine import Machine, Position
 from logitloom_plugins.json_schema.stacks import EMPTY
 
 __all__ = ["accepts", "read"]
 
 
-def read(machine: Machine, data: bytes) -> Reached | None:
+def read(machine: Machine, data: bytes) -> Position | None:
     """How far some bytes lead; ``None`` if no accepted text begins with them."""
-    return machine.read(Reached(machine.start), data)
+    return machine.read(Position(machine.start), data)
 
 
 def accepts(machine: Machine, text: str | bytes) -> bool:

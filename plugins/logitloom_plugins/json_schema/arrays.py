@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from logitloom_plugins.json_schema.formula import Formula, atoms, conjunction, substitute
 from logitloom_plugins.json_schema.members import Demand, Member, Outcome, split
+from logitloom_plugins.json_schema.names import Name
 
 __all__ = ["ArrayFrame", "ArrayPlan", "end_array", "item", "start_array"]
 
@@ -27,6 +28,7 @@ class ArrayPlan:
 
     def __init__(self, owner: Any, limit: int, hard: tuple[Any, ...]) -> None:
         self.owner = owner
+        self.name = Name("array", limit, hard)
         self.limit = limit
         self.hard = hard
         self.items: dict[int, list[Formula]] = {}

@@ -23,7 +23,7 @@ from logitloom_plugins.json_schema.value_reader import (
 )
 
 if TYPE_CHECKING:
-    from logitloom_plugins.json_schema.machine import Machine, Reached
+    from logitloom_plugins.json_schema.machine import Machine, Position
 
 __all__ = ["DistinctItems"]
 
@@ -53,7 +53,7 @@ class DistinctItems(ValueReader):
         self._rivals: dict[Place, Rivals] = {}
         self._wholes: dict[int, frozenset[int]] = {}
         self._remembered = 0
-        self._ways: dict[Reached, bool] = {}
+        self._ways: dict[Position, bool] = {}
 
     def rivals(self, place: Place) -> Rivals:
         """What an unfinished item, or the name of a member, would have to become to have come before.
@@ -146,7 +146,7 @@ class DistinctItems(ValueReader):
         parts = {items[count] for items in wholes if len(items) > count}
         return parts.union(self.listed(frame.done)) if frame.kind == "distinct" else parts
 
-    def has_way(self, reached: Reached) -> bool:
+    def has_way(self, reached: Position) -> bool:
         """Whether a text that has got into such an array can be completed so that nothing comes twice.
 
         Raises:
@@ -165,12 +165,12 @@ class DistinctItems(ValueReader):
             known = self._ways[reached] = self._find_way(reached)
         return known
 
-    def _find_way(self, reached: Reached) -> bool:
+    def _find_way(self, reached: Position) -> bool:
         """Breadth first, because numbers may have zeros at their end for ever."""
         follow = self._machine.follow
         seen = {reached}
         pending = deque([reached])
-        later: deque[Reached] = deque()
+        later: deque[Position] = deque()
         while pending or later:
             if len(seen) > _MOST_SEARCHED:
                 raise BudgetExceeded(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.trie import members
-from logitloom_plugins.json_schema.machine import DEAD, Machine, Reached
+from logitloom_plugins.json_schema.machine import DEAD, Machine, Position
 from logitloom_plugins.json_schema.string_states import STRING_KINDS
 from logitloom_plugins.json_schema.token_walk import Words
 from logitloom_plugins.json_schema.value_reader import BLANKS
@@ -38,7 +38,7 @@ class DistinctRows:
         self._machine = machine
         self._words = words
 
-    def doubtful(self, reached: Reached) -> NDArray[np.int32]:
+    def doubtful(self, reached: Position) -> NDArray[np.int32]:
         """The tokens that may write an item, or a name, that has come, and few others; some more than once.
 
         What is written can become one while it is like its beginning. If it is not, another must begin first, which
@@ -73,7 +73,7 @@ class DistinctRows:
         first = trie.first.take(nodes)
         return trie.order.take(members(first, trie.last.take(nodes) - first))
 
-    def _alike(self, reached: Reached) -> NDArray[np.int32]:
+    def _alike(self, reached: Position) -> NDArray[np.int32]:
         """The tokens after which what is unfinished is like something that has come, or has become it."""
         machine, trie = self._machine, self._words.trie
         distinct = machine.distinct

@@ -62,6 +62,7 @@ class Keys:
         demands: dict[Any, Dfa],
         meter: Meter,
     ) -> None:
+        self.key = names, patterns, tuple(demands)
         self.names = tuple([name for name in names if encodable(name)])
         self.plain_names = not any(c in _ESCAPED or not " " <= c <= "~" for name in self.names for c in name)
         self.patterns = patterns

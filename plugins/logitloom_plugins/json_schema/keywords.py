@@ -11,6 +11,7 @@ References:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -78,6 +79,8 @@ class Keywords:
         repeatable: frozenset[int] = frozenset(),
     ) -> None:
         self.document = document
+        #: Held by whoever reads on: what is found out of a schema is remembered here.
+        self.lock = threading.RLock()
         self.repeatable = repeatable
         #: Nodes with uniqueItems of which it depends on the others whether it can be enforced.
         self.unclear: list[int] = []

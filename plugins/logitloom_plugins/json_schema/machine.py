@@ -8,7 +8,6 @@ each welcome answer the state to go on in. Every state can be completed, so no t
 from __future__ import annotations
 
 import mmap
-import threading
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from logitloom_plugins.json_schema.structure_states import DEAD, Operation, Stru
 from logitloom_plugins.json_schema.value_reader import OUTSIDE, Place
 from logitloom_plugins.json_schema.whitespace import Whitespace
 
-__all__ = ["DEAD", "DONE", "Machine", "Operation", "Reached"]
+__all__ = ["DEAD", "DONE", "Machine", "Operation", "Position"]
 
 #: Sizes of the table, in states. Moving what is there costs milliseconds, and memory that nobody has touched nothing.
 _CAPACITIES: Final = (64, 512, *(8192 << n for n in range(0, 20, 4)))
@@ -36,7 +35,7 @@ State = tuple[Any, ...]
 DONE: Final[State] = ("done",)
 
 
-class Reached(NamedTuple):
+class Position(NamedTuple):
     """How far a text has been read: the state, what is remembered, what is written of a tracked name, and items.
 
     What is remembered is a number of the machine's :class:`Stacks`, and of items those of its :class:`DistinctItems`.
@@ -79,8 +78,8 @@ class Machine:
     """
 
     def __init__(self, keywords: Keywords, whitespace: Whitespace, escapes: str, meter: Meter) -> None:
-        #: For whoever reads on: states and rows are made as they are visited, by all who share the machine.
-        self.lock = threading.RLock()
+        #: For whoever reads on: states and rows are made as they are visited, by all who share the schema.
+        self.lock = keywords.lock
         self.keywords = keywords
         self.whitespace = whitespace
         self.values = Satisfiability(keywords, meter)
@@ -115,8 +114,16 @@ class Machine:
                 self.few(code if code >= 0 else self.operations[-2 - code].target)
         meter.stop_the_clock()
 
-    def renewed(self) -> Machine:
-        """The same automaton at its beginning, for whoever finds that this one has become large.
+    @property
+    def description(self) -> str:
+        """The schema and the options, as text: equal for machines that accept the same texts by the same states."""
+        keywords = self.keywords
+        parts = [keywords.document.nodes[keywords.document.root].schema, *self.whitespace, self.strings.escapes]
+        parts += [keywords.formats, keywords.additional_properties, sorted(keywords.repeatable)]
+        return repr(parts)
+
+    def fresh(self) -> Machine:
+        """The same automaton, of which nothing has been visited.
 
         Raises:
             BudgetExceeded: if that takes too long.
@@ -173,6 +180,7 @@ class Machine:
         found = self._sites.get(key)
         if found is None:
             found = self._sites[key] = make()
+            found.key = key
         return found
 
     # --- rows --------------------------------------------------------------------------------------------------
@@ -259,14 +267,14 @@ class Machine:
         few = self.few(state)
         return [*few] if few is not None else (self.row(state) != DEAD).nonzero()[0].tolist()
 
-    def read(self, reached: Reached, text: bytes) -> Reached | None:
+    def read(self, reached: Position, text: bytes) -> Position | None:
         """Read some bytes; ``None`` if they are not allowed."""
         following = self.follow(reached, text)
         if following is None or not following.items.frame or self.distinct.has_way(following):
             return following
         return None
 
-    def follow(self, reached: Reached, text: bytes) -> Reached | None:
+    def follow(self, reached: Position, text: bytes) -> Position | None:
         """The same if items that must be different need not be possible any more, as long as none has come twice."""
         state, stack, written, items = reached
         stacks, tracked, naming, opening = self.stacks, self.tracked, self.naming, self.opening
@@ -293,9 +301,9 @@ class Machine:
             elif code in opening:
                 items = self.distinct.begin()
             state = code
-        return Reached(state, stack, written, items)
+        return Position(state, stack, written, items)
 
-    def step(self, reached: Reached, byte: int) -> Reached | None:
+    def step(self, reached: Position, byte: int) -> Position | None:
         """Read one byte; ``None`` if it is not allowed."""
         return self.read(reached, bytes([byte]))
 

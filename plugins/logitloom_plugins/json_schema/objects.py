@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from logitloom_plugins.json_schema.formula import Formula, atoms, conjunction, substitute
 from logitloom_plugins.json_schema.keys import Keys
 from logitloom_plugins.json_schema.members import Demand, Member, Outcome, split
+from logitloom_plugins.json_schema.names import Name
 
 __all__ = ["ObjectFrame", "ObjectPlan", "end_object", "member", "next_members", "skip", "start_object"]
 
@@ -50,6 +51,7 @@ class ObjectPlan:
         self, owner: Any, names: tuple[str, ...], tracked: frozenset[str], keys: Keys, hard: tuple[Any, ...]
     ) -> None:
         self.owner = owner
+        self.name = Name("object", names, tracked, keys.key, hard)
         self.names = names
         self.tracked = tracked
         self.keys = keys

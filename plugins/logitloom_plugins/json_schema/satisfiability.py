@@ -20,6 +20,7 @@ from logitloom_plugins.json_schema.keys import Keys
 from logitloom_plugins.json_schema.keywords import Keywords
 from logitloom_plugins.json_schema.labelled import Labelled
 from logitloom_plugins.json_schema.members import Demand, Member, Outcome
+from logitloom_plugins.json_schema.names import Name
 from logitloom_plugins.json_schema.numbers import number_automaton
 from logitloom_plugins.json_schema.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.strings import Content, content_of
@@ -84,11 +85,14 @@ class Satisfiability:
             elif atom[0] == "names":
                 demands[atom] = None
         names = tuple(dict.fromkeys([*names, *sorted(others)]))
-        key = (names, tuple(patterns), tuple(demands))
+        return self._keys_of((names, tuple(patterns), tuple(demands)))
+
+    def _keys_of(self, key: tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...]]) -> Keys:
         found = self._keys.get(key)
         if found is None:
+            names, patterns, demands = key
             languages = {atom: self._names_language(atom[1]) for atom in demands}
-            found = self._keys[key] = Keys(names, tuple(patterns), languages, self.meter)
+            found = self._keys[key] = Keys(names, patterns, languages, self.meter)
         return found
 
     def _names_language(self, formula: Formula) -> Any:
@@ -137,6 +141,14 @@ class Satisfiability:
         if found is None:
             found = self._array_plans[limit, hard] = ArrayPlan(self, limit, hard)
         return found
+
+    def frame(self, plan: Name, *rest: Any) -> Frame:
+        """An open object or array, from the name of its plan and its other parts."""
+        kind, *parts = plan.parts
+        if kind == "array":
+            return ArrayFrame(self.array_plan(*parts), *rest)
+        names, tracked, keys, hard = parts
+        return ObjectFrame(self.object_plan(names, tracked, self._keys_of(keys), hard), *rest)
 
     def count_limit(self, frame: ObjectFrame) -> int:
         """The count of members from which on one more changes nothing."""

@@ -40,7 +40,17 @@ class Stacks:
         self._entries: list[tuple[int, int, frozenset[str]]] = [(-1, -1, _NO_NAMES)]
         self._number: dict[tuple[int, int, frozenset[str]], int] = {}
 
-    def _numbered(self, entry: tuple[int, int, frozenset[str]]) -> int:
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self._entries)
+
+    def entry(self, stack: int) -> tuple[int, int, frozenset[str]]:
+        """A return, the number of the stack below, and the names that must not come again."""
+        return self._entries[stack]
+
+    def number(self, entry: tuple[int, int, frozenset[str]]) -> int:
+        """The number of a stack with such an entry on top."""
         known = self._number.get(entry)
         if known is None:
             known = self._number[entry] = len(self._entries)
@@ -56,7 +66,7 @@ class Stacks:
         """
         operation = self._operations[-2 - code]
         if operation.kind == "push":
-            return operation.target, self._numbered((operation.value, stack, _NO_NAMES))
+            return operation.target, self.number((operation.value, stack, _NO_NAMES))
         back, below, _ = self._entries[stack]
         return self._returns[back][operation.value], below
 
@@ -67,7 +77,7 @@ class Stacks:
     def nameless(self, stack: int) -> int:
         """The same stack without these names."""
         back, below, names = self._entries[stack]
-        return self._numbered((back, below, _NO_NAMES)) if names else stack
+        return self.number((back, below, _NO_NAMES)) if names else stack
 
     def named(self, code: int, stack: int, written: bytes, remember: bool = True) -> tuple[int, int]:
         """State and stack after a name that must not come twice; the state is ``DEAD`` if it does.
@@ -84,5 +94,5 @@ class Stacks:
             if name in names:
                 return DEAD, stack
             if remember:
-                stack = self._numbered((back, below, names | {name}))
+                stack = self.number((back, below, names | {name}))
         return self._operations[-2 - code].target, stack

@@ -63,6 +63,8 @@ class Site:
     tracks = False
     #: Whether a backslash may stand wherever a character may; ``None``: to be asked in each state.
     escapes: bool | None = None
+    #: What it is made from.
+    key: tuple[Any, ...] = ()
 
     def __init__(self, machine: Any, content: Content) -> None:
         self.machine = machine

@@ -52,7 +52,9 @@ class StructureStates:
         self.values = machine.values
         self.whitespace = machine.whitespace
         self._masks: dict[ObjectFrame, int] = {}
-        self._restricted: dict[Any, Labelled] = {}
+        self._numbers: dict[Any, Labelled] = {}
+        #: By the automaton of some numbers what it is made from.
+        self.number_keys: dict[Labelled, tuple[tuple[Any, ...], frozenset[Outcome]]] = {}
 
     def fill(self, row: Codes, state: State) -> None:
         """Fill in what may come in a state."""
@@ -115,7 +117,7 @@ class StructureStates:
                     row[text[0]] = self.machine.number(("literal", text[1:], target))
         formulas = self.values.of_type(demand, "string")
         if formulas:
-            site = self.machine.site(("value", formulas, wanted), lambda: self._value_site(formulas, wanted))
+            site = self.value_site(formulas, wanted)
             if site.alive(site.start, 0):
                 row[ord('"')] = self._push(back, ("text", site, site.start, 0))
         formulas = self.values.of_type(demand, "number")
@@ -128,11 +130,22 @@ class StructureStates:
                 if frame is not None and self.values.lives(frame):
                     row[opening[0]] = self._push(back, (kind, frame, "open", 0))
 
-    def _value_site(self, formulas: tuple[Any, ...], wanted: frozenset[Outcome]) -> Site:
-        content = self.values.content(formulas)
-        if content.found - wanted:
-            content = content.restricted(lambda label: label in wanted)
-        return ValueSite(self.machine, content)
+    def value_site(self, formulas: tuple[Any, ...], wanted: frozenset[Outcome]) -> Site:
+        """The strings with one of some answers to formulas."""
+
+        def made() -> Site:
+            content = self.values.content(formulas)
+            if content.found - wanted:
+                content = content.restricted(lambda label: label in wanted)
+            return ValueSite(self.machine, content)
+
+        site: Site = self.machine.site(("value", formulas, wanted), made)
+        return site
+
+    def name_site(self, frame: ObjectFrame) -> Site:
+        """The names of members that may come next in an open object."""
+        site: Site = self.machine.site(("key", frame), lambda: KeySite(self.machine, frame, self.key_mask(frame)))
+        return site
 
     def _push(self, back: int, state: State) -> int:
         return int(self.machine.operation(Operation("push", back, self.machine.number(state))))
@@ -140,16 +153,21 @@ class StructureStates:
     # --- numbers -----------------------------------------------------------------------------------------------
 
     def _number_bytes(self, row: Codes, formulas: tuple[Any, ...], wanted: frozenset[Outcome], back: int) -> None:
-        key = ("number", formulas, wanted)
-        labelled = self._restricted.get(key)
-        if labelled is None:
-            labelled = self.values.number(formulas)
-            if labelled.found - wanted:
-                labelled = labelled.restricted(lambda label: label in wanted)
-            self._restricted[key] = labelled
+        labelled = self.number_automaton(formulas, wanted)
         first = labelled.row(labelled.start)
         for byte in (first >= 0).nonzero()[0].tolist():
             row[byte] = self.machine.number(("number", labelled, int(first[byte]), back))
+
+    def number_automaton(self, formulas: tuple[Any, ...], wanted: frozenset[Outcome]) -> Labelled:
+        """The numbers with one of some answers to formulas."""
+        every = self.values.number(formulas)
+        key = formulas, wanted & every.found
+        known = self._numbers.get(key)
+        if known is None:
+            known = every.restricted(lambda label: label in wanted) if every.found - wanted else every
+            self._numbers[key] = known
+            self.number_keys[known] = key
+        return known
 
     def _number_row(self, row: Codes, state: State) -> None:
         _, labelled, place, back = state
@@ -192,11 +210,9 @@ class StructureStates:
             return
         if phase == "open" and ready:
             self._close(row, frame, b"}")
-        if ready:
-            mask = self.key_mask(frame)
-            if mask:
-                site = self.machine.site(("key", frame), lambda: KeySite(self.machine, frame, mask))
-                row[ord('"')] = self.machine.number(("text", site, site.start, 0))
+        if ready and self.key_mask(frame):
+            site = self.name_site(frame)
+            row[ord('"')] = self.machine.number(("text", site, site.start, 0))
 
     def _close(self, row: Codes, frame: Frame, byte: bytes) -> None:
         outcome = self.values.end(frame)

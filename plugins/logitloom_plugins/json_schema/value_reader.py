@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
+from logitloom_plugins.json_schema.names import ChainNumbers
+
 __all__ = [
     "BACKSLASH",
     "BLANKS",
@@ -102,6 +104,66 @@ class ValueReader:
         self._having: dict[tuple[Any, int], set[int]] = {}
         self._listed: dict[int, tuple[Any, ...]] = {}
         self._listed_size = 0
+        self._texts: dict[int, bytes] = {}
+        self._list_names: ChainNumbers[Any] = ChainNumbers(
+            lambda done: self._lists[done][0],
+            lambda done: self._entry_name(self._lists[done][1]),
+            lambda done, name: self._longer(done, self._entry_of(name)),
+        )
+        #: Names of open arrays and objects.
+        self.open_names: ChainNumbers[Any] = ChainNumbers(
+            lambda frame: self._frames[frame].above,
+            lambda frame: self._frame_name(self._frames[frame]),
+            lambda above, name: self._frame(Frame(above, name[0], self._list_names.number(name[1]), name[2])),
+        )
+
+    # --- names -------------------------------------------------------------------------------------------------
+
+    def text(self, number: int) -> bytes:
+        """The JSON text that stands for all texts of a value."""
+        texts, later = self._texts, [number]
+        while number not in texts:
+            kind, content = self.values[later[-1]]
+            parts = content if kind == "array" else [part for _, part in content] if kind == "object" else ()
+            missing = [part for part in parts if part not in texts]
+            if missing:
+                later += missing
+                continue
+            if kind == "string":
+                text = _quoted(content)
+            elif kind == "number":
+                negative, digits, exponent = content
+                shown = exponent if isinstance(exponent, bytes) else b"%d" % exponent
+                text = b"-" * negative + digits + b"e" + shown if digits else b"0"
+            elif kind == "array":
+                text = b"[" + b",".join([texts[part] for part in content]) + b"]"
+            elif kind == "object":
+                text = b"{" + b",".join(sorted(_quoted(name) + b":" + texts[part] for name, part in content)) + b"}"
+            else:
+                text = content
+            texts[later.pop()] = text
+        return texts[number]
+
+    def _value_of(self, text: bytes) -> int:
+        """The number of the value that a text writes."""
+        place: Place | None = Place(self._frame(Frame(0, "array")))
+        for byte in text + b",":
+            assert place is not None
+            place = self.step(place, byte, False)
+        assert place is not None
+        number: int = self.listed(self._frames[place.frame].done)[-1]
+        return number
+
+    def _frame_name(self, frame: Frame) -> tuple[str, Any, bytes | None]:
+        return frame.kind, self._list_names.chain(frame.done), frame.name
+
+    def _entry_name(self, entry: Any) -> Any:
+        return (entry[0], self.text(entry[1])) if isinstance(entry, tuple) else self.text(entry)
+
+    def _entry_of(self, name: Any) -> Any:
+        return (name[0], self._value_of(name[1])) if isinstance(name, tuple) else self._value_of(name)
+
+    # --- reading -----------------------------------------------------------------------------------------------
 
     @property
     def size(self) -> int:
@@ -179,12 +241,15 @@ class ValueReader:
         above, kind, done, name = self._frames[frame]
         if kind == "distinct" and number in self.listed(done):
             return None
-        entry = done, (name, number) if kind == "object" else number
-        following = self._list_number.get(entry)
-        if following is None:
-            following = self._list_number[entry] = len(self._lists)
-            self._lists.append(entry)
+        following = self._longer(done, (name, number) if kind == "object" else number)
         return Place(self._frame(Frame(above, kind, following)), "next")
+
+    def _longer(self, done: int, entry: Any) -> int:
+        following = self._list_number.get((done, entry))
+        if following is None:
+            following = self._list_number[done, entry] = len(self._lists)
+            self._lists.append((done, entry))
+        return following
 
     def _closed(self, frame: int) -> Place | None:
         above, kind, done, _ = self._frames[frame]
@@ -232,6 +297,10 @@ class ValueReader:
             known = self._listed[done] = (*(before or ()), *reversed(found))
             self._listed_size += len(known) + 1
         return known
+
+
+def _quoted(content: bytes) -> bytes:
+    return json.dumps(content.decode("utf-8", "surrogatepass")).encode()
 
 
 def goes_on(place: Place, content: bytes) -> bool:

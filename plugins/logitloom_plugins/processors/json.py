@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, cast
-
-import numpy as np
+from typing import Any
 
 from logitloom import Vocabulary, option
-from logitloom.automata import DEAD, Budget
-from logitloom.automata.constraint import AutomatonProcessor
-from logitloom.backend import Array
-from logitloom.context import Context
+from logitloom.automata import Budget
+from logitloom.constraints import Constraint
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
 from logitloom.registry import load_plugin
-from logitloom.state import Rows
 from logitloom_plugins.grammar_engines import handles
+from logitloom_plugins.json_schema.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.constraint import SchemaConstraint
 from logitloom_plugins.json_schema.dialects import dialect_of
 from logitloom_plugins.json_schema.machine import Machine
-from logitloom_plugins.json_schema.renewal import RenewedTokens
 from logitloom_plugins.json_schema.sources import schema_of
 from logitloom_plugins.json_schema.whitespace import Whitespace
+from logitloom_plugins.processors._engine_rows import EngineProcessor
 
 __all__ = ["Json"]
 
 
 @dataclass(frozen=True)
-class Json(AutomatonProcessor):
+class Json(EngineProcessor):
     """Allow only tokens with which the text can still become a JSON value that satisfies a schema.
 
     Three engines can do it. ``table`` is an automaton made for the schema, exact or refused: every complete text is
@@ -41,7 +38,8 @@ class Json(AutomatonProcessor):
         >>> words = Vocabulary([b"", b"1", b"2", b"[", b"]", b","], eos=[0])
         >>> schema = {"type": "array", "items": {"enum": [1, 2]}, "minItems": 1, "maxItems": 2}
         >>> chain = processors.load(("json", {"schema": schema, "whitespace": "compact"}), tokenizer=words)
-        >>> chain["json"].build(words, 6).row(0).tolist()
+        >>> constraint = chain["json"].constraint(words, 6)
+        >>> constraint.allowed(constraint.start()).ids.tolist()
         [3]
 
     References:
@@ -77,15 +75,10 @@ class Json(AutomatonProcessor):
         object.__setattr__(self, "_grammar", self._compiled())
 
     @property
-    def compilable(self) -> bool:  # type: ignore[override]
-        """Whether it can run in a compiled loop: what is remembered of open brackets has no bound, so it cannot."""
-        return False
-
-    @property
     def machine(self) -> Machine | None:
-        """The automaton over bytes; ``None`` if the schema runs on another engine."""
+        """What has been visited of the automaton over bytes; ``None`` if the schema runs on another engine."""
         grammar = self.__dict__["_grammar"]
-        return grammar if isinstance(grammar, Machine) else None
+        return grammar.machine if isinstance(grammar, SchemaAutomaton) else None
 
     @property
     def runs_on(self) -> str:
@@ -100,9 +93,9 @@ class Json(AutomatonProcessor):
         ``complete`` says whether every state was made, so that no text can get to one that exceeds the budget; if not,
         ``limit`` says what was exceeded. Some schemas have states without end, such as those that count members.
         """
-        machine, begin = self.machine, time.monotonic()
-        if machine is None:
+        if self.machine is None:
             return {}
+        machine, begin = self.machine.fresh(), time.monotonic()
         limit = None
         try:
             for number, _ in enumerate(machine.states):  # grows on the way
@@ -132,18 +125,11 @@ class Json(AutomatonProcessor):
                     return self._table(document, False)
                 raise type(error)(f"{error} The engine llguidance cannot run it either: {other}") from error
 
-    def _renewed(self, old: Machine) -> Machine:
-        """The machine for texts that begin now, after one has become large."""
-        grammar: Machine = self.__dict__["_grammar"]
-        if grammar is old:
-            grammar = old.renewed()
-            object.__setattr__(self, "_grammar", grammar)
-        return grammar
-
-    def _table(self, document: Any, strict: bool) -> Machine:
+    def _table(self, document: Any, strict: bool) -> SchemaAutomaton:
         whitespace = Whitespace(self.whitespace, self.max_whitespace)
         options = SchemaOptions(whitespace, self.escapes, self.formats, self.additional_properties, strict)
-        return compile_schema(document, options, Budget(states=self.max_states, seconds=self.max_seconds))
+        budget = Budget(states=self.max_states, seconds=self.max_seconds)
+        return SchemaAutomaton(compile_schema(document, options, budget))
 
     def _by_library(self, name: str, document: Any) -> Any:
         unlike = [
@@ -163,46 +149,19 @@ class Json(AutomatonProcessor):
         engine: handles.Engine = load_plugin("grammars", name)()
         return engine.json_schema(document, whitespace=self.whitespace, formats=formats, strict=strict)
 
-    def build(self, vocabulary: Vocabulary, vocab_size: int) -> Any:
-        """The automaton, or the engine's grammar, over the tokens of a vocabulary."""
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        """The automaton, or the engine's grammar, over the tokens of a vocabulary.
+
+        Raises:
+            UnsupportedSchema: if no value satisfies the schema.
+        """
         grammar = self.__dict__["_grammar"]
-        if isinstance(grammar, Machine):
-            return RenewedTokens(grammar, self._renewed, vocabulary, vocab_size)
-        return grammar.bind(vocabulary, vocab_size)
-
-    def init_state(self, context: Context) -> Any:
-        """``[batch] int32`` configurations of the automaton, or :class:`Rows` of the engine's handles."""
-        bound = self.automaton_for(context)
-        if isinstance(bound, RenewedTokens):
-            if not bound.machine.satisfiable:
-                raise UnsupportedSchema(
-                    "No JSON value satisfies the schema of 'json', so nothing could be written. Correct the "
-                    "keywords that contradict each other."
-                )
-            start = np.full(context.batch, bound.start, dtype=np.int32)
-            return context.backend.asarray(start)
-        return Rows([cast(Any, bound).start()] * context.batch)
-
-    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        """Advance by the accepted tokens, then forbid what may not come next."""
-        bound: Any = self.automaton_for(context)
-        if not isinstance(bound, RenewedTokens):
-            rows = handles.advanced(bound, state, context, type(self).__name__)
-            return handles.masked(bound, logits, rows, context), rows
-        if context.backend.on_host:
-            return super().process(logits, state, context)
-        reached = self.host_states(state, context)
-        for row, configuration in enumerate(reached):
-            if configuration == DEAD:
-                raise self._illegal(row, cast(Any, bound), state, context)
-        if context.tokens is not None:
-            state = context.backend.asarray(np.asarray(reached, dtype=np.int32))
-        rows_of = [bound.row_kind(configuration) for configuration in reached]
-        return context.backend.apply_token_rows(logits, rows_of, context.donate), state
-
-    def forced_tokens(self, state: Any, context: Context) -> list[list[int]] | None:
-        """Per row the tokens that must come next, while exactly one is allowed."""
-        bound: Any = self.automaton_for(context)
-        if isinstance(bound, RenewedTokens):
-            return super().forced_tokens(state, context)
-        return handles.forced(bound, state, context, type(self).__name__)
+        if not isinstance(grammar, SchemaAutomaton):
+            bound: Constraint = grammar.bind(vocabulary, vocab_size)
+            return bound
+        if not grammar.satisfiable:
+            raise UnsupportedSchema(
+                "No JSON value satisfies the schema of 'json', so nothing could be written. Correct the "
+                "keywords that contradict each other."
+            )
+        return SchemaConstraint(grammar, vocabulary, vocab_size)

@@ -221,6 +221,7 @@ def test_many_sets_at_once_are_those_of_each(engine: Any) -> None:
         states.append(bound.advance(states[-1], single[bytes([byte])]))
     states = [*states, *states[::-1], bound.start()]
     together = bound.allowed_many(states)
+    assert bound.allowed_many([]) == []
     assert len(together) == len(states)
     for state, members in zip(states, together, strict=True):
         alone = bound.allowed(state)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from logitloom_plugins.json_schema.machine import Machine, Reached
+from logitloom_plugins.json_schema.machine import Machine, Position
 
 
 def random_text(machine: Machine, rnd: random.Random, patience: int = 400) -> bytes | None:
     """A text found by a random walk; ``None`` if it got too long. Fails where no byte is allowed."""
-    reached = Reached(machine.start)
+    reached = Position(machine.start)
     written = bytearray()
     while len(written) < patience:
         possible = machine.possible(reached.state)

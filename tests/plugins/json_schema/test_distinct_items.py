@@ -11,19 +11,18 @@ import pytest
 
 from logitloom import Vocabulary
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
-from logitloom_plugins.json_schema import distinct_items, reachable, renewal
+from logitloom_plugins.json_schema import automaton, distinct_items, reachable
 from logitloom_plugins.json_schema.acceptance import accepts, read
 from logitloom_plugins.json_schema.arrays import ArrayFrame
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.machine import Machine, Reached
+from logitloom_plugins.json_schema.machine import Position
 from logitloom_plugins.json_schema.members import Demand
-from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
-from logitloom_plugins.json_schema.renewal import RenewedTokens
 from logitloom_plugins.json_schema.serialisation import serialise
 from logitloom_plugins.json_schema.value_counts import values_of
 from logitloom_plugins.json_schema.value_reader import number_of
 from logitloom_plugins.json_schema.whitespace import Whitespace
 from tests.core.automata.vocabularies import mixed
+from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 from tests.plugins.json_schema.random_texts import random_text
 
 COMPACT = SchemaOptions(Whitespace("compact"), escapes="minimal")
@@ -86,7 +85,7 @@ def test_every_beginning_of_a_valid_text_may_be_written_and_nothing_else(schema:
     texts = {json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() for value in values}
     beginnings = {text[:size] for text in texts for size in range(len(text) + 1)}
     machine = compile_schema(schema, COMPACT)
-    pending = [(b"", Reached(machine.start))]
+    pending = [(b"", Position(machine.start))]
     found, complete = set(), set()
     while pending:
         text, reached = pending.pop()
@@ -204,7 +203,7 @@ def test_names_come_once_in_items() -> None:
 @pytest.mark.parametrize("schema", LARGE)
 def test_masks_are_those_of_brute_force(schema: Any) -> None:
     vocabulary = mixed()
-    tokens = PushdownTokens(compile_schema(schema), vocabulary)
+    tokens = NumberedTokens(compile_schema(schema), vocabulary)
     rnd = random.Random(1)
     for _ in range(3):
         reached = tokens.start
@@ -240,7 +239,7 @@ def test_tokens_that_write_several_items() -> None:
         b" ",
     ]
     words = Vocabulary(texts, eos=[0])
-    tokens = PushdownTokens(compile_schema(array({"enum": [1, 2, *["a" * n for n in range(1, 30)]]})), words)
+    tokens = NumberedTokens(compile_schema(array({"enum": [1, 2, *["a" * n for n in range(1, 30)]]})), words)
 
     def allowed(*before: int) -> set[bytes]:
         at = tokens.start
@@ -347,12 +346,10 @@ def test_a_search_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_texts_have_written_is_left_behind_with_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewal, "_MANY_VALUES", 500)
+    monkeypatch.setattr(automaton, "_MOST_REMEMBERED", 900)
     vocabulary = mixed()
     single = {text: token for token, text in enumerate(vocabulary.token_bytes) if len(text) == 1}
-    tokens = RenewedTokens(
-        compile_schema(array({"type": "string"}), COMPACT), Machine.renewed, vocabulary, vocabulary.size
-    )
+    tokens = NumberedTokens(compile_schema(array({"type": "string"}), COMPACT), vocabulary)
     first = tokens.machine
     for round_ in range(30):
         at = tokens.start

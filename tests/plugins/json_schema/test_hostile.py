@@ -15,8 +15,8 @@ from logitloom.errors import BudgetExceeded, LogitloomError
 from logitloom_plugins.json_schema.acceptance import read
 from logitloom_plugins.json_schema.compilation import compile_schema
 from logitloom_plugins.json_schema.keywords import are_equal
-from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
 from tests.core.automata.vocabularies import mixed
+from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
 
 def nested(depth: int, keyword: str) -> Any:
@@ -98,7 +98,7 @@ def test_decoding_a_hostile_schema_ends_in_an_answer_or_an_error(name: str) -> N
     begin = time.monotonic()
     try:
         machine = compile_schema(HOSTILE[name], budget=Budget(states=20_000, seconds=2.0))
-        tokens = PushdownTokens(machine, mixed())
+        tokens = NumberedTokens(machine, mixed())
         reached = tokens.start
         for _ in range(30):
             allowed = tokens.row(reached).tolist()
@@ -138,12 +138,12 @@ def test_what_is_nested_too_deeply_is_an_error_where_a_text_gets_there() -> None
     branches = [{"properties": {"a": nested(1500, "items")}} for _ in range(2)]
     with pytest.raises(BudgetExceeded, match="nested too deeply"):
         compile_schema({"anyOf": branches})
-    tokens = PushdownTokens(compile_schema({"items": {"items": {"anyOf": branches}}}), mixed())
+    tokens = NumberedTokens(compile_schema({"items": {"items": {"anyOf": branches}}}), mixed())
     with pytest.raises(BudgetExceeded, match="nested too deeply"):
         follow(tokens, b'[[{"a":[[')
 
 
-def follow(tokens: PushdownTokens, text: bytes) -> None:
+def follow(tokens: NumberedTokens, text: bytes) -> None:
     reached = tokens.start
     for byte in text:
         tokens.row(reached)
@@ -159,6 +159,6 @@ def test_too_many_alternatives_in_what_a_text_begins_with_are_an_error_beforehan
     with pytest.raises(BudgetExceeded, match="39 alternatives at once"):
         compile_schema(schema)
     deeper = {"items": {"items": {"items": schema}}}
-    tokens = PushdownTokens(compile_schema(deeper), mixed())
+    tokens = NumberedTokens(compile_schema(deeper), mixed())
     with pytest.raises(BudgetExceeded, match=r"39 alternatives at once.*while decoding"):
         follow(tokens, b'[[[{"a')

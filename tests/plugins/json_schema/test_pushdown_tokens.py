@@ -13,11 +13,11 @@ import pytest
 from logitloom.automata import Budget
 from logitloom_plugins.json_schema.acceptance import read
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.machine import Reached
-from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
+from logitloom_plugins.json_schema.machine import Position
 from logitloom_plugins.json_schema.string_tables import string_tables
 from logitloom_plugins.json_schema.whitespace import Whitespace
 from tests.core.automata.vocabularies import mixed
+from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
 SCHEMAS: list[Any] = [
     True,
@@ -54,7 +54,7 @@ SCHEMAS: list[Any] = [
 def test_a_row_allows_what_can_be_taken_and_nothing_else(place: int, policy: str, escapes: str) -> None:
     vocabulary = mixed()
     machine = compile_schema(SCHEMAS[place], SchemaOptions(Whitespace(policy, 2), escapes))
-    tokens = PushdownTokens(machine, vocabulary, vocabulary.size + 3)
+    tokens = NumberedTokens(machine, vocabulary, vocabulary.size + 3)
     rnd = random.Random(place)
     checked = 0
     for _ in range(4):
@@ -116,7 +116,7 @@ def test_the_keys_that_may_come_next_are_those_that_lead_somewhere(seed: int) ->
     if not machine.satisfiable:
         return
     for _ in range(20):
-        reached = Reached(machine.start)
+        reached = Position(machine.start)
         for _ in range(40):
             bytes_of = (machine.row(reached.state) != -1).nonzero()[0].tolist()
             if not bytes_of:
@@ -136,7 +136,7 @@ def test_the_keys_that_may_come_next_are_those_that_lead_somewhere(seed: int) ->
 
 def test_configurations_that_forbid_the_same_tokens_share_one_row() -> None:
     vocabulary = mixed()
-    automaton = PushdownTokens(compile_schema({"type": "string", "maxLength": 300}), vocabulary)
+    automaton = NumberedTokens(compile_schema({"type": "string", "maxLength": 300}), vocabulary)
     reached = [automaton.advance(automaton.start, vocabulary.token_bytes.index(b'"'))]
     for _ in range(3):
         reached.append(automaton.advance(reached[-1], vocabulary.token_bytes.index(b"a")))
@@ -155,7 +155,7 @@ def test_threads_that_share_a_machine_see_what_one_alone_would_see() -> None:
     }
     machine = compile_schema(schema)
 
-    def walked(tokens: PushdownTokens, seed: int) -> list[tuple[int, int]]:
+    def walked(tokens: NumberedTokens, seed: int) -> list[tuple[int, int]]:
         rnd = random.Random(seed)
         reached, seen = tokens.start, []
         for _ in range(60):
@@ -170,12 +170,12 @@ def test_threads_that_share_a_machine_see_what_one_alone_would_see() -> None:
     try:
         sys.setswitchinterval(1e-6)
         with ThreadPoolExecutor(8) as pool:
-            sharing = [PushdownTokens(machine, vocabulary, vocabulary.size + i) for i in range(8)]
+            sharing = [NumberedTokens(machine, vocabulary, vocabulary.size + i) for i in range(8)]
             found = list(pool.map(walked, sharing, range(8)))
     finally:
         sys.setswitchinterval(interval)
     for seed, seen in enumerate(found):
-        alone = PushdownTokens(compile_schema(schema), vocabulary, vocabulary.size + seed)
+        alone = NumberedTokens(compile_schema(schema), vocabulary, vocabulary.size + seed)
         assert seen == walked(alone, seed)
     assert len(machine.states) == len(set(machine.states))
 
@@ -196,7 +196,7 @@ def test_names_that_have_come_are_forbidden(place: int, begun: str) -> None:
     vocabulary = mixed()
     single = {text: token for token, text in enumerate(vocabulary.token_bytes) if len(text) == 1}
     machine = compile_schema(UNREPEATED[place], SchemaOptions(Whitespace("compact")))
-    tokens = PushdownTokens(machine, vocabulary)
+    tokens = NumberedTokens(machine, vocabulary)
     names = ["a", "ab", "é", '\\"', "fo"]
     text = "{" + "".join(f'"{name}":1,' for name in names)
     reached = tokens.start

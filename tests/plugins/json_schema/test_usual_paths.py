@@ -17,9 +17,9 @@ from logitloom_plugins.json_schema.compilation import compile_schema
 from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.formats import format_automaton
 from logitloom_plugins.json_schema.labelled import Labelled, joint
-from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
 from logitloom_plugins.json_schema.usual_paths import HIGH_SPECIAL, LOW_SPECIAL, marks_together, together
 from tests.core.automata.vocabularies import small
+from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
 PATTERNS = ["^[a-z]+$", "a.*b", "^[^x]{3,5}$", ".*", "[é-ü]x", "^[\\u0080-\\uffff]*$", "^(?!a).*", "[\\u0800-\\u0fff]z"]
 EVERY = [(0x80, 0xD7FF), (0xE000, 0x10FFFF)]
@@ -98,7 +98,7 @@ def test_any_text_may_follow_beside_a_pattern_but_not_within_one() -> None:
 def test_names_that_begin_and_end_within_one_token_are_not_written_twice(schema: Any) -> None:
     words = ['{"a":1', '{"a":1,"a', '{"a":1,"b', ',"a":1', '":2', "}", "[", "]", ",", '[{"a":', "3", '{"b":1,"b":', '"']
     vocabulary = small(*words, '{"', "a", "b", ":", '"a":1,"c":1}', "{")
-    tokens = PushdownTokens(compile_schema(schema), vocabulary)
+    tokens = NumberedTokens(compile_schema(schema), vocabulary)
     seen, queue = {tokens.start}, [tokens.start]
     for state in queue:  # grows on the way
         allowed = tokens.mask(state).nonzero()[0].tolist()

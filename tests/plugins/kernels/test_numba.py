@@ -33,13 +33,13 @@ from logitloom.masks.mask_row import MaskRow, which_allowed
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.labelled import Labelled
-from logitloom_plugins.json_schema.machine import Machine, Reached
-from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
+from logitloom_plugins.json_schema.machine import Machine, Position
 from logitloom_plugins.json_schema.whitespace import Whitespace
 from tests.core.automata.patterns import patterns
 from tests.core.automata.test_pattern import supported
 from tests.core.automata.test_token_automaton import PRACTICAL
 from tests.core.automata.vocabularies import mixed, tekken
+from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
 pytest.importorskip("numba", reason="Numba is not installed")
 
@@ -142,9 +142,9 @@ def test_what_leaves_usual_paths() -> None:
 @pytest.mark.parametrize("escapes", ["any", "ascii"])
 def test_rows_of_schemas(schema: Any, escapes: str) -> None:
     machine = compile_schema(schema, SchemaOptions(Whitespace("flexible", 3), escapes))
-    compiled, plain = (PushdownTokens(machine, tekken()) for _ in "12")
-    assert compiled._walk._compiled is not None
-    plain._walk._compiled = None
+    compiled, plain = (NumberedTokens(machine, tekken()) for _ in "12")
+    assert compiled.walk._compiled is not None
+    plain.walk._compiled = None
     random = np.random.default_rng(len(str(schema)))
     state, same = compiled.start, plain.start
     for step in range(25):
@@ -206,7 +206,7 @@ def test_rows_of_names_that_patterns_decide_about(pattern: str, other: str | Non
     schema |= {"additionalProperties": False} if closed else {}
     try:
         machine = compile_schema(schema, SchemaOptions(escapes=escapes), Budget(states=2_000))
-        tokens = PushdownTokens(machine, mixed())
+        tokens = NumberedTokens(machine, mixed())
         state = tokens.advance(tokens.start, mixed().token_bytes.index(b"{"))
         begins = tokens.advance(state, mixed().token_bytes.index(b'"')) >= 0
     except LogitloomError:
@@ -216,8 +216,8 @@ def test_rows_of_names_that_patterns_decide_about(pattern: str, other: str | Non
 
 
 def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginning: bytes = b'"') -> None:
-    compiled, plain = (PushdownTokens(machine, vocabulary) for _ in "12")
-    plain._walk._compiled = None
+    compiled, plain = (NumberedTokens(machine, vocabulary) for _ in "12")
+    plain.walk._compiled = None
     for tokens in (compiled, plain):
         begun = tokens.start
         for byte in beginning:
@@ -229,8 +229,8 @@ def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginnin
         for count in range(site.content.lengths):
             state = site.text(place, count)
             if state >= 0:
-                here = Reached(state, stack)
-                rows = [tokens.row(tokens._configuration(here)).tolist() for tokens in (compiled, plain)]
+                here = Position(state, stack)
+                rows = [tokens.row(tokens.at(here)).tolist() for tokens in (compiled, plain)]
                 assert rows[0] == rows[1], (place, count)
 
 

@@ -16,8 +16,8 @@ from logitloom.automata import Budget
 from logitloom.errors import BudgetExceeded, IllegalToken, OptionError, UnsupportedSchema
 from logitloom_plugins.json_schema import acceptance
 from logitloom_plugins.json_schema.compilation import compile_schema
-from logitloom_plugins.json_schema.pushdown_tokens import PushdownTokens
 from tests.core.automata.vocabularies import mixed
+from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
 PERSON = {
     "type": "object",
@@ -74,22 +74,22 @@ def test_random_texts_are_valid_on_every_backend(backend: Backend, engine: str) 
 @pytest.mark.parametrize("policy", ["compact", "one_space", "flexible"])
 def test_whitespace_is_as_the_policy_says(policy: str) -> None:
     options = {"schema": {"const": [1, {"a": 2, "b": 3}]}, "whitespace": policy, "max_whitespace": 2}
-    grammar = processors.load(("json", options), tokenizer=mixed())["json"].build(mixed(), mixed().size)
+    grammar = processors.load(("json", options), tokenizer=mixed())["json"].constraint(mixed(), mixed().size)
     texts = {"compact": '[1,{"a":2,"b":3}]', "one_space": '[1, {"a": 2, "b": 3}]', "loose": '[ 1\n ,{"a" :2,"b":3} ]'}
     accepted = {name for name, text in texts.items() if accepts(grammar, text)}
     assert accepted == ({policy} if policy != "flexible" else set(texts))
 
 
 def accepts(grammar: Any, text: str) -> bool:
-    reached = grammar.start
+    reached = grammar.start()
     single = {token: i for i, token in reversed(list(enumerate(mixed().token_bytes))) if len(token) == 1}
     for byte in text.encode():
-        allowed = grammar.mask(reached)[single[bytes([byte])]]
+        allowed = single[bytes([byte])] in grammar.allowed(reached)
         reached = grammar.advance(reached, single[bytes([byte])])
-        assert allowed == (reached != -1)
-        if reached == -1:
+        assert allowed == (reached is not None)
+        if reached is None:
             return False
-    return bool(grammar.mask(reached)[0])
+    return bool(grammar.may_end(reached))
 
 
 def test_rows_move_fork_and_roll_back(engine: str) -> None:
@@ -184,7 +184,7 @@ def test_every_kind_of_source_gives_its_schema(tmp_path: Path) -> None:
     ]
     for source, good, bad in cases:
         options = {"schema": source, "whitespace": "compact", "engine": "table"}
-        grammar = processors.load(("json", options), tokenizer=mixed())["json"].build(mixed(), mixed().size)
+        grammar = processors.load(("json", options), tokenizer=mixed())["json"].constraint(mixed(), mixed().size)
         assert accepts(grammar, good), source
         assert not accepts(grammar, bad), source
 
@@ -227,11 +227,17 @@ def test_a_budget_that_is_exceeded_while_decoding_says_so_and_sizes_tell_it_befo
     sizes = chain["json"].sizes()
     assert sizes["complete"] is False
     assert "1000 states" in sizes["limit"]
-    tokens = PushdownTokens(compile_schema(options["schema"], budget=Budget(states=1000)), vocabulary)
-    quote, letter = (vocabulary.token_bytes.index(text) for text in (b'"', b"a"))
-    reached = tokens.advance(tokens.start, quote)
+    tokens = NumberedTokens(compile_schema(options["schema"], budget=Budget(states=1000)), vocabulary)
+    schema = tokens.constraint.schema
     with pytest.raises(BudgetExceeded, match=r"1000 states\..*while decoding.*max_states.*logitloom validate"):
-        tokens.advance_many([reached], [[letter] * 2000])
+        schema.read(schema.start(), b'"' + b"a" * 2000)
+    # Read token by token it is forgotten on the way.
+    letter = vocabulary.token_bytes.index(b"a")
+    reached = tokens.advance(tokens.start, vocabulary.token_bytes.index(b'"'))
+    for _ in range(2000):
+        reached = tokens.advance(reached, letter)
+    assert vocabulary.token_bytes.index(b'"') in tokens.row(reached)
+    assert len(tokens.machine.states) <= 1000
     assert processors.load(("json", {"schema": {"enum": [1, 2]}, "engine": "table"}))["json"].sizes()["complete"]
 
 

@@ -1,0 +1,215 @@
+"""The state of a chain, which chain it belongs to, and its way to another process."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
+
+from logitloom import state_format
+from logitloom.backend import Backend
+from logitloom.context import Context
+from logitloom.errors import StateMismatch
+from logitloom.fingerprint import fingerprint_of
+from logitloom.link import FunctionProcessor, Link
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["ChainFingerprint", "ChainState", "check_owner", "load_state", "save_state", "state_type"]
+
+_MAGIC: Final = b"logitloom state\n"
+#: Raised whenever a state of a built-in processor comes to mean something else.
+_VERSION: Final = 1
+_DIGEST: Final = 16
+
+
+class ChainFingerprint(NamedTuple):
+    """What two chains must agree in for a state of one to mean the same in the other.
+
+    Attributes:
+        vocabulary: the fingerprint of the vocabulary; ``None`` if the chain has none of its own.
+        processors: label and digest of each processor, in order. Labels are for messages.
+    """
+
+    vocabulary: str | None
+    processors: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, links: Sequence[Link], vocabulary: Vocabulary | None) -> ChainFingerprint:
+        """That of processors with a vocabulary.
+
+        Raises:
+            StateMismatch: naming a processor that has no fingerprint.
+        """
+        words = None if vocabulary is None else vocabulary.fingerprint
+        return cls(words, tuple((link.label, _digest(link)) for link in links))
+
+    def seen_in(self, context: Any) -> ChainFingerprint:
+        """With the vocabulary of a context, if it is a context that has one."""
+        words = context.vocabulary if isinstance(context, Context) else None
+        return self if words is None else self._replace(vocabulary=words.fingerprint)
+
+    def difference(self, other: ChainFingerprint) -> str | None:
+        """In what another chain differs, as a sentence; ``None`` if the chains are equal."""
+        mine, theirs = ([label for label, _ in found.processors] for found in (self, other))
+        if len(mine) != len(theirs):
+            return f"It has the processors {', '.join(theirs) or '(none)'}, this one {', '.join(mine) or '(none)'}."
+        for place, ((label, digest), (name, found)) in enumerate(zip(self.processors, other.processors, strict=True)):
+            if digest != found:
+                if name == label:
+                    return f"Its processor {name!r} has other options, or is of another class."
+                return f"Its processor number {place + 1} is {name!r}, and here it is {label!r}."
+        if self.vocabulary is not None and other.vocabulary is not None and self.vocabulary != other.vocabulary:
+            return "It has another vocabulary, so its ids mean something else."
+        return None
+
+
+class _Owner(Protocol):
+    """A chain."""
+
+    links: tuple[Link, ...]
+    model: Any
+
+    @property
+    def fingerprint(self) -> ChainFingerprint: ...
+
+    def state(self, position: Any, processors: tuple[Any, ...]) -> ChainState: ...
+
+
+def _digest(link: Link) -> str:
+    processor = link.processor
+    if isinstance(processor, FunctionProcessor):
+        processor = processor.function
+    return fingerprint_of(processor, f"processor {link.label!r}")
+
+
+class ChainState(NamedTuple):
+    """State of a chain: a row tree.
+
+    The state that a chain makes is of a class of its own below this one, so it knows its chain without a leaf for it.
+    Pickled, it carries the chain's fingerprint, and a chain that is not equal refuses it. States inside compiled loops
+    are plain arrays and cannot carry it.
+
+    Attributes:
+        position: lengths and history per row, as far as a processor needs them.
+        processors: one state per processor, in order.
+    """
+
+    position: Any
+    processors: tuple[Any, ...]
+
+
+class _OwnedState(ChainState):
+    """A state that knows which chain it belongs to."""
+
+    __slots__ = ()
+    chain: ClassVar[_Owner | None] = None
+    made_by: ClassVar[ChainFingerprint | None] = None
+
+    @classmethod
+    def owner(cls) -> ChainFingerprint:
+        if cls.chain is not None:
+            return cls.chain.fingerprint
+        assert cls.made_by is not None
+        return cls.made_by
+
+    def __reduce__(self) -> Any:
+        return _from_elsewhere, (self.owner(), self.position, self.processors)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__reduce__()
+
+    def __copy__(self) -> ChainState:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> ChainState:
+        return tuple.__new__(type(self), (copy.deepcopy(self.position, memo), copy.deepcopy(self.processors, memo)))
+
+
+def state_type(chain: _Owner) -> type[ChainState]:
+    """The class of the states that a chain makes."""
+    return _subclass({"chain": chain})
+
+
+def _subclass(own: dict[str, Any]) -> type[ChainState]:
+    return type("ChainState", (_OwnedState,), {"__slots__": (), "__module__": __name__, **own})
+
+
+def _from_elsewhere(made_by: ChainFingerprint, position: Any, processors: tuple[Any, ...]) -> ChainState:
+    """What an unpickled state is until a chain has taken it."""
+    return tuple.__new__(_subclass({"made_by": ChainFingerprint(*made_by)}), (position, processors))
+
+
+def check_owner(chain: _Owner, state: Any) -> None:
+    """Raise if a state is known to belong to a chain that is not equal.
+
+    Raises:
+        StateMismatch: saying in what the chains differ.
+    """
+    if not isinstance(state, _OwnedState) or len(state.processors) != len(chain.links):
+        return
+    theirs = type(state).chain
+    if theirs is not None and all(a.processor is b.processor for a, b in zip(chain.links, theirs.links, strict=True)):
+        return
+    try:
+        difference = chain.fingerprint.difference(type(state).owner())
+    except StateMismatch:
+        if theirs is not None:
+            return  # of this process, with an option that has no fingerprint: nothing is known against it
+        raise
+    if difference is not None:
+        raise StateMismatch(
+            f"The state was made by another chain. {difference} Take the state from this chain's init_state or "
+            f"process, or replay the tokens."
+        )
+
+
+def save_state(chain: _Owner, state: Any, context: Context | None = None) -> bytes:
+    """See :meth:`logitloom.Chain.save_state`."""
+    check_owner(chain, state)
+    made_by = chain.fingerprint.seen_in(context)
+    header = json.dumps({"version": _VERSION, "vocabulary": made_by.vocabulary, "processors": made_by.processors})
+    body = state_format.encode((state[0], tuple(state[1])))
+    content = struct.pack("<I", len(header.encode())) + header.encode() + body
+    return _MAGIC + _checksum(content) + content
+
+
+def load_state(chain: _Owner, data: bytes, context: Context | Backend) -> ChainState:
+    """See :meth:`logitloom.Chain.load_state`."""
+    start = len(_MAGIC) + _DIGEST
+    if not data.startswith(_MAGIC) or len(data) < start + 4:
+        raise StateMismatch(f"These {len(data)} bytes are no saved state. Give what Chain.save_state returned.")
+    content = bytes(data[start:])
+    if _checksum(content) != data[len(_MAGIC) : start]:
+        raise StateMismatch("The saved state is damaged: its checksum is another. Save it again.")
+    body = 4 + struct.unpack("<I", content[:4])[0]
+    try:
+        header = json.loads(content[4:body])
+        version = header["version"]
+        made_by = ChainFingerprint(header["vocabulary"], tuple((str(a), str(b)) for a, b in header["processors"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise StateMismatch(f"The saved state has no header that can be read: {error}. Save it again.") from error
+    if version != _VERSION:
+        raise StateMismatch(
+            f"The saved state has version {version!r:.20}, and this logitloom reads version {_VERSION}. Replay the "
+            f"tokens instead."
+        )
+    difference = chain.fingerprint.seen_in(context).difference(made_by)
+    if difference is not None:
+        raise StateMismatch(f"The state was saved by another chain. {difference} Load the chain that made it.")
+    given = context if isinstance(context, Context) else None
+    backend = context.backend if isinstance(context, Context) else context
+    model = chain.model if given is None or given.model is None else given.model
+    packages = {"logitloom", *(type(link.processor).__module__.partition(".")[0] for link in chain.links)}
+    position, processors = state_format.decode(
+        content[body:], backend, packages=packages, cache_from_host=getattr(model, "cache_from_host", None)
+    )
+    if not isinstance(processors, tuple) or len(processors) != len(chain.links):
+        raise StateMismatch("The saved state does not hold one state for each processor. Save it again.")
+    return chain.state(position, processors)
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST).digest()
