@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["fold", "row_seeds", "uniform"]
+__all__ = ["fold", "folded", "row_seeds", "uniform"]
 
 #: An array of any supported library.
 Array = Any
@@ -59,6 +59,11 @@ def _mix(x: Array, xp: Any) -> Array:
     x = xp.bitwise_xor(x, xp.bitwise_and(x >> 15, 0x1FFFF))
     x = x * _signed(_M2)
     return xp.bitwise_xor(x, xp.bitwise_and(x >> 16, 0xFFFF))
+
+
+def folded(xp: Any, seeds: Array, data: Array) -> Array:
+    """New seeds from seeds and numbers, on the device: ``[rows] int32`` each, or of shapes that fit together."""
+    return _mix(xp.bitwise_xor(seeds, _mix(data * _signed(_GOLDEN) + 1, xp)), xp)
 
 
 def uniform(xp: Any, seeds: Array, counter: Array, stream: int = 0) -> Array:

@@ -138,6 +138,9 @@ EFFECTS: Final = {
     "top_n_sigma": Effect({"n": 1.0}),
     "top_p": Effect({"p": 0.6}),
     "typical_p": Effect({"p": 0.5}),
+    "watermark_greenlist": Effect({"ratio": 0.5}, "after “the”"),
+    "watermark_gumbel": Effect({"key": 1, "width": 1}, "after “the”"),
+    "watermark_synthid": Effect({"keys": (654, 400, 836), "ngram_len": 2}, "nothing written yet"),
     "whisper_no_speech": Effect({"token": 9, "eos": 16, "threshold": 0.01}, "with “yes” in the place of no speech"),
     "whisper_timestamps": Effect(
         {"no_timestamps": 8, "eos": 7, "max_initial": 3}, "the first step, with “yes” and the rest as time stamps"

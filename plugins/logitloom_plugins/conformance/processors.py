@@ -323,6 +323,27 @@ class TestTypicalP(ProcessorConformance):
     cases = {"p": {"p": 0.8}}
 
 
+class TestWatermarkGreenlist(ProcessorConformance):
+    processor = "watermark_greenlist"
+    cases = {
+        "left": {"ratio": 0.5, "bias": 1.5},
+        "self": {"ratio": 0.5, "bias": 1.5, "scheme": "selfhash", "width": 2, "key": 17},
+    }
+
+
+class TestWatermarkGumbel(ProcessorConformance):
+    processor = "watermark_gumbel"
+    cases = {"pair": {"key": 3, "width": 2}}
+
+
+class TestWatermarkSynthid(ProcessorConformance):
+    processor = "watermark_synthid"
+    cases = {
+        "few": {"keys": [654, 400, 836], "ngram_len": 2, "history_size": 3},
+        "later": {"keys": [5, 9], "ngram_len": 3, "history_size": 8, "skip_first": True},
+    }
+
+
 class TestWhisperNoSpeech(ProcessorConformance):
     processor = "whisper_no_speech"
     cases = {"ends": {"token": 3, "eos": 0, "threshold": 0.01}}

@@ -1,0 +1,98 @@
+"""Gumbel watermark: the randomness of sampling comes from a key and the tokens before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from logitloom import Array, Context, Processor, load_backend, option, rng
+from logitloom.backend import NEG_INF
+from logitloom_plugins.processors._occurrence import Recent, recent, slide
+from logitloom_plugins.watermarks.detection import Detection, gamma
+
+__all__ = ["WatermarkGumbel"]
+
+#: Sets the draws of this processor apart from all others.
+_STREAM = 0x67756D62
+
+
+@dataclass(frozen=True)
+class WatermarkGumbel(Processor):
+    """Choose the token with the largest ``logit - log(-log(u))``, and forbid all others.
+
+    ``u`` is a number between 0 and 1 for each token, which a key and the last ``width`` tokens decide. Over keys the
+    chosen token has the distribution that comes in, so nothing is distorted; but the same context and logits give the
+    same token, whatever the seed. Put it last in a chain. Rows with fewer tokens than ``width`` are not marked.
+
+    In a text with the mark, chosen tokens have large ``u``: the detector adds up ``-log(1 - u)``, which in other texts
+    is exponentially distributed. Drafts keep the whole mark, since one token is legal; beams are of no use with it.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = processors.load(("watermark_gumbel", {"key": 5, "width": 1}))
+        >>> logits = np.zeros((1, 6), dtype=np.float32)
+        >>> context = Context.start(logits, prompt=[[2]])
+        >>> int(np.isfinite(chain.process(logits, chain.init_state(context), context)[0]).sum())
+        1
+        >>> chain["watermark_gumbel"].detect([2, 1, 4, 3, 3], vocab_size=6).scored
+        4
+
+    References:
+        S. Aaronson, "My AI safety lecture for UT effective altruism", 2022; C. Maddison, D. Tarlow, T. Minka, "A*
+        sampling", 2014 (the largest perturbed logit is a sample).
+    """
+
+    stage = "warp"
+    needs = frozenset({"prompt"})
+    preserves_masked = True
+    keeps_last = True
+    mask_only = True
+    shift_invariant = True
+
+    key: int = option(help="The secret; whoever has it can detect the mark.")
+    width: int = option(4, help="How many tokens decide the numbers of the next.", ge=1, unit="tokens")
+
+    def init_state(self, context: Context) -> Recent:
+        """The end of the prompt."""
+        return recent(context, True, self.width)
+
+    def process(self, logits: Array, state: Recent, context: Context) -> tuple[Array, Recent]:
+        """A random number per token, a maximum, and a masked fill."""
+        backend, xp = context.backend, context.backend.xp
+        state = slide(state, context)
+        ids = backend.arange(logits.shape[-1])[None, :]
+        u = rng.uniform(xp, self._seeds(state.tokens, xp)[:, None], ids, _STREAM) + 2.0**-24
+        perturbed = backend.log_softmax(logits) - xp.log(-xp.log(u))
+        perturbed = backend.masked_fill(perturbed, logits == NEG_INF, NEG_INF)
+        chosen = xp.argmax(perturbed, axis=-1)[:, None]
+        marked = xp.all(state.tokens >= 0, axis=-1)[:, None]
+        return backend.masked_fill(logits, marked & (ids != chosen), NEG_INF, context.donate), state
+
+    def detect(self, ids: Sequence[int], *, vocab_size: int = 0) -> Detection:
+        """Look for the mark in a text.
+
+        Args:
+            ids: the text's tokens; best without the prompt.
+            vocab_size: unused; the numbers do not depend on it.
+        """
+        del vocab_size
+        grams = [tuple(int(t) for t in ids[i : i + self.width + 1]) for i in range(len(ids) - self.width)]
+        if not grams:
+            return gamma(0.0, 0)
+        # What follows the same context again is the same token, and proves nothing.
+        unique = np.asarray(list(dict.fromkeys(grams)), dtype=np.int32)
+        xp = load_backend("numpy").xp
+        with np.errstate(over="ignore"):
+            u = rng.uniform(xp, self._seeds(unique[:, :-1], xp), unique[:, -1], _STREAM) + 2.0**-24
+        return gamma(math.fsum(-np.log1p(-np.asarray(u, dtype=np.float64))), len(unique))
+
+    def _seeds(self, tokens: Array, xp: object) -> Array:
+        """``[rows] int32`` from the last tokens, ``[rows, width]``."""
+        seeds = tokens[:, 0] * 0 + rng.fold(self.key)
+        for i in range(self.width):
+            seeds = rng.folded(xp, seeds, tokens[:, i])
+        return seeds

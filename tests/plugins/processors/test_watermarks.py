@@ -1,0 +1,227 @@
+"""Watermarks: those of transformers, detected by either side; calibrated p-values; drafts and batches keep the mark."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import Backend, Context, load_backend, processors
+from logitloom.errors import OptionError
+from logitloom.generation import Multinomial, candidates, decode, speculate
+from logitloom_plugins.watermarks.detection import binomial, gamma
+from logitloom_plugins.watermarks.mersenne import first_of_permutation
+from tests.oracles.toy_model import ToyModel
+from tests.plugins.processors.driving import apply, random_logits
+
+VOCAB = 60
+PROMPT = [[1, 2, 3, 1, 2], [4, 4, 4, 5, 4], [9, 8, 9, 8, 9]]
+SYNTHID = {"keys": [654, 400, 836, 123, 340], "ngram_len": 4, "table_size": 512, "table_seed": 3, "history_size": 6}
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    pytest.importorskip("transformers", reason="the peer is transformers")
+    return pytest.importorskip("torch", reason="the peer is transformers, which needs torch")
+
+
+def greenlist(torch: Any, **options: Any) -> Any:
+    from transformers.generation.logits_process import WatermarkLogitsProcessor
+
+    return WatermarkLogitsProcessor(VOCAB, "cpu", **options)
+
+
+def synthid(torch: Any, **options: Any) -> Any:
+    from transformers.generation.logits_process import SynthIDTextWatermarkLogitsProcessor
+
+    given = {
+        "ngram_len": 4, "keys": SYNTHID["keys"], "sampling_table_size": 512, "sampling_table_seed": 3,
+        "context_history_size": 6, "device": torch.device("cpu"), **options,
+    }  # fmt: skip
+    return SynthIDTextWatermarkLogitsProcessor(**given)
+
+
+@pytest.mark.parametrize(("seed", "size"), [(0, 1), (5, 7), (15485863 * 59, 60), (2**40 + 3, 30011)])
+def test_permutations_are_those_of_pytorch(torch: Any, seed: int, size: int) -> None:
+    wanted = torch.randperm(size, generator=torch.Generator().manual_seed(seed)).tolist()
+    assert first_of_permutation(seed, size, size).tolist() == wanted
+
+
+SCHEMES = [
+    ({}, {}),
+    ({"ratio": 0.5, "bias": 1.25, "key": 99}, {"greenlist_ratio": 0.5, "bias": 1.25, "hashing_key": 99}),
+    ({"width": 3}, {"context_width": 3}),
+    ({"scheme": "selfhash", "width": 1}, {"seeding_scheme": "selfhash", "context_width": 1}),
+    ({"scheme": "selfhash", "width": 4, "ratio": 0.4},
+     {"seeding_scheme": "selfhash", "context_width": 4, "greenlist_ratio": 0.4}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["plain", "holes"])
+@pytest.mark.parametrize(("ours", "theirs"), SCHEMES)
+def test_green_tokens_are_those_of_transformers(
+    backend: Backend, torch: Any, ours: dict[str, Any], theirs: dict[str, Any], kind: str
+) -> None:
+    peer = greenlist(torch, **theirs)
+    more = [[7, 1], [4, 4], [0, 59]]
+    ids = torch.tensor([before + after for before, after in zip(PROMPT, more, strict=True)])
+    for seed in range(2):
+        logits = random_logits(seed, 3, VOCAB, kind)
+        wanted = peer(ids, torch.tensor(logits)).numpy()
+        found = apply(backend, ("watermark_greenlist", ours), logits, PROMPT, more)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), SCHEMES)
+@pytest.mark.parametrize("ignore", [False, True])
+def test_either_detects_what_the_other_detects(
+    torch: Any, ours: dict[str, Any], theirs: dict[str, Any], ignore: bool
+) -> None:
+    from transformers import LlamaConfig, WatermarkDetector
+
+    config = LlamaConfig(vocab_size=VOCAB, bos_token_id=1000)
+    settings = {"greenlist_ratio": 0.25, "bias": 2.0, "hashing_key": 15485863, "context_width": 1, **theirs}
+    peer = WatermarkDetector(config, "cpu", settings, ignore_repeated_ngrams=ignore)
+    chain = processors.load(("watermark_greenlist", ours))
+    text = written(chain, 40)
+    wanted = peer(torch.tensor([text]), return_dict=True)
+    found = chain["watermark_greenlist"].detect(text, vocab_size=VOCAB, ignore_repeated=ignore)
+    assert found.scored == int(wanted.num_tokens_scored[0])
+    assert round(found.mean * found.scored) == int(wanted.num_green_tokens[0])
+    assert found.statistic == pytest.approx(float(wanted.z_score[0]), rel=0.02)
+    # Of a token that seeds its own list there are no more n-grams than tokens.
+    assert found.statistic > 2 or (ignore and ours.get("width") == 1)
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_tournaments_are_those_of_transformers(backend: Backend, torch: Any, skip: bool) -> None:
+    peer = synthid(torch, skip_first_ngram_calls=skip)
+    chain = processors.load(("watermark_synthid", {**SYNTHID, "skip_first": skip}))
+    dice = np.random.default_rng(0)
+    context = Context.start(backend.asarray(np.zeros((3, VOCAB), np.float32)))
+    state, given = chain.init_state(context), context
+    ids = np.asarray(PROMPT)
+    for step in range(12):
+        logits = random_logits(step, 3, VOCAB)
+        wanted = peer(torch.tensor(ids), torch.tensor(logits)).numpy()
+        found, state = chain.process(backend.asarray(logits), state, given)
+        found = backend.to_numpy(found)
+        np.testing.assert_allclose(np.where(found < -60, -60, found), np.where(wanted < -60, -60, wanted), atol=2e-4)
+        tokens = dice.integers(0, 2, (3, 1))  # few, so that contexts come again
+        ids, given = np.concatenate([ids, tokens], axis=1), context.accept(tokens)
+
+
+def test_coins_are_those_of_transformers(torch: Any) -> None:
+    text = np.random.default_rng(1).integers(0, VOCAB, 50)
+    ours = processors.load(("watermark_synthid", SYNTHID))["watermark_synthid"]
+    coins = synthid(torch).compute_g_values(torch.tensor(text[None])).numpy()[0]
+    found = ours.detect(text.tolist())
+    assert found.scored == coins.size
+    assert found.mean == pytest.approx(coins.mean())
+
+
+def test_a_state_rebuilt_from_tokens_keeps_the_history(backend: Backend) -> None:
+    chain = processors.load(("watermark_synthid", SYNTHID))
+    context = Context.start(backend.asarray(np.zeros((1, VOCAB), np.float32)))
+    tokens = [1, 0, 1, 1, 0, 1, 0, 1, 1, 0, 1]
+    state, given = chain.init_state(context), context
+    for token in [*tokens, None]:
+        logits = backend.asarray(random_logits(0, 1, VOCAB))
+        out, after = chain.process(logits, state, given)
+        state, given = after, context.accept([[token]]) if token is not None else given
+    again, _ = chain.process(backend.asarray(random_logits(0, 1, VOCAB)), chain.replay([tokens], context), context)
+    np.testing.assert_allclose(backend.to_numpy(again), backend.to_numpy(out), rtol=1e-6)
+
+
+# -- statistics -----------------------------------------------------------------------------------------------
+
+MARKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lefthash": ("watermark_greenlist", {}),
+    "selfhash": ("watermark_greenlist", {"scheme": "selfhash", "width": 2, "key": 1234577}),
+    "gumbel": ("watermark_gumbel", {"key": 4, "width": 2}),
+    "synthid": ("watermark_synthid", SYNTHID),
+}
+
+
+def written(chain: Any, length: int, seed: int = 0, prompt: tuple[int, ...] = (1, 2, 3, 4)) -> list[int]:
+    """A text sampled from random logits that the chain marks."""
+    context = Context.start(np.zeros((1, VOCAB), np.float32), prompt=[prompt])
+    dice, state, given = np.random.default_rng(seed), chain.init_state(context), context
+    text: list[int] = []
+    for step in range(length):
+        logits = np.random.default_rng([seed, step]).normal(size=(1, VOCAB)).astype(np.float32)
+        out, state = chain.process(logits, state, given)
+        p = np.exp(out[0].astype(np.float64) - out[0].max())
+        text.append(int(dice.choice(VOCAB, p=p / p.sum())))
+        given = context.accept([text[-1:]])
+    return text
+
+
+@pytest.mark.parametrize("label", MARKS)
+def test_p_values_of_unmarked_texts_are_uniform(label: str) -> None:
+    name, options = MARKS[label]
+    mark = processors.load((name, options))[name]
+    count = 10_000 if label != "selfhash" else 1_000
+    # With one key, the numbers of a small vocabulary's n-grams would come again and again in all of the texts.
+    vocab = 5000 if label == "gumbel" else VOCAB
+    texts = np.random.default_rng(7).integers(0, vocab, (count, 30)).tolist()
+    p = np.sort([mark.detect(text, vocab_size=vocab).p_value for text in texts])
+    steps = np.arange(1, count + 1) / count
+    distance = max(np.abs(steps - p).max(), np.abs(steps - 1 / count - p).max())
+    assert distance < 1.63 / math.sqrt(count)  # Kolmogorov and Smirnov, at 1 %
+    assert (p < 0.01).mean() == pytest.approx(0.01, abs=4 * math.sqrt(0.01 / count))
+
+
+@pytest.mark.parametrize("label", MARKS)
+def test_marked_texts_are_found(label: str) -> None:
+    name, options = MARKS[label]
+    chain = processors.load((name, options))
+    found = [chain[name].detect(written(chain, 80, seed), vocab_size=VOCAB).p_value for seed in range(5)]
+    assert np.median(found) < 1e-4
+
+
+@pytest.mark.parametrize("label", ["gumbel", "synthid"])
+def test_over_keys_nothing_is_distorted(label: str) -> None:
+    name, options = MARKS[label]
+    p = np.asarray([[0.5, 0.25, 0.15, 0.1]], dtype=np.float32)
+    total, count = np.zeros(4), 1500
+    for key in range(count):
+        more = {"key": key} if label == "gumbel" else {"keys": [3 * key + 1, 3 * key + 2]}
+        out = apply(load_backend("numpy"), (name, {**options, **more}), np.log(p), [[1, 2]])
+        e = np.exp(out[0].astype(np.float64) - out[0].max())
+        total += e / e.sum()
+    np.testing.assert_allclose(total / count, p[0], atol=0.045)
+
+
+@pytest.mark.parametrize("label", MARKS)
+def test_drafts_batches_and_constraints_keep_the_mark(label: str) -> None:
+    model = ToyModel(load_backend("numpy"))
+    chain = processors.load(MARKS[label], ("suppress_tokens", {"tokens": [0]}))
+    options: dict[str, Any] = {"max_tokens": 12, "seed": 3, "eos": []}
+    prompts = [[1, 2, 3, 1, 2], [4, 4, 4, 5]]
+
+    def texts(emissions: Any) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for emission in emissions:
+            found.setdefault(emission.row, []).extend(emission.tokens)
+        return found
+
+    plain = texts(decode(model, prompts, chain, Multinomial(), **options))
+    drafted = texts(speculate(model, prompts, chain, Multinomial(), candidates.load("prompt_lookup"), **options))
+    assert plain == drafted
+    assert texts(decode(model, prompts[:1], chain, Multinomial(), **options))[0] == plain[0]
+
+
+def test_tails_of_the_statistics() -> None:
+    assert binomial(0, 0, 0.5, []).p_value == 1.0
+    wanted = sum(math.comb(20, k) for k in range(15, 21)) / 2**20
+    here = math.comb(20, 14) / 2**20
+    assert wanted <= binomial(14, 20, 0.5, [1]).p_value <= wanted + here
+    assert gamma(2.5, 2).p_value == pytest.approx(math.exp(-2.5) * 3.5)
+
+
+def test_a_mark_without_a_key_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"Option 'keys' of 'watermark_synthid' is empty\. Give at least one integer"):
+        processors.load(("watermark_synthid", {"keys": []}))
