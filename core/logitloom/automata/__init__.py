@@ -8,7 +8,9 @@ From a pattern to the tokens that may come next::
     state = automaton.advance(automaton.start, token)
 
 Automata can be combined (:func:`union`, :func:`intersection`, :func:`complement`, :func:`concatenation`, ...)
-before they are lifted to tokens. Everything is NumPy and plain Python, and every compilation has a :class:`Budget`.
+before they are lifted to tokens. :func:`compile_automaton` also takes patterns whose whole automaton would be too
+large: it gives a :class:`Dfa`, or a :class:`LazyDfa`, which :func:`logitloom.constraints.lift` lifts to tokens.
+Everything is NumPy and plain Python, and every compilation has a :class:`Budget`.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ from logitloom.automata.algebra import (
 )
 from logitloom.automata.budget import DEFAULT_BUDGET, Budget
 from logitloom.automata.cache import AutomatonCache, default_cache
-from logitloom.automata.compilation import compile_pattern
+from logitloom.automata.compilation import compile_automaton, compile_pattern
 from logitloom.automata.dfa import DEAD, Dfa
+from logitloom.automata.lazy_dfa import LazyDfa
 from logitloom.automata.longest_tokens import LongestTokens
 from logitloom.automata.minimize import minimize
 from logitloom.automata.token_automaton import FINISHED, TokenAutomaton, TokenRow, TokenTables
@@ -47,6 +50,7 @@ __all__ = [
     "AutomatonCache",
     "Budget",
     "Dfa",
+    "LazyDfa",
     "LongestTokens",
     "Match",
     "StopAutomaton",
@@ -58,6 +62,7 @@ __all__ = [
     "any_bytes",
     "any_text",
     "choice",
+    "compile_automaton",
     "compile_pattern",
     "complement",
     "concatenation",

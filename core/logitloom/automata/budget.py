@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logitloom.errors import BudgetExceeded
 
@@ -59,6 +59,12 @@ class Meter:
         self.budget = budget if budget is not None else DEFAULT_BUDGET
         self.subject = subject
         self._deadline = time.perf_counter() + self.budget.seconds
+
+    def narrowed(self, states: int) -> Meter:
+        """The same with at most so many states; the clock goes on."""
+        meter = Meter(replace(self.budget, states=min(states, self.budget.states)), self.subject)
+        meter._deadline = self._deadline
+        return meter
 
     def check_states(self, count: int, what: str = "states") -> None:
         """Refuse ``count`` states, and refuse to go on after the time limit."""

@@ -246,7 +246,13 @@ def plain_set(items: Iterable[tuple[int, int]], categories: str, flags: int) -> 
 
 def union(sets: Sequence[CharSet]) -> CharSet:
     """Characters in any of some sets, of which there is at least one."""
-    return reduce(lambda a, b: CharSet(a.ascii | b.ascii, unite(a.high, b.high)), sets)
+    if len(sets) == 2:
+        return CharSet(sets[0].ascii | sets[1].ascii, unite(sets[0].high, sets[1].high))
+    # All at once: one after the other would sort what is there again for each.
+    mask = reduce(int.__or__, [chars.ascii for chars in sets])
+    if any(chars.high is HIGH_ALL for chars in sets):
+        return CharSet(mask, HIGH_ALL)
+    return CharSet(mask, normalized([part for chars in sets for part in chars.high.ranges]))
 
 
 @lru_cache(maxsize=4096)

@@ -5,24 +5,33 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from logitloom.automata.alphabet import alphabet
+from logitloom.automata.alphabet import Alphabet, alphabet
 from logitloom.automata.boundaries import kind_sets
 from logitloom.automata.budget import Budget, Meter
 from logitloom.automata.choice import choice
 from logitloom.automata.context_nfa import context_automaton, repeated_atomic_parts, without_boundaries
-from logitloom.automata.determinize import ClassTable, determinize, determinize_in_context, without_dead_ends
+from logitloom.automata.determinize import determinize
 from logitloom.automata.dfa import Dfa
+from logitloom.automata.lazy_dfa import LazyDfa
 from logitloom.automata.minimize import minimize
 from logitloom.automata.nfa import has_boundaries, position_automaton
-from logitloom.automata.pattern import Atomic, Node, parse_pattern, shortened, too_deep, unsupported
-from logitloom.automata.plain_syntax import plain_tree
-from logitloom.errors import UnsupportedPattern
+from logitloom.automata.pattern import Atomic, parse_pattern, shortened, too_deep, unsupported
+from logitloom.automata.subsets import ContextSubsets, Subsets
+from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom.masks.kernels import host_kernels
 
-__all__ = ["compile_pattern"]
+__all__ = ["compile_automaton", "compile_pattern"]
 
 # What makes a pattern more than texts with bars between them; surrogates have no encoding.
 _NO_PLAIN_TEXT: Final = re.compile(r"[\\.^$*+?{}\[\]()\ud800-\udfff]")
+
+#: What is cheap enough to be built whole: states over characters, these times the positions of the pattern, and states
+#: over bytes. With counted repeats, which mostly have a state for each position at least, so many positions and states.
+#: It must depend on the pattern alone: states of one kind mean nothing to an automaton of the other.
+_WHOLE_STATES: Final = 2000
+_WHOLE_WORK: Final = 1 << 22
+_WHOLE_BYTE_STATES: Final = 1 << 16
+_WHOLE_COUNTED: Final = 256
 
 
 def compile_pattern(pattern: str, flags: int = 0, *, budget: Budget | None = None, minimal: bool = False) -> Dfa:
@@ -47,46 +56,88 @@ def compile_pattern(pattern: str, flags: int = 0, *, budget: Budget | None = Non
         >>> compile_pattern(r"[0-9]{4}-[0-9]{2}").fullmatch("2024-05")
         True
     """
+    meter = _meter(pattern, budget)
+    if (found := _listed(pattern, flags, meter, minimal)) is not None:
+        return found
+    subsets, letters = _subsets(pattern, flags, meter)
+    table = determinize(subsets, meter)
+    assert table is not None  # without a limit too many states are an error
+    dfa = letters.lower(*table, meter)
+    return minimize(dfa, meter=meter) if minimal else dfa
+
+
+def compile_automaton(pattern: str, flags: int = 0, *, budget: Budget | None = None) -> Dfa | LazyDfa:
+    """The automaton of a pattern: built whole where that is cheap, else with states that are found when visited.
+
+    Which of the two it is depends on the pattern, the flags and the budget's states alone.
+
+    Args:
+        pattern: a regular expression in the syntax of Python's ``re``.
+        flags: flags of ``re``.
+        budget: what the compilation may cost; ``None`` for the default. ``states`` bounds the places of the pattern
+            (characters after counted repeats are written out), and the states of an automaton that is built whole.
+
+    Raises:
+        UnsupportedPattern: if the pattern is invalid or not regular; names construct and position.
+        BudgetExceeded: if it has more places than the budget has states, or takes more bytes or seconds.
+
+    Example:
+        >>> compile_automaton(r"[0-9]{4}-[0-9]{2}")
+        Dfa(states=8, classes=3, table_bytes=360)
+        >>> compile_automaton(r".{0,100} Darwin/\\d.{0,100}\\(Mac.{0,100}x")
+        LazyDfa(pattern '.{0,100} Darwin/\\d.{0,100}\\(Mac.{0,100}x')
+    """
+    meter = _meter(pattern, budget)
+    if (found := _listed(pattern, flags, meter, minimal=False)) is not None:
+        return found
+    subsets, letters = _subsets(pattern, flags, meter)
+    positions, counted = len(subsets.nfa.chars), bool(subsets.nfa.order)
+    limit = min(_WHOLE_COUNTED if counted else _WHOLE_STATES, _WHOLE_WORK // positions, meter.budget.states)
+    table = None if counted and positions > limit else determinize(subsets, meter, limit)
+    if table is not None:
+        try:
+            return letters.lower(*table, meter.narrowed(_WHOLE_BYTE_STATES))
+        except BudgetExceeded:
+            meter.check_time()
+    return LazyDfa(subsets, letters, meter.subject)
+
+
+def _meter(pattern: str, budget: Budget | None) -> Meter:
     host_kernels()  # the first time this may take seconds, which are none of the budget's
-    meter = Meter(budget, f"pattern {shortened(pattern)}" if isinstance(pattern, str) else "a pattern")
-    tree = None
-    if isinstance(pattern, str):
-        meter.check_pattern_length(len(pattern))
-        if flags == 0 and not _NO_PLAIN_TEXT.search(pattern):
-            # Long lists of texts are common, and parsers are slow on them.
-            return choice(pattern.split("|"), meter=meter, minimal=minimal)
-        tree = plain_tree(pattern, flags)
-    if tree is None:
-        tree = parse_pattern(pattern, flags, meter)
+    return Meter(budget, f"pattern {shortened(pattern)}" if isinstance(pattern, str) else "a pattern")
+
+
+def _listed(pattern: str, flags: int, meter: Meter, minimal: bool) -> Dfa | None:
+    """The automaton of texts with bars between them; ``None`` for other patterns."""
+    if not isinstance(pattern, str) or flags != 0 or _NO_PLAIN_TEXT.search(pattern):
+        return None
+    # Long lists of texts are common, and parsers are slow on them.
+    meter.check_pattern_length(len(pattern))
+    return choice(pattern.split("|"), meter=meter, minimal=minimal)
+
+
+def _subsets(pattern: str, flags: int, meter: Meter) -> tuple[Subsets | ContextSubsets, Alphabet]:
+    """The automaton over sets of positions, and its alphabet."""
+    tree = parse_pattern(pattern, flags, meter)
 
     def refuse(part: Atomic) -> UnsupportedPattern:
         return unsupported(pattern, part.name, part.ordinal, bool(flags & 64))
 
     try:
-        if has_boundaries(tree):
-            for part in repeated_atomic_parts(tree):
-                raise refuse(part)
-            position_automaton(without_boundaries(tree), meter, refuse)
-            dfa = _with_boundaries(tree, meter)
-        else:
+        if not has_boundaries(tree):
             nfa = position_automaton(tree, meter, refuse)
             letters = alphabet(nfa.chars)
-            table = determinize(nfa, letters.members, letters.classes, meter)
-            if not all(nfa.follow[1:]) or not nfa.first:
-                table = without_dead_ends(table)
-            dfa = letters.lower(*table, meter)
+            return Subsets(nfa, letters.members, letters.classes), letters
+        for part in repeated_atomic_parts(tree):
+            raise refuse(part)
+        position_automaton(without_boundaries(tree), meter, refuse)
+        context = context_automaton(tree, meter)
     except RecursionError as error:
         raise too_deep(meter) from error
-    return minimize(dfa, meter=meter) if minimal else dfa
-
-
-def _with_boundaries(tree: Node, meter: Meter) -> Dfa:
-    nfa = context_automaton(tree, meter)
     kinds = kind_sets()
-    letters = alphabet([*nfa.chars, *kinds])
+    letters = alphabet([*context.chars, *kinds])
     kind_of = [0] * letters.classes
     for kind, chars in enumerate(kinds):
         for c in letters.members[chars]:
             kind_of[c] = kind
-    table: ClassTable = determinize_in_context(nfa, letters.members, kind_of, letters.classes, meter)
-    return letters.lower(*table, meter)
+    return ContextSubsets(context, letters.members, kind_of, letters.classes), letters

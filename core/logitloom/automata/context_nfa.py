@@ -7,25 +7,33 @@ a row is intersected, alternatives are united. Position 0 stands for the beginni
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logitloom.automata.boundaries import ALL_CONTEXTS
 from logitloom.automata.budget import Meter
 from logitloom.automata.char_sets import NEVER, CharSet
-from logitloom.automata.nfa import places
+from logitloom.automata.nfa import Order, ordered_copies, places
 from logitloom.automata.pattern import Alternation, Atomic, Boundary, Characters, Node, Repeat, Sequence_
 
 __all__ = ["ContextAutomaton", "context_automaton", "without_boundaries"]
 
 Places = dict[int, int]
 
+#: How much is done between two looks at the clock, and about how many bytes a connection takes.
+_WORK: Final = 20_000
+_EDGE_BYTES: Final = 64
+
 
 class ContextAutomaton(NamedTuple):
-    """``follow[p][q]`` are the contexts in which ``q`` may come after ``p``; ``accept[p]`` those of the end."""
+    """``follow[p][q]`` are the contexts in which ``q`` may come after ``p``; ``accept[p]`` those of the end.
+
+    ``order`` compares positions that were just read; see :data:`logitloom.automata.nfa.Order`.
+    """
 
     chars: list[CharSet]
     follow: list[Places]
     accept: list[int]
+    order: Order
 
 
 def context_automaton(node: Node, meter: Meter) -> ContextAutomaton:
@@ -38,7 +46,7 @@ def context_automaton(node: Node, meter: Meter) -> ContextAutomaton:
     accept[0] = empty
     for p, contexts in last.items():
         accept[p] = contexts
-    return ContextAutomaton(builder.chars, builder.follow, accept)
+    return ContextAutomaton(builder.chars, builder.follow, accept, builder.order)
 
 
 def without_boundaries(node: Node) -> Node:
@@ -89,7 +97,9 @@ class _Builder:
         self.meter = meter
         self.chars: list[CharSet] = [NEVER]
         self.follow: list[Places] = [{}]
+        self.order: Order = {}
         self.work = 0
+        self.edges = 0
 
     def connect(self, last: Places, first: Places) -> None:
         for p, ending in last.items():
@@ -97,10 +107,12 @@ class _Builder:
             for q, beginning in first.items():
                 if contexts := ending & beginning:
                     known[q] = known.get(q, 0) | contexts
-        self.work += len(last) * (1 + len(first))
-        if self.work > 20_000:
-            self.work = 0
-            self.meter.check_time()
+            self.work += 1 + len(first)
+            self.edges += len(first)
+            if self.work > _WORK:
+                self.work = 0
+                self.meter.check_time()
+                self.meter.check_bytes(_EDGE_BYTES * self.edges, "the connections of its places")
 
     def build(self, node: Node) -> tuple[Places, Places, int]:
         """``(first, last, contexts of the empty text)`` of a tree, its positions appended."""
@@ -153,6 +165,7 @@ class _Builder:
             result = self.join(result, part)
         if node.most is None:
             self.connect(part[1], part[0])
+            self.compare(start, max(node.least, 1), range(max(node.least, 1)), shorter_first=False)
             # A copy that is empty leaves its neighbours side by side; repeating more often adds nothing new.
             return (*result[:2], ALL_CONTEXTS) if node.least == 0 else result
         optional = []
@@ -164,4 +177,9 @@ class _Builder:
             while optional:
                 tail = self.join(optional.pop(), (tail[0], tail[1], ALL_CONTEXTS))
             result = self.join(result, (tail[0], tail[1], ALL_CONTEXTS))
+        self.compare(start, node.most, range(max(node.least, 1) - 1, node.most), shorter_first=True)
         return (*result[:2], ALL_CONTEXTS) if node.least == 0 else result
+
+    def compare(self, start: int, copies: int, comparable: range, shorter_first: bool) -> None:
+        """Note the order of the copies that were written last."""
+        ordered_copies(self.order, start, (len(self.chars) - start) // copies, comparable, shorter_first)

@@ -55,6 +55,7 @@ class Lowering:
                 block = by_targets[targets] = len(self._bases)
                 self._bases.append(base)
                 base += alike or len(self._shape(targets)[0].nodes)
+                meter.check_states(base)
             block_of.append(block)
         self.states = base
         self._block_of = block_of

@@ -19,12 +19,23 @@ from logitloom.automata.char_sets import NEVER, CharSet
 from logitloom.automata.pattern import Alternation, Atomic, Boundary, Characters, Node, Repeat, Sequence_
 from logitloom.errors import UnsupportedPattern
 
-__all__ = ["END_POSITION", "PositionAutomaton", "has_boundaries", "position_automaton"]
+__all__ = ["END_POSITION", "Order", "PositionAutomaton", "has_boundaries", "ordered_copies", "position_automaton"]
 
 END_POSITION: Final = 0
+#: How much is done between two looks at the clock, and about how many bytes a place takes in a set.
+_WORK: Final = 50_000
+_EDGE_BYTES: Final = 32
 _NONE: Final[frozenset[int]] = frozenset()
 
 Places = frozenset[int]
+
+Order = dict[int, tuple[tuple[int, int], ...]]
+"""By position, from the innermost repeat outwards, pairs of a key and a rank.
+
+Positions with equal keys at one level stand at the same place of a repeated part, and the text after the one of lower
+rank is free to be all that it may be after the other: in ``x{0,9}``, whoever has read three times ``x`` may go on in
+every way in which one may go on who has read it four times. A set that holds both needs only the first.
+"""
 
 
 class PositionAutomaton(NamedTuple):
@@ -33,6 +44,7 @@ class PositionAutomaton(NamedTuple):
     chars: list[CharSet]
     first: Places
     follow: list[Places]
+    order: Order
 
 
 class _Part(NamedTuple):
@@ -43,6 +55,7 @@ class _Part(NamedTuple):
     chars: list[CharSet]
     follow: list[Places]
     start: int
+    edges: int
 
 
 class _AtomicPart(NamedTuple):
@@ -96,8 +109,48 @@ def position_automaton(node: Node, meter: Meter, refuse: Callable[[Atomic], Unsu
     for p in last:
         follow[p] = follow[p] | {END_POSITION}
     for part in builder.atomic:
-        check_atomic(part, builder.chars, follow, refuse)
-    return PositionAutomaton(builder.chars, first | {END_POSITION} if nullable else first, follow)
+        check_atomic(part, builder.chars, follow, refuse, meter)
+    if nullable:
+        first = first | {END_POSITION}
+    if builder.fails:
+        first, follow = _without_dead_ends(first, follow)
+    return PositionAutomaton(builder.chars, first, follow, builder.order)
+
+
+def _without_dead_ends(first: Places, follow: list[Places]) -> tuple[Places, list[Places]]:
+    """The same without positions after which no text can end."""
+    before: list[list[int]] = [[] for _ in follow]
+    for p, following in enumerate(follow):
+        for q in following:
+            before[q].append(p)
+    alive = {END_POSITION}
+    queue = [END_POSITION]
+    for q in queue:
+        for p in before[q]:
+            if p not in alive:
+                alive.add(p)
+                queue.append(p)
+    return first & alive, [following & alive for following in follow]
+
+
+def ordered_copies(order: Order, start: int, size: int, copies: range, shorter_first: bool) -> None:
+    """Note the order of the positions of a part that is written several times, one copy behind the other.
+
+    Args:
+        order: where to note it.
+        start: the first position of the first copy.
+        size: positions of a copy.
+        copies: the copies that are comparable, the first is 0.
+        shorter_first: whether more may follow on an earlier copy (else on a later one).
+    """
+    if len(copies) < 2:
+        return
+    base = start + copies[0] * size
+    for copy in copies:
+        rank = copy if shorter_first else -copy
+        for offset in range(size):
+            p = start + copy * size + offset
+            order[p] = (*order.get(p, ()), (base + offset, rank))
 
 
 class _Builder:
@@ -106,18 +159,26 @@ class _Builder:
         self.chars: list[CharSet] = [NEVER]
         self.follow: list[Places] = [_NONE]
         self.atomic: list[_AtomicPart] = []
+        self.order: Order = {}
+        self.fails = False
         self.work = 0
+        self.edges = 0
 
     def connect(self, last: Places, first: Places) -> None:
         follow = self.follow
         for p in last:
             known = follow[p]
             # Without this sharing, (w1|w2|...)* would hold one copy of a large set per word.
-            follow[p] = known | first if known else first
+            if known:
+                follow[p] = known | first
+                self.edges += len(follow[p])
+            else:
+                follow[p] = first
         self.work += len(last) * (1 + len(first) // 64)
-        if self.work > 50_000:
+        if self.work > _WORK:
             self.work = 0
             self.meter.check_time()
+            self.meter.check_bytes(_EDGE_BYTES * self.edges, "the connections of its places")
 
     def build(self, node: Node) -> tuple[Places, Places, bool]:
         """``(first, last, nullable)`` of a tree, its positions appended."""
@@ -127,6 +188,7 @@ class _Builder:
             self.chars.append(node.chars)  # type: ignore[union-attr]
             self.follow.append(_NONE)
             if not node.chars:  # type: ignore[union-attr]
+                self.fails = True
                 return _NONE, _NONE, False
             place = frozenset((p,))
             return place, place, False
@@ -143,6 +205,7 @@ class _Builder:
             return first, last, nullable
         if isinstance(node, Alternation):
             results = [self.build(branch) for branch in node.branches]
+            self.fails |= not results
             return (
                 _NONE.union(*[r[0] for r in results]),
                 _NONE.union(*[r[1] for r in results]),
@@ -168,9 +231,10 @@ class _Builder:
         if len(self.chars) == start:
             return _NONE, _NONE, nullable or node.least == 0
         # An atomic part is checked by itself wherever it stands; other parts are copied faster than they are built.
-        part = (
-            _Part(first, last, self.chars[start:], self.follow[start:], start) if len(self.atomic) == atomic else None
-        )
+        part = None
+        if len(self.atomic) == atomic:
+            follow = self.follow[start:]
+            part = _Part(first, last, self.chars[start:], follow, start, sum(map(len, follow)))
         # A part that can be empty may take part fewer times, so its lower bound says nothing.
         required = 0 if nullable else node.least
         ends = last
@@ -179,12 +243,16 @@ class _Builder:
             for _ in range(required - 1):
                 repeated, ends = self.copy(node.part, part, ends)
             self.connect(ends, repeated)
+            size = (len(self.chars) - start) // max(required, 1)
+            ordered_copies(self.order, start, size, range(required), shorter_first=False)
             return first, ends, required == 0
         collected = [last] if required <= 1 else []
         for count in range(2, node.most + 1):
             _, ends = self.copy(node.part, part, ends)
             if count >= required:
                 collected.append(ends)
+        size = (len(self.chars) - start) // node.most
+        ordered_copies(self.order, start, size, range(max(required, 1) - 1, node.most), shorter_first=True)
         return first, _NONE.union(*collected), required == 0
 
     def chain(self, chars: CharSet, node: Repeat) -> tuple[Places, Places, bool]:
@@ -195,6 +263,10 @@ class _Builder:
         self.chars += [chars] * (stop - start)
         self.follow += [frozenset((p,)) for p in range(start + 1, stop)]
         self.follow.append(_NONE if node.most is not None else frozenset((stop - 1,)))
+        bounded = node.most is not None
+        comparable = range(required - 1 if bounded else 0, stop - start)
+        ordered_copies(self.order, start, 1, comparable, shorter_first=bounded)
+        self.work += stop - start
         return frozenset((start,)), frozenset(range(start + required - 1, stop)), node.least == 0
 
     def copy(self, node: Node, part: _Part | None, after: Places) -> tuple[Places, Places]:
@@ -205,7 +277,11 @@ class _Builder:
             self.chars += part.chars
             self.follow += [_moved(places, by) for places in part.follow]
             first, last = _moved(part.first, by), _moved(part.last, by)
+            for p in range(part.start, part.start + len(part.chars)):
+                if p in self.order:
+                    self.order[p + by] = tuple([(key + by, rank) for key, rank in self.order[p]])
             self.work += len(part.chars)
+            self.edges += part.edges
         self.connect(after, first)
         return first, last
 
@@ -219,6 +295,7 @@ def check_atomic(
     chars: list[CharSet],
     follow: list[Places],
     refuse: Callable[[Atomic], UnsupportedPattern],
+    meter: Meter,
 ) -> None:
     """Refuse an atomic part unless forbidding to backtrack into it provably changes nothing.
 
@@ -233,11 +310,11 @@ def check_atomic(
         raise refuse(part.node)
     for p in part.inside:
         going_on = part.follow[p]
-        if not _pairwise_disjoint(going_on, chars):
+        if not _pairwise_disjoint(going_on, chars, meter):
             raise refuse(part.node)
-        if p in part.last and not _disjoint(going_on, exits - going_on, chars):
+        if p in part.last and not _disjoint(going_on, exits - going_on, chars, meter):
             raise refuse(part.node)
-    if not _pairwise_disjoint(part.first, chars) or not _disjoint(part.first, exits - part.first, chars):
+    if not _pairwise_disjoint(part.first, chars, meter) or not _disjoint(part.first, exits - part.first, chars, meter):
         raise refuse(part.node)
 
 
@@ -273,14 +350,14 @@ def can_be_empty(node: Node) -> bool:
     return True
 
 
-def _pairwise_disjoint(positions: Places, chars: list[CharSet]) -> bool:
+def _pairwise_disjoint(positions: Places, chars: list[CharSet], meter: Meter) -> bool:
     ordered = [p for p in positions if p != END_POSITION]
-    for i, p in enumerate(ordered):
-        for q in ordered[:i]:
-            if not chars[p].disjoint(chars[q]):
-                return False
+    return all(_disjoint({p}, set(ordered[:i]), chars, meter) for i, p in enumerate(ordered))
+
+
+def _disjoint(first: set[int] | Places, second: set[int] | Places, chars: list[CharSet], meter: Meter) -> bool:
+    for p in first:
+        meter.check_time()
+        if not all(chars[p].disjoint(chars[q]) for q in second):
+            return False
     return True
-
-
-def _disjoint(first: Places, second: set[int] | Places, chars: list[CharSet]) -> bool:
-    return all(chars[p].disjoint(chars[q]) for p in first for q in second)

@@ -1,8 +1,7 @@
 """From the text of a Python regular expression to a small tree of regular operations.
 
-The standard library's own parser reads the text, so what a pattern means cannot drift from ``re`` (what nobody can read
-differently is read sooner by :mod:`logitloom.automata.plain_syntax`); what it returns is translated to five kinds of
-nodes. Whatever is not regular is refused with its name and its position.
+The standard library's own parser reads the text, so what a pattern means cannot drift from ``re``; what it returns is
+translated to five kinds of nodes. Whatever is not regular is refused with its name and its position.
 """
 
 from __future__ import annotations
@@ -66,6 +65,7 @@ class Atomic(NamedTuple):
 Node = Characters | Sequence_ | Alternation | Repeat | Boundary | Atomic
 
 EMPTY: Final = Sequence_(())
+_KINDS_OF_TEXT: Final = int(re.ASCII | re.UNICODE)
 _SUPPORTED_FLAGS: Final = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE | re.ASCII | re.UNICODE
 _CATEGORIES: Final = {
     sre.CATEGORY_DIGIT: "d",
@@ -165,6 +165,8 @@ class _Translator:
             return Repeat(self.sequence(part.data, flags), least, limit, op is sre.MAX_REPEAT)
         if op is sre.SUBPATTERN:
             _, added, removed, part = value
+            if added & _KINDS_OF_TEXT:
+                flags &= ~_KINDS_OF_TEXT  # one excludes the other: (?a)(?u:...) is Unicode inside
             return self.sequence(part.data, (flags | added) & ~removed)
         if op is sre.BRANCH:
             return Alternation(tuple([self.sequence(branch.data, flags) for branch in value[1]]))

@@ -77,6 +77,7 @@ def test_all_short_texts_agree_with_re(pattern: str, flags: int) -> None:
         r"(?i)[^k]", r"(?i)\u212a", r"(?s:.)\n.", r"a{2,}?b??", r"(?P<name>a)(?:b)", "(?!)|a", "", "()", "()*",
         "(?:){3}", "(?:a|)+", "(a*)*", "(a?b?){2,3}", r"[\d-]", r"[]a]", r"[^]a]", r"a++b", r"[ab]*+1",
         r"(?>ab|a )b", r"(?:a++b)+", "a{0}b", "a{0,0}", "(?:a{2}){2}", "(?:a{1,2}){2,3}", r"\d", r"(?a)\d\w\s",
+        r"(?a)(?u:\d)\d", r"(?a)\w(?u:\w(?a:\w))", r"(?a)(?u:(?i:k))s",
     ],
 )  # fmt: skip
 def test_chosen_patterns_agree_with_re(pattern: str) -> None:

@@ -1,0 +1,144 @@
+"""A deterministic automaton over bytes whose states are found when they are visited.
+
+It accepts exactly what the whole automaton (:class:`logitloom.automata.Dfa`) of the same pattern accepts. Nothing is
+built beforehand but the positions of the pattern, so patterns whose whole automaton would have millions of states run
+as well: each byte leads to at most one new state.
+
+Between two characters a state is a set of positions, written as bytes. Between the bytes of a character it is a pair of
+the state before that character and a node of the tree of encodings.
+
+References:
+    K. Thompson, "Regular expression search algorithm", 1968: sets of positions, found while the text is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.alphabet import Alphabet
+from logitloom.automata.subsets import SubsetAutomaton
+from logitloom.automata.utf8 import DEAD
+from logitloom.constraints.contract import ByteAutomaton, State
+
+__all__ = ["LazyDfa"]
+
+#: Bytes of remembered states, about.
+_MOST_BYTES: Final = 16 << 20
+
+
+class _Row(NamedTuple):
+    """Where a state between two characters leads: by class of ASCII, and above ASCII through a tree of bytes."""
+
+    ascii: list[bytes | None]
+    root: list[int]
+    nodes: NDArray[np.intp]
+    targets: list[bytes]
+
+
+class LazyDfa(ByteAutomaton):
+    """The texts of a pattern, visited lazily; made by :func:`logitloom.automata.compile_automaton`.
+
+    Args:
+        subsets: the automaton over classes of characters.
+        letters: the classes.
+        name: how it is shown.
+
+    Example:
+        >>> from logitloom.automata import compile_automaton
+        >>> lazy = compile_automaton(r"(?:.*a.{9}b){2}")
+        >>> state = lazy.start()
+        >>> for byte in b"xa123456789ba123456789b":
+        ...     state = lazy.step(state, byte)
+        >>> lazy.accepts(state)
+        True
+    """
+
+    def __init__(self, subsets: SubsetAutomaton[Any], letters: Alphabet, name: str = "a pattern") -> None:
+        self._subsets = subsets
+        self._letters = letters
+        self._name = name
+        self._split = letters.ascii_classes
+        self._column_of: list[int] = letters.byte_class.tolist()
+        self._start = subsets.packed(subsets.start)
+        self._known: dict[bytes, _Row] = {}
+        self._known_bytes = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_known": {}, "_known_bytes": 0}
+
+    def __repr__(self) -> str:
+        return f"LazyDfa({self._name})"
+
+    @property
+    def fingerprint(self) -> bytes:
+        """From the positions of the pattern and the characters that are read at each."""
+        return hashlib.blake2b(b"lazy" + self._subsets.fingerprint, digest_size=16).digest()
+
+    def start(self) -> State:
+        """The positions with which a text may begin."""
+        return self._start
+
+    def step(self, state: State, byte: int) -> State | None:
+        """The state after one more byte."""
+        column = self._column_of[byte]
+        if type(state) is bytes:
+            row = self._known.get(state) or self._row(state)
+            if column < self._split:
+                return row.ascii[column]
+            node = row.root[column - self._split]
+            return None if node == DEAD else (state, node)
+        origin, node = cast(tuple[bytes, int], state)
+        if column < self._split:
+            return None
+        row = self._known.get(origin) or self._row(origin)
+        code = int(row.nodes[node, column - self._split])
+        if code >= 0:
+            return (origin, code)
+        return None if code == DEAD else row.targets[-2 - code]
+
+    def accepts(self, state: State) -> bool:
+        """Whether the text may end here."""
+        return type(state) is bytes and self._subsets.accepts(self._subsets.unpacked(state))
+
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """The classes that the pattern's sets of characters make."""
+        return self._letters.byte_class
+
+    def fullmatch(self, text: bytes | str) -> bool:
+        """Whether the whole text is accepted. A ``str`` that has no encoding in UTF-8 is not."""
+        if isinstance(text, str):
+            try:
+                text = text.encode()
+            except UnicodeEncodeError:
+                return False
+        state: State | None = self._start
+        for byte in text:
+            state = self.step(state, byte)
+            if state is None:
+                return False
+        return self.accepts(state)
+
+    def _row(self, state: bytes) -> _Row:
+        subsets, split = self._subsets, self._split
+        found, group_of = subsets.targets(subsets.unpacked(state))
+        packed = [subsets.packed(target) for target in found]
+        by_class: list[bytes | None] = [*packed, None]  # index -1
+        # Groups that lead to one state are read alike.
+        number: dict[bytes, int] = {}
+        high = tuple([DEAD if g < 0 else number.setdefault(packed[g], len(number)) for g in group_of[split:]])
+        shape = self._letters.high.shape(high) if number else None
+        row = _Row(
+            [by_class[group] for group in group_of[:split]],
+            [DEAD] * self._letters.high.columns if shape is None else shape.root.tolist(),
+            np.zeros((0, 0), dtype=np.intp) if shape is None else shape.nodes,
+            list(number),
+        )
+        if self._known_bytes > _MOST_BYTES:
+            self._known, self._known_bytes = {}, 0
+        self._known[state] = row
+        self._known_bytes += len(state) + sum(map(len, packed)) + 8 * len(group_of) + 500
+        return row

@@ -1,0 +1,343 @@
+"""Sets of positions as the states of a deterministic automaton over classes of characters.
+
+A state is a set of positions of a pattern; where it leads is found from the positions alone. Whoever wants the whole
+automaton follows all states from the first (:func:`logitloom.automata.determinize.determinize`). Whoever wants only
+what a text comes to asks for one state after the other (:class:`logitloom.automata.lazy_dfa.LazyDfa`). Both get the
+same sets.
+
+A position is left out of a set if another one stands for it (:data:`logitloom.automata.nfa.Order`), and if no text can
+end after it. So counted repeats that begin at many places, ``.{0,100}`` after a word that may come again, keep small
+sets.
+
+References:
+    M. O. Rabin and D. Scott, "Finite automata and their decision problems", 1959.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from logitloom.automata.boundaries import BEGIN, END, KINDS, LAST_NEWLINE, NEWLINE, context_bit
+from logitloom.automata.char_sets import CharSet
+from logitloom.automata.context_nfa import ContextAutomaton
+from logitloom.automata.nfa import END_POSITION, Order, PositionAutomaton
+from logitloom.automata.utf8 import DEAD
+
+__all__ = ["ContextSubsets", "PlacesRead", "SubsetAutomaton", "Subsets", "numbered_sets"]
+
+S = TypeVar("S", bound=Hashable)
+
+_EMPTY: Final[frozenset[int]] = frozenset()
+
+
+class SubsetAutomaton(Protocol[S]):
+    """A deterministic automaton over classes of characters, state by state."""
+
+    classes: int
+
+    @property
+    def start(self) -> S:
+        """The state before the first character."""
+        ...
+
+    def accepts(self, state: S) -> bool:
+        """Whether a text may end in a state."""
+        ...
+
+    def targets(self, state: S) -> tuple[list[S], Sequence[int]]:
+        """The states that a state leads to, and by class the index of one of them, -1 where there is none."""
+        ...
+
+    def size(self, state: S) -> int:
+        """How many positions a state has."""
+        ...
+
+    def packed(self, state: S) -> bytes:
+        """A state as bytes, equal in every process."""
+        ...
+
+    def unpacked(self, data: bytes) -> S:
+        """The state of some bytes."""
+        ...
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Equal for equal automata with equal states."""
+        ...
+
+
+def numbered_sets(chars: list[CharSet]) -> tuple[list[CharSet], list[int]]:
+    """Distinct sets, and which of them each is. Counted repeats have the same object at each place."""
+    numbers: dict[CharSet, int] = {}
+    of_object = {key: numbers.setdefault(one, len(numbers)) for key, one in {id(one): one for one in chars}.items()}
+    return list(numbers), [of_object[id(one)] for one in chars]
+
+
+def _undominated(places: frozenset[int], order: Order) -> frozenset[int]:
+    """A set without the positions for which others in it stand."""
+    level = 0
+    while True:
+        best: dict[int, tuple[int, int]] = {}
+        dropped = set()
+        for p in places:
+            entries = order.get(p, ())
+            if len(entries) > level:
+                key, rank = entries[level]
+                known = best.get(key)
+                if known is None:
+                    best[key] = rank, p
+                elif rank < known[0]:
+                    best[key] = rank, p
+                    dropped.add(known[1])
+                else:
+                    dropped.add(p)
+        if not best:
+            return places
+        if dropped:
+            places -= dropped
+        level += 1
+
+
+class _Plan(NamedTuple):
+    """How a combination of sets divides the classes: the sets of each group, and the group of each class."""
+
+    groups: list[tuple[int, ...]]
+    group_of: list[int]
+
+
+def _plan(sets: Iterable[int], classes_of: list[tuple[int, ...]], classes: int) -> _Plan:
+    holding: list[tuple[int, ...]] = [()] * classes
+    for s in sets:
+        for c in classes_of[s]:
+            holding[c] = (*holding[c], s)
+    groups = dict.fromkeys(group for group in holding if group)
+    place = {group: i for i, group in enumerate(groups)}
+    return _Plan(list(groups), [place.get(group, DEAD) for group in holding])
+
+
+def _digest(*parts: Any) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(repr(part).encode() + b"\n")
+    return digest.digest()
+
+
+def _described(chars: list[CharSet]) -> tuple[list[tuple[int, Any]], list[int]]:
+    sets, set_at = numbered_sets(chars)
+    return [(s.ascii, s.high.ranges) for s in sets], set_at
+
+
+class Subsets:
+    """A pattern without boundaries. A state is the set of positions that may be read next, 0 for the end.
+
+    Args:
+        nfa: the positions; after each of them some text can end.
+        members: the classes of each character set in ``nfa``.
+        classes: number of classes.
+    """
+
+    def __init__(self, nfa: PositionAutomaton, members: Mapping[CharSet, tuple[int, ...]], classes: int) -> None:
+        self.nfa = nfa
+        self.classes = classes
+        sets, self._set_at = numbered_sets(nfa.chars)
+        self.classes_of = [members[chars] for chars in sets]
+        self._follow = list(nfa.follow)
+        if nfa.order:
+            # Neighbours share their sets, so each is looked through once.
+            reduced: dict[int, frozenset[int]] = {}
+            for p, places in enumerate(nfa.follow):
+                found = reduced.get(id(places))
+                if found is None:
+                    found = reduced[id(places)] = _undominated(places, nfa.order)
+                self._follow[p] = found
+        self._plans: dict[tuple[int, ...], _Plan] = {}
+        self.start: frozenset[int] = _undominated(nfa.first, nfa.order) if nfa.order else nfa.first
+
+    def accepts(self, state: frozenset[int]) -> bool:
+        """See :class:`SubsetAutomaton`."""
+        return END_POSITION in state
+
+    def size(self, state: frozenset[int]) -> int:
+        """See :class:`SubsetAutomaton`."""
+        return len(state)
+
+    def packed(self, state: frozenset[int]) -> bytes:
+        """See :class:`SubsetAutomaton`."""
+        return struct.pack(f"<{len(state)}i", *sorted(state))
+
+    def unpacked(self, data: bytes) -> frozenset[int]:
+        """See :class:`SubsetAutomaton`."""
+        return frozenset(struct.unpack(f"<{len(data) // 4}i", data))
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """See :class:`SubsetAutomaton`."""
+        nfa = self.nfa
+        return _digest(_described(nfa.chars), sorted(nfa.first), [*map(sorted, nfa.follow)], sorted(nfa.order.items()))
+
+    def targets(self, state: frozenset[int]) -> tuple[list[frozenset[int]], Sequence[int]]:
+        """See :class:`SubsetAutomaton`."""
+        follow, set_at = self._follow, self._set_at
+        read: dict[int, list[frozenset[int]]] = {}
+        for p in state:
+            if p != END_POSITION:
+                s = set_at[p]
+                if s in read:
+                    read[s].append(follow[p])
+                else:
+                    read[s] = [follow[p]]
+        combined = tuple(sorted(read)) if len(read) > 1 else tuple(read)
+        plan = self._plans.get(combined)
+        if plan is None:
+            plan = self._plans[combined] = _plan(combined, self.classes_of, self.classes)
+        order = self.nfa.order
+        found = []
+        for group in plan.groups:
+            followers = read[group[0]] if len(group) == 1 else [places for s in group for places in read[s]]
+            if len(followers) == 1:
+                found.append(followers[0])
+            else:
+                target = followers[0].union(*followers[1:])
+                found.append(_undominated(target, order) if order else target)
+        return found, plan.group_of
+
+
+class PlacesRead(NamedTuple):
+    """A state of a pattern with boundaries.
+
+    Attributes:
+        before: the kind of the character before.
+        places: the positions just read.
+        ending: those that were read as "a newline, and then the text ends": they may accept but not go on.
+    """
+
+    before: int
+    places: frozenset[int]
+    ending: frozenset[int]
+
+
+class ContextSubsets:
+    """A pattern with anchors or word boundaries.
+
+    Args:
+        nfa: the positions and the contexts of their connections.
+        members: the classes of each character set in ``nfa``.
+        kind_of: the kind of each class.
+        classes: number of classes.
+    """
+
+    def __init__(
+        self,
+        nfa: ContextAutomaton,
+        members: Mapping[CharSet, tuple[int, ...]],
+        kind_of: list[int],
+        classes: int,
+    ) -> None:
+        self.nfa = nfa
+        self.classes = classes
+        self._kind_of = kind_of
+        self._classes_at = [members[chars] for chars in nfa.chars]
+        self._alive = self._living()
+        self.start = PlacesRead(BEGIN, frozenset([END_POSITION]), _EMPTY)
+
+    def _living(self) -> list[int]:
+        """By position the kinds, as bits, with which it may have been read so that some text can end after it."""
+        nfa = self.nfa
+        kinds_at = [sum({1 << self._kind_of[c] for c in classes}) for classes in self._classes_at]
+        kinds_at[END_POSITION] = 1 << BEGIN
+        alive = [0] * len(nfa.chars)
+        before: list[list[tuple[int, int]]] = [[] for _ in nfa.chars]
+        last = [bool(accept & context_bit(NEWLINE, END)) and bool(kinds_at[q] >> NEWLINE & 1) for q, accept in enumerate(nfa.accept)]  # fmt: skip  # noqa: E501
+        kinds = range(KINDS + 1)
+        #: Of a set of contexts, the kinds before that fit a kind after.
+        fitting: dict[tuple[int, int], int] = {}
+
+        def fits(contexts: int, after: int) -> int:
+            found = fitting.get((contexts, after))
+            if found is None:
+                found = sum(1 << kind for kind in kinds if contexts & context_bit(kind, after))
+                fitting[contexts, after] = found
+            return found
+
+        queue = []
+        for p, following in enumerate(nfa.follow):
+            living = fits(nfa.accept[p], END)
+            for q, contexts in following.items():
+                before[q].append((p, contexts))
+                if last[q]:
+                    living |= fits(contexts, LAST_NEWLINE)
+            alive[p] = living & kinds_at[p]
+            queue += [(p, kind) for kind in kinds if alive[p] >> kind & 1]
+        for q, after in queue:
+            for p, contexts in before[q]:
+                new = fits(contexts, after) & kinds_at[p] & ~alive[p]
+                if new:
+                    alive[p] |= new
+                    queue += [(p, kind) for kind in kinds if new >> kind & 1]
+        return alive
+
+    def accepts(self, state: PlacesRead) -> bool:
+        """See :class:`SubsetAutomaton`."""
+        at_end, accept = context_bit(state.before, END), self.nfa.accept
+        return any(accept[p] & at_end for p in state.places) or any(accept[p] & at_end for p in state.ending)
+
+    def size(self, state: PlacesRead) -> int:
+        """See :class:`SubsetAutomaton`."""
+        return len(state.places) + len(state.ending)
+
+    def packed(self, state: PlacesRead) -> bytes:
+        """See :class:`SubsetAutomaton`."""
+        numbers = (state.before, len(state.places), *sorted(state.places), *sorted(state.ending))
+        return struct.pack(f"<{len(numbers)}i", *numbers)
+
+    def unpacked(self, data: bytes) -> PlacesRead:
+        """See :class:`SubsetAutomaton`."""
+        before, count, *places = struct.unpack(f"<{len(data) // 4}i", data)
+        return PlacesRead(before, frozenset(places[:count]), frozenset(places[count:]))
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """See :class:`SubsetAutomaton`."""
+        nfa = self.nfa
+        follow = [sorted(following.items()) for following in nfa.follow]
+        return _digest(_described(nfa.chars), follow, nfa.accept, sorted(nfa.order.items()))
+
+    def targets(self, state: PlacesRead) -> tuple[list[PlacesRead], Sequence[int]]:
+        """See :class:`SubsetAutomaton`."""
+        nfa, kind_of, classes_at, alive = self.nfa, self._kind_of, self._classes_at, self._alive
+        before = state.before
+        going: dict[int, set[int]] = {}
+        stopping: dict[int, set[int]] = {}
+        contexts = [context_bit(before, kind) for kind in range(LAST_NEWLINE)]
+        at_last, newline_end = context_bit(before, LAST_NEWLINE), context_bit(NEWLINE, END)
+        reached: dict[int, int] = {}
+        for p in state.places:
+            for q, mask in nfa.follow[p].items():
+                reached[q] = reached.get(q, 0) | mask
+        for q, mask in reached.items():
+            living = alive[q]
+            for c in classes_at[q]:
+                kind = kind_of[c]
+                if mask & contexts[kind]:
+                    if living >> kind & 1:
+                        going.setdefault(c, set()).add(q)
+                elif kind == NEWLINE and mask & at_last and nfa.accept[q] & newline_end:
+                    stopping.setdefault(c, set()).add(q)
+        index: dict[PlacesRead, int] = {}
+        group_of = [DEAD] * self.classes
+        same: dict[tuple[int, frozenset[int], frozenset[int]], int] = {}
+        for c in sorted(going.keys() | stopping.keys()):
+            key = (kind_of[c], frozenset(going.get(c, ())), frozenset(stopping.get(c, ())))
+            found = same.get(key)
+            if found is None:
+                target = PlacesRead(key[0], self._reduced(key[1]), self._reduced(key[2]))
+                found = same[key] = index.setdefault(target, len(index))
+            group_of[c] = found
+        return list(index), group_of
+
+    def _reduced(self, places: frozenset[int]) -> frozenset[int]:
+        return _undominated(places, self.nfa.order) if len(places) > 1 and self.nfa.order else places
