@@ -26,7 +26,10 @@ from logitloom_plugins.json_schema.token_walk import TokenWalk, Words
 __all__ = ["SchemaConstraint"]
 
 _MOST_SET_BYTES: Final = 64 << 20
+_MOST_SETS: Final = 1 << 16
 _MOST_SHARED: Final = 1 << 7
+#: More ids than these are put in order by marking them.
+_SORTED: Final = 6000
 
 
 class SchemaConstraint(Constraint):
@@ -59,10 +62,13 @@ class SchemaConstraint(Constraint):
         textless = np.concatenate([words.trie.textless, padding])
         self._textless: NDArray[np.int32] = textless.astype(np.int32)
         self._masks = _Masks(schema.machine, words, self)
+        self._sets: dict[Configuration, TokenSet] = {}
+        self._set_bytes = 0
 
     def forget(self) -> None:
         """Drop what is remembered of visited configurations. That changes no result."""
         self.schema.forget()
+        self._sets, self._set_bytes = {}, 0
 
     # --- the contract ------------------------------------------------------------------------------------------
 
@@ -96,40 +102,34 @@ class SchemaConstraint(Constraint):
         Raises:
             BudgetExceeded: if a part of the schema that the text has just reached is too large.
         """
-        return self.schema.run(self._allowed, state)
+        known = self._sets.get(state)
+        if known is None:
+            known = self.schema.run(self._found, state)
+            self._set_bytes += known.ids.nbytes
+            if self._set_bytes > _MOST_SET_BYTES or len(self._sets) > _MOST_SETS:
+                self._sets, self._set_bytes = {}, known.ids.nbytes
+            self._sets[state] = known
+        return known
 
-    def _allowed(self, position: Position) -> TokenSet:
+    def _found(self, position: Position) -> TokenSet:
         masks, machine = self._masks, self.schema.machine
         if masks.machine is not machine:
             masks = self._masks = _Masks(machine, masks.words, self)
-        known = masks.sets.get(position)
-        if known is None:
-            known = masks.found(position)
-            masks.set_bytes += known.ids.nbytes
-            if masks.set_bytes > _MOST_SET_BYTES:
-                masks.sets, masks.set_bytes = {}, known.ids.nbytes
-            masks.sets[position] = known
-        return known
+        return masks.found(position)
 
 
 class _Masks:
-    """What is remembered of the tokens that may come next, for as long as the positions of one machine are.
+    """Finds the tokens that may come next at the positions of one machine.
 
     Args:
         machine: the automaton over bytes.
         words: the tokens.
         constraint: the vocabulary's constraint.
-
-    Attributes:
-        sets: the tokens by position.
-        set_bytes: the memory that they take.
     """
 
     def __init__(self, machine: Machine, words: Words, constraint: SchemaConstraint) -> None:
         self.machine = machine
         self.words = words
-        self.sets: dict[Position, TokenSet] = {}
-        self.set_bytes = 0
         self._texts = constraint.vocabulary.token_bytes
         self._size = constraint.vocab_size
         self._textless = constraint._textless
@@ -154,10 +154,17 @@ class _Masks:
         if shared is None or shared[0] is not ids:
             if len(self._shared) >= _MOST_SHARED:
                 self._shared.clear()
-            members = np.sort(ids if listed else np.concatenate([ids, self._textless]))
+            members = self._sorted(ids if listed else np.concatenate([ids, self._textless]))
             members.setflags(write=False)
             shared = self._shared[id(ids)] = ids, TokenSet(listed, members)
         return shared[1]
+
+    def _sorted(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        if len(ids) <= _SORTED:
+            return np.sort(ids)
+        chosen = np.zeros(self._size, dtype=bool)
+        chosen[ids] = True
+        return chosen.nonzero()[0].astype(np.int32)
 
     def _written(self, position: Position) -> tuple[bool, NDArray[np.int32]]:
         """The tokens with bytes that are allowed if they are at most half of all, else those that are not."""
