@@ -12,13 +12,13 @@ from logitloom.constraints import Constraint
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammar_engines import handles
-from logitloom_plugins.json_schema.automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.constraint import SchemaConstraint
-from logitloom_plugins.json_schema.dialects import dialect_of
-from logitloom_plugins.json_schema.machine import Machine
-from logitloom_plugins.json_schema.sources import schema_of
-from logitloom_plugins.json_schema.whitespace import Whitespace
+from logitloom_plugins.json_schema.schema.dialects import dialect_of
+from logitloom_plugins.json_schema.schema.sources import schema_of
+from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
 from logitloom_plugins.processors._engine_rows import EngineProcessor
 
 __all__ = ["Json"]

@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.configuration import Configuration
-from logitloom_plugins.json_schema.constraint import SchemaConstraint
-from logitloom_plugins.json_schema.machine import Machine, Position
-from logitloom_plugins.json_schema.token_walk import TokenWalk
+from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.structure.configuration import Configuration
+from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
+from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk
 
 __all__ = ["NumberedTokens"]
 

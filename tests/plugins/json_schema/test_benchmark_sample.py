@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from logitloom.errors import LogitloomError
-from logitloom_plugins.json_schema.acceptance import accepts
-from logitloom_plugins.json_schema.compilation import compile_schema
-from logitloom_plugins.json_schema.serialisation import serialise
+from logitloom_plugins.json_schema.structure.acceptance import accepts
+from logitloom_plugins.json_schema.structure.compilation import compile_schema
+from logitloom_plugins.json_schema.structure.serialisation import serialise
 from tests.plugins.json_schema.schema_data import benchmark
 
 

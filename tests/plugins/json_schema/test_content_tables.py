@@ -9,11 +9,11 @@ import pytest
 
 from logitloom.automata import Budget
 from logitloom.automata.budget import Meter
-from logitloom_plugins.json_schema.compilation import compile_schema
-from logitloom_plugins.json_schema.content_tables import ContentTables, _as_long_as
-from logitloom_plugins.json_schema.formula import substitute
-from logitloom_plugins.json_schema.string_states import ValueSite
-from logitloom_plugins.json_schema.strings import FREE_FOREVER, Content, content_of
+from logitloom_plugins.json_schema.schema.formula import substitute
+from logitloom_plugins.json_schema.structure.compilation import compile_schema
+from logitloom_plugins.json_schema.structure.string_states import ValueSite
+from logitloom_plugins.json_schema.tokens.content_tables import ContentTables, _as_long_as
+from logitloom_plugins.json_schema.values.strings import FREE_FOREVER, Content, content_of
 
 
 def contents() -> list[Content]:

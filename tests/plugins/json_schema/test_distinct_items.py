@@ -11,16 +11,15 @@ import pytest
 
 from logitloom import Vocabulary
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
-from logitloom_plugins.json_schema import automaton, distinct_items, reachable
-from logitloom_plugins.json_schema.acceptance import accepts, read
-from logitloom_plugins.json_schema.arrays import ArrayFrame
-from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.machine import Position
-from logitloom_plugins.json_schema.members import Demand
-from logitloom_plugins.json_schema.serialisation import serialise
-from logitloom_plugins.json_schema.value_counts import values_of
-from logitloom_plugins.json_schema.value_reader import number_of
-from logitloom_plugins.json_schema.whitespace import Whitespace
+from logitloom_plugins.json_schema.structure import automaton, distinct_items, reachable
+from logitloom_plugins.json_schema.structure.acceptance import accepts, read
+from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
+from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.members import Demand
+from logitloom_plugins.json_schema.structure.serialisation import serialise
+from logitloom_plugins.json_schema.structure.value_counts import values_of
+from logitloom_plugins.json_schema.structure.value_reader import Position, number_of
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 from tests.plugins.json_schema.random_texts import random_text
@@ -362,7 +361,7 @@ def test_what_texts_have_written_is_left_behind_with_the_machine(monkeypatch: py
 
 def test_long_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distinct_items, "_MOST_REMEMBERED", 100)
-    monkeypatch.setattr("logitloom_plugins.json_schema.value_reader._MOST_LISTED", 100)
+    monkeypatch.setattr("logitloom_plugins.json_schema.structure.value_reader._MOST_LISTED", 100)
     machine = compile_schema(array(), COMPACT)
     values = [{"id": i, "name": f"n{i}"} for i in range(200)]
     text = json.dumps(values, separators=(",", ":"))

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from logitloom.errors import UnsupportedPattern
-from logitloom_plugins.json_schema.acceptance import accepts
-from logitloom_plugins.json_schema.compilation import compile_schema
-from logitloom_plugins.json_schema.ecma_pattern import compile_ecma, lengthwise
+from logitloom_plugins.json_schema.structure.acceptance import accepts
+from logitloom_plugins.json_schema.structure.compilation import compile_schema
+from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, lengthwise
 
 jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
 

@@ -12,9 +12,9 @@ import pytest
 
 from logitloom.automata import DEAD, FINISHED, Budget
 from logitloom.errors import BudgetExceeded, LogitloomError
-from logitloom_plugins.json_schema.acceptance import read
-from logitloom_plugins.json_schema.compilation import compile_schema
-from logitloom_plugins.json_schema.keywords import are_equal
+from logitloom_plugins.json_schema.schema.keywords import are_equal
+from logitloom_plugins.json_schema.structure.acceptance import read
+from logitloom_plugins.json_schema.structure.compilation import compile_schema
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 

@@ -17,13 +17,13 @@ import pytest
 
 from logitloom import Context, processors
 from logitloom.automata import Budget
-from logitloom_plugins.json_schema import automaton
-from logitloom_plugins.json_schema.automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.configuration import Configuration
-from logitloom_plugins.json_schema.constraint import SchemaConstraint
-from logitloom_plugins.json_schema.names import Chain
-from logitloom_plugins.json_schema.whitespace import Whitespace
+from logitloom_plugins.json_schema.structure import automaton
+from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.configuration import Configuration
+from logitloom_plugins.json_schema.structure.names import Chain
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
 from tests.core.automata.vocabularies import mixed
 
 WORDS = mixed()

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from logitloom.automata import Budget
-from logitloom_plugins.json_schema.acceptance import read
-from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.machine import Position
-from logitloom_plugins.json_schema.string_tables import string_tables
-from logitloom_plugins.json_schema.whitespace import Whitespace
+from logitloom_plugins.json_schema.structure.acceptance import read
+from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.tokens.string_tables import string_tables
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from logitloom.errors import LogitloomError
-from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.serialisation import serialise
+from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.serialisation import serialise
 from tests.plugins.json_schema.peers import Judge, LLGuidance, Ours, XGrammar
 from tests.plugins.json_schema.schema_data import suite
 

@@ -13,11 +13,11 @@ from logitloom.automata.budget import Meter
 from logitloom.automata.char_sets import category
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.masks.kernels import host_kernels
-from logitloom_plugins.json_schema.compilation import compile_schema
-from logitloom_plugins.json_schema.ecma_pattern import compile_ecma
-from logitloom_plugins.json_schema.formats import format_automaton
-from logitloom_plugins.json_schema.labelled import Labelled, joint
-from logitloom_plugins.json_schema.usual_paths import HIGH_SPECIAL, LOW_SPECIAL, marks_together, together
+from logitloom_plugins.json_schema.structure.compilation import compile_schema
+from logitloom_plugins.json_schema.tokens.self_loops import HIGH_SPECIAL, LOW_SPECIAL, marks_together, together
+from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
+from logitloom_plugins.json_schema.values.formats import format_automaton
+from logitloom_plugins.json_schema.values.moore_machine import Labelled, joint
 from tests.core.automata.vocabularies import small
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 

@@ -32,10 +32,11 @@ from logitloom.masks.kernels import HostKernels, host_kernels
 from logitloom.masks.logits_pool import HostBuffer, LogitsPool
 from logitloom.masks.mask_row import MaskRow, which_allowed
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.json_schema.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.labelled import Labelled
-from logitloom_plugins.json_schema.machine import Machine, Position
-from logitloom_plugins.json_schema.whitespace import Whitespace
+from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.values.moore_machine import Labelled
 from tests.core.automata.patterns import patterns
 from tests.core.automata.test_pattern import supported
 from tests.core.automata.test_token_automaton import PRACTICAL

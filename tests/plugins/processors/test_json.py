@@ -14,8 +14,8 @@ import pytest
 from logitloom import Backend, Context, processors, state
 from logitloom.automata import Budget
 from logitloom.errors import BudgetExceeded, IllegalToken, OptionError, UnsupportedSchema
-from logitloom_plugins.json_schema import acceptance
-from logitloom_plugins.json_schema.compilation import compile_schema
+from logitloom_plugins.json_schema.structure import acceptance
+from logitloom_plugins.json_schema.structure.compilation import compile_schema
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 

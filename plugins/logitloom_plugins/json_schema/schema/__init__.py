@@ -1,0 +1,1 @@
+"""Reading a schema: dialects, references, keywords, and the formulas that they mean."""

@@ -1,0 +1,153 @@
+"""The keywords of arrays and objects as formulas over atoms.
+
+References:
+    JSON Schema: A Media Type for Describing JSON Documents, and Validation, drafts 4 to 2020-12.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from logitloom_plugins.json_schema.schema.evaluated import evaluated_items, evaluated_properties
+from logitloom_plugins.json_schema.schema.formula import Formula, conjunction, disjunction, negation, parts_of
+from logitloom_plugins.json_schema.schema.keyword_reader import KeywordReader
+from logitloom_plugins.json_schema.schema.references import Node, escape_pointer
+
+__all__ = ["MOST_UNIQUE", "array_formulas", "finite", "object_formulas"]
+
+MOST_UNIQUE: Final = 20
+
+
+def array_formulas(keywords: KeywordReader, node: Node) -> list[Formula]:
+    """What a node demands of arrays, as parts of a conjunction over ``item rest contains mini maxi unique``."""
+    schema, modern = node.schema, node.dialect.number >= 9
+    parts: list[Formula] = []
+    prefix = schema.get("prefixItems") if modern else None
+    rest = schema.get("items")
+    named = ("/prefixItems", "/items")
+    if isinstance(rest, list):
+        prefix, rest, named = rest, schema.get("additionalItems"), ("/items", "/additionalItems")
+    if prefix is not None and not isinstance(prefix, list):
+        raise keywords.malformed(node, "prefixItems", "a list of schemas")
+    count = len(prefix or ())
+    parts += [("item", i, keywords.child(node, part, f"{named[0]}/{i}")) for i, part in enumerate(prefix or ())]
+    if rest is not None:
+        parts.append(("rest", count, keywords.child(node, rest, named[1])))
+    least, most = keywords.count(node, "minItems"), keywords.count(node, "maxItems")
+    if least:
+        parts.append(("mini", least))
+    if most is not None:
+        parts.append(("maxi", most))
+    if "contains" in schema and node.dialect.number >= 6:
+        later = node.dialect.number >= 8
+        low = keywords.count(node, "minContains") if later else None
+        high = keywords.count(node, "maxContains") if later else None
+        low = 1 if low is None else low
+        if low or high is not None:
+            parts.append(("contains", keywords.child(node, schema["contains"], "/contains"), low, high))
+    if schema.get("uniqueItems") is True and (most is None or most > 1):
+        parts += _unique(keywords, node, prefix or [], rest, named)
+    if "unevaluatedItems" in schema and node.dialect.number >= 8:
+        child = keywords.child(node, schema["unevaluatedItems"], "/unevaluatedItems")
+        parts.append(evaluated_items(keywords, node, child))
+    return [p for p in parts if isinstance(p, bool) or not (p[0] in ("item", "rest") and p[2] is True)]
+
+
+def _unique(keywords: KeywordReader, node: Node, prefix: list[Any], rest: Any, named: tuple[str, str]) -> list[Formula]:
+    """``uniqueItems``; where items have few possible values: none of them more than once."""
+    children = [keywords.child(node, part, f"{named[0]}/{i}") for i, part in enumerate(prefix)]
+    children.append(True if rest is None else keywords.child(node, rest, named[1]))
+    values: dict[str, Any] = {}
+    for child in children:
+        found = finite(keywords, child)
+        values.update((json.dumps(value), value) for value in found or ())
+        if found is None or len(values) > MOST_UNIQUE:
+            number = keywords.document.number(node)
+            return [] if number in keywords.repeatable else [("unique", number)]
+    constants = [("s", keywords.constant(node, value, "/uniqueItems")) for value in values.values()]
+    # That there are no more items than values follows, but would be long to find out.
+    return [("maxi", len(values)), *[("contains", constant, 0, 1) for constant in constants]]
+
+
+def finite(keywords: KeywordReader, formula: Formula) -> list[Any] | None:
+    """All values that satisfy a formula over nodes, if that is easily seen; scalars only."""
+    values: list[Any] = []
+    for kind, value in (("null", None), ("false", False), ("true", True)):
+        if keywords.of_nodes(formula, kind) is not False:
+            values.append(value)
+    for kind in ("array", "object"):
+        if keywords.of_nodes(formula, kind) is not False:
+            return None
+    texts = keywords.of_nodes(formula, "string")
+    if texts is not False:
+        listed = [part[1] for part in parts_of(texts) if part[0] == "any"]
+        if not listed:
+            return None
+        values += sorted(frozenset.intersection(*listed))
+    numbers = keywords.of_nodes(formula, "number")
+    if numbers is not False:
+        listed = numbers[1] if numbers is not True and numbers[0] == "|" else [numbers]
+        if not all(part is not True and part[0] == "eq" for part in listed):
+            return None
+        values += [int(part[1]) if part[1] == int(part[1]) else float(part[1]) for part in listed]
+    return values
+
+
+def _names(keywords: KeywordReader, node: Node, keyword: str) -> list[str]:
+    names = node.schema[keyword]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise keywords.malformed(node, keyword, "a list of property names")
+    return names
+
+
+def object_formulas(keywords: KeywordReader, node: Node) -> list[Formula]:
+    """What a node demands of objects, as parts of a conjunction over ``prop patp addl names req minp maxp``."""
+    schema, dialect = node.schema, node.dialect
+    parts: list[Formula] = []
+    properties = keywords.table(node, "properties")
+    patterns = keywords.pattern_properties(node)
+    for name, part in properties.items():
+        parts.append(("prop", name, keywords.child(node, part, f"/properties/{escape_pointer(name)}")))
+    for name, part in patterns.items():
+        parts.append(("patp", name, keywords.child(node, part, f"/patternProperties/{escape_pointer(name)}")))
+    additional = schema.get("additionalProperties")
+    if additional is None and properties and not keywords.additional_properties:
+        additional = False
+    if additional is not None:
+        child = keywords.child(node, additional, "/additionalProperties")
+        if child is not True:
+            parts.append(("addl", frozenset(properties), frozenset(patterns), child))
+    if "required" in schema:
+        parts += [("req", name) for name in _names(keywords, node, "required")]
+    if "propertyNames" in schema and dialect.number >= 6:
+        child = keywords.child(node, schema["propertyNames"], "/propertyNames")
+        if child is not True:
+            parts.append(("names", child))
+    least, most = keywords.count(node, "minProperties"), keywords.count(node, "maxProperties")
+    if least:
+        parts.append(("minp", least))
+    if most is not None:
+        parts.append(("maxp", most))
+    parts += _dependencies(keywords, node)
+    if "unevaluatedProperties" in schema and dialect.number >= 8:
+        child = keywords.child(node, schema["unevaluatedProperties"], "/unevaluatedProperties")
+        parts.append(evaluated_properties(keywords, node, child))
+    return parts
+
+
+def _dependencies(keywords: KeywordReader, node: Node) -> list[Formula]:
+    schema = node.schema
+    parts: list[Formula] = []
+    modern = node.dialect.number >= 8
+    for keyword in ("dependentRequired", "dependentSchemas") if modern else ("dependencies",):
+        for name, wanted in keywords.table(node, keyword).items():
+            if isinstance(wanted, str):
+                wanted = [wanted]
+            if isinstance(wanted, list):
+                consequence = conjunction([("req", other) for other in wanted])
+            else:
+                relative = f"/{keyword}/{escape_pointer(name)}"
+                consequence = keywords.of(keywords.document.child(node, schema[keyword][name], relative), "object")
+            parts.append(disjunction([negation(("req", name)), consequence]))
+    return parts

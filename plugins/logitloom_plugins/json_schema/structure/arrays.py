@@ -1,0 +1,174 @@
+"""Arrays read from left to right: what is known, what the next item must satisfy, what remains."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, substitute
+from logitloom_plugins.json_schema.structure.members import Demand, Member, Outcome, split
+from logitloom_plugins.json_schema.structure.names import Name
+
+__all__ = ["ArrayFrame", "ArrayPlan", "end_array", "item", "start_array"]
+
+_ARRAY_HARD = frozenset(("item", "rest", "mini", "maxi", "unique"))
+
+
+class ArrayFrame(NamedTuple):
+    """An open array: the hard atoms, the items so far (as far as it matters), and the open formulas."""
+
+    plan: ArrayPlan
+    length: int
+    soft: Formula
+    extras: tuple[Formula, ...]
+    wanted: frozenset[Outcome]
+
+
+class ArrayPlan:
+    """The hard atoms of an array, sorted by what they speak of."""
+
+    def __init__(self, owner: Any, limit: int, hard: tuple[Any, ...]) -> None:
+        self.owner = owner
+        self.name = Name("array", limit, hard)
+        self.limit = limit
+        self.hard = hard
+        self.items: dict[int, list[Formula]] = {}
+        self.rests: list[tuple[int, Formula]] = []
+        self.least, self.most = 0, None
+        #: Whether all items must be different.
+        self.distinct = False
+        for atom in hard:
+            if atom[0] == "item":
+                self.items.setdefault(atom[1], []).append(atom[2])
+            elif atom[0] == "rest":
+                self.rests.append((atom[1], atom[2]))
+            elif atom[0] == "mini":
+                self.least = max(self.least, atom[1])
+            elif atom[0] == "unique":
+                self.distinct = True
+            else:
+                self.most = atom[1] if self.most is None else min(self.most, atom[1])
+        self.varied = max([i + 1 for i in self.items] + [k for k, _ in self.rests], default=0)
+
+    def hard_item(self, index: int) -> Formula:
+        """What an item must satisfy."""
+        return conjunction([*self.items.get(index, ()), *[child for first, child in self.rests if index >= first]])
+
+
+def start_array(
+    owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[Outcome]
+) -> ArrayFrame | None:
+    """The frame of an array that has just been opened."""
+    if must is False:
+        return None
+    limit = 0
+    for formula in (must, *extras):
+        for atom in atoms(formula):
+            if atom[0] in ("item", "mini", "maxi"):
+                limit = max(limit, atom[1] + 1)
+            elif atom[0] == "rest":
+                limit = max(limit, atom[1])
+    hard, soft = split(must, _ARRAY_HARD)
+    frame = ArrayFrame(owner.array_plan(limit, hard), 0, soft, extras, wanted)
+    if any(atom[0] == "unique" for formula in (must, *extras) for atom in atoms(formula)):
+        owner.check_distinct(frame)
+    return frame
+
+
+def item(frame: ArrayFrame) -> Member | None:
+    """What the next item is asked for, or ``None`` if there cannot be one."""
+    plan, index = frame.plan, frame.length
+    count = min(index + 1, plan.limit)
+    if plan.most is not None and index + 1 > plan.most:
+        return None
+    must = plan.hard_item(index)
+    if must is False:
+        return None
+    if frame.soft is True and not frame.extras:
+        following = frame._replace(length=count)
+        return Member(Demand(must), lambda outcome: following)
+    asked: dict[Formula, int] = {}
+    effects: dict[Any, Any] = {}
+    for atom in dict.fromkeys(a for f in (frame.soft, *frame.extras) for a in atoms(f)):
+        kind = atom[0]
+        child: Formula = True
+        if (kind == "item" and atom[1] == index) or (kind == "rest" and index >= atom[1]):
+            child = atom[2]
+        elif kind == "contains":
+            child = atom[1]
+        elif kind == "mini":
+            if count >= atom[1]:
+                effects[atom] = True
+            continue
+        elif kind == "maxi":
+            if index + 1 > atom[1]:
+                effects[atom] = False
+            continue
+        else:
+            continue
+        if kind == "contains":
+            if child is True:
+                effects[atom] = ("contains", None)
+            elif child is not False:
+                effects[atom] = ("contains", asked.setdefault(child, len(asked)))
+        elif isinstance(child, bool):
+            if not child:
+                effects[atom] = False
+            elif kind == "item":
+                effects[atom] = True
+        else:
+            effects[atom] = (kind, asked.setdefault(child, len(asked)))
+
+    def after(outcome: Outcome) -> ArrayFrame | None:
+        def value(atom: Any) -> Formula:
+            effect = effects.get(atom)
+            if effect is None:
+                return atom
+            if isinstance(effect, bool):
+                return effect
+            kind, place = effect
+            met = place is None or outcome[place]
+            if kind == "contains":
+                return _contained(atom) if met else atom
+            if not met:
+                return False
+            return True if kind == "item" else atom
+
+        soft = substitute(frame.soft, value)
+        if soft is False:
+            return None
+        extras = tuple([substitute(extra, value) for extra in frame.extras])
+        hard, soft = split(soft, _ARRAY_HARD)
+        new = tuple([atom for atom in hard if atom not in plan.hard])
+        following = plan.owner.array_plan(plan.limit, (*plan.hard, *new)) if new else plan
+        return ArrayFrame(following, count, soft, extras, frame.wanted)
+
+    return Member(Demand(must, tuple(asked)), after)
+
+
+def _contained(atom: Any) -> Formula:
+    """A demand on how many items match, after one more that does."""
+    _, child, least, most = atom
+    if most is not None and most <= 0:
+        return False
+    least = max(least - 1, 0)
+    if least == 0 and most is None:
+        return True
+    return ("contains", child, least, None if most is None else most - 1)
+
+
+def end_array(frame: ArrayFrame) -> Outcome | None:
+    """The answer if the array is closed here; ``None`` if it must not be."""
+    if frame.length < frame.plan.least:
+        return None
+
+    def value(atom: Any) -> Formula:
+        if atom[0] == "mini":
+            return frame.length >= atom[1]
+        if atom[0] == "contains":
+            return atom[2] == 0
+        return True
+
+    if substitute(frame.soft, value) is not True:
+        return None
+    outcome = tuple([substitute(extra, value) is True for extra in frame.extras])
+    return outcome if outcome in frame.wanted else None

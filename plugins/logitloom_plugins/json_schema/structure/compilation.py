@@ -1,0 +1,146 @@
+"""From a schema to its automaton: read, check every keyword, build."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from logitloom.automata.budget import Budget, Meter
+from logitloom.errors import BudgetExceeded, UnsupportedSchema
+from logitloom.masks.kernels import host_kernels
+from logitloom_plugins.json_schema.schema.container_keywords import MOST_UNIQUE
+from logitloom_plugins.json_schema.schema.formula import atoms, nodes_in
+from logitloom_plugins.json_schema.schema.keyword_reader import StringLanguages
+from logitloom_plugins.json_schema.schema.keywords import Keywords
+from logitloom_plugins.json_schema.schema.references import Document
+from logitloom_plugins.json_schema.schema.unique_items import unclear_nodes
+from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.values import formats
+from logitloom_plugins.json_schema.values.strings import pattern_problem
+
+__all__ = ["SchemaOptions", "compile_schema"]
+
+_STRINGS: Final = StringLanguages(formats.REGULAR, formats.LENGTHS, formats.IRREGULAR, pattern_problem)
+#: Types whose formulas have atoms; of the others one stands for all.
+_CHECKED = ("null", "number", "string", "array", "object")
+_NOT_DISTINCT: Final = (
+    f"that all items differ can be enforced where it must hold once the array begins; beside contains, beside minItems "
+    f"with prefixItems or few values, and in branches that are open then (anyOf, oneOf, if, not) only if items have at "
+    f"most {MOST_UNIQUE} possible values that are no arrays or objects"
+)
+
+
+@dataclass(frozen=True)
+class SchemaOptions:
+    """How a schema is read and its values are written.
+
+    Args:
+        whitespace: where whitespace may stand.
+        escapes: ``any``: every escape of JSON; ``minimal``: only those that are needed; ``ascii``: as ``minimal``, and
+            characters above ASCII only as escapes.
+        formats: ``assert``, ``annotate``, or ``auto``: assert, except where the draft named by ``$schema`` (2019-09 and
+            2020-12) says that ``format`` is an annotation.
+        additional_properties: what ``additionalProperties`` defaults to beside ``properties``.
+        strict: whether keywords that cannot be enforced are an error, or one warning.
+    """
+
+    whitespace: Whitespace = field(default_factory=Whitespace)
+    escapes: str = "any"
+    formats: str = "auto"
+    additional_properties: bool = True
+    strict: bool = True
+
+
+def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Budget | None = None) -> Machine:
+    """The automaton of a schema.
+
+    Args:
+        schema: a JSON value: an object or a boolean.
+        options: how to read it.
+        budget: what the compilation may cost.
+
+    Raises:
+        UnsupportedSchema: if it is malformed, refers to something outside, or has keywords that cannot be enforced
+            (all of them are listed with their JSON pointers). A schema that no value satisfies compiles;
+            ``satisfiable`` of the result says so.
+        BudgetExceeded: if it takes too many states or seconds.
+    """
+    options = options if options is not None else SchemaOptions()
+    # Loaded once per process, at no schema's cost in particular.
+    host_kernels()
+    meter = Meter(budget, "the schema")
+    try:
+        return _compiled(Document(schema, meter), options, meter)
+    except RecursionError as error:
+        raise BudgetExceeded(
+            "The schema is nested too deeply to be compiled. Nest less, or raise the limit with sys.setrecursionlimit."
+        ) from error
+
+
+def _compiled(document: Document, options: SchemaOptions, meter: Meter) -> Machine:
+    def checked(repeatable: frozenset[int]) -> Keywords:
+        keywords = Keywords(
+            document,
+            _STRINGS,
+            formats=options.formats,
+            additional_properties=options.additional_properties,
+            repeatable=repeatable,
+        )
+        check(keywords, meter)
+        return keywords
+
+    keywords = checked(frozenset())
+    machine = None
+    if not (options.strict and keywords.problems):
+        try:
+            machine = Machine(keywords, options.whitespace, options.escapes, meter)
+        except UnsupportedSchema:
+            unclear = keywords.unclear
+            if not unclear:
+                raise
+            if not options.strict:
+                keywords = checked(frozenset(unclear))
+                machine = Machine(keywords, options.whitespace, options.escapes, meter)
+            for number in unclear:
+                keywords.refuse(document.nodes[number], "uniqueItems", _NOT_DISTINCT)
+    problems = keywords.problems
+    if machine is None:
+        error = UnsupportedSchema(f"{_said(problems)} Remove them, or give strict=False to go on without them.")
+        error.problems = tuple((keyword, f"#{pointer}", why) for (pointer, keyword), why in problems.items())
+        raise error
+    if problems:
+        message = f"{_said(problems)} They are ignored, so values may violate them."
+        warnings.warn(message, UserWarning, stacklevel=4)
+    keywords.unclear = []
+    return machine
+
+
+def _said(problems: dict[tuple[str, str], str]) -> str:
+    listed = "; ".join(f"{keyword!r} at #{pointer}: {why}" for (pointer, keyword), why in problems.items())
+    return f"The schema has keywords that cannot be enforced: {listed}."
+
+
+def check(keywords: Keywords, meter: Meter) -> None:
+    """Look at every keyword that can play a part, and note those that cannot be enforced."""
+    document = keywords.document
+    seen = {document.root}
+    queue = [document.root]
+    distinct = False
+    for count, number in enumerate(queue):
+        if count % 32 == 0:
+            meter.check_time()
+        for kind in _CHECKED:
+            formula = keywords.of(number, kind)
+            if formula is True or formula is False:
+                continue
+            for atom in atoms(formula):
+                distinct |= atom[0] == "unique"
+                for part in atom[1:]:
+                    for child in nodes_in(part):
+                        if child not in seen:
+                            seen.add(child)
+                            queue.append(child)
+    if distinct:
+        keywords.unclear = unclear_nodes(keywords)

@@ -1,0 +1,226 @@
+"""Arrays whose items must all be different (``uniqueItems``): whether another item can still follow.
+
+An item that equals one that has come must not end, so whatever may be written is asked for a way to a value that has
+not come: as soon as the unfinished item differs from all others any way of the machine will do, and before that they
+are searched. What it could become are its rivals.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Protocol
+
+from logitloom.errors import BudgetExceeded
+from logitloom_plugins.json_schema.structure.value_reader import (
+    BACKSLASH,
+    BLANKS,
+    COMMA,
+    NUMBER,
+    QUOTE,
+    Place,
+    Position,
+    ValueReader,
+    goes_on,
+)
+
+__all__ = ["DistinctItems"]
+
+_ENDS: Final = b"]},"
+_DIGITS: Final = b"0123456789"
+#: Rivals, and answers about ways, that are remembered.
+_MOST_REMEMBERED: Final = 1 << 16
+#: Places that a search for another item looks at.
+_MOST_SEARCHED: Final = 1 << 15
+
+Rivals = frozenset[bytes | None]
+_SOME: Final[Rivals] = frozenset([None])
+_NONE: Final[Rivals] = frozenset()
+_NOTHING: Final[frozenset[int]] = frozenset()
+
+
+class Texts(Protocol):
+    """The automaton over bytes, as far as it is asked here."""
+
+    def gap(self, state: int) -> tuple[int, int] | None: ...
+    def possible(self, state: int) -> list[int]: ...
+    def follow(self, reached: Position, text: bytes) -> Position | None: ...
+
+
+class DistinctItems(ValueReader):
+    """What the texts of one machine have written in arrays of different items.
+
+    Args:
+        machine: the automaton over bytes.
+    """
+
+    def __init__(self, machine: Texts) -> None:
+        super().__init__()
+        self._machine = machine
+        self._rivals: dict[Place, Rivals] = {}
+        self._wholes: dict[int, frozenset[int]] = {}
+        self._remembered = 0
+        self._ways: dict[Position, bool] = {}
+
+    def rivals(self, place: Place) -> Rivals:
+        """What an unfinished item, or the name of a member, would have to become to have come before.
+
+        Of strings and names these are their characters, as UTF-8; elsewhere ``None`` stands for there being some, and
+        may do so beside numbers that differ.
+        """
+        known = self._rivals.get(place)
+        if known is None:
+            known = self._find_rivals(place)
+            self._make_room(len(known))
+            self._rivals[place] = known
+        return known
+
+    def _make_room(self, more: int) -> None:
+        if self._remembered > _MOST_REMEMBERED:
+            self._rivals.clear()
+            self._wholes.clear()
+            self._remembered = 0
+        self._remembered += more + 1
+
+    def next_bytes(self, place: Place) -> frozenset[int] | None:
+        """The bytes after which there can be rivals still, or what is unfinished has become one; ``None``: any."""
+        if place.text[:1] != b'"' or place.escape:
+            return None
+        length = len(place.text) - 1
+        strings = [rival for rival in self.rivals(place) if rival is not None]
+        return frozenset([BACKSLASH, *[string[length] if len(string) > length else QUOTE for string in strings]])
+
+    def _find_rivals(self, place: Place) -> Rivals:
+        frame, text = self.frame(place.frame), place.text
+        if text[:1] == b'"' and (len(text) > 1 or place.escape):
+            # Some are left of those a few bytes before, at the latest where the string began.
+            for size in range(len(text) if place.escape else len(text) - 1, 0, -1):
+                before = Place(place.frame, place.phase, text[:size])
+                if size == 1 or before in self._rivals:
+                    break
+            begun = text[1:]
+            left = [rival for rival in self.rivals(before) if rival is not None and rival.startswith(begun)]
+            return frozenset([rival for rival in left if goes_on(place, rival)] if place.escape else left)
+        if place.phase == "name":
+            done = self.listed(frame.done)
+            come = frozenset([name for name, _ in done])
+            others = [name for whole in self._wholes_of(place.frame) for name, _ in self.values[whole][1]]
+            return come.union(others) if text else _SOME if come or others else _NONE
+        if not text and place.phase != "value":
+            return _SOME if self._wholes_of(place.frame) else _NONE
+        parts = self._parts_of(place.frame)
+        if not text:
+            return _SOME if parts else _NONE
+        values = [self.values[part] for part in parts]
+        if text[0] == QUOTE:
+            return frozenset([content for kind, content in values if kind == "string"])
+        if text[0] in NUMBER:
+            return _SOME if any(kind == "number" for kind, _ in values) else _NONE
+        return _SOME if any(kind == "literal" and content.startswith(text) for kind, content in values) else _NONE
+
+    def _wholes_of(self, number: int) -> frozenset[int]:
+        """What an open array or object would have to become for the item that it is, or is in, to have come before."""
+        later: list[int] = []
+        while (known := self._wholes.get(number)) is None:
+            frame = self.frame(number)
+            if not frame.above:
+                return _NOTHING
+            if frame.name is None and not frame.done:
+                kind = "object" if frame.kind == "object" else "array"
+                known = frozenset([part for part in self._parts_of(frame.above) if self.values[part][0] == kind])
+                self._make_room(len(known))
+                self._wholes[number] = known
+                break
+            later.append(number)
+            number = self.before(number)
+        for number in reversed(later):
+            frame = self.frame(number)
+            if frame.name is not None:
+                known = frozenset([w for w in known if any(name == frame.name for name, _ in self.values[w][1])])
+            else:
+                known &= self.having(frame)
+            self._make_room(len(known))
+            self._wholes[number] = known
+        return known
+
+    def _parts_of(self, number: int) -> set[int]:
+        """What the next item, or the value of the member whose name has come, would have to become for that."""
+        frame = self.frame(number)
+        wholes = [self.values[whole][1] for whole in self._wholes_of(number)]
+        if frame.name is not None:
+            return {value for members in wholes for name, value in members if name == frame.name}
+        count = len(self.listed(frame.done))
+        parts = {items[count] for items in wholes if len(items) > count}
+        return parts.union(self.listed(frame.done)) if frame.kind == "distinct" else parts
+
+    def has_way(self, reached: Position) -> bool:
+        """Whether a text that has got into such an array can be completed so that nothing comes twice.
+
+        Raises:
+            BudgetExceeded: if that takes too long to find out.
+        """
+        if not self.rivals(reached.items):
+            return True
+        gap = self._machine.gap(reached.state)
+        if gap is not None:
+            # Whitespace changes nothing.
+            reached = reached._replace(state=gap[0])
+        known = self._ways.get(reached)
+        if known is None:
+            if len(self._ways) >= _MOST_REMEMBERED:
+                self._ways.clear()
+            known = self._ways[reached] = self._find_way(reached)
+        return known
+
+    def _find_way(self, reached: Position) -> bool:
+        """Breadth first, because numbers may have zeros at their end for ever."""
+        follow = self._machine.follow
+        seen = {reached}
+        pending = deque([reached])
+        later: deque[Position] = deque()
+        while pending or later:
+            if len(seen) > _MOST_SEARCHED:
+                raise BudgetExceeded(
+                    f"Whether another item can follow in an array with uniqueItems was not found out in "
+                    f"{_MOST_SEARCHED} steps, because few different values are possible and most have come. Bound the "
+                    f"array with maxItems."
+                )
+            current = (pending or later).popleft()
+            place = current.items
+            in_string = place.text[:1] == b'"'
+            codes = self._machine.possible(current.state)
+            if not in_string:
+                # Whitespace changes nothing, unless it has to come, and after an end most is decided.
+                codes = [byte for byte in codes if byte not in BLANKS] or codes
+                codes.sort(key=lambda byte: byte not in _ENDS)
+            for byte in codes:
+                following = follow(current, bytes([byte]))
+                if following is None:
+                    continue
+                after = following.items
+                if byte == COMMA and not in_string:
+                    # A number ends with it. That yet another item can follow was asked when the array began.
+                    after = after._replace(phase="next")
+                if not after.frame or not self.rivals(after):
+                    return True
+                key = following._replace(items=self._alike(following.items))
+                if key not in seen:
+                    seen.add(key)
+                    # Another way to write a character seldom leads to another value.
+                    (later if in_string and (place.escape or byte == BACKSLASH) else pending).append(following)
+        return False
+
+    def _alike(self, place: Place) -> Place:
+        """The same place with fewer digits, where a number can go on for ever without becoming another.
+
+        Zero stays zero whatever its exponent; and after more zeros at the end of a fraction than any number that has
+        come has digits, another digit makes one that has not.
+        """
+        text = place.text
+        if not text or text[0] not in NUMBER:
+            return place
+        mantissa, mark, exponent = text.lower().partition(b"e")
+        if mark:
+            return place if mantissa.strip(b"-0.") else place._replace(text=mantissa + mark + exponent.rstrip(_DIGITS))
+        fraction = mantissa.partition(b".")[2]
+        zeros = len(fraction) - len(fraction.rstrip(b"0"))
+        return place._replace(text=text[: len(text) - max(zeros - self.digits - 1, 0)])

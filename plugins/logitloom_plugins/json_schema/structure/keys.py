@@ -1,0 +1,194 @@
+"""The names of an object's members: one automaton that says which name, or which kind of name, has been read.
+
+Labels are ``("name", text)`` for names that the schema mentions, and ``("other", flags)`` for all others, with one
+flag per pattern and per demand on names.
+"""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from logitloom.automata import Dfa, any_text, choice
+from logitloom.automata.budget import Meter
+from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
+from logitloom_plugins.json_schema.values.moore_machine import Labelled, joint
+from logitloom_plugins.json_schema.values.strings import encodable
+
+__all__ = ["Keys"]
+
+_ESCAPED = frozenset('"\\')
+
+
+class _NameTree(NamedTuple):
+    """The names' prefix tree in the automaton of all texts.
+
+    Attributes:
+        labelled: the automaton; its states from ``Keys.base`` on are the tree's.
+        below: per state the labels that can still be reached, as bits.
+        children: per state of the tree the next states of the tree by byte.
+        outside: per state of the tree where the automaton of all texts would be.
+    """
+
+    labelled: Labelled
+    below: list[int]
+    children: list[dict[int, int]]
+    outside: list[int]
+
+
+@cache
+def _text_lists() -> tuple[list[list[int]], list[int], list[bool]]:
+    """The table, the byte classes and the accepting states of the automaton of all texts."""
+    text = any_text()
+    return text.next.tolist(), text.byte_class.tolist(), text.accepting.tolist()
+
+
+class Keys:
+    """The key automaton of an object.
+
+    Args:
+        names: names with a meaning of their own.
+        patterns: patterns that decide about names.
+        demands: atoms ``("names", formula)`` with the automaton of the names that satisfy each.
+        meter: the budget.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        patterns: tuple[str, ...],
+        demands: dict[Any, Dfa],
+        meter: Meter,
+    ) -> None:
+        self.key = names, patterns, tuple(demands)
+        self.names = tuple([name for name in names if encodable(name)])
+        self.plain_names = not any(c in _ESCAPED or not " " <= c <= "~" for name in self.names for c in name)
+        self.patterns = patterns
+        self.demands = demands
+        self.bit_names = frozenset(self.names)
+        self._meter = meter
+        self._known: dict[tuple[Any, Any], bool] = {}
+
+    @cached_property
+    def labelled(self) -> Labelled:
+        """The automaton, over the UTF-8 of decoded names."""
+        if not self.patterns and not self.demands:
+            return self._plain.labelled
+        listed = choice(self.names, budget=self._meter.budget, minimal=False)
+        dfas = [compile_ecma(p, self._meter.budget) for p in self.patterns]
+        dfas += list(self.demands.values())
+        result = joint([listed, *dfas], any_text(), lambda members: ("other", members[1:]), self._meter)
+        for name in self.names:
+            result.labels[result.walk(name.encode())] = ("name", name)
+        result.found = frozenset(label for label in result.labels if label is not None)
+        return result
+
+    @cached_property
+    def _plain(self) -> _NameTree:
+        text, (steps, classes, accepting) = any_text(), _text_lists()
+        base = text.states
+        encoded = [name.encode() for name in self.names]
+        used = sorted(set(b"".join(encoded)))
+        # Bytes of names have columns of their own, after those of the automaton of all texts.
+        column = dict(zip(used, range(text.classes, text.classes + len(used)), strict=True))
+        other = 1 << len(encoded)
+        # Per state of the tree; a state is where the automaton of all texts would be, plus a place in the tree.
+        children: list[dict[int, int]] = [{}]
+        below, at = [other], [text.start]
+        above, places = [], []
+        ends: dict[int, int] = {}
+        for i, word in enumerate(encoded):
+            state, bit = 0, 1 << i
+            below[0] |= bit
+            for byte in word:
+                following = children[state].get(byte)
+                if following is None:
+                    following = children[state][byte] = base + len(children)
+                    children.append({})
+                    below.append(other)
+                    at.append(steps[at[state]][classes[byte]])
+                    above.append(base + state)
+                    places.append(column[byte])
+                state = following - base
+                below[state] |= bit
+            ends[state] = i
+        outside = text.next[:, np.concatenate([np.arange(text.classes), text.byte_class[used].astype(np.int64)])]
+        table = np.concatenate([outside, outside[at]])
+        table[above, places] = np.arange(base + 1, base + len(children))
+        byte_class = text.byte_class.copy()
+        byte_class[used] = list(column.values())
+        plain = ("other", ())
+        labels: list[Any] = [plain if end else None for end in accepting]
+        labels += [labels[outside_state] for outside_state in at]
+        for state, i in ends.items():
+            labels[base + state] = ("name", self.names[i])
+        return _NameTree(Labelled(byte_class, table, labels, base), [other] * base + below, children, at)
+
+    def in_tree(self, state: int) -> tuple[int, dict[int, int]]:
+        """Of a state of the tree: where the automaton of all texts would be, and the next states of the tree."""
+        tree = self._plain
+        return tree.outside[state - self.base], tree.children[state - self.base]
+
+    @property
+    def base(self) -> int:
+        """The first state of the names' prefix tree; earlier ones have left it. Without patterns and demands only."""
+        return any_text().states
+
+    def matches(self, key: Any, pattern: str) -> bool:
+        """Whether a key matches one of the patterns."""
+        if key[0] == "other":
+            return bool(key[1][self.patterns.index(pattern)])
+        return self._asked(key, pattern, lambda: compile_ecma(pattern, self._meter.budget))
+
+    def satisfies(self, key: Any, atom: Any) -> bool:
+        """Whether a key satisfies one of the demands on names."""
+        if key[0] == "other":
+            return bool(key[1][len(self.patterns) + list(self.demands).index(atom)])
+        return self._asked(key, atom, lambda: self.demands[atom])
+
+    def _asked(self, key: Any, about: Any, dfa: Any) -> bool:
+        known = self._known.get((key, about))
+        if known is None:
+            known = self._known[key, about] = dfa().fullmatch(key[1])
+        return known
+
+    @cached_property
+    def others(self) -> tuple[Any, ...]:
+        """The labels of names that are not mentioned."""
+        if not self.patterns and not self.demands:
+            return (("other", ()),)
+        return tuple(sorted([label for label in self.labelled.found if label[0] == "other"], key=repr))
+
+    @cached_property
+    def bit(self) -> dict[Any, int]:
+        """Each label as a bit."""
+        return {label: 1 << i for i, label in enumerate([*[("name", n) for n in self.names], *self.others])}
+
+    @cached_property
+    def below(self) -> list[int]:
+        """Per state the labels that can still be reached, as bits."""
+        if not self.patterns and not self.demands:
+            return self._plain.below
+        labelled = self.labelled
+        bits = [0 if label is None else self.bit[label] for label in labelled.labels]
+        targets = [list(dict.fromkeys(row)) for row in labelled.next.tolist()]
+        changed = True
+        while changed:
+            changed = False
+            for state in range(len(bits) - 1, -1, -1):
+                found = bits[state]
+                for target in targets[state]:
+                    if target >= 0:
+                        found |= bits[target]
+                if found != bits[state]:
+                    bits[state] = found
+                    changed = True
+        return bits
+
+    def label_of(self, name: str) -> Any:
+        """The label of a name, ``None`` if it cannot be written."""
+        if not encodable(name):
+            return None
+        return self.labelled.labels[self.labelled.walk(name.encode())]

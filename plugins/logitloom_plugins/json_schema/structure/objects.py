@@ -1,0 +1,368 @@
+"""Objects read from left to right: what is known, what the next member must satisfy, what remains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from operator import is_
+from typing import Any, Final, NamedTuple
+
+from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, substitute
+from logitloom_plugins.json_schema.structure.keys import Keys
+from logitloom_plugins.json_schema.structure.members import Demand, Member, Outcome, split
+from logitloom_plugins.json_schema.structure.names import Name
+
+__all__ = ["ObjectFrame", "ObjectPlan", "end_object", "member", "next_members", "skip", "start_object"]
+
+#: Members of one plan that are remembered.
+_MOST_REMEMBERED: Final = 1 << 14
+_OBJECT_HARD = frozenset(("prop", "patp", "addl", "names", "req", "minp", "maxp"))
+
+
+class ObjectFrame(NamedTuple):
+    """An open object.
+
+    Attributes:
+        plan: the hard atoms.
+        place: names before this one have been written or left out for good.
+        length: members so far, as far as it matters.
+        missing: required names that are not declared and have not been written.
+        soft: the open formula.
+        extras: open formulas whose truth is wanted at the end.
+        wanted: the answers that are welcome.
+        tracked: whether writing an undeclared name twice could make a difference (readers of JSON keep the last).
+            Which names have come is remembered elsewhere (:mod:`.stacks`), where that is so.
+    """
+
+    plan: ObjectPlan
+    place: int
+    length: int
+    missing: frozenset[str]
+    soft: Formula
+    extras: tuple[Formula, ...]
+    wanted: frozenset[Outcome]
+    tracked: bool = False
+
+
+class ObjectPlan:
+    """The hard atoms of an object, sorted by what they speak of."""
+
+    def __init__(
+        self, owner: Any, names: tuple[str, ...], tracked: frozenset[str], keys: Keys, hard: tuple[Any, ...]
+    ) -> None:
+        self.owner = owner
+        self.name = Name("object", names, tracked, keys.key, hard)
+        self.names = names
+        self.tracked = tracked
+        self.keys = keys
+        self.hard = hard
+        self.index = {name: i for i, name in enumerate(names)}
+        self.properties: dict[str, list[Formula]] = {}
+        self.patterns: list[tuple[str, Formula]] = []
+        self.additional: list[Any] = []
+        self.key_demands: list[Any] = []
+        self.least, self.most = 0, None
+        required: set[str] = set()
+        for atom in hard:
+            if atom[0] == "prop":
+                self.properties.setdefault(atom[1], []).append(atom[2])
+            elif atom[0] == "patp":
+                self.patterns.append((atom[1], atom[2]))
+            elif atom[0] == "addl":
+                self.additional.append(atom)
+            elif atom[0] == "names":
+                self.key_demands.append(atom)
+            elif atom[0] == "req":
+                required.add(atom[1])
+            elif atom[0] == "minp":
+                self.least = max(self.least, atom[1])
+            else:
+                self.most = atom[1] if self.most is None else min(self.most, atom[1])
+        self.required = tuple([i for i, name in enumerate(names) if name in required])
+        self.required_others = frozenset(name for name in required if name not in self.index)
+        #: Whether the number of members matters.
+        self.counts = self.least > 0 or self.most is not None
+        #: What :func:`skip` has found.
+        self.skipped: dict[ObjectFrame, ObjectFrame | None] = {}
+        #: What :func:`member` has found.
+        self.members: dict[tuple[ObjectFrame, Any], Member | None] = {}
+        self._children: dict[Any, Formula] = {}
+        self._possible: tuple[list[int], int] | None = None
+
+    def hard_child(self, key: Any) -> Formula:
+        """What the value of a key must satisfy; ``key`` is a label of the key automaton."""
+        known = self._children.get(key)
+        if known is None:
+            parts: list[Formula] = []
+            name = key[1] if key[0] == "name" else None
+            if name is not None:
+                parts += self.properties.get(name, [])
+            parts += [child for pattern, child in self.patterns if self.keys.matches(key, pattern)]
+            parts += [
+                child for _, names, patterns, child in self.additional if self.is_additional(key, names, patterns)
+            ]
+            parts += [False for atom in self.key_demands if not self.keys.satisfies(key, atom)]
+            known = self._children[key] = conjunction(parts)
+        return known
+
+    def next_keys(self, place: int) -> int:
+        """The keys that may come at a place, as bits, where nothing is open and the object can be completed.
+
+        Whatever may come leaves it so: what is required stays possible, and names in between may be left out.
+        """
+        if self._possible is None:
+            # Entry ``i``: the names before ``i`` that have a value at all.
+            bits, declared = [0], frozenset(self.index)
+            for name in self.names:
+                bits.append(bits[-1] | self._bit_if_possible(("name", name)))
+            others = [key for key in self.keys.bit if key[0] == "other" or key[1] not in declared]
+            self._possible = bits, sum({self._bit_if_possible(key) for key in others})
+        bits, rest = self._possible
+        required = next((i for i in self.required if i >= place), None)
+        if required is not None:
+            return bits[required + 1] & ~bits[place]
+        return bits[-1] & ~bits[place] | rest
+
+    def _bit_if_possible(self, key: Any) -> int:
+        if key not in self.keys.bit:
+            return 0
+        return int(self.keys.bit[key]) if self.owner.possible(Demand(self.hard_child(key))) else 0
+
+    def is_additional(self, key: Any, names: frozenset[str], patterns: frozenset[str]) -> bool:
+        """Whether a key is in none of some names and matches none of some patterns."""
+        if key[0] == "name" and key[1] in names:
+            return False
+        return not any(self.keys.matches(key, pattern) for pattern in patterns)
+
+
+def start_object(
+    owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[Outcome]
+) -> ObjectFrame | None:
+    """The frame of an object that has just been opened."""
+    if must is False:
+        return None
+    everything = list(dict.fromkeys(atom for formula in (must, *extras) for atom in atoms(formula)))
+    names = tuple(dict.fromkeys(a[1] for a in everything if a[0] == "prop"))
+    others = frozenset(a[1] for a in everything if a[0] == "req") - set(names)
+    limits = [a[1] for a in everything if a[0] in ("minp", "maxp")]
+    keys = owner.keys(names, others, everything)
+    hard, soft = split(must, _OBJECT_HARD)
+    plan = owner.object_plan(names, others, keys, hard)
+    frame = ObjectFrame(
+        plan, 0, 0 if limits else -1, plan.required_others, soft, extras, wanted, _tracked(must, extras)
+    )
+    if plan.most is not None and plan.most < 0:
+        return None
+    return frame
+
+
+def _tracked(must: Formula, extras: tuple[Formula, ...]) -> bool:
+    """Whether writing an undeclared name twice could make a difference."""
+    _, soft = split(must, _OBJECT_HARD)
+    counted = any(atom[0] == "minp" and atom[1] > 1 for f in (must, *extras) for atom in atoms(f))
+    open_ones = [atom for f in (soft, *extras) for atom in atoms(f)]
+    judged = any(
+        (atom[0] == "addl" and not isinstance(atom[3], bool)) or (atom[0] == "patp" and not isinstance(atom[2], bool))
+        for atom in open_ones
+    )
+    return counted or judged
+
+
+def skip(frame: ObjectFrame) -> ObjectFrame | None:
+    """The frame when the next declared name is left out."""
+    plan = frame.plan
+    name = plan.names[frame.place]
+    if frame.place in plan.required:
+        return None
+    if frame.soft is True and not frame.extras:
+        return frame._replace(place=frame.place + 1)
+    # Whoever asks for one of the later names asks for this again.
+    key = frame._replace(wanted=frozenset())
+    try:
+        found = plan.skipped[key]
+    except KeyError:
+        found = plan.skipped[key] = _left_out(frame, name)
+    return None if found is None else found._replace(wanted=frame.wanted)
+
+
+def _left_out(frame: ObjectFrame, name: str) -> ObjectFrame | None:
+    def value(atom: Any) -> Formula:
+        if atom[0] == "prop" and atom[1] == name:
+            return True
+        if atom[0] == "req" and atom[1] == name:
+            return False
+        return atom
+
+    return settled(frame, frame.place + 1, frame.length, frame.missing, value)
+
+
+def settled(
+    frame: ObjectFrame, place: int, count: int, missing: frozenset[str], value: Callable[[Any], Formula]
+) -> ObjectFrame | None:
+    """The frame after a substitution into its open formulas; parts that became certain move to the plan."""
+    plan = frame.plan
+    soft = substitute(frame.soft, value)
+    if soft is False:
+        return None
+    extras = tuple([substitute(extra, value) for extra in frame.extras])
+    if soft is frame.soft and all(map(is_, extras, frame.extras)):
+        return frame._replace(place=place, length=count, missing=missing)
+    hard, soft = split(soft, _OBJECT_HARD)
+    if hard:
+        new = [atom for atom in hard if atom not in plan.hard]
+        missing = missing | {a[1] for a in new if a[0] == "req" and a[1] not in plan.index}
+        late = [a for a in new if a[0] == "req" and a[1] in plan.index and plan.index[a[1]] < place]
+        if late:
+            return None
+        plan = plan.owner.object_plan(plan.names, plan.tracked, plan.keys, (*plan.hard, *new))
+    return ObjectFrame(plan, place, count, missing, soft, extras, frame.wanted, frame.tracked)
+
+
+def member(frame: ObjectFrame, key: Any) -> Member | None:
+    """What the value of a key is asked for, or ``None`` if the key cannot come now. Names in between are left out."""
+    plan = frame.plan
+    if key[0] == "name" and key[1] in plan.index:
+        target = plan.index[key[1]]
+        if target < frame.place:
+            return None
+    else:
+        target = len(plan.names)
+    reached = _skipped(frame, target)
+    if reached is None:
+        return None
+    # What is wanted of the object makes no difference, and whoever repeats the computation asks for the same.
+    asked = reached._replace(wanted=frozenset()), key
+    try:
+        found = plan.members[asked]
+    except KeyError:
+        if len(plan.members) >= _MOST_REMEMBERED:
+            plan.members.clear()
+        found = plan.members[asked] = _member_here(*asked)
+    if found is None:
+        return None
+    wanted, known = reached.wanted, found
+
+    def after(outcome: Outcome) -> ObjectFrame | None:
+        following = known.after(outcome)
+        return None if following is None else following._replace(wanted=wanted)
+
+    return Member(found.demand, after)
+
+
+def _skipped(frame: ObjectFrame, target: int) -> ObjectFrame | None:
+    """The frame when all declared names before one are left out."""
+    if frame.soft is True and not frame.extras:
+        if any(frame.place <= i < target for i in frame.plan.required):
+            return None
+        return frame._replace(place=target)
+    reached: ObjectFrame | None = frame
+    while reached is not None and reached.place < target:
+        reached = skip(reached)
+    return reached
+
+
+def next_members(frame: ObjectFrame) -> Iterator[tuple[Any, Member]]:
+    """All keys that can come next, and their members."""
+    plan = frame.plan
+    reached: ObjectFrame | None = frame
+    for name in plan.names[frame.place :]:
+        found = member(reached, ("name", name)) if reached is not None else None
+        if found is not None:
+            yield ("name", name), found
+        reached = _skipped(reached, reached.place + 1) if reached is not None else None
+    if reached is not None:
+        for key in plan.keys.bit:
+            found = member(reached, key) if key[0] == "other" or key[1] not in plan.index else None
+            if found is not None:
+                yield key, found
+
+
+def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
+    plan = frame.plan
+    if frame.tracked and frame.soft is True and not frame.extras and frame.length + 1 >= plan.least:
+        frame = frame._replace(tracked=False)
+    must = plan.hard_child(key)
+    if must is False:
+        return None
+    count = frame.length if frame.length < 0 else min(frame.length + 1, plan.owner.count_limit(frame))
+    if plan.most is not None and count > plan.most:
+        return None
+    name = key[1] if key[0] == "name" else None
+    declared = name is not None and name in plan.index
+    place = frame.place + 1 if declared else frame.place
+    missing = frame.missing - {name} if name in frame.missing else frame.missing
+    if frame.soft is True and not frame.extras:
+        following = frame._replace(place=place, length=count, missing=missing)
+        return Member(Demand(must), lambda outcome: following)
+    asked: dict[Formula, int] = {}
+    effects: dict[Any, Any] = {}
+    for atom in dict.fromkeys(a for f in (frame.soft, *frame.extras) for a in atoms(f)):
+        kind = atom[0]
+        child: Formula = True
+        if (kind == "prop" and atom[1] == name) or (kind == "patp" and plan.keys.matches(key, atom[1])):
+            child = atom[2]
+        elif kind == "addl" and plan.is_additional(key, atom[1], atom[2]):
+            child = atom[3]
+        elif kind == "names":
+            if not plan.keys.satisfies(key, atom):
+                effects[atom] = False
+            continue
+        elif kind == "req" and atom[1] == name:
+            effects[atom] = True
+            continue
+        elif kind == "minp":
+            if count >= atom[1]:
+                effects[atom] = True
+            continue
+        elif kind == "maxp":
+            if count > atom[1]:
+                effects[atom] = False
+            continue
+        else:
+            continue
+        if isinstance(child, bool):
+            if not child:
+                effects[atom] = False
+            elif kind == "prop":
+                effects[atom] = True
+            continue
+        if child not in asked:
+            asked[child] = len(asked)
+        effects[atom] = (asked[child], kind == "prop")
+
+    @cache
+    def after(outcome: Outcome) -> ObjectFrame | None:
+        def value(atom: Any) -> Formula:
+            effect = effects.get(atom)
+            if effect is None:
+                return atom
+            if isinstance(effect, bool):
+                return effect
+            if not outcome[effect[0]]:
+                return False
+            return True if effect[1] else atom
+
+        return settled(frame, place, count, missing, value)
+
+    return Member(Demand(must, tuple(asked)), after)
+
+
+def end_object(frame: ObjectFrame) -> Outcome | None:
+    """The answer if the object is closed here; ``None`` if it must not be."""
+    plan = frame.plan
+    if frame.missing or any(i >= frame.place for i in plan.required):
+        return None
+    if plan.least > max(frame.length, 0):
+        return None
+
+    def value(atom: Any) -> Formula:
+        if atom[0] == "req":
+            return False
+        if atom[0] == "minp":
+            return frame.length >= atom[1]
+        return True
+
+    if substitute(frame.soft, value) is not True:
+        return None
+    outcome = tuple([substitute(extra, value) is True for extra in frame.extras])
+    return outcome if outcome in frame.wanted else None

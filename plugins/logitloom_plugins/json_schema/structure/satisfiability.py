@@ -1,0 +1,459 @@
+"""Which answers the values of a schema can give at all: what keeps a text from running into a dead end.
+
+The answers of a recursive schema are the smallest set that is closed under building larger values from smaller ones;
+it is found by repeating the computation until nothing is added.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any, Final
+
+from logitloom.automata import Budget
+from logitloom.automata.budget import Meter
+from logitloom.errors import BudgetExceeded, UnsupportedSchema
+from logitloom_plugins.json_schema.schema.formula import Formula, atoms, substitute
+from logitloom_plugins.json_schema.schema.keywords import Keywords
+from logitloom_plugins.json_schema.structure import arrays, objects
+from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, ArrayPlan
+from logitloom_plugins.json_schema.structure.keys import Keys
+from logitloom_plugins.json_schema.structure.members import Demand, Member, Outcome
+from logitloom_plugins.json_schema.structure.names import Name
+from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
+from logitloom_plugins.json_schema.structure.value_counts import values_of
+from logitloom_plugins.json_schema.values.moore_machine import Labelled
+from logitloom_plugins.json_schema.values.numbers import number_automaton
+from logitloom_plugins.json_schema.values.strings import Content, content_of
+
+__all__ = ["EVERYTHING", "Satisfiability"]
+
+Frame = ObjectFrame | ArrayFrame
+_MOST_EXTRAS = 24
+
+
+class _Everything(frozenset[Any]):
+    """A set in which everything is."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+EVERYTHING: Final = _Everything()
+
+
+class Satisfiability:
+    """The values of a schema, by what they answer.
+
+    Args:
+        keywords: the formulas of the nodes.
+        meter: the budget.
+    """
+
+    def __init__(self, keywords: Keywords, meter: Meter) -> None:
+        self.keywords = keywords
+        self.meter = meter
+        self._answers: dict[Demand, frozenset[Outcome]] = {}
+        self._provisional: dict[Demand, frozenset[Outcome]] = {}
+        self._done: set[Demand] = set()
+        self._depth = 0
+        #: Whether what is being worked out has relied on something that is not certain yet.
+        self._unsure = False
+        self._lives: dict[Frame, bool] = {}
+        self._passing: dict[Frame, bool] = {}
+        self._keys: dict[Any, Keys] = {}
+        self._object_plans: dict[Any, ObjectPlan] = {}
+        self._array_plans: dict[Any, ArrayPlan] = {}
+        self._contents: dict[Any, Content] = {}
+        self._numbers: dict[Any, Labelled] = {}
+        self._distinct: set[ArrayFrame] = set()
+        self._limits: dict[ObjectPlan, int] = {}
+        self._work = 0
+
+    # --- parts that are shared ---------------------------------------------------------------------------------
+
+    def keys(self, names: tuple[str, ...], others: frozenset[str], everything: list[Any]) -> Keys:
+        """The key automaton of an object with these atoms."""
+        patterns: dict[str, None] = {}
+        demands: dict[Any, None] = {}
+        for atom in everything:
+            if atom[0] == "patp":
+                patterns[atom[1]] = None
+            elif atom[0] == "addl":
+                patterns.update(dict.fromkeys(sorted(atom[2])))
+                names = tuple(dict.fromkeys([*names, *sorted(atom[1])]))
+            elif atom[0] == "names":
+                demands[atom] = None
+        names = tuple(dict.fromkeys([*names, *sorted(others)]))
+        return self._keys_of((names, tuple(patterns), tuple(demands)))
+
+    def _keys_of(self, key: tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...]]) -> Keys:
+        found = self._keys.get(key)
+        if found is None:
+            names, patterns, demands = key
+            languages = {atom: self._names_language(atom[1]) for atom in demands}
+            found = self._keys[key] = Keys(names, patterns, languages, self.meter)
+        return found
+
+    def _names_language(self, formula: Formula) -> Any:
+        from logitloom.automata import Dfa
+
+        content = self.content((self.keywords.of_nodes(formula, "string"),), plain=True)
+        labelled = content.labelled
+        return Dfa(labelled.byte_class, labelled.next, [label is not None for label in labelled.labels], labelled.start)
+
+    def check_distinct(self, frame: ArrayFrame) -> None:
+        """Look whether it can be seen to that all items of an array that has just been opened are different.
+
+        Raises:
+            UnsupportedSchema: if it cannot.
+        """
+        if frame in self._distinct:
+            return
+        # Also for whoever asks again on the way, because an item may be such an array itself.
+        self._distinct.add(frame)
+        plan = frame.plan
+        why = None
+        if not plan.distinct or frame.soft is not True or frame.extras:
+            why = "other keywords for the same array ask for one thing or another (contains, anyOf, ...)"
+        elif plan.least > 1 and plan.items:
+            # Else the array may end after each of them.
+            why = f"minItems is {plan.least}, and some of the items are described one by one"
+        elif plan.least > 1 and values_of(self, plan.hard_item(0), plan.least) < plan.least:
+            why = f"minItems is {plan.least}, and whether so many different items exist was not found out"
+        if why is not None:
+            self._distinct.discard(frame)
+            raise UnsupportedSchema(f"uniqueItems cannot be enforced, because {why}. Remove it, or give strict=False.")
+
+    def object_plan(
+        self, names: tuple[str, ...], tracked: frozenset[str], keys: Keys, hard: tuple[Any, ...]
+    ) -> ObjectPlan:
+        """The plan for some hard atoms."""
+        key = (names, tracked, id(keys), hard)
+        found = self._object_plans.get(key)
+        if found is None:
+            found = self._object_plans[key] = ObjectPlan(self, names, tracked, keys, hard)
+        return found
+
+    def array_plan(self, limit: int, hard: tuple[Any, ...]) -> ArrayPlan:
+        """The plan for some hard atoms."""
+        found = self._array_plans.get((limit, hard))
+        if found is None:
+            found = self._array_plans[limit, hard] = ArrayPlan(self, limit, hard)
+        return found
+
+    def frame(self, plan: Name, *rest: Any) -> Frame:
+        """An open object or array, from the name of its plan and its other parts."""
+        kind, *parts = plan.parts
+        if kind == "array":
+            return ArrayFrame(self.array_plan(*parts), *rest)
+        names, tracked, keys, hard = parts
+        return ObjectFrame(self.object_plan(names, tracked, self._keys_of(keys), hard), *rest)
+
+    def count_limit(self, frame: ObjectFrame) -> int:
+        """The count of members from which on one more changes nothing."""
+        known = self._limits.get(frame.plan)
+        bounds = [a[1] for a in frame.plan.hard if a[0] in ("minp", "maxp")] if known is None else []
+        if known is None:
+            known = self._limits[frame.plan] = max(bounds, default=0)
+        soft = [a[1] for f in (frame.soft, *frame.extras) for a in atoms(f) if a[0] in ("minp", "maxp")]
+        return int(max([known, *soft])) + 1
+
+    def content(self, formulas: tuple[Formula, ...], plain: bool = False) -> Content:
+        """The content of strings: the first formula must hold, labels are the truth of the others."""
+        found = self._contents.get((formulas, plain))
+        if found is None:
+            must, extras = formulas[0], formulas[1:]
+
+            def label(holds: Any) -> Any:
+                if substitute(must, holds) is not True:
+                    return None
+                return tuple([substitute(extra, holds) is True for extra in extras])
+
+            if must is False:
+                must_formula: Formula = ("any", frozenset())
+                found = content_of((must_formula,), lambda holds: None, self.meter)
+            elif plain:
+                # Lengths inside, so that the automaton alone is the language.
+                found = content_of(
+                    (True, must), lambda holds: () if substitute(must, holds) is True else None, self.meter, True
+                )
+            else:
+                found = content_of(formulas, label, self.meter)
+            self._contents[formulas, plain] = found
+        return found
+
+    def number(self, formulas: tuple[Formula, ...]) -> Labelled:
+        """Numbers: the first formula must hold, labels are the truth of the others."""
+        found = self._numbers.get(formulas)
+        if found is None:
+            found = self._numbers[formulas] = _number(formulas, self.meter.budget)
+        return found
+
+    # --- answers -----------------------------------------------------------------------------------------------
+
+    def of_type(self, demand: Demand, kind: str) -> tuple[Formula, ...]:
+        """The formulas of a demand for values of one type; empty if none can be right."""
+        must = self.keywords.of_nodes(demand.must, kind)
+        if must is False:
+            return ()
+        formulas = (must, *[self.keywords.of_nodes(extra, kind) for extra in demand.extras])
+        return self.keywords.together(formulas) if len(formulas) > 2 else formulas
+
+    def answers(self, demand: Demand) -> frozenset[Outcome]:
+        """The answers that values with what must hold can give."""
+        known = self._answers.get(demand)
+        if known is not None:
+            return known
+        if demand.must is False:
+            return frozenset()
+        if len(demand.extras) > _MOST_EXTRAS:
+            raise BudgetExceeded(
+                f"A value would have to be checked against {len(demand.extras)} alternatives at once, and at most "
+                f"{_MOST_EXTRAS} are possible. Use fewer branches in anyOf, oneOf or not."
+            )
+        if demand in self._done:
+            self._unsure = True
+            return self._provisional[demand]
+        if self._depth:
+            return self._one_pass(demand)
+        self._provisional = {}
+        while True:
+            self._done, self._passing = set(), {}
+            before = dict(self._provisional)
+            self._depth += 1
+            try:
+                result = self._one_pass(demand)
+            finally:
+                self._depth -= 1
+            if demand in self._answers:
+                break
+            if before == self._provisional:
+                self._answers.update(self._provisional)
+                break
+        self._provisional, self._done, self._unsure = {}, set(), False
+        return result
+
+    def _one_pass(self, demand: Demand) -> frozenset[Outcome]:
+        self._done.add(demand)
+        self._provisional.setdefault(demand, frozenset())
+        unsure_before, self._unsure = self._unsure, False
+        self._count_work("demands")
+        found: set[Outcome] = set(self._provisional[demand])
+        everything = 2 ** len(demand.extras)
+        for kind in ("null", "false", "true", "string", "number", "array", "object"):
+            if len(found) == everything:
+                break
+            formulas = self.of_type(demand, kind)
+            if not formulas:
+                continue
+            if kind in ("null", "false", "true"):
+                found.add(tuple([extra is True for extra in formulas[1:]]))
+            elif kind == "string":
+                found |= self.content(formulas).found
+            elif kind == "number":
+                found |= self.number(formulas).found
+            else:
+                found |= self._container_answers(kind, formulas)
+        result = frozenset(found)
+        self._provisional[demand] = result
+        # Nothing can be added to everything, whatever the others turn out to be.
+        certain = len(result) == everything or not self._unsure
+        if certain:
+            self._answers[demand] = result
+        self._unsure = unsure_before or not certain
+        return result
+
+    def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[Outcome]) -> Frame | None:
+        """The frame of a container that has just been opened."""
+        start = objects.start_object if kind == "object" else arrays.start_array
+        return start(self, formulas[0], formulas[1:], wanted)
+
+    def _container_answers(self, kind: str, formulas: tuple[Formula, ...]) -> set[Outcome]:
+        extras = len(formulas) - 1
+        if not extras:
+            frame = self.opened(kind, formulas, frozenset([()]))
+            return {()} if frame is not None and self.lives(frame) else set()
+        # Every outcome that some end has; frames that differ only in what is wanted behave alike.
+        frame = self.opened(kind, formulas, EVERYTHING)
+        found: set[Outcome] = set()
+        if frame is None:
+            return found
+        for reached in self.explored(frame, thorough=True):
+            end = self.end(reached)
+            if end is not None:
+                found.add(end)
+                if len(found) == 2**extras:
+                    break
+        return found
+
+    # --- frames ------------------------------------------------------------------------------------------------
+
+    def end(self, frame: Frame) -> Outcome | None:
+        """The answer of a container that is closed here."""
+        return objects.end_object(frame) if isinstance(frame, ObjectFrame) else arrays.end_array(frame)
+
+    def lives(self, frame: Frame) -> bool:
+        """Whether a container can still be closed with a wanted answer."""
+        known = self._lives.get(frame)
+        if known is not None:
+            return known
+        if self._depth:
+            known = self._passing.get(frame)
+            if known is not None:
+                self._unsure = True
+                return known
+            self._passing[frame] = False
+        unsure_before, self._unsure = self._unsure, False
+        result = self._find_life(frame)
+        if self._depth:
+            self._passing[frame] = result
+        certain = result or not self._unsure
+        if certain:
+            self._lives[frame] = result
+        self._unsure = unsure_before or not certain
+        return result
+
+    def possible(self, demand: Demand) -> bool:
+        """Whether any value has what must hold."""
+        if demand.must is True and not demand.extras:
+            return True
+        return bool(self.answers(demand))
+
+    def _find_life(self, frame: Frame) -> bool:
+        if frame.soft is True and not frame.extras:
+            return self._object_lives(frame) if isinstance(frame, ObjectFrame) else self._array_lives(frame)
+        plan = frame.plan
+        if isinstance(plan, ArrayPlan) and plan.most is not None and plan.most < plan.least:
+            return False
+        # Depth first: there is usually an end at the end of any path, and level by level all combinations would come.
+        before: dict[Frame, Frame | None] = {frame: None}
+        stack = [frame]
+        while stack:
+            current = stack.pop()
+            if self._lives.get(current) or self.end(current) is not None:
+                way: Frame | None = current
+                while way is not None:
+                    self._lives[way] = True
+                    way = before[way]
+                return True
+            self._count_work("open objects and arrays")
+            for following in self._following(current, thorough=False):
+                if following not in before:
+                    before[following] = current
+                    stack.append(following)
+        if not self._unsure:
+            self._lives.update(dict.fromkeys(before, False))
+        return False
+
+    def _array_lives(self, frame: ArrayFrame) -> bool:
+        plan = frame.plan
+        if plan.most is not None and plan.most < max(plan.least, frame.length):
+            return False
+        last = min(plan.least, plan.varied + 1)
+        return all(self.possible(Demand(plan.hard_item(i))) for i in range(min(frame.length, last), last))
+
+    def _object_lives(self, frame: ObjectFrame) -> bool:
+        plan = frame.plan
+        left = [i for i in plan.required if i >= frame.place]
+        needed = [("name", plan.names[i]) for i in left] + [("name", name) for name in frame.missing]
+        count = max(frame.length, 0) + len(needed)
+        if plan.most is not None and count > plan.most:
+            return False
+        if not all(self.possible(Demand(plan.hard_child(key))) for key in needed):
+            return False
+        if any(name not in plan.keys.bit_names for name in [key[1] for key in needed]):
+            return False
+        if count >= plan.least:
+            return True
+        missing = plan.least - count
+        for key in plan.keys.others:
+            if self.possible(Demand(plan.hard_child(key))):
+                return True
+        free = [
+            name
+            for name in plan.keys.names
+            if ("name", name) not in needed
+            and (name not in plan.index or plan.index[name] >= frame.place)
+            and self.possible(Demand(plan.hard_child(("name", name))))
+        ]
+        return len(free) >= missing or any(name not in plan.index for name in free)
+
+    def _count_work(self, what: str) -> None:
+        self._work += 1
+        if self._work % 64 == 0:
+            self.meter.check_states(self._work, what)
+
+    def explored(self, frame: Frame, thorough: bool) -> Iterator[Frame]:
+        """The frames that can be reached, one after the other."""
+        seen = {frame}
+        queue = [frame]
+        for current in queue:
+            yield current
+            self._count_work("open objects and arrays")
+            for following in self._following(current, thorough):
+                if following not in seen:
+                    seen.add(following)
+                    queue.append(following)
+
+    def _following(self, frame: Frame, thorough: bool) -> Any:
+        if isinstance(frame, ArrayFrame):
+            yield from self._after(arrays.item(frame))
+            return
+        plan = frame.plan
+        if frame.place < len(plan.names):
+            key = ("name", plan.names[frame.place])
+            required = frame.place in plan.required
+            if not required:
+                skipped = objects.skip(frame)
+                if skipped is not None:
+                    yield skipped
+            if required or self._matters(frame, key):
+                yield from self._after(objects.member(frame, key))
+            return
+        for key in plan.keys.bit:
+            if key[0] == "name" and key[1] in plan.index:
+                continue
+            if key[0] == "other" or self._matters(frame, key) or key[1] in frame.missing:
+                yield from self._after(objects.member(frame, key))
+
+    def _matters(self, frame: ObjectFrame, key: Any) -> bool:
+        """Whether a member of that name can change the open formula."""
+        name = key[1]
+        if frame.length >= 0:
+            return True
+        for formula in (frame.soft, *frame.extras):
+            for atom in atoms(formula):
+                if atom[0] in ("prop", "req"):
+                    if atom[1] == name:
+                        return True
+                elif atom[0] == "patp":
+                    if frame.plan.keys.matches(key, atom[1]):
+                        return True
+                elif atom[0] == "addl":
+                    if frame.plan.is_additional(key, atom[1], atom[2]):
+                        return True
+                else:
+                    return True
+        return False
+
+    def _after(self, member: Member | None) -> Any:
+        if member is None:
+            return
+        for outcome in self.answers(member.demand):
+            following = member.after(outcome)
+            if following is not None:
+                yield following
+
+
+@functools.lru_cache(maxsize=512)
+def _number(formulas: tuple[Formula, ...], budget: Budget) -> Labelled:
+    must, extras = formulas[0], formulas[1:]
+
+    def label(holds: Any) -> Any:
+        if substitute(must, holds) is not True:
+            return None
+        return tuple([substitute(extra, holds) is True for extra in extras])
+
+    found = number_automaton(list(formulas), label, Meter(budget, "a range of numbers"))
+    return found.restricted(lambda label: True)

@@ -1,0 +1,272 @@
+"""States between the strings of a text: values, numbers, literals, and the members of objects and arrays.
+
+Few bytes may come in each of them, so what they say is a dictionary.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from logitloom_plugins.json_schema.structure import arrays, objects
+from logitloom_plugins.json_schema.structure.members import Demand, Member, Outcome
+from logitloom_plugins.json_schema.structure.objects import ObjectFrame
+from logitloom_plugins.json_schema.structure.satisfiability import Frame
+from logitloom_plugins.json_schema.structure.string_states import KeySite, Site, ValueSite
+from logitloom_plugins.json_schema.values.moore_machine import Labelled
+
+__all__ = ["DEAD", "Operation", "StructureStates"]
+
+DEAD: Final = -1
+_BLANKS: Final = b" \n\t\r"
+
+State = tuple[Any, ...]
+Codes = dict[int, int]
+
+
+class Operation(NamedTuple):
+    """What a row's code below -1 means.
+
+    ``push``: remember the return with number ``value`` and go to ``target``. ``pop``: go where the last return says for
+    the answer ``value``. ``name``: a name has ended that must not come twice in its object; if it has not, go to
+    ``target``.
+    """
+
+    kind: str
+    value: Any
+    target: int = -1
+
+
+class StructureStates:
+    """The codes of states outside strings.
+
+    States are ``("value", demand, return, spaces, gap)`` before a value, ``("number", automaton, place, return)``
+    inside one, ``("literal", rest, target)``, ``("object", frame, phase, spaces)``, ``("colon", frame, label, spaces)``
+    after a name, ``("array", frame, phase, spaces)``, and ``("gap", base, spaces)`` after a gap's first whitespace.
+
+    Args:
+        machine: the automaton.
+    """
+
+    def __init__(self, machine: Any) -> None:
+        self.machine = machine
+        self.values = machine.values
+        self.whitespace = machine.whitespace
+        self._masks: dict[ObjectFrame, int] = {}
+        self._numbers: dict[Any, Labelled] = {}
+        #: By the automaton of some numbers what it is made from.
+        self.number_keys: dict[Labelled, tuple[tuple[Any, ...], frozenset[Outcome]]] = {}
+
+    def fill(self, row: Codes, state: State) -> None:
+        """Fill in what may come in a state."""
+        kind = state[0]
+        if kind == "value":
+            self._value_row(row, state)
+        elif kind == "number":
+            self._number_row(row, state)
+        elif kind == "literal":
+            _, rest, target = state
+            row[rest[0]] = target if len(rest) == 1 else self.machine.number(("literal", rest[1:], target))
+        elif kind == "object":
+            self._object_row(row, state)
+        elif kind == "array":
+            self._array_row(row, state)
+        elif kind == "colon":
+            self._colon_row(row, state)
+        elif kind == "gap":
+            _, base, used = state
+            row.update(self.machine.few(base))
+            more = self.machine.number(("gap", base, used + 1)) if used < self.whitespace.most else DEAD
+            row.update(dict.fromkeys(_BLANKS, more))
+
+    def accepting(self, state: State) -> bool:
+        """Whether the text may end in a state, if nothing is remembered."""
+        if state[0] == "done":
+            return True
+        if state[0] == "number":
+            following = self._after_number(state)
+            return following is not None and self.accepting(self.machine.states[following])
+        return False
+
+    def _spaces(self, row: Codes, gap: str, used: int, state: State, place: int) -> bool:
+        """Fill in the whitespace that may come; returns whether it need not."""
+        least, most, characters = self.whitespace.gap(gap)
+        if not least:
+            if most:
+                # All but the first state of a gap are told from it by how much may still come.
+                row.update(dict.fromkeys(_BLANKS, self.machine.number(("gap", self.machine.number(state), 1))))
+            return True
+        if used < most:
+            more = self.machine.number((*state[:place], used + 1, *state[place + 1 :]))
+            for character in characters:
+                row[ord(character)] = more
+        return bool(used >= least)
+
+    def _value_row(self, row: Codes, state: State) -> None:
+        _, demand, back, used, gap = state
+        if self._spaces(row, gap, used, state, 3):
+            self._value_bytes(row, demand, back)
+
+    def _value_bytes(self, row: Codes, demand: Demand, back: int) -> None:
+        returns = self.machine.returns[back]
+        wanted = frozenset(returns)
+        for kind, text in (("null", b"null"), ("false", b"false"), ("true", b"true")):
+            formulas = self.values.of_type(demand, kind)
+            if formulas:
+                target = returns.get(tuple([extra is True for extra in formulas[1:]]))
+                if target is not None:
+                    row[text[0]] = self.machine.number(("literal", text[1:], target))
+        formulas = self.values.of_type(demand, "string")
+        if formulas:
+            site = self.value_site(formulas, wanted)
+            if site.alive(site.start, 0):
+                row[ord('"')] = self._push(back, ("text", site, site.start, 0))
+        formulas = self.values.of_type(demand, "number")
+        if formulas:
+            self._number_bytes(row, formulas, wanted, back)
+        for kind, opening in (("object", b"{"), ("array", b"[")):
+            formulas = self.values.of_type(demand, kind)
+            if formulas:
+                frame = self.values.opened(kind, formulas, wanted)
+                if frame is not None and self.values.lives(frame):
+                    row[opening[0]] = self._push(back, (kind, frame, "open", 0))
+
+    def value_site(self, formulas: tuple[Any, ...], wanted: frozenset[Outcome]) -> Site:
+        """The strings with one of some answers to formulas."""
+
+        def made() -> Site:
+            content = self.values.content(formulas)
+            if content.found - wanted:
+                content = content.restricted(lambda label: label in wanted)
+            return ValueSite(self.machine, content)
+
+        site: Site = self.machine.site(("value", formulas, wanted), made)
+        return site
+
+    def name_site(self, frame: ObjectFrame) -> Site:
+        """The names of members that may come next in an open object."""
+        site: Site = self.machine.site(("key", frame), lambda: KeySite(self.machine, frame, self.key_mask(frame)))
+        return site
+
+    def _push(self, back: int, state: State) -> int:
+        return int(self.machine.operation(Operation("push", back, self.machine.number(state))))
+
+    # --- numbers -----------------------------------------------------------------------------------------------
+
+    def _number_bytes(self, row: Codes, formulas: tuple[Any, ...], wanted: frozenset[Outcome], back: int) -> None:
+        labelled = self.number_automaton(formulas, wanted)
+        first = labelled.row(labelled.start)
+        for byte in (first >= 0).nonzero()[0].tolist():
+            row[byte] = self.machine.number(("number", labelled, int(first[byte]), back))
+
+    def number_automaton(self, formulas: tuple[Any, ...], wanted: frozenset[Outcome]) -> Labelled:
+        """The numbers with one of some answers to formulas."""
+        every = self.values.number(formulas)
+        key = formulas, wanted & every.found
+        known = self._numbers.get(key)
+        if known is None:
+            known = every.restricted(lambda label: label in wanted) if every.found - wanted else every
+            self._numbers[key] = known
+            self.number_keys[known] = key
+        return known
+
+    def _number_row(self, row: Codes, state: State) -> None:
+        _, labelled, place, back = state
+        following = self._after_number(state)
+        if following is not None:
+            row.update(self.machine.few(following))
+        steps = labelled.row(place)
+        for byte in (steps >= 0).nonzero()[0].tolist():
+            row[byte] = self.machine.number(("number", labelled, int(steps[byte]), back))
+
+    def _after_number(self, state: State) -> int | None:
+        _, labelled, place, back = state
+        label = labelled.labels[place]
+        return None if label is None else self.machine.returns[back].get(label)
+
+    # --- members -----------------------------------------------------------------------------------------------
+
+    def _returns_of(self, member: Any, after: Any) -> dict[Outcome, State]:
+        """The states after a member by its answer, where the container lives on."""
+        result: dict[Outcome, State] = {}
+        if member is None or member.demand.must is False:
+            return result
+        for outcome in (
+            self.values.answers(member.demand) if member.demand.must is not True or member.demand.extras else [()]
+        ):
+            following = member.after(outcome)
+            if following is not None and self.values.lives(following):
+                result[outcome] = after(following)
+        return result
+
+    def _object_row(self, row: Codes, state: State) -> None:
+        _, frame, phase, used = state
+        gap = {"open": "open", "next": "close", "comma": "comma"}[phase]
+        ready = self._spaces(row, gap, used, state, 3)
+        if phase == "next":
+            if ready:
+                if self.key_mask(frame):
+                    row[ord(",")] = self.machine.number(("object", frame, "comma", 0))
+                self._close(row, frame, b"}")
+            return
+        if phase == "open" and ready:
+            self._close(row, frame, b"}")
+        if ready and self.key_mask(frame):
+            site = self.name_site(frame)
+            row[ord('"')] = self.machine.number(("text", site, site.start, 0))
+
+    def _close(self, row: Codes, frame: Frame, byte: bytes) -> None:
+        outcome = self.values.end(frame)
+        if outcome is not None:
+            row[byte[0]] = self.machine.pop(outcome)
+
+    def key_mask(self, frame: ObjectFrame) -> int:
+        """The keys that may come next, as bits of the key automaton's labels."""
+        known = self._masks.get(frame)
+        if known is None:
+            plan = frame.plan
+            if frame.soft is True and not frame.extras and not frame.tracked and not plan.counts:
+                return plan.next_keys(frame.place)
+            known = 0
+            for label, found in objects.next_members(frame):
+                if self._lives_after(found):
+                    known |= plan.keys.bit.get(label, 0)
+            self._masks[frame] = known
+        return known
+
+    def _lives_after(self, member: Member) -> bool:
+        """Whether some value of a member leaves a container that can be completed."""
+        demand = member.demand
+        if demand.must is False:
+            return False
+        outcomes = self.values.answers(demand) if demand.must is not True or demand.extras else [()]
+        following = (member.after(outcome) for outcome in outcomes)
+        return any(frame is not None and self.values.lives(frame) for frame in following)
+
+    def member_returns(self, frame: ObjectFrame, label: Any) -> dict[Outcome, State]:
+        """The states after the value of a key."""
+        return self._returns_of(objects.member(frame, label), lambda following: ("object", following, "next", 0))
+
+    def _colon_row(self, row: Codes, state: State) -> None:
+        _, frame, label, used = state
+        if self._spaces(row, "close", used, state, 3):
+            member = objects.member(frame, label)
+            assert member is not None
+            back = self.machine.returning(self.member_returns(frame, label))
+            row[ord(":")] = self.machine.number(("value", member.demand, back, 0, "colon"))
+
+    def _array_row(self, row: Codes, state: State) -> None:
+        _, frame, phase, used = state
+        ready = self._spaces(row, "open" if phase == "open" else "close", used, state, 3)
+        if not ready:
+            return
+        self._close(row, frame, b"]")
+        member = arrays.item(frame)
+        returns = self._returns_of(member, lambda following: ("array", following, "next", 0))
+        if not returns:
+            return
+        assert member is not None
+        back = self.machine.returning(returns)
+        if phase == "open":
+            self._value_bytes(row, member.demand, back)
+        else:
+            row[ord(",")] = self.machine.number(("value", member.demand, back, 0, "comma"))

@@ -1,0 +1,123 @@
+"""How many different values satisfy a formula, at least: whether an array can have so many different items."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from logitloom_plugins.json_schema.schema.formula import Formula
+from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
+from logitloom_plugins.json_schema.structure.members import Demand, Outcome
+from logitloom_plugins.json_schema.structure.objects import ObjectFrame
+from logitloom_plugins.json_schema.structure.value_reader import number_of
+from logitloom_plugins.json_schema.values.moore_machine import Labelled
+from logitloom_plugins.json_schema.values.strings import Content
+
+__all__ = ["values_of"]
+
+
+class Values(Protocol):
+    """What is asked about the values of a schema."""
+
+    def possible(self, demand: Demand) -> bool: ...
+    def of_type(self, demand: Demand, kind: str) -> tuple[Formula, ...]: ...
+    def content(self, formulas: tuple[Formula, ...]) -> Content: ...
+    def number(self, formulas: tuple[Formula, ...]) -> Labelled: ...
+    def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[Outcome]) -> Any: ...
+    def lives(self, frame: Any) -> bool: ...
+
+
+_DEEPEST: Final = 6
+_MOST_COUNTED: Final = 1 << 12
+#: Beginnings of numbers that are looked at.
+_MOST_BEGINNINGS: Final = 1 << 12
+
+
+def values_of(values: Values, must: Formula, enough: int, depth: int = 0) -> int:
+    """How many different values are certain to satisfy a formula over nodes; ``enough`` stands for more as well.
+
+    Only of no formula more than some thousands are counted.
+    """
+    if must is True:
+        return enough
+    enough = min(enough, _MOST_COUNTED)
+    demand = Demand(must)
+    if depth > _DEEPEST:
+        return int(values.possible(demand))
+    found = sum(bool(values.of_type(demand, kind)) for kind in ("null", "false", "true"))
+    for kind in ("string", "number", "object", "array"):
+        formulas = values.of_type(demand, kind)
+        if not formulas or found >= enough:
+            continue
+        if kind == "string":
+            found += _strings(values.content(formulas), enough - found)
+        elif kind == "number":
+            found += _numbers(values.number(formulas), enough - found)
+        else:
+            frame = values.opened(kind, formulas, frozenset([()]))
+            if frame is None or not values.lives(frame):
+                continue
+            if frame.soft is not True:
+                found += 1
+            elif isinstance(frame, ObjectFrame):
+                found += _objects(values, frame, enough - found, depth)
+            else:
+                found += _arrays(values, frame, enough - found, depth)
+    return min(found, enough)
+
+
+def _strings(content: Content, enough: int) -> int:
+    """Beginnings that differ become strings that differ, and every one that can go on ends somewhere."""
+    labelled = content.labelled
+    begun = [(labelled.start, 0)] if content.found else []
+    found = 0
+    while begun and found + len(begun) < enough:
+        state, count = begun.pop(0)
+        found += bool(labelled.boundaries[state]) and content.ends(state, count) is not None
+        following = content.counted(count + labelled.boundaries[state])
+        targets = labelled.next[state].take(labelled.byte_class).tolist()
+        begun += [(target, following) for target in targets if target >= 0 and content.alive(target, following)]
+    return min(found + len(begun), enough)
+
+
+def _numbers(labelled: Labelled, enough: int) -> int:
+    found: set[Any] = set()
+    pending = [(labelled.start, b"")]
+    for count, (state, text) in enumerate(pending):
+        if labelled.labels[state] is not None:
+            found.add(number_of(text))
+        if len(found) >= enough or count > _MOST_BEGINNINGS:
+            break
+        row = labelled.row(state)
+        pending += [(int(row[byte]), text + bytes([byte])) for byte in (row >= 0).nonzero()[0].tolist()]
+    return len(found)
+
+
+def _objects(values: Values, frame: ObjectFrame, enough: int, depth: int) -> int:
+    """Members vary independently, unless they are counted."""
+    plan = frame.plan
+    if plan.counts:
+        return 1
+    found = 1
+    for place, name in enumerate(plan.names):
+        more = values_of(values, plan.hard_child(("name", name)), enough, depth + 1)
+        found *= max(more, 1) if place in plan.required else more + 1
+    for key in plan.keys.others:
+        more = values_of(values, plan.hard_child(key), enough, depth + 1)
+        # Of names that patterns tell apart there may be one of each kind.
+        found = enough if more and key == ("other", ()) else found * (more + 1)
+    return min(found, enough)
+
+
+def _arrays(values: Values, frame: ArrayFrame, enough: int, depth: int) -> int:
+    plan = frame.plan
+    if plan.items:
+        return 1
+    item = plan.hard_item(0)
+    if plan.most == 0 or not values.possible(Demand(item)):
+        return 1
+    if plan.most is None and not plan.distinct:
+        return enough
+    first = values_of(values, item, enough, depth + 1)
+    if plan.least <= 1:
+        return min(first + (plan.least == 0), enough)
+    return 1 if plan.distinct else first

@@ -1,0 +1,1 @@
+"""The tokens of a vocabulary that may come next in a configuration."""

@@ -1,0 +1,211 @@
+"""The texts of a schema as a constraint over the tokens of a vocabulary.
+
+The tokens that may come next are found by one walk of the vocabulary's trie (:mod:`.token_walk`); inside strings that
+may hold anything they are put together from slices of the vocabulary (:mod:`.string_rows`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.constraints import Constraint, TokenSet
+from logitloom.errors import VocabularyError
+from logitloom.vocabulary import Vocabulary
+from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.structure.configuration import Configuration
+from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.tokens.distinct_rows import DistinctRows
+from logitloom_plugins.json_schema.tokens.string_rows import StringRows
+from logitloom_plugins.json_schema.tokens.string_tables import words_of
+from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk, Words
+
+__all__ = ["SchemaConstraint"]
+
+_MOST_SET_BYTES: Final = 64 << 20
+_MOST_SETS: Final = 1 << 16
+_MOST_SHARED: Final = 1 << 7
+#: More ids than these are put in order by marking them.
+_SORTED: Final = 6000
+
+
+class SchemaConstraint(Constraint):
+    """The tokens with which a text can still become a JSON value that satisfies a schema.
+
+    Args:
+        schema: the automaton over bytes.
+        vocabulary: the bytes of each id.
+        vocab_size: width of the model's logits.
+
+    Example:
+        >>> from logitloom_plugins.json_schema.structure.compilation import compile_schema
+        >>> words = Vocabulary([b"", b"1", b"2", b"[", b"]", b","], eos=[0])
+        >>> schema = SchemaAutomaton(compile_schema({"type": "array", "items": {"const": 1}, "minItems": 1}))
+        >>> constraint = SchemaConstraint(schema, words, 6)
+        >>> constraint.allowed(constraint.advance(constraint.start(), 3)).ids.tolist()
+        [1]
+    """
+
+    def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, vocab_size: int | None = None) -> None:
+        self.schema = schema
+        self.vocabulary = vocabulary
+        self.vocab_size = vocabulary.size if vocab_size is None else int(vocab_size)
+        if not vocabulary.eos:
+            raise VocabularyError(
+                f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
+            )
+        words = words_of(vocabulary)
+        padding = np.arange(vocabulary.size, self.vocab_size, dtype=np.int32)
+        textless = np.concatenate([words.trie.textless, padding])
+        self._textless: NDArray[np.int32] = textless.astype(np.int32)
+        self._masks = _Masks(schema.machine, words, self)
+        self._sets: dict[Configuration, TokenSet] = {}
+        self._set_bytes = 0
+
+    def forget(self) -> None:
+        """Drop what is remembered of visited configurations. That changes no result."""
+        self.schema.forget()
+        self._sets, self._set_bytes = {}, 0
+
+    # --- the contract ------------------------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Equal for equal schemas, options, vocabularies and widths, in every process."""
+        digest = hashlib.blake2b(self.schema.fingerprint, digest_size=16)
+        digest.update(f"{self.vocabulary.fingerprint} {self.vocab_size}".encode())
+        return digest.digest()
+
+    def automaton(self) -> SchemaAutomaton:
+        """The automaton over bytes."""
+        return self.schema
+
+    def start(self) -> Configuration:
+        """The configuration before the first token."""
+        return self.schema.start()
+
+    def advance(self, state: Configuration, token: int) -> Configuration | None:  # type: ignore[override]
+        """The configuration after one more token; ``None`` if it is not allowed."""
+        text = self.vocabulary.token_bytes[token] if 0 <= token < self.vocabulary.size else b""
+        return self.schema.read(state, text) if text else None
+
+    def may_end(self, state: Configuration) -> bool:  # type: ignore[override]
+        """Whether the text may end."""
+        return self.schema.accepts(state)
+
+    def allowed(self, state: Configuration) -> TokenSet:  # type: ignore[override]
+        """The tokens that may come next.
+
+        Raises:
+            BudgetExceeded: if a part of the schema that the text has just reached is too large.
+        """
+        known = self._sets.get(state)
+        if known is None:
+            known = self.schema.run(self._found, state)
+            self._set_bytes += known.ids.nbytes
+            if self._set_bytes > _MOST_SET_BYTES or len(self._sets) > _MOST_SETS:
+                self._sets, self._set_bytes = {}, known.ids.nbytes
+            self._sets[state] = known
+        return known
+
+    def _found(self, position: Position) -> TokenSet:
+        masks, machine = self._masks, self.schema.machine
+        if masks.machine is not machine:
+            masks = self._masks = _Masks(machine, masks.words, self)
+        return masks.found(position)
+
+
+class _Masks:
+    """Finds the tokens that may come next at the positions of one machine.
+
+    Args:
+        machine: the automaton over bytes.
+        words: the tokens.
+        constraint: the vocabulary's constraint.
+    """
+
+    def __init__(self, machine: Machine, words: Words, constraint: SchemaConstraint) -> None:
+        self.machine = machine
+        self.words = words
+        self._texts = constraint.vocabulary.token_bytes
+        self._size = constraint.vocab_size
+        self._textless = constraint._textless
+        self._most = constraint.vocab_size // 2
+        self._walk = TokenWalk(machine, int(words.trie.height[0]))
+        self._strings = StringRows(machine, constraint.vocabulary, self._walk)
+        self._distinct = DistinctRows(machine, words)
+        self._common: dict[tuple[int, int], tuple[bool, NDArray[np.int32]]] = {}
+        self._shared: dict[int, tuple[NDArray[np.int32], TokenSet]] = {}
+
+    def found(self, position: Position) -> TokenSet:
+        """The tokens that may come next at a position."""
+        if position.items.frame and not position.written:
+            row = self._elsewhere(position.state, position.stack)
+        else:
+            row = self._written(position)
+        if self.machine.opening:
+            row = self._without(row, self._distinct.doubtful(position), position)
+        listed, ids = row
+        # Positions at which the same ids are forbidden share one set, so that its mask is prepared once.
+        shared = self._shared.get(id(ids))
+        if shared is None or shared[0] is not ids:
+            if len(self._shared) >= _MOST_SHARED:
+                self._shared.clear()
+            members = self._sorted(ids if listed else np.concatenate([ids, self._textless]))
+            members.setflags(write=False)
+            shared = self._shared[id(ids)] = ids, TokenSet(listed, members)
+        return shared[1]
+
+    def _sorted(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        if len(ids) <= _SORTED:
+            return np.sort(ids)
+        chosen = np.zeros(self._size, dtype=bool)
+        chosen[ids] = True
+        return chosen.nonzero()[0].astype(np.int32)
+
+    def _written(self, position: Position) -> tuple[bool, NDArray[np.int32]]:
+        """The tokens with bytes that are allowed if they are at most half of all, else those that are not."""
+        state, stack, written, _ = position
+        stacks, tracked, most = self.machine.stacks, state in self.machine.tracked, self._most
+        known = self._strings.row(state, stacks.nameless(stack) if tracked else stack, most)
+        if known is not None:
+            if not tracked:
+                return known
+            return self._without(known, self._strings.doubtful(written, stacks.names(stack)), position)
+        far = self.machine.strings.far(self.machine.states[state], self._strings.longest)
+        if far is not None:
+            # In a string whose length cannot matter yet it is the same at the next character.
+            return self._elsewhere(self.machine.number(far), stack)
+        found = self._walk.from_root(self.words, state, stack, written)
+        return (True, found.allowed()) if found.size <= most else (False, found.forbidden())
+
+    def _without(
+        self, row: tuple[bool, NDArray[np.int32]], doubtful: NDArray[np.int32], position: Position
+    ) -> tuple[bool, NDArray[np.int32]]:
+        """A row that is right but for some tokens, which are read one by one."""
+        listed, ids = row
+        asked = np.zeros(self._size, dtype=bool)
+        asked[doubtful] = True
+        if listed:
+            asked = asked.take(ids)
+            allowed = ids[asked]
+        else:
+            asked[ids] = False
+            allowed = asked.nonzero()[0].astype(np.int32)
+        dead = [token for token in allowed.tolist() if self.machine.read(position, self._texts[token]) is None]
+        if not dead:
+            return row
+        return listed, ids[~np.isin(ids, dead)] if listed else np.append(ids, np.array(dead, dtype=np.int32))
+
+    def _elsewhere(self, state: int, stack: int) -> tuple[bool, NDArray[np.int32]]:
+        """The same where only state and stack matter; it is asked for again at other positions with the same ones."""
+        known = self._common.get((state, stack))
+        if known is None:
+            if len(self._common) >= _MOST_SHARED:
+                self._common.clear()
+            known = self._common[state, stack] = self._written(Position(state, stack))
+        return known

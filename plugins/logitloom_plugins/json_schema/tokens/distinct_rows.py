@@ -1,0 +1,105 @@
+"""Which tokens have to be read one by one where items must be different: those that may write one that has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.trie import members
+from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
+from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS
+from logitloom_plugins.json_schema.structure.value_reader import BLANKS, Position
+from logitloom_plugins.json_schema.tokens.token_walk import Words
+
+__all__ = ["DistinctRows"]
+
+
+class _Commas(NamedTuple):
+    """Tokens in which a comma may end an item or a member: all, those with a quote before it, those with a bracket."""
+
+    every: NDArray[np.int32]
+    quoted: NDArray[np.int32]
+    opened: NDArray[np.int32]
+
+
+class DistinctRows:
+    """The doubtful tokens of one machine and vocabulary.
+
+    Args:
+        machine: the automaton over bytes.
+        words: the tokens.
+    """
+
+    def __init__(self, machine: Machine, words: Words) -> None:
+        self._machine = machine
+        self._words = words
+
+    def doubtful(self, reached: Position) -> NDArray[np.int32]:
+        """The tokens that may write an item, or a name, that has come, and few others; some more than once.
+
+        What is written can become one while it is like its beginning. If it is not, another must begin first, which
+        takes a comma.
+        """
+        place = reached.items
+        if not place.frame:
+            return self._commas.opened
+        inside = self._machine.states[reached.state][0] in STRING_KINDS
+        commas = self._commas.quoted if inside else self._commas.every
+        if not self._machine.distinct.rivals(place):
+            return commas
+        return np.concatenate([commas, self._alike(reached)])
+
+    @cached_property
+    def _commas(self) -> _Commas:
+        trie = self._words.trie
+        found: dict[str, list[int]] = {"": [], '"': [], "[": []}
+        for node in (trie.byte == ord(",")).nonzero()[0].tolist():
+            before = set()
+            at = int(trie.parent[node])
+            while at:
+                before.add(chr(trie.byte[at]))
+                at = int(trie.parent[at])
+            for mark, nodes in found.items():
+                if not mark or mark in before:
+                    nodes.append(node)
+        return _Commas(*map(self._below, found.values()))
+
+    def _below(self, nodes: Sequence[int]) -> NDArray[np.int32]:
+        trie = self._words.trie
+        first = trie.first.take(nodes)
+        return trie.order.take(members(first, trie.last.take(nodes) - first))
+
+    def _alike(self, reached: Position) -> NDArray[np.int32]:
+        """The tokens after which what is unfinished is like something that has come, or has become it."""
+        machine, trie = self._machine, self._words.trie
+        distinct = machine.distinct
+        here: list[int] = []
+        ended: list[int] = []
+        pending = [(0, reached)]
+        while pending:
+            node, before = pending.pop()
+            first = int(trie.child_start[node])
+            place = before.items
+            wanted = distinct.next_bytes(place)
+            for child, byte in enumerate(self._words.bytes[first : first + int(trie.child_count[node])], first):
+                if wanted is not None and byte not in wanted:
+                    continue
+                code = machine.code(before.state, byte)
+                if code == DEAD:
+                    continue
+                if not place.text and byte in BLANKS and machine.gap(code) is not None:
+                    # Whitespace changes nothing; how much of it may come says the row.
+                    pending.append((child, before))
+                    continue
+                after = machine.follow(before, bytes([byte]))
+                if after is None:
+                    ended.append(child)
+                elif after.items.frame and distinct.rivals(after.items):
+                    here.append(child)
+                    pending.append((child, after))
+        begins = trie.first.take(here)
+        return np.concatenate([trie.order.take(members(begins, trie.own.take(here) - begins)), self._below(ended)])

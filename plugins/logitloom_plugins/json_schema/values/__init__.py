@@ -1,0 +1,1 @@
+"""Strings and numbers: automata over their texts, with truth vectors at their ends."""

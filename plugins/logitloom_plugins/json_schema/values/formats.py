@@ -1,0 +1,192 @@
+"""The formats of JSON Schema as automata.
+
+References:
+    G. Klyne, C. Newman, "Date and Time on the Internet: Timestamps", RFC 3339, 2002.
+    T. Berners-Lee, R. Fielding, L. Masinter, "Uniform Resource Identifier (URI): Generic Syntax", RFC 3986, 2005.
+    J. Klensin, "Simple Mail Transfer Protocol", RFC 5321, 2008, section 4.1.2.
+    R. Hinden, S. Deering, "IP Version 6 Addressing Architecture", RFC 4291, 2006, section 2.2.
+    P. Bryan (ed.), "JavaScript Object Notation (JSON) Pointer", RFC 6901, 2013.
+    J. Gregorio et al., "URI Template", RFC 6570, 2012.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from logitloom.automata import Dfa, compile_pattern, concatenation, difference, union
+from logitloom.automata.budget import Meter
+from logitloom_plugins.json_schema.values.moore_machine import explored
+
+__all__ = ["IRREGULAR", "LENGTHS", "REGULAR", "format_automaton"]
+
+_OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4: Final = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
+_H16: Final = "[0-9A-Fa-f]{1,4}"
+_LS32: Final = f"(?:{_H16}:{_H16}|{_IPV4})"
+_IPV6: Final = "(?:" + "|".join(
+    [
+        f"(?:{_H16}:){{6}}{_LS32}",
+        f"::(?:{_H16}:){{5}}{_LS32}",
+        f"(?:{_H16})?::(?:{_H16}:){{4}}{_LS32}",
+        f"(?:(?:{_H16}:){{0,1}}{_H16})?::(?:{_H16}:){{3}}{_LS32}",
+        f"(?:(?:{_H16}:){{0,2}}{_H16})?::(?:{_H16}:){{2}}{_LS32}",
+        f"(?:(?:{_H16}:){{0,3}}{_H16})?::{_H16}:{_LS32}",
+        f"(?:(?:{_H16}:){{0,4}}{_H16})?::{_LS32}",
+        f"(?:(?:{_H16}:){{0,5}}{_H16})?::{_H16}",
+        f"(?:(?:{_H16}:){{0,6}}{_H16})?::",
+    ]
+) + ")"  # fmt: skip
+
+_YEAR: Final = "[0-9]{4}"
+_LEAP: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_DATE: Final = (
+    f"(?:{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    f"|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP}-02-29)"
+)
+_HOUR: Final = "(?:[01][0-9]|2[0-3])"
+_MINUTE: Final = "[0-5][0-9]"
+_ZONE: Final = f"(?:[zZ]|[+-]{_HOUR}:{_MINUTE})"
+_LABEL: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_DOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})*"
+_ATEXT: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
+_QUOTED: Final = r'"(?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\[\x20-\x7e])*"'
+_UNRESERVED: Final = r"[A-Za-z0-9._~-]"
+_ESCAPED: Final = "%[0-9A-Fa-f]{2}"
+_SUB: Final = r"[!$&'()*+,;=]"
+_UCS: Final = (
+    r"\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef"
+    + "".join(rf"\U000{plane:x}0000-\U000{plane:x}fffd" for plane in range(1, 0xE))
+    + r"\U000e1000-\U000efffd"
+)
+_PRIVATE: Final = r"\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
+
+
+def _uri(reference: bool, international: bool) -> str:
+    extra = _UCS if international else ""
+    plain = f"(?:[A-Za-z0-9._~{extra}-]|{_ESCAPED}|{_SUB}"
+    char = f"{plain}|[:@])"
+    userinfo = f"{plain}|:)*"
+    name = f"{plain})*"
+    literal = rf"\[(?:{_IPV6}|[vV][0-9A-Fa-f]+\.(?:{_UNRESERVED}|{_SUB}|:)+)\]"
+    authority = f"(?:{userinfo}@)?(?:{literal}|{name})(?::[0-9]*)?"
+    rooted = f"//{authority}(?:/{char}*)*"
+    absolute = f"/(?:{char}+(?:/{char}*)*)?"
+    rootless = f"{char}+(?:/{char}*)*"
+    private = _PRIVATE if international else ""
+    query = rf"(?:\?(?:{char}|[/?{private}])*)?"
+    end = f"{query}(?:#(?:{char}|[/?])*)?"
+    whole = f"[A-Za-z][A-Za-z0-9+.-]*:(?:{rooted}|{absolute}|{rootless}|){end}"
+    if not reference:
+        return whole
+    first = f"{plain}|@)+"
+    relative = f"(?:{rooted}|{absolute}|{first}(?:/{char}*)*|){end}"
+    return f"(?:{whole}|{relative})"
+
+
+_DAYS: Final = "[0-9]+D"
+_TIME_PART: Final = "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)"
+_DURATION: Final = (
+    f"P(?:[0-9]+W|(?:[0-9]+Y(?:[0-9]+M(?:{_DAYS})?)?|[0-9]+M(?:{_DAYS})?|{_DAYS})(?:{_TIME_PART})?|{_TIME_PART})"
+)
+_POINTER: Final = r"(?:/(?:[^~/]|~[01])*)*"
+_VARNAME: Final = f"(?:[A-Za-z0-9_]|{_ESCAPED})(?:\\.?(?:[A-Za-z0-9_]|{_ESCAPED}))*"
+_VARSPEC: Final = rf"{_VARNAME}(?::[1-9][0-9]{{0,3}}|\*)?"
+_TEMPLATE: Final = (
+    rf"(?:[\x21\x23-\x24\x26-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e{_UCS}{_PRIVATE}]|{_ESCAPED}"
+    rf"|\{{[+#./;?&=,!@|]?{_VARSPEC}(?:,{_VARSPEC})*\}})*"
+)
+_UQUOTED: Final = r'"(?:[\x20-\x21\x23-\x5b\x5d-\x7e\u0080-\U0010ffff]|\\[\x20-\x7e])*"'
+_UATEXT: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u0080-\U0010ffff-]"
+_ULABEL: Final = r"[A-Za-z0-9\u0080-\U0010ffff](?:[A-Za-z0-9\u0080-\U0010ffff-]*[A-Za-z0-9\u0080-\U0010ffff])?"
+
+_PATTERNS: Final = {
+    "date": _DATE,
+    "duration": _DURATION,
+    "email": rf"(?:{_ATEXT}+(?:\.{_ATEXT}+)*|{_QUOTED})@(?:{_DOMAIN}|\[(?:{_IPV4}|IPv6:{_IPV6})\])",
+    "idn-email": rf"(?:{_UATEXT}+(?:\.{_UATEXT}+)*|{_UQUOTED})@{_ULABEL}(?:\.{_ULABEL})*",
+    "ipv4": _IPV4,
+    "ipv6": _IPV6,
+    "iri": _uri(False, True),
+    "iri-reference": _uri(True, True),
+    "json-pointer": f"(?s:{_POINTER})",
+    "relative-json-pointer": f"(?s:(?:0|[1-9][0-9]*)(?:#|{_POINTER}))",
+    "uri": _uri(False, False),
+    "uri-reference": _uri(True, False),
+    "uri-template": _TEMPLATE,
+    "uuid": "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
+}
+
+#: Formats that can be enforced.
+REGULAR: Final = frozenset(_PATTERNS) | {"date-time", "hostname", "time"}
+
+#: Most characters of a format, where that is part of it.
+LENGTHS: Final = {"hostname": 253}
+
+#: Formats of the specification that cannot, and why.
+IRREGULAR: Final = {
+    "idn-hostname": "which labels are valid depends on tables of contexts",
+    "regex": "brackets nest",
+}
+
+
+@cache
+def format_automaton(name: str) -> Dfa:
+    """The automaton of the texts that have a format of :data:`REGULAR`.
+
+    Example:
+        >>> format_automaton("date").fullmatch("2023-02-29"), format_automaton("date").fullmatch("2024-02-29")
+        (False, True)
+    """
+    if name == "time":
+        return _time()
+    if name == "date-time":
+        return concatenation(compile_pattern(_DATE + "[tT]"), _time())
+    if name == "hostname":
+        # No label with hyphens as its third and fourth characters: those are A-labels (or reserved), and whether
+        # such a label decodes to a valid name is beyond any automaton. The length is bounded by LENGTHS.
+        return difference(compile_pattern(_DOMAIN), compile_pattern(r"(?:.*\.)?[^.]{2}--.*"))
+    return compile_pattern(_PATTERNS[name], minimal=True)
+
+
+@cache
+def _time() -> Dfa:
+    """Times of day; second 60 only where it is 23:59 in UTC, which is where leap seconds are."""
+    usual = compile_pattern(rf"{_HOUR}:{_MINUTE}:{_MINUTE}(?:\.[0-9]+)?{_ZONE}")
+    characters = "0123456789:.zZ+-"
+    each = range(len(characters))
+    leap = explored(
+        ("", ""), _leap_step, lambda s: s[1] == "done" or None, characters, Meter(None, "time"), lambda s: each
+    )
+    accepting = [label is not None for label in leap.labels]
+    return union(usual, Dfa(leap.byte_class, leap.next, accepting))
+
+
+def _leap_step(state: tuple[str, str], c: str) -> tuple[str, str] | None:
+    """One character of a time whose second is 60: the local time read so far, then what must still be read."""
+    local, rest = state
+    if rest == "done":
+        return None
+    if len(local) < 8:
+        text = local + c
+        pattern = "hh:mm:60"[len(local)]
+        fits = c.isdigit() if pattern in "hm" else c == pattern
+        if not fits or text[:2] > "23" or (len(text) == 1 and c > "2") or (len(text) == 4 and c > "5"):
+            return None
+        return text, ""
+    if rest[:1].isdigit() or rest[:1] == ":":  # inside a zone
+        if c != rest[0]:
+            return None
+        return (_INSIDE, rest[1:]) if rest[1:] else (_INSIDE, "done")
+    if c in "zZ":
+        return (_INSIDE, "done") if local[:5] == "23:59" and rest != "." else None
+    if c in "+-" and rest != ".":
+        minutes = int(local[:2]) * 60 + int(local[3:5]) - (23 * 60 + 59)
+        offset = (minutes if c == "+" else -minutes) % (24 * 60)
+        return _INSIDE, f"{offset // 60:02}:{offset % 60:02}"
+    if c == "." and not rest:
+        return local, "."
+    return (local, "f") if c.isdigit() and rest else None
+
+
+_INSIDE: Final = "in a zone"
