@@ -360,3 +360,28 @@ def test_the_oracle_itself_forbids_and_biases() -> None:
     sequence = Sequence(1, random.Random(0))
     sequence.chain, sequence.output = one("regex", pattern="red"), encode("r")
     assert legal(Oracle()(sequence, torch.zeros(WIDTH))) == encode("e")
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        one("regex", pattern="[a-d]{4,12}"),
+        [*one("no_repeat_ngram", n=2), *one("regex", pattern="[a-d]{4,12}"), *one("top_k", k=3)],
+        [*one("repetition_penalty", penalty=1.7), *one("min_tokens", n=4), *one("xtc", probability=0.5)],
+        one("stop", strings=["co", "a1"]),
+    ],
+)
+@pytest.mark.parametrize("others", [0, 2])
+def test_nothing_is_read_from_an_accelerator(chain: Any, others: int) -> None:
+    """Arrays of the device ``meta`` have no values: whoever reads one on the host raises, and his request fails."""
+    runner, rows = RunnerV1(engine_of()), 3 + others
+    outputs: list[list[int]] = [[] for _ in range(rows)]
+    params = [params_of(chain) if place >= others else params_of() for place in range(rows)]
+    runner.update_state(update(rows, added=[(i, params[i], encode("red"), outputs[i]) for i in range(rows)]))
+    for step in range(4):
+        assert runner.apply(torch.empty((rows, WIDTH), device="meta")).device.type == "meta"
+        assert [request.failure for request in runner.places.values()] == [None] * 3
+        for i, output in enumerate(outputs):
+            output.append(encode("abcd")[(step + i) % 4])
+        if step == 1:
+            runner.update_state(update(rows, moved=[(rows - 1, rows - 2, Direction.SWAP)]))
