@@ -139,7 +139,7 @@ def main() -> None:
 
         def first_mask(pattern: str = pattern) -> Any:
             automaton = TokenAutomaton(compile_pattern(pattern), vocabulary)
-            return automaton.row_kind(automaton.start)
+            return automaton.allowed(automaton.start())
 
         first = median(first_mask, options.runs)
         tables = median(lambda d=dfa: TokenAutomaton(d, vocabulary).tables(), 3)  # type: ignore[misc]

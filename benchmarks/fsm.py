@@ -251,7 +251,7 @@ def random_walks(pattern: str, vocabulary: Vocabulary, rows: int, seed: int) -> 
     first = next(i for i, text in enumerate(vocabulary.token_bytes) if text)
     walks = []
     for _ in range(2 * rows):
-        state, walk = automaton.start, []
+        state, walk = automaton.start(), []
         while len(walk) < STEPS:
             tokens = automaton.row(state)
             tokens = tokens[tokens != vocabulary.eos[0]]
@@ -421,7 +421,7 @@ def describe_rows(pattern: str, vocabulary: Vocabulary, walks: Walks) -> str:
     automaton = TokenAutomaton(compile_pattern(pattern), vocabulary)
     sizes = []
     for walk in walks[:4]:
-        state = automaton.start
+        state = automaton.start()
         for token in walk:
             state = automaton.advance(state, token)
             sizes.append(len(automaton.row(state)))

@@ -139,15 +139,17 @@ class IllegalToken(LogitloomError, ValueError):
 
     Attributes:
         row: the row's place in the batch.
+        rows: all rows of which the same is true, ``row`` among them.
     """
 
-    def __init__(self, message: str, row: int) -> None:
+    def __init__(self, message: str, row: int, rows: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.row = row
+        self.rows = rows or (row,)
 
-    def __reduce__(self) -> tuple[type[IllegalToken], tuple[str, int]]:
-        """Both arguments: engines send errors between processes, and an exception tells only of its first."""
-        return type(self), (str(self), self.row)
+    def __reduce__(self) -> tuple[type[IllegalToken], tuple[str, int, tuple[int, ...]]]:
+        """All arguments: engines send errors between processes, and an exception tells only of its first."""
+        return type(self), (str(self), self.row, self.rows)
 
 
 class UnsupportedGrammar(LogitloomError, ValueError):

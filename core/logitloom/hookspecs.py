@@ -18,6 +18,7 @@ __all__ = [
     "TextEnd",
     "backend_adapter",
     "branch_prompts",
+    "constraint",
     "forced_tokens",
     "hookimpl",
     "hookspec",
@@ -137,6 +138,25 @@ def vocabulary(tokenizer: Any) -> Vocabulary | None:
 
     Raises:
         VocabularyError: if the tokenizer is of this reader's kind but its bytes cannot be told exactly.
+    """
+
+
+@hookspec
+def constraint(vocabulary: Vocabulary, vocab_size: int) -> Any:
+    """The constraint that the processor is (constraints; optional).
+
+    Combinators, decoding loops and engines that must know which tokens a processor allows ask for it, whoever wrote
+    the processor. Its masks are those of the constraint, and it changes no other logits.
+
+    Args:
+        vocabulary: the bytes of each id.
+        vocab_size: width of the model's logits.
+
+    Returns:
+        A :class:`logitloom.constraints.Constraint`.
+
+    Raises:
+        LogitloomError: if there is none within the budget, or the vocabulary cannot write its texts.
     """
 
 

@@ -49,6 +49,8 @@ class Processor:
             with feedback does. Such a state cannot be rebuilt from tokens: loops ask the model for forced tokens as
             well, and engines that cannot keep states refuse the processor when the chain is bound. Who needs
             ``chosen_logprob`` declares it by that.
+        reports_illegal: raises ``IllegalToken`` in host memory for rows that were fed a token which the processor had
+            forbidden, before it writes anything.
         compilable: works inside compiled loops (array operations only; no host objects, no values read back).
     """
 
@@ -62,6 +64,7 @@ class Processor:
     shift_invariant: ClassVar[bool] = False
     uses_buffer_pool: ClassVar[bool] = False
     sees_every_step: ClassVar[bool] = False
+    reports_illegal: ClassVar[bool] = False
     compilable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

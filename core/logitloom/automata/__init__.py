@@ -4,8 +4,8 @@ From a pattern to the tokens that may come next::
 
     dfa = compile_pattern(r"[0-9]{4}-[0-9]{2}")          # bytes
     automaton = TokenAutomaton(dfa, vocabulary)           # tokens
-    allowed = automaton.row(automaton.start)
-    state = automaton.advance(automaton.start, token)
+    allowed = automaton.row(automaton.start())
+    state = automaton.advance(automaton.start(), token)
 
 Automata can be combined (:func:`union`, :func:`intersection`, :func:`complement`, :func:`concatenation`, ...)
 before they are lifted to tokens. :func:`compile_automaton` also takes patterns whose whole automaton would be too
@@ -34,31 +34,26 @@ from logitloom.automata.algebra import (
 from logitloom.automata.budget import DEFAULT_BUDGET, Budget
 from logitloom.automata.cache import AutomatonCache, default_cache
 from logitloom.automata.compilation import compile_automaton, compile_pattern
+from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.lazy_dfa import LazyDfa
-from logitloom.automata.longest_tokens import LongestTokens
 from logitloom.automata.minimize import minimize
-from logitloom.automata.token_automaton import FINISHED, TokenAutomaton, TokenRow, TokenTables
+from logitloom.automata.token_automaton import TokenAutomaton
 from logitloom.automata.trie import Trie, vocabulary_trie
-from logitloom.automata.watching import WatchingAutomaton
 
 __all__ = [
     "DEAD",
     "DEFAULT_BUDGET",
-    "FINISHED",
     "AhoCorasick",
     "AutomatonCache",
     "Budget",
+    "DenseAutomaton",
     "Dfa",
     "LazyDfa",
-    "LongestTokens",
     "Match",
     "StopAutomaton",
     "TokenAutomaton",
-    "TokenRow",
-    "TokenTables",
     "Trie",
-    "WatchingAutomaton",
     "any_bytes",
     "any_text",
     "choice",

@@ -18,7 +18,7 @@ import warnings
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,9 @@ from logitloom.atomic_file import write_whole
 from logitloom.automata.budget import Budget
 from logitloom.automata.compilation import compile_pattern
 from logitloom.automata.dfa import DEAD, Dfa
-from logitloom.automata.token_automaton import FINISHED, TokenAutomaton, TokenTables, allowed_steps
+from logitloom.automata.token_automaton import TokenAutomaton, allowed_steps
+from logitloom.constraints.contract import TokenTables
+from logitloom.constraints.memory import DENSE_FINISHED
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["CACHE_DIRECTORY_VARIABLE", "AutomatonCache", "default_cache"]
@@ -77,7 +79,6 @@ class AutomatonCache:
         *,
         flags: int = 0,
         vocab_size: int | None = None,
-        eos: Iterable[int] | None = None,
         budget: Budget | None = None,
         compiled: Dfa | None = None,
     ) -> TokenAutomaton:
@@ -88,7 +89,6 @@ class AutomatonCache:
             vocabulary: the bytes of each id.
             flags: flags of ``re``.
             vocab_size: width of the model's logits; default: the size of the vocabulary.
-            eos: end-of-sequence ids; default: those of the vocabulary.
             budget: what building it may cost.
             compiled: what ``compile_pattern`` made of the pattern and flags, to save doing it again.
         """
@@ -98,7 +98,7 @@ class AutomatonCache:
         def build() -> Dfa:
             return compile_pattern(pattern, flags, budget=budget) if compiled is None else compiled
 
-        return self._get(subject, build, vocabulary, vocab_size, eos, budget)
+        return self._get(subject, build, vocabulary, vocab_size, budget)
 
     def automaton(
         self,
@@ -106,11 +106,10 @@ class AutomatonCache:
         vocabulary: Vocabulary,
         *,
         vocab_size: int | None = None,
-        eos: Iterable[int] | None = None,
         budget: Budget | None = None,
     ) -> TokenAutomaton:
         """The token automaton of any byte automaton."""
-        return self._get(repr(("dfa", dfa.fingerprint)), lambda: dfa, vocabulary, vocab_size, eos, budget)
+        return self._get(repr(("dfa", dfa.fingerprint)), lambda: dfa, vocabulary, vocab_size, budget)
 
     def _get(
         self,
@@ -118,11 +117,10 @@ class AutomatonCache:
         build: Callable[[], Dfa],
         vocabulary: Vocabulary,
         vocab_size: int | None,
-        eos: Iterable[int] | None,
         budget: Budget | None,
     ) -> TokenAutomaton:
         width = vocabulary.size if vocab_size is None else int(vocab_size)
-        ends = vocabulary.eos if eos is None else tuple(dict.fromkeys(int(i) for i in eos))
+        ends = vocabulary.eos
         parts = repr((subject, vocabulary.fingerprint, width, ends)).encode("utf-8", "surrogatepass")
         key = hashlib.blake2b(_FORMAT + parts, digest_size=24).hexdigest()
         with self._lock:
@@ -131,9 +129,9 @@ class AutomatonCache:
                 self._entries.move_to_end(key)
                 return known
         path = None if self.directory is None else self.directory / f"{key}.automaton"
-        built = None if path is None else _read(path, vocabulary, width, ends, budget)
+        built = None if path is None else _read(path, vocabulary, width, budget)
         if built is None:
-            built = TokenAutomaton(build(), vocabulary, width, ends, budget=budget)
+            built = TokenAutomaton(build(), vocabulary, width, budget=budget)
             if path is not None:
                 _write(path, built)
         with self._lock:
@@ -177,9 +175,7 @@ def _write(path: Path, automaton: TokenAutomaton) -> None:
         )
 
 
-def _read(
-    path: Path, vocabulary: Vocabulary, width: int, eos: tuple[int, ...], budget: Budget | None
-) -> TokenAutomaton | None:
+def _read(path: Path, vocabulary: Vocabulary, width: int, budget: Budget | None) -> TokenAutomaton | None:
     """The automaton in a file, or ``None`` if there is none or it is damaged."""
     try:
         content = path.read_bytes()
@@ -199,7 +195,7 @@ def _read(
         return None
     accepting = np.concatenate([dfa.accepting, [True, False]])
     tables = TokenTables(arrays["token_class"], table, allowed_steps(table), accepting, start)
-    return TokenAutomaton(dfa, vocabulary, width, eos, budget=budget, tables=tables)
+    return TokenAutomaton(dfa, vocabulary, width, budget=budget, tables=tables)
 
 
 #: The arrays of a file, with their types and numbers of axes.
@@ -247,7 +243,7 @@ def _fits_together(arrays: dict[str, NDArray[Any]], width: int) -> bool:
         and bool((arrays["byte_class"] < classes).all())
         and _within(step, DEAD, states)
         and _within(arrays["token_class"], 0, token_step.shape[1])
-        and _within(token_step, FINISHED, states)
+        and _within(token_step, DENSE_FINISHED, states)
     )
 
 

@@ -1,104 +1,76 @@
-"""A byte automaton lifted to the tokens of a vocabulary.
+"""A byte automaton with a whole table, lifted to the tokens of a vocabulary.
 
 Tokens are byte strings, so a token leads from a state to the state after its bytes, and is allowed if that
-state exists. Rows are found when a state is first visited, or all at once as tables for devices. Both ways give the
-same answers, and the choice is the caller's.
+state exists. Token sets are found when a state is first visited, or all at once as tables for devices. Both ways give
+the same answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import hashlib
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from logitloom.automata.budget import Budget, Meter
+from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.reach import ends_reachable
 from logitloom.automata.row_walk import SORTED_BY_MASK, RowWalk
 from logitloom.automata.token_tables import token_classes
 from logitloom.automata.traps import every_state_can_go_on
 from logitloom.automata.trie import vocabulary_trie
-from logitloom.errors import VocabularyError
-from logitloom.masks.mask_row import which_allowed
+from logitloom.constraints.contract import ByteAutomaton, CompiledStep, Constraint, State, TokenSet, TokenTables
+from logitloom.errors import BudgetExceeded, VocabularyError
+from logitloom.hookspecs import TextEnd
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["FINISHED", "TokenAutomaton", "TokenRow", "TokenTables", "allowed_steps"]
+__all__ = ["TokenAutomaton", "allowed_steps"]
 
-FINISHED: Final = -2
-"""The state after end-of-sequence: only end-of-sequence is allowed."""
-
+_FINISHED: Final = -2
 _MEMO_LIMIT: Final = 1 << 16
-_ROW_BYTES_LIMIT: Final = 64 << 20
-_MANY: Final = 512
+_SET_BYTES_LIMIT: Final = 64 << 20
+_NO_STATES: Final = np.zeros(0, dtype=np.int32)
+_NO_IDS: Final = np.zeros(0, dtype=np.int32)
+_NO_IDS.setflags(write=False)
 
-
-class TokenRow(NamedTuple):
-    """One state's row, written the shorter way: ``ids`` are allowed if ``allowed``, else they are forbidden."""
-
-    allowed: bool
-    ids: NDArray[np.int32]
-
-    def mask(self, size: int) -> NDArray[np.bool_]:
-        """``[size] bool``: which ids are allowed."""
-        return which_allowed(self.allowed, self.ids, size)
-
-
-class TokenTables(NamedTuple):
-    """A whole token automaton as arrays.
-
-    Rows are the states of the byte automaton, then the finished one, then a dead one, so that the states ``FINISHED``
-    (-2) and ``DEAD`` (-1) are the right rows wherever negative indices count from the end. Use :meth:`total` for
-    libraries and kernels where they do not.
-
-    Attributes:
-        token_class: ``[vocabulary] int32``.
-        next: ``[rows, classes] int32``, -1 for dead, -2 for finished.
-        allowed: ``[rows, classes] bool``.
-        accepting: ``[rows] bool``; these allow end-of-sequence.
-        start: first state.
-    """
-
-    token_class: NDArray[np.int32]
-    next: NDArray[np.int32]
-    allowed: NDArray[np.bool_]
-    accepting: NDArray[np.bool_]
-    start: int
-
-    def total(self) -> NDArray[np.int32]:
-        """``next`` with row numbers in place of -1 and -2: the last row is dead, the last but one finished."""
-        return np.where(self.next >= 0, self.next, len(self.next) + self.next).astype(np.int32)
-
-    @property
-    def nbytes(self) -> int:
-        """Size in memory, in bytes."""
-        return self.token_class.nbytes + self.next.nbytes + self.allowed.nbytes + self.accepting.nbytes
+#: Finding a token set costs as many steps as it holds tokens, from a tenth to the whole of an "expensive row", which
+#: holds an eighth of the vocabulary. After so many expensive rows (more where there are many states) all rows are
+#: computed as tables. Compiled walks count the trie nodes they visit instead, and can afford more.
+_EXPENSIVE_PART: Final = 8
+_CHEAPEST: Final = 0.1
+_EXPENSIVE_ROWS: Final = 4
+_EXPENSIVE_NODES: Final = 20_000
+_COMPILED_EXPENSIVE_ROWS: Final = 12
+_STATES_PER_ROW: Final = 500
 
 
 def allowed_steps(table: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which steps of a table (``TokenTables.next``) are allowed: those not dead; when finished, the last class only."""
     allowed: NDArray[np.bool_] = table != DEAD
-    allowed[FINISHED, :-1] = False
+    allowed[_FINISHED, :-1] = False
     return allowed
 
 
-class TokenAutomaton:
-    """Which tokens may come next, and where each leads.
+class TokenAutomaton(Constraint):
+    """A constraint from an automaton over bytes with a whole table.
 
-    A state is the number of a state of ``dfa``, or ``FINISHED`` (-2, after end-of-sequence), or ``DEAD``
-    (-1: a token was taken that is not allowed; nothing is allowed any more). End-of-sequence ids are allowed exactly
-    in accepting states and after themselves; whatever follows them (engines pad finished rows) changes nothing.
-    Other special ids, ids without bytes and ids from ``vocabulary.size`` up are never allowed.
+    A state is the number of a state of ``dfa``. Ids without text (special tokens, unused ids, padding of the
+    vocabulary) are never allowed if the constraint restricts; else they are allowed and change nothing.
 
     Args:
-        dfa: a trim automaton over bytes.
+        dfa: an automaton over bytes; without ``closing`` it is trimmed.
         vocabulary: the bytes of each id.
         vocab_size: width of the model's logits, at least ``vocabulary.size`` (padded vocabularies).
-        eos: end-of-sequence ids; default: those of the vocabulary.
-        closing: states of ``dfa`` in which a text must end: only end-of-sequence is allowed there at the border
-            of two tokens, although bytes of the same token may follow. Stop strings need this.
+        restricts: whether the text must be in a language, or is only watched (every state of ``dfa`` accepts).
+        closing: states of ``dfa`` in which a text must end: no token is allowed there, although bytes of the same
+            token may follow. A text that goes on all the same (an engine may not ask) is followed through them.
+        ended: ``[states] int32``, the state after end-of-sequence, where it still says how the text ended; these are
+            closing and never left. Default: the finished state.
+        hold: ``[states] int32``, the bytes at the end of the text that do not (closing) or may not belong to it.
         budget: what later, larger computations may cost.
         tables: what :meth:`tables` returned for equal arguments, to save computing it again.
 
@@ -109,10 +81,15 @@ class TokenAutomaton:
         >>> from logitloom.automata import compile_pattern
         >>> words = Vocabulary([b"", b"a", b"b", b"ab"], eos=[0])
         >>> automaton = TokenAutomaton(compile_pattern("(ab)+"), words)
-        >>> automaton.row(automaton.start).tolist()
+        >>> automaton.row(automaton.start()).tolist()
         [1, 3]
-        >>> automaton.row(automaton.advance(automaton.start, 3)).tolist()
+        >>> automaton.row(automaton.advance(automaton.start(), 3)).tolist()
         [0, 1, 3]
+        >>> from logitloom.automata import AhoCorasick
+        >>> words = Vocabulary([b"", b"<pad>", b"b", b"ad"], eos=[0], special=[1])
+        >>> matcher = TokenAutomaton(AhoCorasick(["bad"]).avoiding(), words, restricts=False)
+        >>> matcher.row(matcher.advance(matcher.start(), 2)).tolist()
+        [0, 1, 2]
     """
 
     def __init__(
@@ -120,39 +97,48 @@ class TokenAutomaton:
         dfa: Dfa,
         vocabulary: Vocabulary,
         vocab_size: int | None = None,
-        eos: Iterable[int] | None = None,
         *,
+        restricts: bool = True,
         closing: ArrayLike | None = None,
+        ended: ArrayLike | None = None,
+        hold: ArrayLike | None = None,
         budget: Budget | None = None,
         tables: TokenTables | None = None,
     ) -> None:
-        if closing is None:
+        if closing is None and restricts:
             dfa = dfa.trimmed()
         self.dfa = dfa
         self.vocabulary = vocabulary
         self.vocab_size = vocabulary.size if vocab_size is None else int(vocab_size)
-        self.eos: tuple[int, ...] = vocabulary.eos if eos is None else tuple(dict.fromkeys(int(i) for i in eos))
+        self.eos: tuple[int, ...] = vocabulary.eos
         self.budget = budget
-        self.start = dfa.start
+        self.restricts = restricts
+        self.states = dfa.states
         self.closing: NDArray[np.bool_] = np.zeros(dfa.states, dtype=bool)
         if closing is not None:
             self.closing[np.asarray(closing, dtype=np.int64)] = True
+        self.ended: NDArray[np.int32] = np.asarray(
+            np.full(dfa.states, _FINISHED) if ended is None else ended, dtype=np.int32
+        )
+        self.hold = None if hold is None else np.asarray(hold, dtype=np.int32)
+        self.ends_texts = hold is not None
         self._check_arguments()
         self.accepting: NDArray[np.bool_] = np.zeros(dfa.states + 2, dtype=bool)
         np.logical_or(dfa.accepting, self.closing, out=self.accepting[:-2])
         self.accepting[-2] = True
         self._trie = vocabulary_trie(vocabulary)
         self._walk = RowWalk(dfa, self._trie)
-        self._rows: dict[int, TokenRow] = {}
-        self._row_bytes = 0
-        self._class_rows: dict[bytes, TokenRow] = {}
+        self._sets: dict[int, TokenSet] = {}
+        self._set_bytes = 0
+        self._expensive_rows = 0.0
+        self._class_sets: dict[bytes, TokenSet] = {}
         self._memo: dict[tuple[int, int], int] = {}
         # Where every step of the automaton can be made with a token of one byte, no state is a trap. Where not,
         # traps are found and removed on the whole table, once.
         if tables is not None:
             self.__dict__["_tables"] = tables
-        self._pruned = not every_state_can_go_on(dfa, self._trie)
-        if self._pruned and not self.tables().allowed[self.start].any():
+        self._pruned = restricts and not every_state_can_go_on(dfa, self._trie)
+        if self._pruned and not self.tables().allowed[dfa.start].any():
             raise VocabularyError(self._no_text_message())
 
     def _check_arguments(self) -> None:
@@ -163,7 +149,9 @@ class TokenAutomaton:
                 f"model's logits, which is at least the size of the vocabulary."
             )
         if not self.eos:
-            raise VocabularyError(f"{name} has no end-of-sequence id, so no text could ever end. Give eos=[...].")
+            raise VocabularyError(
+                f"{name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
+            )
         for token in self.eos:
             if not 0 <= token < self.vocab_size or (token < size and self.vocabulary.token_bytes[token]):
                 raise VocabularyError(
@@ -187,45 +175,79 @@ class TokenAutomaton:
     def __repr__(self) -> str:
         return f"TokenAutomaton({self.dfa!r}, {self.vocabulary.name!r}, vocab_size={self.vocab_size})"
 
-    # --- rows --------------------------------------------------------------------------------------------------
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """Of the automaton, the vocabulary and the width."""
+        digest = hashlib.blake2b(digest_size=16, person=b"token automaton")
+        for part in (self.automaton().fingerprint, self.vocabulary.fingerprint.encode(), self.ended.tobytes()):
+            digest.update(part)
+        digest.update(repr((self.vocab_size, self.restricts)).encode())
+        return digest.digest()
 
-    def row_kind(self, state: int) -> TokenRow:
-        """The row of a state written the shorter way: allowed ids, or forbidden ids. Sorted, read-only."""
-        known = self._rows.get(state)
+    def automaton(self) -> ByteAutomaton:
+        """The automaton over bytes."""
+        return self._automaton
+
+    @cached_property
+    def _automaton(self) -> DenseAutomaton:
+        return DenseAutomaton(self.dfa, self.closing, self.hold)
+
+    # --- token sets -----------------------------------------------------------------------------------------------
+
+    def allowed(self, state: State) -> TokenSet:
+        """The ids allowed in a state, without end-of-sequence."""
+        number: int = state  # type: ignore[assignment]
+        known = self._sets.get(number)
         if known is None:
-            known = self._find_row(state)
-            if known.ids.flags.writeable:  # not a row that other states have already
+            known = self._find_set(number)
+            if known.ids.flags.writeable:  # not a set that other states have already
                 known.ids.setflags(write=False)
-                self._row_bytes += known.ids.nbytes
-                if self._row_bytes > _ROW_BYTES_LIMIT:
-                    self._rows.clear()
-                    self._class_rows.clear()
-                    self._row_bytes = known.ids.nbytes
-            self._rows[state] = known
+                self._set_bytes += known.ids.nbytes
+                if self._set_bytes > _SET_BYTES_LIMIT:
+                    self._sets.clear()
+                    self._class_sets.clear()
+                    self._set_bytes = known.ids.nbytes
+            self._sets[number] = known
+            self._count_cost(known)
         return known
 
-    def row(self, state: int) -> NDArray[np.int32]:
-        """The ids allowed in a state, ``[n] int32``, sorted. Empty for the dead state only."""
-        kind = self.row_kind(state)
-        return kind.ids if kind.allowed else kind.mask(self.vocab_size).nonzero()[0].astype(np.int32)
+    def may_end(self, state: State) -> bool:
+        """Whether the state accepts."""
+        return bool(self.accepting[state])  # type: ignore[call-overload]
 
-    def mask(self, state: int) -> NDArray[np.bool_]:
-        """``[vocab_size] bool``: which ids are allowed in a state."""
-        return self.row_kind(state).mask(self.vocab_size)
-
-    def _find_row(self, state: int) -> TokenRow:
-        if state == DEAD:
-            return TokenRow(True, np.zeros(0, dtype=np.int32))
-        if state == FINISHED or self.closing[state]:
-            return TokenRow(True, np.array(sorted(self.eos), dtype=np.int32))
+    def _find_set(self, state: int) -> TokenSet:
+        if self.closing[state]:
+            return TokenSet(True, _NO_IDS)
+        if not self.restricts:
+            if (self.dfa.next != DEAD).all():
+                return TokenSet(False, self._ends)
+            forbidden = ~self._walked(state).mask(self.vocab_size)
+            forbidden[self._textless] = False
+            forbidden[self._ends] = True
+            return TokenSet(False, forbidden.nonzero()[0].astype(np.int32))
         if "_tables" in self.__dict__:
-            return self._row_of_classes(self._tables.allowed[state])
-        return self._walked(state, self.eos if self.accepting[state] else ())
+            return self._set_of_classes(self._tables.allowed[state])
+        return self._walked(state)
 
-    def _walked(self, state: int, ends: Iterable[int]) -> TokenRow:
-        """A row by a walk: the tokens after whose bytes the text can go on, and some without bytes."""
-        allowed_ends = np.array([*ends], dtype=np.int32)
-        return TokenRow(*self._walk.token_row(state, allowed_ends, self._textless, self.vocab_size))
+    def _walked(self, state: int) -> TokenSet:
+        """The tokens after whose bytes the text can go on, by a walk of the trie."""
+        return TokenSet(*self._walk.token_row(state, _NO_IDS, self._textless, self.vocab_size))
+
+    def _count_cost(self, found: TokenSet) -> None:
+        """Compute all rows as tables once single rows have cost about as much."""
+        visited = self._walk.visited
+        limit = _EXPENSIVE_ROWS if visited is None else _COMPILED_EXPENSIVE_ROWS
+        limit += self.dfa.states // _STATES_PER_ROW
+        if self._expensive_rows >= limit:
+            return
+        if visited is not None:
+            self._expensive_rows = visited / _EXPENSIVE_NODES
+        else:
+            part = _EXPENSIVE_PART * len(found.ids) / self.vocab_size if found.allowed else 1.0
+            self._expensive_rows += min(1.0, max(part, _CHEAPEST))
+        if self._expensive_rows >= limit:
+            with contextlib.suppress(BudgetExceeded):
+                self.tables()
 
     @cached_property
     def _class_members(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -234,10 +256,12 @@ class TokenAutomaton:
         sizes = np.bincount(token_class, minlength=self._tables.next.shape[1])
         return token_class.argsort(kind="stable").astype(np.int32), np.append(0, sizes.cumsum())
 
-    def _row_of_classes(self, allowed: NDArray[np.bool_]) -> TokenRow:
-        """The row that allows some classes of tokens; one for all states of which that is so."""
+    def _set_of_classes(self, allowed: NDArray[np.bool_]) -> TokenSet:
+        """The set that holds some classes of tokens; one object for all states of which that is so."""
+        allowed = allowed.copy()
+        allowed[-1] = False  # end-of-sequence
         key = allowed.tobytes()
-        known = self._class_rows.get(key)
+        known = self._class_sets.get(key)
         if known is None:
             order, starts = self._class_members
             sizes = np.diff(starts)
@@ -249,23 +273,9 @@ class TokenAutomaton:
             else:
                 ids = np.concatenate([order[:0], *[order[starts[c] : starts[c + 1]] for c in classes.tolist()]])
                 ids.sort()
-            known = TokenRow(shorter, ids)
-            self._class_rows[key] = known
+            known = TokenSet(shorter, ids)
+            self._class_sets[key] = known
         return known
-
-    @property
-    def follows_bytes(self) -> bool:
-        """Whether a token leads exactly where its bytes lead in ``dfa``: no other rule, and nothing removed."""
-        return type(self) is TokenAutomaton and not self._pruned
-
-    @property
-    def visited(self) -> int | None:
-        """What finding rows has cost so far, in nodes of the vocabulary's trie; ``None`` where that is not counted."""
-        return self._walk.visited
-
-    def mask_of_text(self, state: int) -> NDArray[np.bool_]:
-        """``[vocab_size] bool``: tokens with bytes after which a state of ``dfa`` is alive, whatever ends a text."""
-        return self._walked(state, ()).mask(self.vocab_size)
 
     @cached_property
     def _textless(self) -> NDArray[np.int32]:
@@ -273,67 +283,56 @@ class TokenAutomaton:
         padding = np.arange(self.vocabulary.size, self.vocab_size, dtype=np.int32)
         return np.concatenate([self._trie.textless, padding])
 
-    # --- steps -------------------------------------------------------------------------------------------------
+    @cached_property
+    def _ends(self) -> NDArray[np.int32]:
+        ends = np.array(sorted(self.eos), dtype=np.int32)
+        ends.setflags(write=False)
+        return ends
 
-    def advance(self, state: int, token: int) -> int:
-        """The state after one more token; -1 if the token is not allowed. ``token=-1`` changes nothing."""
-        if token == -1:
-            return state
-        key = (state, token)
+    # --- steps ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> int:
+        """The start state of ``dfa``."""
+        return self.dfa.start
+
+    def advance(self, state: State, token: int) -> int | None:
+        """The state after the bytes of a token."""
+        key: tuple[int, int] = (state, token)  # type: ignore[assignment]
         known = self._memo.get(key)
         if known is None:
             if len(self._memo) >= _MEMO_LIMIT:
                 self._memo.clear()
-            known = self._memo[key] = self._advance(state, token)
-        return known
+            known = self._memo[key] = self._advance(*key)
+        return None if known == DEAD else known
 
     def _advance(self, state: int, token: int) -> int:
-        if state == FINISHED:
-            return FINISHED
-        if state == DEAD or not 0 <= token < self.vocab_size:
+        if not 0 <= token < self.vocab_size:
             return DEAD
         if "_tables" in self.__dict__:
             return int(self._tables.next[state, self._tables.token_class[token]])
-        if token in self.eos:
-            return FINISHED if self.accepting[state] else DEAD
-        if self.closing[state] or token >= self.vocabulary.size:
-            return DEAD
-        text = self.vocabulary.token_bytes[token]
-        return self.dfa.walk(text, state) if text else DEAD
+        text = self.vocabulary.token_bytes[token] if token < self.vocabulary.size else b""
+        if not text:
+            return DEAD if self.restricts else state
+        return DEAD if self.closing[state] and self.restricts else self.dfa.walk(text, state)
 
-    def advance_many(self, states: ArrayLike, tokens: ArrayLike) -> NDArray[np.int32]:
-        """States after any number of tokens per row.
+    def finish(self, state: State) -> State:
+        """The finished state, or the one that still says how the text ended."""
+        ended = int(self.ended[state])  # type: ignore[call-overload]
+        return super().finish(state) if ended == _FINISHED else ended
 
-        Args:
-            states: ``[batch] int32``.
-            tokens: ``[batch, n] int32`` or ``[batch]``, in order; -1 means that no token was accepted there.
+    def text_end(self, state: State) -> TextEnd:
+        """Whether the state is closing, and the bytes at its end that do not, or may not, belong to the text."""
+        return self.automaton().text_end(state)
 
-        Returns:
-            ``[batch] int32``.
-        """
-        current = np.array(states, dtype=np.int32)
-        columns = np.asarray(tokens)
-        if columns.ndim == 1:
-            columns = columns[:, None]
-        if "_tables" not in self.__dict__ and columns.size <= _MANY:
-            result = current.tolist()
-            for row, taken in enumerate(columns.tolist()):
-                state = result[row]
-                for token in taken:
-                    if token != -1:
-                        state = self.advance(state, token)
-                result[row] = state
-            return np.array(result, dtype=np.int32)
-        tables = self.tables()
-        for column in columns.T:
-            known = (column >= 0) & (column < self.vocab_size)
-            token_class = tables.token_class[np.where(known, column, 0)]
-            after = tables.next[current, token_class]
-            after = np.where(known | (current == FINISHED), after, DEAD)
-            current = np.where(column == -1, current, after).astype(np.int32)
-        return current
+    def compiled_step(self) -> CompiledStep | None:
+        """The byte table, unless traps were removed or ids without text are followed."""
+        if self._pruned or not self.restricts:
+            return None
+        dfa = self.dfa
+        # The rows of the automaton come into the same table when they are read.
+        return CompiledStep(dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class, self.accepting, self.closing)
 
-    # --- tables ------------------------------------------------------------------------------------------------
+    # --- tables ---------------------------------------------------------------------------------------------------
 
     def tables(self) -> TokenTables:
         """The whole automaton as arrays, computed once.
@@ -348,31 +347,27 @@ class TokenAutomaton:
         meter = Meter(self.budget, f"the token tables of {self.dfa!r}")
         states = self.dfa.states
         of_token, inner = token_classes(self.dfa, self._trie, self.vocab_size, meter)
-        meter.check_bytes(5 * (states + 2) * (inner.shape[1] + 1))
-        eos_class = inner.shape[1]
-        of_token[list(self.eos)] = eos_class
-        table = np.full((states + 2, eos_class + 1), DEAD, dtype=np.int32)
-        table[:states, :eos_class] = inner
-        table[:states][self.closing] = DEAD
-        table[self.accepting, eos_class] = FINISHED
-        table[FINISHED] = FINISHED
+        textless, end = inner.shape[1], inner.shape[1] + (not self.restricts)
+        meter.check_bytes(5 * (states + 2) * (end + 1))
+        if not self.restricts:
+            of_token[self._textless] = textless
+        of_token[list(self.eos)] = end
+        table = np.full((states + 2, end + 1), DEAD, dtype=np.int32)
+        table[:states, :textless] = inner
+        if self.restricts:
+            table[:states][self.closing] = DEAD
+        else:
+            table[:states, textless] = np.arange(states)
+        may_end = self.accepting[:states]
+        table[:states, end] = np.where(may_end, self.ended, DEAD)
+        table[_FINISHED] = _FINISHED
         if self._pruned:
-            table[(table >= 0) & ~ends_reachable(table[:states], self.accepting[:states])[table]] = DEAD
-        return TokenTables(of_token, table, allowed_steps(table), self.accepting, self.start)
+            table[(table >= 0) & ~ends_reachable(table[:states], may_end)[table]] = DEAD
+        allowed = allowed_steps(table)
+        allowed[:states][self.closing, :end] = False
+        return TokenTables(of_token, table, allowed, self.accepting, self.dfa.start)
 
-    def packed_masks(self) -> NDArray[np.uint32]:
-        """``[states + 2, ceil(vocab_size / 32)] uint32``: bit ``i % 32`` of word ``i // 32`` allows id ``i``."""
-        tables = self.tables()
-        rows = len(tables.next)
-        words = -(-self.vocab_size // 32)
-        Meter(self.budget, f"the bit masks of {self.dfa!r}").check_bytes(4 * rows * words)
-        packed = np.zeros((rows, 4 * words), dtype=np.uint8)
-        for row in range(rows):
-            bits = np.packbits(tables.allowed[row][tables.token_class], bitorder="little")
-            packed[row, : len(bits)] = bits
-        return packed.view("<u4").astype(np.uint32, copy=False)
-
-    # --- forced runs -------------------------------------------------------------------------------------------
+    # --- forced runs ----------------------------------------------------------------------------------------------
 
     def forced_bytes(self, state: int, limit: int = 4096) -> bytes:
         """The bytes that must come next, as far as there is no choice; at most ``limit``."""
@@ -386,16 +381,3 @@ class TokenAutomaton:
             run.append(int(possible[0]))
             state = int(row[byte_class[run[-1]]])
         return bytes(run)
-
-    def forced_tokens(self, state: int, limit: int = 4096) -> list[int]:
-        """The tokens that must come next while exactly one is allowed; ends after an end-of-sequence id."""
-        run: list[int] = []
-        while len(run) < limit and state != FINISHED:
-            kind = self.row_kind(state)
-            if not kind.allowed or len(kind.ids) != 1:
-                break
-            run.append(int(kind.ids[0]))
-            if run[-1] in self.eos:
-                break
-            state = self.advance(state, run[-1])
-        return run

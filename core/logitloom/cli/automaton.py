@@ -79,7 +79,7 @@ def _lifted(dfa: Any, vocabulary: Vocabulary) -> dict[str, Any]:
     vocabulary_trie(vocabulary)  # belongs to the vocabulary, not to the pattern
     begin = time.perf_counter()
     automaton = TokenAutomaton(dfa, vocabulary)
-    first = len(automaton.row(automaton.start))
+    first = len(automaton.row(automaton.start()))
     found = time.perf_counter()
     tables = automaton.tables()
     return {

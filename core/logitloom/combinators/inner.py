@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from logitloom import processors
 from logitloom import state as rows
-from logitloom.automata import WatchingAutomaton
-from logitloom.automata.constraint import AutomatonProcessor
 from logitloom.backend import NEG_INF, Array
 from logitloom.chain import Chain
 from logitloom.context import Context
@@ -167,8 +165,10 @@ class Inner:
             if link.declared("stage") != "constraint":
                 continue
             found = link.processor
-            automaton = found.automaton_for(context) if isinstance(found, AutomatonProcessor) else None
-            if not isinstance(automaton, WatchingAutomaton) or automaton.closing.any():
+            if not hasattr(found, "constraint_for"):
+                return True
+            constraint = found.constraint_for(context)
+            if constraint.restricts or constraint.ends_texts:
                 return True
         return False
 
@@ -219,12 +219,11 @@ class Inner:
         for part, before in zip(self._parts, state, strict=True):
             for place, link in enumerate(part.chain.links if part.constrains else ()):
                 found = link.processor
-                automaton = found.automaton_for(context) if isinstance(found, AutomatonProcessor) else None
-                if not hasattr(automaton, "row_kind"):
+                if not hasattr(found, "constraint_for"):
                     return self._permissions_written(state, context, eos)
-                assert isinstance(found, AutomatonProcessor)
+                memory = found.memory(context)
                 reached = found.host_states(before.processors[place], context)
-                kinds.append([automaton.row_kind(at) for at in reached])  # type: ignore[union-attr]
+                kinds.append([(row.allowed, row.ids) for row in (memory.mask(memory.node(at)) for at in reached)])
         return [_Listed(row, eos) for row in zip(*kinds, strict=True)]
 
     def _permissions_written(self, state: Any, context: Context, eos: Sequence[int]) -> list[Permission]:

@@ -1,4 +1,8 @@
-"""Constraints: which token may come next, as one contract for all that restrict or watch a text."""
+"""Constraints: which token may come next, as one contract for all that restrict or watch a text.
+
+:class:`Constraint` is the contract, :class:`ByteAutomaton` the usual way to write one, and
+:class:`ConstraintProcessor` the processor of any constraint.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from logitloom.constraints.contract import (
     DEAD,
     FINISHED,
     ByteAutomaton,
+    CompiledStep,
     Constraint,
     Finished,
     State,
@@ -13,14 +18,22 @@ from logitloom.constraints.contract import (
     TokenTables,
 )
 from logitloom.constraints.lift import LiftedAutomaton, lift
+from logitloom.constraints.longest_tokens import LongestTokens
+from logitloom.constraints.memory import DENSE_FINISHED, ConstraintMemory
+from logitloom.constraints.processor import ConstraintProcessor
 
 __all__ = [
     "DEAD",
+    "DENSE_FINISHED",
     "FINISHED",
     "ByteAutomaton",
+    "CompiledStep",
     "Constraint",
+    "ConstraintMemory",
+    "ConstraintProcessor",
     "Finished",
     "LiftedAutomaton",
+    "LongestTokens",
     "State",
     "TokenSet",
     "TokenTables",

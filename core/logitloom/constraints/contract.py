@@ -23,6 +23,7 @@ __all__ = [
     "DEAD",
     "FINISHED",
     "ByteAutomaton",
+    "CompiledStep",
     "Constraint",
     "Finished",
     "State",
@@ -108,6 +109,24 @@ class TokenTables(NamedTuple):
         return self.token_class.nbytes + self.next.nbytes + self.allowed.nbytes + self.accepting.nbytes
 
 
+class CompiledStep(NamedTuple):
+    """What :meth:`Constraint.compiled_step` returns; see the protocol of kernels.
+
+    Attributes:
+        next: ``[states, classes] int32``, next states by byte class, -1 for none.
+        ready: ``[states] bool``, which rows of ``next`` can be relied on.
+        byte_class: ``[256] uint8``.
+        accepting: ``[states + 2] bool``, where the text may end; the last rows are the finished and the dead state.
+        closing: ``[states] bool``, where the text must end at the border of two tokens.
+    """
+
+    next: NDArray[np.int32]
+    ready: NDArray[np.bool_]
+    byte_class: NDArray[np.uint8]
+    accepting: NDArray[np.bool_]
+    closing: NDArray[np.bool_]
+
+
 class ByteAutomaton(ABC):
     """A deterministic automaton over bytes: a pure function of state and byte. This is what most authors write.
 
@@ -169,12 +188,14 @@ class Constraint(ABC):
         vocab_size: width of the model's logits, at least ``vocabulary.size``.
         restricts: whether the text is restricted to a language. If not, the constraint only watches the text (stop
             strings, bans), and ids without text (special tokens) pass and change nothing.
+        ends_texts: whether :meth:`text_end` says anything.
         states: the number of states if they are the integers from 0 up, else ``None``.
     """
 
     vocabulary: Vocabulary
     vocab_size: int
     restricts: bool = True
+    ends_texts: bool = False
     states: int | None = None
 
     @property
@@ -188,11 +209,19 @@ class Constraint(ABC):
 
     @abstractmethod
     def advance(self, state: State, token: int) -> State | None:
-        """The state after one more token; ``None`` if it is not allowed. ``token`` is no end-of-sequence id."""
+        """The state after one more token; ``None`` if the text can no longer be accepted.
+
+        Every id of :meth:`allowed` leads to a state. A constraint may also follow ids that it does not allow, where
+        the text can still be accepted (a stop string that has been found, and an engine that goes on).
+
+        Args:
+            state: from :meth:`start`, :meth:`advance` or :meth:`finish`.
+            token: an id that is no end-of-sequence id.
+        """
 
     @abstractmethod
     def allowed(self, state: State) -> TokenSet:
-        """The ids that may come next, without end-of-sequence ids: exactly those that :meth:`advance` takes."""
+        """The ids that may come next, without end-of-sequence ids."""
 
     @abstractmethod
     def may_end(self, state: State) -> bool:
@@ -223,10 +252,25 @@ class Constraint(ABC):
         """
         return 0 if self.may_end(state) else None
 
+    def finish(self, state: State) -> State:
+        """The state after end-of-sequence; a constraint that ends texts keeps one that still says where."""
+        del state
+        return FINISHED
+
     def text_end(self, state: State) -> TextEnd:
-        """Whether the text is over in this state, and how many bytes at its end do not belong to it."""
+        """Whether the text is over in this state, and how many bytes at its end do not, or may not, belong to it."""
         del state
         return TextEnd(False, 0)
+
+    def row(self, state: State) -> NDArray[np.int32]:
+        """``[n] int32``, sorted: the ids that the host allows, end-of-sequence included where the text may end."""
+        ids = self.allowed(state).listed(self.vocab_size)
+        ends = [token for token in self.vocabulary.eos if token < self.vocab_size]
+        return np.union1d(ids, ends).astype(np.int32) if self.may_end(state) else ids
+
+    def compiled_step(self) -> CompiledStep | None:
+        """What a compiled step through a whole batch reads, if a token leads where its bytes lead in one table."""
+        return None
 
     def tables(self) -> TokenTables | None:
         """All states as arrays for devices and compiled loops, or ``None`` if :attr:`states` is ``None``.

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from logitloom import state as row_state
-from logitloom.automata.constraint import AutomatonProcessor
-from logitloom.automata.dfa import DEAD
 from logitloom.backend import NEG_INF
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
@@ -32,20 +30,20 @@ class ForbiddenTokens:
     def __init__(self, chain: Chain, ends: RowEnds, context: dict[str, Any]) -> None:
         self._chain, self._ends = chain, ends
         self._vocabulary = context.get("vocabulary") or chain.vocabulary
-        #: Processors that may leave a row nothing, and, if all of them tell of it by themselves, their places.
-        closing = [(i, link.processor) for i, link in enumerate(chain.links) if not link.declared("keeps_last")]
+        #: Whether a processor may leave a row nothing, and whether all of these report it by themselves.
+        closing = [link for link in chain.links if not link.declared("keeps_last")]
         self._guarded = bool(closing)
         #: Whether a row can be left nothing by processors that contradict each other; one alone tells of it by itself.
         self.may_contradict = len(closing) > 1
-        told = all(isinstance(processor, AutomatonProcessor) for _, processor in closing)
-        self._automata = closing if told and not context.get("compiled") else []
+        told = all(link.declared("reports_illegal") for link in closing)
+        self._told = self._guarded and told and not context.get("compiled")
 
     def seen_in_logits(self, context: Context) -> bool:
         """Whether forbidden tokens are looked for in the logits returned before, which are kept for it.
 
-        Automata on the host find them by themselves, as they are fed.
+        Constraints in host memory report them by themselves, as they are fed.
         """
-        return self._guarded and not (self._automata and context.backend.on_host)
+        return self._guarded and not (self._told and context.backend.on_host)
 
     def reject_unlikely(
         self, match: Match, call: Call, tokens: list[list[int]], tolerated: Callable[[], bool], state: ChainState
@@ -80,23 +78,15 @@ class ForbiddenTokens:
         state: ChainState,
         context: Context,
     ) -> None:
-        """Reject the row of an error that the chain raised, and all others of which its automata say the same.
+        """Reject the row of an error that the chain raised, and all others of which it says the same.
 
         Raises:
             IllegalToken, NoLegalToken: unless it is tolerated.
         """
         if not tokens[error.row]:
             raise error
-        rows = {error.row}
-        if not self.seen_in_logits(context):
-            # All of them, so that the chain is run once more and not once for each.
-            equipped = context
-            if context.vocabulary is None:
-                equipped = context.with_fields(vocabulary=self._chain.vocabulary)
-            for i, processor in self._automata:
-                reached = processor.host_states(state.processors[i], equipped)
-                rows |= {row for row, where in enumerate(reached) if where == DEAD}
-        for row in sorted(rows):
+        # All rows of the error, so that the chain is run once more and not once for each.
+        for row in sorted({row for row in error.rows if tokens[row]}):
             self._reject(call, row, tokens, tolerated, state, error)
 
     def _reject(

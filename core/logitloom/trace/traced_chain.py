@@ -90,9 +90,9 @@ class _Recorder(Processor):
         if context.vocabulary is not None:
             self.record.vocabulary = context.vocabulary
         self.record.automata = {
-            label: processor.automaton_for(context)
+            label: processor.constraint_for(context)
             for label, processor in self.processors.items()
-            if hasattr(processor, "automaton_for")
+            if hasattr(processor, "constraint_for")
         }
         self.record.start([list(prompt) for prompt in context.prompt or [()] * context.batch])
         return context.backend.asarray(-1 - np.arange(context.batch, dtype=np.int32))

@@ -9,18 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
-
-from logitloom.backend import Array
-from logitloom.constraints import FINISHED, Constraint
-from logitloom.context import Context
-from logitloom.errors import IllegalToken
-from logitloom.masks.mask_row import MaskRow
-from logitloom.state import Rows
+from logitloom.constraints import Constraint
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.context_free import Grammar as ContextFree
 
-__all__ = ["Engine", "Grammar", "advanced", "forced", "masked"]
+__all__ = ["Engine", "Grammar"]
 
 
 class Grammar(Protocol):
@@ -73,62 +66,3 @@ class Engine(Protocol):
             UnsupportedGrammar: saying what the engine cannot do.
         """
         ...
-
-
-def _after(constraint: Constraint, state: Any, token: int) -> Any:
-    if state is FINISHED or token == -1:
-        return state
-    if token in constraint.vocabulary.eos:
-        return FINISHED if constraint.may_end(state) else None
-    return constraint.advance(state, token)
-
-
-def advanced(constraint: Constraint, rows: Rows, context: Context, name: str) -> Rows:
-    """The states after the tokens that each row accepted.
-
-    Raises:
-        IllegalToken: naming the row and the token.
-    """
-    if context.tokens is None:
-        return rows
-    result = []
-    for row, (state, tokens) in enumerate(zip(rows, context.backend.to_numpy(context.tokens).tolist(), strict=True)):
-        for token in tokens:
-            following = _after(constraint, state, token)
-            if following is None:
-                raise IllegalToken(
-                    f"{name}: row {row} accepted token {token} ({constraint.vocabulary.describe(token)}), which is not "
-                    f"allowed there. Sample from the processed logits, or roll the row back.",
-                    row=row,
-                )
-            state = following
-        result.append(state)
-    return Rows(result)
-
-
-def masked(constraint: Constraint, logits: Array, rows: Rows, context: Context) -> Array:
-    """The logits with -inf for every token that its row's state does not allow."""
-    size = constraint.vocab_size
-    found = dict(zip(going := [s for s in dict.fromkeys(rows) if s is not FINISHED],
-                     (members.mask(size) for members in constraint.allowed_many(going)), strict=True))  # fmt: skip
-    masks: list[MaskRow] = []
-    for state in rows:
-        mask = found[state].copy() if state is not FINISHED else np.zeros(size, dtype=bool)
-        if state is FINISHED or constraint.may_end(state):
-            mask[[token for token in constraint.vocabulary.eos if token < size]] = True
-        masks.append(MaskRow(True, mask.nonzero()[0].astype(np.int32), size))
-    return context.backend.apply_token_rows(logits, masks, context.donate)
-
-
-def forced(constraint: Constraint, rows: Rows, context: Context, name: str) -> list[list[int]]:
-    """Per row the tokens that must come next."""
-    runs = []
-    for state in advanced(constraint, rows, context, name):
-        run = [] if state is FINISHED else constraint.forced(state)
-        for token in run:
-            state = constraint.advance(state, token)
-        ends = [token for token in constraint.vocabulary.eos if token < constraint.vocab_size]
-        if state is not FINISHED and len(ends) == 1 and constraint.may_end(state):
-            run = run if len(constraint.allowed(state).listed(constraint.vocab_size)) else [*run, ends[0]]
-        runs.append(run)
-    return runs

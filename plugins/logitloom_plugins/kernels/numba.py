@@ -16,8 +16,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from logitloom.automata.dfa import DEAD
-from logitloom.automata.token_automaton import FINISHED
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
+from logitloom.constraints import DENSE_FINISHED
 from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN
 
 __all__ = ["NumbaKernels"]
@@ -583,11 +583,11 @@ def step(
         state = np.int64(states[row])
         if state >= count:
             state -= count + 2
-        if not FINISHED <= state < count:
+        if not DENSE_FINISHED <= state < count:
             return False, 0
         for place in range(tokens.shape[1]):
             token = tokens[row, place]
-            if token < 0 or state == FINISHED:
+            if token < 0 or state == DENSE_FINISHED:
                 continue
             if state < 0:
                 return False, 0
@@ -597,7 +597,7 @@ def step(
             if ending:
                 if not accepting[state]:
                     return False, 0
-                state = np.int64(FINISHED)
+                state = np.int64(DENSE_FINISHED)
                 continue
             if closing[state] or token >= len(offsets) - 1 or offsets[token] == offsets[token + 1]:
                 return False, 0

@@ -9,20 +9,19 @@ from logitloom import Vocabulary, option
 from logitloom.automata import (
     AhoCorasick,
     TokenAutomaton,
-    WatchingAutomaton,
     any_bytes,
     compile_pattern,
     concatenation,
     difference,
     union,
 )
-from logitloom.automata.constraint import AutomatonProcessor
+from logitloom.constraints import ConstraintProcessor
 
 __all__ = ["BadWords"]
 
 
 @dataclass(frozen=True)
-class BadWords(AutomatonProcessor):
+class BadWords(ConstraintProcessor):
     """Forbid every token that would complete a banned phrase in the generated text.
 
     Phrases are looked for in the text, not among token ids, so no other way to split a phrase into tokens gets
@@ -33,8 +32,8 @@ class BadWords(AutomatonProcessor):
         >>> from logitloom import processors
         >>> words = Vocabulary([b"</s>", b"b", b"ad", b"a"], eos=[0])
         >>> chain = processors.load(("bad_words", {"phrases": ["bad"]}), tokenizer=words)
-        >>> automaton = chain["bad_words"].build(words, 4)
-        >>> automaton.row(automaton.advance(automaton.start, 1)).tolist()
+        >>> automaton = chain["bad_words"].constraint(words, 4)
+        >>> automaton.row(automaton.advance(automaton.start(), 1)).tolist()
         [0, 1, 3]
 
     References:
@@ -48,10 +47,10 @@ class BadWords(AutomatonProcessor):
         super().__post_init__()
         AhoCorasick(self.phrases)  # refuses an empty list and empty phrases
 
-    def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
         """An automaton in which every text is accepted until a phrase is complete."""
         if not self.ignore_case:
-            return WatchingAutomaton(AhoCorasick(self.phrases).avoiding(), vocabulary, vocab_size)
+            return TokenAutomaton(AhoCorasick(self.phrases).avoiding(), vocabulary, vocab_size, restricts=False)
         phrases = [compile_pattern(re.escape(phrase), int(re.IGNORECASE)) for phrase in self.phrases]
         found = concatenation(any_bytes(), phrases[0] if len(phrases) == 1 else union(*phrases), any_bytes())
-        return WatchingAutomaton(difference(any_bytes(), found), vocabulary, vocab_size)
+        return TokenAutomaton(difference(any_bytes(), found), vocabulary, vocab_size, restricts=False)

@@ -7,14 +7,14 @@ from enum import Enum
 
 from logitloom import Vocabulary, option
 from logitloom.automata import TokenAutomaton, choice, default_cache
-from logitloom.automata.constraint import AutomatonProcessor
+from logitloom.constraints import ConstraintProcessor
 from logitloom.errors import OptionError
 
 __all__ = ["Choice"]
 
 
 @dataclass(frozen=True)
-class Choice(AutomatonProcessor):
+class Choice(ConstraintProcessor):
     """Allow only tokens with which the text can still become one of the choices.
 
     Choices are texts, or an Enum class whose values (as text) are the choices. If one choice begins another
@@ -24,7 +24,7 @@ class Choice(AutomatonProcessor):
         >>> from logitloom import processors
         >>> words = Vocabulary([b"", b"y", b"es", b"no"], eos=[0])
         >>> chain = processors.load(("choice", {"choices": ["yes", "no"]}), tokenizer=words)
-        >>> chain["choice"].build(words, 4).row(0).tolist()
+        >>> chain["choice"].constraint(words, 4).row(0).tolist()
         [1, 3]
     """
 
@@ -40,7 +40,7 @@ class Choice(AutomatonProcessor):
         if not self.choices:
             raise OptionError("Option 'choices' of 'choice' is empty; give at least one text.")
 
-    def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
         """From the cache, by the choices and the content of the vocabulary."""
         assert not isinstance(self.choices, type)
         return default_cache().automaton(choice(self.choices), vocabulary, vocab_size=vocab_size)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Dfa, TokenAutomaton, default_cache
-from logitloom.automata.constraint import AutomatonProcessor
+from logitloom.constraints import ConstraintProcessor
 
 __all__ = ["Fsm"]
 
 
 @dataclass(frozen=True)
-class Fsm(AutomatonProcessor):
+class Fsm(ConstraintProcessor):
     """Allow only tokens with which an automaton over the text's bytes can still reach acceptance.
 
     Automata come from patterns, lists or search strings and can be combined: union, intersection, difference,
@@ -23,8 +23,8 @@ class Fsm(AutomatonProcessor):
         >>> from logitloom.automata import compile_pattern, difference
         >>> dfa = difference(compile_pattern("[a-z]+"), compile_pattern("no"))
         >>> words = Vocabulary([b"", b"n", b"o"], eos=[0])
-        >>> automaton = processors.load(("fsm", {"automaton": dfa}), tokenizer=words)["fsm"].build(words, 3)
-        >>> automaton.row(automaton.advance(automaton.advance(automaton.start, 1), 2)).tolist()
+        >>> automaton = processors.load(("fsm", {"automaton": dfa}), tokenizer=words)["fsm"].constraint(words, 3)
+        >>> automaton.row(automaton.advance(automaton.advance(automaton.start(), 1), 2)).tolist()
         [1, 2]
     """
 
@@ -33,6 +33,6 @@ class Fsm(AutomatonProcessor):
         False, help="Where one text must come next, allow only its longest token, so that it skips the model."
     )
 
-    def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
         """From the cache, by the content of the automaton and of the vocabulary."""
         return default_cache().automaton(self.automaton, vocabulary, vocab_size=vocab_size)

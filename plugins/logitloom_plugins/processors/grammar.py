@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from logitloom import Vocabulary, option
-from logitloom.constraints import Constraint
+from logitloom.constraints import Constraint, ConstraintProcessor
 from logitloom.errors import OptionError, PluginImportError, UnsupportedGrammar
 from logitloom.loading import text_or_file
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammar_engines.context_free import Choice, pruned
 from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
 from logitloom_plugins.grammar_engines.handles import Engine
-from logitloom_plugins.processors._engine_rows import EngineProcessor
 
 __all__ = ["Grammar"]
 
@@ -27,7 +26,7 @@ _SUFFIXES: Final = {".gbnf": "gbnf", ".lark": "lark"}
 
 
 @dataclass(frozen=True)
-class Grammar(EngineProcessor):
+class Grammar(ConstraintProcessor):
     """Allow only tokens with which the text can still follow a context-free grammar, recursive ones included.
 
     ``gbnf`` is the notation of llama.cpp: rules over characters, ``root ::= "(" root ")" | ""``. ``lark`` is
@@ -47,13 +46,15 @@ class Grammar(EngineProcessor):
         llama.cpp, "GBNF guide". Lark documentation, "Grammar reference"; https://lark-parser.readthedocs.io.
     """
 
+    compilable = False
+
     grammar: str | Path = option(help="The grammar: its text, or the path of a file with it.")
     syntax: str = option("auto", help="The notation; auto knows GBNF by ::=.", choices=("auto", "gbnf", "lark"))
     start: str | None = option(None, help="The rule for the whole text; otherwise root in GBNF and start in Lark.")
     engine: str = option(
         "auto", help="The engine's name, such as llguidance or xgrammar; auto takes one that is there."
     )
-    longest_tokens: bool = option(
+    longest_tokens: bool = option(  # type: ignore[misc]
         False, help="Where one text must come next, allow only its longest token, so that it skips the model."
     )
     max_size: int = option(500_000, help="Longest text of a grammar.", ge=1, unit="characters")

@@ -8,7 +8,7 @@ from typing import Any
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget
-from logitloom.constraints import Constraint
+from logitloom.constraints import Constraint, ConstraintProcessor
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammar_engines import handles
@@ -19,13 +19,12 @@ from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, c
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
-from logitloom_plugins.processors._engine_rows import EngineProcessor
 
 __all__ = ["Json"]
 
 
 @dataclass(frozen=True)
-class Json(EngineProcessor):
+class Json(ConstraintProcessor):
     """Allow only tokens with which the text can still become a JSON value that satisfies a schema.
 
     Three engines can do it. ``table`` is an automaton made for the schema, exact or refused: every complete text is
@@ -45,6 +44,8 @@ class Json(EngineProcessor):
     References:
         JSON Schema, drafts 4 to 2020-12; https://json-schema.org/specification.
     """
+
+    compilable = False
 
     schema: Any = option(
         None, help="A schema: dict, JSON text, path, pydantic model or type, dataclass, TypedDict, Enum."

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget, TokenAutomaton, compile_pattern, default_cache
-from logitloom.automata.constraint import AutomatonProcessor
+from logitloom.constraints import ConstraintProcessor
 
 __all__ = ["Regex"]
 
 
 @dataclass(frozen=True)
-class Regex(AutomatonProcessor):
+class Regex(ConstraintProcessor):
     """Allow only tokens with which the text can still match a regular expression, as ``re.fullmatch`` would.
 
     The syntax is Python's. What is not regular (back-references, look-around) is refused when the processor is
@@ -23,7 +23,7 @@ class Regex(AutomatonProcessor):
         >>> from logitloom import processors
         >>> words = Vocabulary([b"", b"a", b"b", b"ab"], eos=[0])
         >>> chain = processors.load(("regex", {"pattern": "(ab)+"}), tokenizer=words)
-        >>> chain["regex"].build(words, 4).row(0).tolist()
+        >>> chain["regex"].constraint(words, 4).row(0).tolist()
         [1, 3]
 
     References:
@@ -51,7 +51,7 @@ class Regex(AutomatonProcessor):
     def _budget(self) -> Budget:
         return Budget(states=self.max_states, seconds=self.max_seconds)
 
-    def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
         """From the cache, by pattern and content of the vocabulary."""
         return default_cache().pattern(
             self.pattern, vocabulary, flags=self._flags, vocab_size=vocab_size, budget=self._budget,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from logitloom import Array, Context, Vocabulary, option
-from logitloom.automata import FINISHED, AhoCorasick, Dfa, TokenAutomaton, WatchingAutomaton
-from logitloom.automata.constraint import AutomatonProcessor
+from logitloom import Context, Vocabulary, option
+from logitloom.automata import AhoCorasick, Dfa, TokenAutomaton
+from logitloom.constraints import DENSE_FINISHED, Constraint, ConstraintProcessor, State
 from logitloom.errors import NeedsNotMet
-from logitloom.hookspecs import TextEnd
 
 __all__ = ["Stop"]
 
@@ -21,7 +19,7 @@ _FEWEST_COUNTED = 256
 
 
 @dataclass(frozen=True)
-class Stop(AutomatonProcessor):
+class Stop(ConstraintProcessor):
     """After a stop string allow nothing but end-of-sequence, and say where the text ends.
 
     Strings are looked for in the text, so they are found across token borders, inside a token (whatever the token
@@ -55,14 +53,13 @@ class Stop(AutomatonProcessor):
         super().__post_init__()
         finder = AhoCorasick(self.strings)  # refuses an empty list and empty strings
         object.__setattr__(self, "_finder", finder)
-        object.__setattr__(self, "_depths", _depths(finder))
 
     @property
     def _search(self) -> AhoCorasick:
         finder: AhoCorasick = self.__dict__["_finder"]
         return finder
 
-    def build(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
         """The search automaton, then states that count the bytes to cut, then the same after end-of-sequence."""
         finder = self._search
         most = max(_FEWEST_COUNTED, *map(len, vocabulary.token_bytes)) + max(map(len, finder.strings))
@@ -77,21 +74,24 @@ class Stop(AutomatonProcessor):
                 np.repeat(ended[:, None], width, axis=1),
             ]
         ).astype(np.int32)
-        return WatchingAutomaton(
+        begun = np.zeros(finder.states, dtype=np.int64) if self.include else np.array(_depths(finder))
+        return TokenAutomaton(
             Dfa(finder.byte_class, table, np.ones(len(table), dtype=bool)),
             vocabulary,
             vocab_size,
+            restricts=False,
             closing=[*counting, *ended],
-            after_end=np.concatenate([np.full(finder.states, FINISHED), ended, ended]),
+            ended=np.concatenate([np.full(finder.states, DENSE_FINISHED), ended, ended]),
+            hold=np.concatenate([begun, counts, counts]),
         )
 
-    def start_states(self, automaton: TokenAutomaton, context: Context) -> Sequence[int]:
+    def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
         """The start, or where the prompt leads (a string that ends in the prompt does not count)."""
         if not self.across_prompt:
-            return super().start_states(automaton, context)
+            return super().start_states(constraint, context)
         if context.prompt is None:
             raise NeedsNotMet("Stop with across_prompt=True needs the prompt, which the context does not have.")
-        return [self._after(automaton.vocabulary.text_bytes(prompt)) for prompt in context.prompt]
+        return [self._after(constraint.vocabulary.text_bytes(prompt)) for prompt in context.prompt]
 
     def _after(self, text: bytes) -> int:
         """The state after a prompt. Strings that end in it are no match: only entering a state is one."""
@@ -100,29 +100,6 @@ class Stop(AutomatonProcessor):
         for byte in text[-max(map(len, finder.strings)) :]:
             state = int(finder.next[state, finder.byte_class[byte]])
         return state
-
-    def text_end(self, state: Array, context: Context) -> list[TextEnd]:
-        """Per row whether it must end, and the bytes that do not (or may not) belong to its text."""
-        before = self.host_states(state, context.with_fields(tokens=None))
-        tokens = [()] * len(before) if context.tokens is None else context.backend.to_numpy(context.tokens).tolist()
-        automaton = self.automaton_for(context)
-        return [self._end(automaton, *row) for row in zip(before, tokens, strict=True)]
-
-    def _end(self, automaton: TokenAutomaton, state: int, tokens: Sequence[int]) -> TextEnd:
-        """The end of one text. Tokens that are new are counted one by one, so that any number of them is exact."""
-        searching = self._search.states
-        for n, token in enumerate(tokens):
-            state = state if token < 0 else automaton.advance(state, token)
-            if state >= searching:
-                after = itertools.takewhile(lambda later: later not in automaton.eos, tokens[n + 1 :])
-                return TextEnd(True, self._cut(automaton, state) + len(automaton.vocabulary.text_bytes(after)))
-        if state >= searching:
-            return TextEnd(True, self._cut(automaton, state))
-        return TextEnd(False, 0 if self.include or state < 0 else self.__dict__["_depths"][state])
-
-    def _cut(self, automaton: TokenAutomaton, state: int) -> int:
-        searching = self._search.states
-        return (state - searching) % ((automaton.dfa.states - searching) // 2)
 
 
 def _depths(finder: AhoCorasick) -> list[int]:

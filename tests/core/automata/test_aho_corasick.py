@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom.automata import AhoCorasick, Budget, Match, TokenAutomaton
-from logitloom.automata.token_automaton import FINISHED
+from logitloom.automata import AhoCorasick, Budget, Match
+from logitloom.constraints import DENSE_FINISHED as FINISHED
 from logitloom.errors import BudgetExceeded, OptionError
 from tests.core.automata.vocabularies import small
+from tests.oracles.walk import walked
 
 STRINGS = st.lists(st.text("abé", min_size=1, max_size=4), min_size=1, max_size=5)
 TEXT = st.text("abé", max_size=14)
@@ -71,7 +72,7 @@ def test_avoiding_every_byte_leaves_the_empty_text() -> None:
 def test_only_end_of_sequence_is_allowed_after_a_stop_string() -> None:
     vocabulary = small("st", "opera", "op", "s", "x", "stopat", b"\xff")
     stop = AhoCorasick(["stop"]).stopping()
-    automaton = TokenAutomaton(stop.dfa, vocabulary, closing=list(stop.closing))
+    automaton = walked(stop.dfa, vocabulary, closing=list(stop.closing))
     everything = [0, 2, 3, 4, 5, 6, 7, 8]
     assert automaton.row(automaton.start).tolist() == everything
     for first, second in ((2, 3), (2, 4)):

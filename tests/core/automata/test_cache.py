@@ -47,7 +47,7 @@ def test_whatever_changes_the_answer_changes_the_entry() -> None:
         store.pattern(PATTERN + "a", mixed()),
         store.pattern(PATTERN, mixed(), flags=re.ASCII),
         store.pattern(PATTERN, mixed(), vocab_size=size + 1),
-        store.pattern(PATTERN, mixed(), eos=[1]),
+        store.pattern(PATTERN, mixed().with_eos([1])),
         store.pattern(PATTERN, small(*mixed().token_bytes[2:-1], "other")),
         store.automaton(compile_pattern(PATTERN), mixed()),
     ]

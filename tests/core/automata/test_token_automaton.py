@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 
 from logitloom.automata import (
     DEAD,
-    FINISHED,
     AhoCorasick,
     Budget,
     Dfa,
-    TokenAutomaton,
     any_bytes,
     compile_pattern,
     complement,
     literal,
 )
+from logitloom.constraints import DENSE_FINISHED as FINISHED
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
 from tests.core.automata.patterns import patterns
 from tests.core.automata.test_pattern import supported
 from tests.core.automata.vocabularies import mixed, small, smollm2, tekken
+from tests.oracles.walk import Walk, walked
 
 PRACTICAL = [
     r"\d{4}-\d{2}-\d{2}",
@@ -54,14 +54,14 @@ PRACTICAL = [
 ]
 
 
-def brute_force(automaton: TokenAutomaton, state: int) -> list[int]:
+def brute_force(automaton: Walk, state: int) -> list[int]:
     """The allowed set by trying every token, for vocabularies that can write every byte."""
     vocabulary, dfa = automaton.vocabulary, automaton.dfa
     allowed = [t for t, text in enumerate(vocabulary.token_bytes) if text and dfa.walk(text, state) >= 0]
     return sorted(allowed + list(automaton.eos if dfa.accepting[state] else ()))
 
 
-def visited(automaton: TokenAutomaton, steps: int, most: int, seed: int = 0) -> list[int]:
+def visited(automaton: Walk, steps: int, most: int, seed: int = 0) -> list[int]:
     """States met on a random walk along allowed tokens."""
     choose = random.Random(seed)
     state, states = automaton.start, [automaton.start]
@@ -75,7 +75,7 @@ def visited(automaton: TokenAutomaton, steps: int, most: int, seed: int = 0) -> 
     return states[:most]
 
 
-def check(automaton: TokenAutomaton, eager: TokenAutomaton, states: list[int]) -> None:
+def check(automaton: Walk, eager: Walk, states: list[int]) -> None:
     for state in states:
         expected = brute_force(automaton, state)
         assert automaton.row(state).tolist() == expected
@@ -90,9 +90,9 @@ def check(automaton: TokenAutomaton, eager: TokenAutomaton, states: list[int]) -
         assert row_kind.ids.tolist() == kind.ids.tolist()
 
 
-def pair(dfa: Dfa, vocabulary: Vocabulary, extra: int = 5) -> tuple[TokenAutomaton, TokenAutomaton]:
-    lazy = TokenAutomaton(dfa, vocabulary, vocabulary.size + extra)
-    eager = TokenAutomaton(dfa, vocabulary, vocabulary.size + extra)
+def pair(dfa: Dfa, vocabulary: Vocabulary, extra: int = 5) -> tuple[Walk, Walk]:
+    lazy = walked(dfa, vocabulary, vocabulary.size + extra)
+    eager = walked(dfa, vocabulary, vocabulary.size + extra)
     eager.tables()
     return lazy, eager
 
@@ -122,15 +122,15 @@ def test_rows_of_practical_patterns_on_real_vocabularies(pattern: str, read: obj
 
 @pytest.mark.parametrize("pattern", PRACTICAL)
 def test_minimal_automata_allow_the_same_tokens(pattern: str) -> None:
-    lazy = TokenAutomaton(compile_pattern(pattern), tekken())
-    smallest = TokenAutomaton(compile_pattern(pattern, minimal=True), tekken())
+    lazy = walked(compile_pattern(pattern), tekken())
+    smallest = walked(compile_pattern(pattern, minimal=True), tekken())
     assert lazy.row(lazy.start).tolist() == smallest.row(smallest.start).tolist()
 
 
 @pytest.mark.parametrize("pattern", PRACTICAL)
 def test_texts_written_by_allowed_tokens_match(pattern: str) -> None:
     vocabulary = mixed()
-    automaton = TokenAutomaton(compile_pattern(pattern), vocabulary)
+    automaton = walked(compile_pattern(pattern), vocabulary)
     for seed in range(20):
         choose = random.Random(seed)
         state, tokens = automaton.start, []
@@ -182,7 +182,7 @@ def test_many_rows_step_as_single_ones(pattern: str, seed: int, large: bool) -> 
         for token in row:
             state = lazy.advance(state, token)
         expected.append(state)
-    for automaton in (lazy, eager, TokenAutomaton(lazy.dfa, mixed(), lazy.vocab_size)):
+    for automaton in (lazy, eager, walked(lazy.dfa, mixed(), lazy.vocab_size)):
         result = automaton.advance_many(states, tokens)
         assert result.dtype == np.int32
         assert result.tolist() == expected
@@ -192,18 +192,18 @@ def test_many_rows_step_as_single_ones(pattern: str, seed: int, large: bool) -> 
 
 
 def test_packed_masks_hold_the_rows_as_bits() -> None:
-    automaton = TokenAutomaton(compile_pattern(r"\d+(\.\d+)?"), mixed(), mixed().size + 3)
-    packed = automaton.packed_masks()
-    assert packed.dtype == np.uint32
-    assert packed.shape == (automaton.dfa.states + 2, -(-automaton.vocab_size // 32))
-    for state in [*range(automaton.dfa.states), FINISHED, DEAD]:
-        bits = [i for i in range(packed.shape[1] * 32) if packed[state, i // 32] >> np.uint32(i % 32) & np.uint32(1)]
+    automaton = walked(compile_pattern(r"\d+(\.\d+)?"), mixed(), mixed().size + 3)
+    states = [*range(automaton.dfa.states), FINISHED, DEAD]
+    packed = automaton.memory.bits([automaton.memory.node(state) for state in states]).view(np.uint32)
+    assert packed.shape == (len(states), -(-automaton.vocab_size // 32))
+    for place, state in enumerate(states):
+        bits = [i for i in range(packed.shape[1] * 32) if packed[place, i // 32] >> np.uint32(i % 32) & np.uint32(1)]
         assert bits == automaton.row(state).tolist()
 
 
 def test_end_of_sequence_is_allowed_in_accepting_states_and_after_itself_only() -> None:
     vocabulary = Vocabulary([b"a", b"b", b"", b"", b""], eos=[3, 2], special=[4])
-    automaton = TokenAutomaton(compile_pattern("ab?"), vocabulary, 9)
+    automaton = walked(compile_pattern("ab?"), vocabulary, 9)
     start, after_a = automaton.start, automaton.advance(automaton.start, 0)
     assert automaton.row(start).tolist() == [0]
     assert automaton.row(after_a).tolist() == [1, 2, 3]
@@ -215,10 +215,9 @@ def test_end_of_sequence_is_allowed_in_accepting_states_and_after_itself_only() 
     assert automaton.advance(FINISHED, 0) == FINISHED
     assert automaton.row(DEAD).tolist() == []
     assert [automaton.advance(after_a, t) for t in (4, 5, 8, 9, 10**6)] == [DEAD] * 5
-    assert TokenAutomaton(compile_pattern("ab?"), vocabulary, 9, eos=[7]).row(after_a).tolist() == [1, 7]
 
 
-def reference_traps(automaton: TokenAutomaton) -> dict[int, list[int]]:
+def reference_traps(automaton: Walk) -> dict[int, list[int]]:
     """Rows without traps, by brute force over the graph of tokens."""
     dfa, tokens = automaton.dfa, automaton.vocabulary.token_bytes
     steps = {s: {t: dfa.walk(x, s) for t, x in enumerate(tokens) if x} for s in range(dfa.states)}
@@ -244,39 +243,37 @@ def test_vocabularies_without_all_bytes_have_no_traps(pattern: str, tokens: list
         return
     vocabulary = small(*tokens)
     # The reference needs an automaton to look at, and any vocabulary can write the bytes of this one.
-    model = TokenAutomaton(dfa, small(*[bytes([i]) for i in range(256)]))
+    model = walked(dfa, small(*[bytes([i]) for i in range(256)]))
     model.vocabulary = vocabulary
     rows = reference_traps(model)
     if model.start not in rows:
         with pytest.raises(VocabularyError, match="No sequence of tokens"):
-            TokenAutomaton(dfa, vocabulary)
+            walked(dfa, vocabulary)
         return
-    automaton = TokenAutomaton(dfa, vocabulary)
+    automaton = walked(dfa, vocabulary)
     for state in visited(automaton, 20, 20):
         assert automaton.row(state).tolist() == rows[state]
 
 
 def test_a_vocabulary_that_cannot_write_the_text_is_refused() -> None:
     with pytest.raises(VocabularyError, match=r"No sequence of tokens of small writes .* shortest such text is b'ab'"):
-        TokenAutomaton(compile_pattern("ab+"), small("a", "c"))
-    assert TokenAutomaton(compile_pattern("ab+|cc"), small("a", "c")).row(0).tolist() == [3]
+        walked(compile_pattern("ab+"), small("a", "c"))
+    assert walked(compile_pattern("ab+|cc"), small("a", "c")).row(0).tolist() == [3]
 
 
 def test_contradicting_arguments_are_refused() -> None:
     vocabulary = small("a")
     with pytest.raises(VocabularyError, match="vocab_size=2 is less than the 3 ids"):
-        TokenAutomaton(literal("a"), vocabulary, 2)
-    with pytest.raises(VocabularyError, match="end-of-sequence id 2 is not one of"):
-        TokenAutomaton(literal("a"), vocabulary, eos=[2])
+        walked(literal("a"), vocabulary, 2)
     with pytest.raises(VocabularyError, match="no end-of-sequence id"):
-        TokenAutomaton(literal("a"), Vocabulary([b"a"]))
+        walked(literal("a"), Vocabulary([b"a"]))
     with pytest.raises(VocabularyError, match="accepts no text at all"):
-        TokenAutomaton(compile_pattern("a^b"), vocabulary)
+        walked(compile_pattern("a^b"), vocabulary)
 
 
 def test_forced_runs_end_where_there_is_a_choice() -> None:
     vocabulary = small("a", "b", "ab", "c", '{"', "x", "y")
-    automaton = TokenAutomaton(compile_pattern(r'\{"(x|y)cab'), vocabulary)
+    automaton = walked(compile_pattern(r'\{"(x|y)cab'), vocabulary)
     assert automaton.forced_bytes(automaton.start) == b'{"'
     assert automaton.forced_tokens(automaton.start) == [6]
     state = automaton.advance(automaton.advance(automaton.start, 6), 7)
@@ -293,24 +290,22 @@ def test_forced_runs_end_where_there_is_a_choice() -> None:
 def test_an_endless_forced_run_stops_at_the_limit() -> None:
     byte_class = np.ones(256, dtype=np.uint8)
     byte_class[[97, 98]] = [0, 2]
-    automaton = TokenAutomaton(
-        Dfa(byte_class, [[1, -1, -1], [0, -1, 2], [-1, -1, -1]], [False, False, True]), small("a", "b")
-    )
+    automaton = walked(Dfa(byte_class, [[1, -1, -1], [0, -1, 2], [-1, -1, -1]], [False, False, True]), small("a", "b"))
     assert automaton.forced_bytes(0, limit=7) == b"a"
-    assert TokenAutomaton(literal("a" * 50), small("a")).forced_tokens(0, limit=7) == [2] * 7
-    assert TokenAutomaton(literal("a" * 50), small("a")).forced_bytes(0, limit=7) == b"a" * 7
+    assert walked(literal("a" * 50), small("a")).forced_tokens(0) == [2] * 50 + [0]
+    assert walked(literal("a" * 50), small("a")).forced_bytes(0, limit=7) == b"a" * 7
 
 
 @settings(max_examples=40)
 @given(st.sampled_from(PRACTICAL), st.integers(0, 1000))
 def test_forced_runs_are_what_rows_allow(pattern: str, seed: int) -> None:
-    automaton = TokenAutomaton(compile_pattern(pattern), mixed())
+    automaton = walked(compile_pattern(pattern), mixed())
     for state in visited(automaton, 20, 6, seed):
-        run = automaton.forced_tokens(state, 10)
+        run = automaton.forced_tokens(state)
         for token in run:
             assert automaton.row(state).tolist() == [token]
             state = automaton.advance(state, token)
-        if len(run) < 10 and state != FINISHED:
+        if state != FINISHED:
             assert len(automaton.row(state)) != 1
     for state in visited(automaton, 20, 6, seed):
         for byte in automaton.forced_bytes(state, 10):
@@ -321,7 +316,7 @@ def test_forced_runs_are_what_rows_allow(pattern: str, seed: int) -> None:
 
 
 def test_broken_encodings_are_never_allowed_in_text() -> None:
-    automaton = TokenAutomaton(compile_pattern("(?s).*"), mixed())
+    automaton = walked(compile_pattern("(?s).*"), mixed())
     texts = automaton.vocabulary.token_bytes
     for state in visited(automaton, 200, 20):
         for token in automaton.row(state).tolist():
@@ -337,36 +332,35 @@ def test_automata_over_arbitrary_bytes_allow_every_token_with_bytes() -> None:
 
 def test_tables_keep_to_a_budget() -> None:
     dfa = compile_pattern(r"(\w{1,20} ?){3}")
-    automaton = TokenAutomaton(dfa, mixed(), budget=Budget(table_bytes=10_000))
+    automaton = walked(dfa, mixed(), budget=Budget(table_bytes=10_000))
     assert len(automaton.row(automaton.start))
     with pytest.raises(BudgetExceeded, match=r"the token tables of .*table_bytes="):
         automaton.tables()
-    with pytest.raises(BudgetExceeded, match="bit masks"):
-        TokenAutomaton(compile_pattern("a{200}"), mixed(), 100_000, budget=Budget(table_bytes=100_000)).packed_masks()
 
 
 @pytest.mark.parametrize("pattern", PRACTICAL)
-def test_the_mask_of_text_leaves_end_of_sequence_out(pattern: str) -> None:
-    automaton = TokenAutomaton(compile_pattern(pattern), mixed(), mixed().size + 2)
+def test_the_tokens_allowed_by_the_constraint_leave_end_of_sequence_out(pattern: str) -> None:
+    automaton = walked(compile_pattern(pattern), mixed(), mixed().size + 2)
     for state in visited(automaton, 10, 5):
         expected = [t for t in brute_force(automaton, state) if t not in automaton.eos]
-        assert automaton.mask_of_text(state).nonzero()[0].tolist() == expected
+        if state != FINISHED:
+            assert automaton.constraint.allowed(state).listed(automaton.vocab_size).tolist() == expected
 
 
 def test_forgotten_rows_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitloom.automata.token_automaton._ROW_BYTES_LIMIT", 100)
-    automaton = TokenAutomaton(compile_pattern(r"(\w+|[^\w\s])*"), mixed())
+    monkeypatch.setattr("logitloom.automata.token_automaton._SET_BYTES_LIMIT", 100)
+    automaton = walked(compile_pattern(r"(\w+|[^\w\s])*"), mixed())
     for state in visited(automaton, 40, 10) * 2:
         assert automaton.row(state).tolist() == brute_force(automaton, state)
-    assert len(automaton._rows) == 1
+    assert len(automaton._sets) == 1
 
 
 def test_states_with_equal_tables_share_a_row() -> None:
-    automaton = TokenAutomaton(compile_pattern(".{0,60}"), mixed())
+    automaton = walked(compile_pattern(".{0,60}"), mixed())
     automaton.tables()
     far = [automaton.start]
     for _ in range(5):
         far.append(automaton.advance(far[-1], automaton._trie.single[ord("a")].item()))
     assert len(set(far)) == 6
-    assert len({id(automaton.row_kind(state).ids) for state in far}) == 1
+    assert len({id(automaton.constraint.allowed(state).ids) for state in far}) == 1
     assert automaton.row(far[-1]).tolist() == brute_force(automaton, far[-1])

@@ -101,10 +101,10 @@ PROCESSORS: list[tuple[str, Fault]] = [
     ("cfg", Fault(P + "_branch", "return _placed(logits, model.backend, backend), Branch(cache, tails)\n    # At the",
                   "return _placed(logits, model.backend, backend), Branch(branch.cache, tails)\n    # At the",
                   "test_rows_are_independent", "two passes")),
-    ("regex", Fault("logitloom.automata.constraint", "xp.where(token >= 0, after, state)", "after",
+    ("regex", Fault("logitloom.constraints.processor", "xp.where(token >= 0, after, state)", "after",
                     "test_compiled_equals_eager", "text")),
-    ("regex", Fault("logitloom.automata.constraint", "for node in _reached(lifted, state, context)]\n\n    def host",
-                    "for node in _reached(lifted, state, context.with_fields(tokens=None))]\n\n    def host",
+    ("regex", Fault("logitloom.constraints.processor", "for node in _reached(memory, state, context)]\n\n    def text",
+                    "for node in _reached(memory, state, context.with_fields(tokens=None))]\n\n    def text",
                     "test_forced_tokens_are_the_only_legal_ones", "longest")),
 ]  # fmt: skip
 

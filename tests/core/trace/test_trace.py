@@ -151,7 +151,7 @@ def test_automata_are_recorded_with_the_states_that_were_visited():
     tracing.record.attach(generated(tracing, Greedy()))
     page = tracing.record.to_dict()
     states = page["automata"]["regex"]
-    dfa = tracing["regex"].automaton_for(Context.start(np.zeros((1, 17)), vocabulary=VOCABULARY)).dfa
+    dfa = tracing["regex"].constraint_for(Context.start(np.zeros((1, 17)), vocabulary=VOCABULARY)).dfa
     for sequence in tracing.record.sequences:
         state = dfa.start
         text = b""

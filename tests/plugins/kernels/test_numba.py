@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Context, load_backend, processors, registry
-from logitloom.automata import FINISHED, TokenAutomaton, compile_pattern, constraint, default_cache, determinize
+from logitloom.automata import TokenAutomaton, compile_pattern, default_cache, determinize
 from logitloom.automata.above_ascii import marks_above_ascii
 from logitloom.automata.alphabet import alphabet
 from logitloom.automata.budget import Budget, Meter
@@ -25,6 +25,8 @@ from logitloom.automata.row_walk import RowWalk
 from logitloom.automata.subsets import Subsets
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.automata.walk_memory import MEMORY
+from logitloom.constraints import DENSE_FINISHED as FINISHED
+from logitloom.constraints import ConstraintMemory, processor
 from logitloom.errors import BudgetExceeded, IllegalToken, LogitloomError, PluginImportError, UnsupportedPattern
 from logitloom.masks import kernels
 from logitloom.masks.host_rows import mask_host_rows
@@ -41,6 +43,7 @@ from tests.core.automata.patterns import patterns
 from tests.core.automata.test_pattern import supported
 from tests.core.automata.test_token_automaton import PRACTICAL
 from tests.core.automata.vocabularies import mixed, tekken
+from tests.oracles.walk import walked
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
 pytest.importorskip("numba", reason="Numba is not installed")
@@ -63,15 +66,15 @@ def fresh_search() -> Iterator[None]:
 def by_numpy(automaton: TokenAutomaton, state: int) -> tuple[bool, list[int]]:
     walk = RowWalk(automaton.dfa, automaton._trie)
     walk._kernels = None
-    ends = np.array(automaton.eos if automaton.accepting[state] else (), dtype=np.int32)
-    listed, ids = walk.token_row(state, ends, automaton._textless, automaton.vocab_size)
+    none = np.zeros(0, dtype=np.int32)
+    listed, ids = walk.token_row(state, none, automaton._textless, automaton.vocab_size)
     return listed, ids.tolist()
 
 
 def assert_rows_agree(automaton: TokenAutomaton, states: Any) -> None:
     assert automaton._walk._kernels is not None
     for state in states:
-        listed, ids = automaton._find_row(state)
+        listed, ids = automaton._find_set(state)
         assert (listed, ids.tolist()) == by_numpy(automaton, state)
         assert ids.dtype == np.int32
 
@@ -105,7 +108,7 @@ def test_rows_of_random_patterns(pattern: str, padding: int, tokens: int) -> Non
 def test_rows_of_practical_patterns_on_a_real_vocabulary(pattern: str) -> None:
     automaton = TokenAutomaton(compile_pattern(pattern), tekken())
     random = np.random.default_rng(len(pattern))
-    state, seen = automaton.start, {automaton.start}
+    state, seen = automaton.start(), {automaton.start()}
     for _ in range(12):
         allowed = automaton.row(state)
         state = automaton.advance(state, int(random.choice(allowed)))
@@ -438,7 +441,7 @@ def test_compiled_steps_are_the_plain_ones(pattern: str, pooled: bool, monkeypat
     plain, _ = chain_and_context(pattern, 8, None)
     ours, theirs = compiled.init_state(context), plain.init_state(context)
     calls = 0
-    step = constraint._Lifted.masks
+    step = ConstraintMemory.step_batch
 
     def counting(self: Any, *arguments: Any) -> Any:
         nonlocal calls
@@ -446,8 +449,8 @@ def test_compiled_steps_are_the_plain_ones(pattern: str, pooled: bool, monkeypat
         calls += found is not None
         return found
 
-    monkeypatch.setattr(constraint._Lifted, "masks", counting)
-    automaton = TokenAutomaton(compile_pattern(pattern), mixed())
+    monkeypatch.setattr(ConstraintMemory, "step_batch", counting)
+    automaton = walked(compile_pattern(pattern), mixed())
     states = [automaton.start] * 8
     for round_ in range(14):
         tokens = np.full((8, 1 + round_ % 3), -1, dtype=np.int32)
@@ -458,14 +461,14 @@ def test_compiled_steps_are_the_plain_ones(pattern: str, pooled: bool, monkeypat
         logits = some_logits("float32", 8, mixed().size, round_)
         for _ in "12":  # what is new the first time is known the second time
             found, after = compiled.process(logits.copy(), ours, context.accept(tokens))
-            monkeypatch.setattr(constraint, "_MANY", 1 << 30)
+            monkeypatch.setattr(processor, "_MANY", 1 << 30)
             expected, expected_after = plain.process(logits.copy(), theirs, context.accept(tokens))
-            monkeypatch.setattr(constraint, "_MANY", 2)
+            monkeypatch.setattr(processor, "_MANY", 2)
             assert found.tobytes() == expected.tobytes()
             assert after.processors[0].tolist() == expected_after.processors[0].tolist() == states
         ours, theirs = after, expected_after
         if round_ == 9:  # everything that was found out is dropped
-            compiled["regex"].__dict__["_lifted"][mixed(), mixed().size]._room = -1
+            compiled["regex"].memory(context).clear()
     assert calls >= 12
 
 
@@ -495,9 +498,7 @@ def test_compiled_steps_refuse_what_plain_ones_refuse() -> None:
         chain.process(logits, state, context.accept(good[:6]))
     for number in (-3, -(1 << 31), (1 << 31) - 1):  # no states at all: nothing is read at such places
         nonsense = np.full(8, number, dtype=np.int32)
-        assert (
-            chain["regex"].__dict__["_lifted"][mixed(), mixed().size].masks(nonsense, context.accept(nothing)) is None
-        )
+        assert chain["regex"].memory(context).step_batch(nonsense, context.accept(nothing)) is None
     dead = after._replace(processors=(np.full(8, states + 1, dtype=np.int32),))
     with pytest.raises(IllegalToken, match="row 0"):
         chain.process(logits, dead, context.accept(nothing))

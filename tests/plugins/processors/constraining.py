@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from logitloom import Backend, Chain, Context, Vocabulary, processors
-from logitloom.automata import AhoCorasick, TokenAutomaton, compile_pattern, difference
+from logitloom.automata import AhoCorasick, compile_pattern, difference
 from tests.core.automata.vocabularies import mixed
+from tests.oracles.walk import Walk
 
 #: More columns than the vocabulary has ids, as padded models have.
 PADDING = 5
@@ -56,12 +57,11 @@ def step(
     return [set(np.flatnonzero(line).tolist()) for line in kept], state
 
 
-def automaton_of(chain: Chain, context: Context) -> TokenAutomaton:
-    found: TokenAutomaton = chain[chain.labels[0]].automaton_for(context)
-    return found
+def automaton_of(chain: Chain, context: Context) -> Walk:
+    return Walk(chain[chain.labels[0]].constraint_for(context))
 
 
-def random_walk(automaton: TokenAutomaton, seed: int, steps: int) -> list[int]:
+def random_walk(automaton: Walk, seed: int, steps: int) -> list[int]:
     """Random allowed tokens; after end-of-sequence, tokens as engines pad with them."""
     random = np.random.default_rng(seed)
     state, walk = automaton.start, []

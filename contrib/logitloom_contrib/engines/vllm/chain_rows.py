@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from logitloom import state as row_state
-from logitloom.automata.constraint import AutomatonProcessor
 from logitloom.backend import NEG_INF, Array, backend_of
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
@@ -59,7 +58,7 @@ class ChainRows:
             link.declared("mask_only") or link.declared("preserves_masked") for link in chain.links
         )
         # Such a chain says that a row cannot go on before it writes anything.
-        self.all_or_nothing = len(chain.links) == 1 and isinstance(chain.links[0].processor, AutomatonProcessor)
+        self.all_or_nothing = len(chain.links) == 1 and chain.links[0].declared("reports_illegal")
 
     def settle(self, requests: Sequence[Request], logits: Array, *, absent: Sequence[Request] = ()) -> None:
         """Make the rows those of ``requests``, in that order; requests that cannot start fail and get none.

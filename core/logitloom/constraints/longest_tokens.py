@@ -1,0 +1,122 @@
+"""Fewer ways to split the same text into tokens: where only one text can come next, only its longest token is allowed.
+
+A literal can be split into tokens in many ways, and a constraint allows all of them, so no token is forced. With this
+restriction such runs are forced token by token, and a decoding loop can feed them without asking the model. The texts
+that can be written stay the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from logitloom.constraints.contract import ByteAutomaton, Constraint, State, TokenSet, TokenTables
+from logitloom.hookspecs import TextEnd
+
+__all__ = ["LongestTokens"]
+
+#: Longer lists of allowed tokens are not looked at: they do not all begin one text.
+_MOST_TOKENS: Final = 256
+_REMEMBERED: Final = 1 << 12
+
+
+class LongestTokens(Constraint):
+    """A constraint that allows, among tokens that all begin the same text, the longest only.
+
+    A state is restricted if each token that it allows is the beginning of the longest one; so where a token could
+    reach beyond what is forced, or where the text may end, nothing changes. Shorter tokens are not allowed, but a row
+    that took one all the same is followed.
+
+    Args:
+        constraint: what to restrict; it is not changed.
+
+    Example:
+        >>> from logitloom.automata import TokenAutomaton, compile_pattern
+        >>> from logitloom.vocabulary import Vocabulary
+        >>> words = Vocabulary([b"", b"n", b"na", b"name", b"e", b"m", b"a"], eos=[0])
+        >>> automaton = TokenAutomaton(compile_pattern("name[ab]"), words)
+        >>> automaton.row(automaton.start()).tolist(), LongestTokens(automaton).row(automaton.start()).tolist()
+        ([1, 2, 3], [3])
+    """
+
+    def __init__(self, constraint: Constraint) -> None:
+        self.inner = constraint
+        self.vocabulary, self.vocab_size = constraint.vocabulary, constraint.vocab_size
+        self.restricts, self.ends_texts = constraint.restricts, constraint.ends_texts
+        self.states = constraint.states
+        self._restricted = lru_cache(maxsize=_REMEMBERED)(self._find)
+        self._tables: TokenTables | None = None
+
+    @property
+    def fingerprint(self) -> bytes:
+        """That of the inner constraint, marked."""
+        return hashlib.blake2b(self.inner.fingerprint, digest_size=16, person=b"longest tokens").digest()
+
+    def start(self) -> State:
+        """The start of the inner constraint."""
+        return self.inner.start()
+
+    def advance(self, state: State, token: int) -> State | None:
+        """Where the inner constraint goes."""
+        return self.inner.advance(state, token)
+
+    def may_end(self, state: State) -> bool:
+        """As the inner constraint says."""
+        return self.inner.may_end(state)
+
+    def finish(self, state: State) -> State:
+        """As the inner constraint says."""
+        return self.inner.finish(state)
+
+    def text_end(self, state: State) -> TextEnd:
+        """As the inner constraint says."""
+        return self.inner.text_end(state)
+
+    def least_tokens(self, state: State) -> int | None:
+        """That of the inner constraint: the longest tokens lead there in no more steps."""
+        return self.inner.least_tokens(state)
+
+    def automaton(self) -> ByteAutomaton | None:
+        """The inner automaton: the language of texts is the same."""
+        return self.inner.automaton()
+
+    def allowed(self, state: State) -> TokenSet:
+        """The tokens of the inner constraint, or the longest of them."""
+        return self._restricted(state)
+
+    def allowed_many(self, states: Sequence[State]) -> list[TokenSet]:
+        """As :meth:`allowed`; the inner constraint is asked for all states together."""
+        self.inner.allowed_many(states)
+        return [self._restricted(state) for state in states]
+
+    def _find(self, state: State) -> TokenSet:
+        members = self.inner.allowed(state)
+        if not members.allowed or not 1 < len(members.ids) <= _MOST_TOKENS or self.inner.may_end(state):
+            return members
+        size = self.vocabulary.size
+        texts = [self.vocabulary.token_bytes[token] if token < size else b"" for token in members.ids.tolist()]
+        longest = max(texts, key=len)
+        if not all(text and longest.startswith(text) for text in texts):
+            return members
+        kept = [token for token, text in zip(members.ids.tolist(), texts, strict=True) if text == longest]
+        return TokenSet(True, np.array(kept, dtype=np.int32))
+
+    def tables(self) -> TokenTables | None:
+        """The inner tables with fewer allowed classes."""
+        if self._tables is None:
+            tables = self.inner.tables()
+            if tables is None:
+                return None
+            allowed: Any = tables.allowed.copy()
+            for state in range(self.states or 0):
+                members = self.allowed(state)
+                if members.allowed and not tables.accepting[state]:
+                    # Tokens with the same text are in one class, so classes are fine enough.
+                    allowed[state] = False
+                    allowed[state, tables.token_class[members.ids]] = True
+            self._tables = tables._replace(allowed=allowed)
+        return self._tables

@@ -1,0 +1,328 @@
+"""What the host remembers about the states of one constraint: masks, successors, forced runs.
+
+The memory is bounded. Dropping it changes speed, never a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.backend import Array, Backend, HostTable
+from logitloom.constraints.contract import DEAD, FINISHED, CompiledStep, Constraint, State, TokenSet
+from logitloom.context import Context
+from logitloom.masks.kernels import HostKernels, host_kernels
+from logitloom.masks.mask_row import MaskBatch, MaskRow, records_of
+
+__all__ = ["DENSE_FINISHED", "ConstraintMemory", "DeviceTables", "StateNode"]
+
+DENSE_FINISHED: Final = -2
+"""The finished state where states are numbers; :data:`DEAD` is -1 there."""
+
+#: Bytes that the memory of one constraint may hold, estimated.
+_CAPACITY: Final = 96 << 20
+_NODE_BYTES: Final = 96
+#: A state as an array: a tensor is larger than what it holds.
+_ARRAY_BYTES: Final = 512
+
+
+class _Dead:
+    """The dead state where states are no numbers."""
+
+    def __repr__(self) -> str:
+        return "dead"
+
+
+_DEAD_STATE: Final = _Dead()
+
+
+class DeviceTables:
+    """The tables of a finite constraint for devices. The last row is the dead state, so no index is negative."""
+
+    def __init__(self, constraint: Constraint) -> None:
+        tables = constraint.tables()
+        if tables is None:
+            raise ValueError(f"{constraint!r} says how many states it has, but has no tables.")
+        self.dead = len(tables.next) - 1
+        self.classes = tables.next.shape[1]
+        self.next = HostTable(tables.total().ravel())
+        self.allowed = HostTable(tables.allowed)
+        self.token_class = HostTable(tables.token_class)
+
+
+class StateNode:
+    """One visited state with what is known about it.
+
+    Attributes:
+        state: the constraint's state, or the finished or dead one.
+        row: the mask of the state, once it was asked for.
+        forced: the run of forced tokens, once it was asked for.
+        array: a backend and ``[1] int32``, the state as an array of that backend.
+        bits: ``[ceil(vocab_size / 32)] int32``, the mask as bits.
+    """
+
+    __slots__ = ("array", "bits", "forced", "row", "state")
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+        self.row: MaskRow | None = None
+        self.forced: list[int] | None = None
+        self.array: tuple[Backend | None, Array] = None, None
+        self.bits: NDArray[np.int32] | None = None
+
+
+class _CompiledBatch(NamedTuple):
+    """What a compiled step through a batch reads.
+
+    Attributes:
+        kernels: the compiled functions.
+        step: the tables of the constraint.
+        texts: the bytes of all tokens, and where each begins.
+        ends: end-of-sequence ids.
+        records: ``[states + 2, 3]``: the record of each state's mask, -1 where it is not known.
+        masks: the masks by state. Records hold addresses, so a mask is stored here before its record.
+    """
+
+    kernels: HostKernels
+    step: CompiledStep
+    texts: tuple[NDArray[np.uint8], NDArray[np.int64]]
+    ends: NDArray[np.int32]
+    records: NDArray[np.int64]
+    masks: dict[int, MaskRow]
+
+    def add(self, state: int, row: MaskRow) -> None:
+        """Store the mask of a state."""
+        self.masks[state] = row
+        self.records[state] = records_of([row])[0]
+
+
+class ConstraintMemory:
+    """A constraint with a bounded memory of its visited states.
+
+    Args:
+        constraint: the constraint.
+
+    Attributes:
+        finished, dead: the states after end-of-sequence and after a token that is not allowed.
+    """
+
+    def __init__(self, constraint: Constraint) -> None:
+        self.constraint = constraint
+        self.dense = constraint.states is not None
+        self.finished: Any = DENSE_FINISHED if self.dense else FINISHED
+        self.dead: Any = DEAD if self.dense else _DEAD_STATE
+        self._eos = frozenset(constraint.vocabulary.eos)
+        self._ends = np.array(sorted(t for t in self._eos if t < constraint.vocab_size), dtype=np.int32)
+        self._device_tables: DeviceTables | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop everything. Nodes that somebody holds stay valid."""
+        self._nodes: dict[State, StateNode] = {}
+        #: Successors by state and token; a negative token changes nothing.
+        self._after: dict[tuple[State, int], StateNode] = {}
+        #: Masks by the identity of the listed ids, which are kept here so that no other array gets it.
+        self._masks: dict[tuple[int, bool, bool], tuple[NDArray[np.int32], MaskRow]] = {}
+        self._room = _CAPACITY
+        self._compiled: _CompiledBatch | None = None
+        self._compiled_known = False
+
+    @property
+    def device_tables(self) -> DeviceTables:
+        """The tables for devices, made when first asked for."""
+        if self._device_tables is None:
+            self._device_tables = DeviceTables(self.constraint)
+        return self._device_tables
+
+    # --- states ---------------------------------------------------------------------------------------------------
+
+    def start(self, states: Iterable[State]) -> list[Any]:
+        """The states of rows at the start, as they stand in a processor's state."""
+        return list(states)
+
+    def node(self, state: Any) -> StateNode:
+        """The node of a state."""
+        if self.dense:
+            # On devices the two special states are the last rows of the tables.
+            rows = (self.constraint.states or 0) + 2
+            state = state - rows if state >= rows - 2 else state
+        return self._nodes.setdefault(state, StateNode(state))
+
+    def reach(self, states: Sequence[Any], tokens: Sequence[Sequence[int]] | None) -> list[StateNode]:
+        """Per row the node of its state after its tokens (negative tokens stand for nothing)."""
+        if self._room < 0:
+            self.clear()
+        if tokens is None:
+            return [self._nodes.get(state) or self.node(state) for state in states]
+        after = self._after
+        if tokens and len(tokens[0]) == 1:
+            if len(states) == len(tokens) == 1:
+                step = states[0], tokens[0][0]
+                return [after.get(step) or self._step(*step)]
+            return [after.get(step) or self._step(*step) for step in zip(states, [t for (t,) in tokens], strict=True)]
+        reached = []
+        for state, taken in zip(states, tokens, strict=True):
+            node = self._nodes.get(state) or self.node(state)
+            for token in taken:
+                node = after.get((node.state, token)) or self._step(node.state, token)
+            reached.append(node)
+        return reached
+
+    def advance(self, state: Any, token: int) -> Any:
+        """The state after one more token of any kind; -1 changes nothing."""
+        if token < 0 or state == self.finished or state is self.dead:
+            return state
+        if state == self.dead:
+            return self.dead
+        constraint = self.constraint
+        if token in self._eos:
+            if not constraint.may_end(state):
+                return self.dead
+            after: Any = constraint.finish(state)
+            return self.finished if after is FINISHED else after
+        if token >= constraint.vocab_size:
+            return self.dead
+        after = constraint.advance(state, token)
+        return self.dead if after is None else after
+
+    def _step(self, state: Any, token: int) -> StateNode:
+        node = self.node(state)
+        if token >= 0:
+            node = self.node(self.advance(node.state, token))
+        self._after[state, token] = node
+        self._room -= _NODE_BYTES
+        return node
+
+    def array(self, node: StateNode, backend: Backend) -> Array:
+        """``[1] int32``: the dense state of a node. Nobody writes to states, so all steps that lead here share it."""
+        array = backend.asarray([node.state], "int32")
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+        node.array = backend, array
+        self._room -= _ARRAY_BYTES
+        return array
+
+    # --- masks ----------------------------------------------------------------------------------------------------
+
+    def mask(self, node: StateNode) -> MaskRow:
+        """The mask of a node's state."""
+        return node.row or self._prepare(node, self._allowed(node.state))
+
+    def masks(self, nodes: Sequence[StateNode]) -> list[MaskRow]:
+        """The masks of several nodes; what is not known yet is asked for together."""
+        missing = {id(node): node for node in nodes if node.row is None}
+        if len(missing) > 1:
+            asked = [node for node in missing.values() if node.state not in (self.finished, self.dead)]
+            found = self.constraint.allowed_many([node.state for node in asked])
+            for node, members in zip(asked, found, strict=True):
+                self._prepare(node, members)
+        return [node.row or self.mask(node) for node in nodes]
+
+    def bits(self, nodes: Sequence[StateNode]) -> NDArray[np.int32]:
+        """``[len(nodes), ceil(vocab_size / 32)] int32``: bit ``i % 32`` of word ``i // 32`` allows id ``i``."""
+        words = -(-self.constraint.vocab_size // 32)
+        packed = np.zeros((len(nodes), words), dtype=np.int32)
+        for place, (node, row) in enumerate(zip(nodes, self.masks(nodes), strict=True)):
+            if node.bits is None:
+                allowed = np.zeros(32 * words, dtype=bool)
+                allowed[: self.constraint.vocab_size] = not row.allowed
+                allowed[row.ids] = row.allowed
+                node.bits = np.packbits(allowed, bitorder="little").view("<i4").astype(np.int32, copy=False)
+                self._room -= node.bits.nbytes
+            packed[place] = node.bits
+        return packed
+
+    def _allowed(self, state: Any) -> TokenSet:
+        if state == self.finished or state == self.dead:
+            return TokenSet(True, self._ends[:0])
+        return self.constraint.allowed(state)
+
+    def may_end(self, state: Any) -> bool:
+        """Whether end-of-sequence is allowed in a state."""
+        return bool(state == self.finished or (state != self.dead and self.constraint.may_end(state)))
+
+    def _prepare(self, node: StateNode, members: TokenSet) -> MaskRow:
+        ends = self.may_end(node.state)
+        key = id(members.ids), members.allowed, ends
+        known = self._masks.get(key)
+        if known is None:
+            row = MaskRow(
+                members.allowed, self._with_ends(members) if ends else members.ids, self.constraint.vocab_size
+            )
+            known = self._masks[key] = members.ids, row
+            self._room -= row.nbytes
+        node.row = known[1]
+        if self._compiled is not None:
+            self._compiled.add(node.state, node.row)
+        return node.row
+
+    def _with_ends(self, members: TokenSet) -> NDArray[np.int32]:
+        """The listed ids of a set to which the end-of-sequence ids were added."""
+        ends_at = np.searchsorted(members.ids, self._ends)
+        if members.allowed:
+            return np.insert(members.ids, ends_at, self._ends)
+        listed = ends_at[ends_at < len(members.ids)]
+        return np.delete(members.ids, [at for at in listed.tolist() if int(members.ids[at]) in self._eos])
+
+    def forced(self, node: StateNode) -> list[int]:
+        """The tokens that must come next, while exactly one is allowed; ends after end-of-sequence."""
+        run = node.forced
+        if run is None:
+            run = node.forced = self._find_forced(node.state)
+            self._room -= _NODE_BYTES * len(run)
+        return run
+
+    def _find_forced(self, state: Any) -> list[int]:
+        if state in (self.finished, self.dead):
+            return []
+        run = list(self.constraint.forced(state))
+        for token in run:
+            state = self.advance(state, token)
+        if len(self._ends) == 1 and self.may_end(state):
+            members = self._allowed(state)
+            if members.allowed and not len(members.ids):
+                run.append(int(self._ends[0]))
+        return run
+
+    # --- compiled steps -------------------------------------------------------------------------------------------
+
+    def step_batch(self, state: Array, context: Context) -> tuple[NDArray[np.int32], MaskBatch] | None:
+        """The states of the rows after the context's tokens, and their masks, if all of them are known already.
+
+        Looking rows up one by one costs more than writing short masks; compiled, the whole batch is one call.
+        """
+        compiled = self._compiled_batch()
+        if compiled is None:
+            return None
+        to_numpy = context.backend.to_numpy
+        states, tokens = np.ascontiguousarray(to_numpy(state)), np.ascontiguousarray(to_numpy(context.tokens))
+        rows = len(states)
+        if len(tokens) != rows:
+            return None
+        reached, records = np.empty(rows, dtype=np.int32), np.empty((rows, 3), dtype=np.int64)
+        table, ready, byte_class, accepting, closing = compiled.step
+        done, buffer_cost = compiled.kernels.step(
+            states, tokens, (table, ready, byte_class), compiled.texts, compiled.ends, accepting, closing,
+            compiled.records, reached, records,
+        )  # fmt: skip
+        size = self.constraint.vocab_size
+        return (reached, MaskBatch(records, buffer_cost, size, compiled.masks, reached)) if done else None
+
+    def _compiled_batch(self) -> _CompiledBatch | None:
+        if not self._compiled_known:
+            kernels, step = host_kernels(), self.constraint.compiled_step()
+            if kernels is not None and step is not None:
+                vocabulary = self.constraint.vocabulary
+                texts = vocabulary.flat_bytes, vocabulary.offsets
+                records = np.full((len(step.accepting), 3), -1, dtype=np.int64)
+                compiled = _CompiledBatch(kernels, step, texts, self._ends, records, {})
+                # Published before the masks are copied: what another thread finds from here on it adds itself.
+                self._compiled = compiled
+                for state, node in [*self._nodes.items()]:
+                    if node.row is not None:
+                        compiled.add(state, node.row)  # type: ignore[arg-type]
+            self._compiled_known = True
+        return self._compiled

@@ -1,0 +1,249 @@
+"""The base class of processors that are constraints.
+
+Two ways of stepping, with equal results:
+
+* on the host the states of visited rows are remembered, and a mask is applied by touching what it changes;
+* on devices and in compiled loops the tables of finite constraints are uploaded once, a step is a gather, and the host
+  waits for nothing. Constraints without tables upload one packed mask per row and step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from logitloom.backend import Array, Backend
+from logitloom.constraints.contract import Constraint, State
+from logitloom.constraints.longest_tokens import LongestTokens
+from logitloom.constraints.memory import ConstraintMemory, DeviceTables, StateNode
+from logitloom.context import Context
+from logitloom.errors import IllegalToken, NeedsNotMet
+from logitloom.hookspecs import TextEnd
+from logitloom.processor import Processor
+from logitloom.state import Rows
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["ConstraintProcessor"]
+
+#: From so many rows on a batch is looked up by one compiled call.
+_MANY: Final = 6
+
+
+class ConstraintProcessor(Processor):
+    """A processor that is a constraint; derive from it and implement :meth:`constraint`.
+
+    The state of a row is the constraint's state after the row's tokens: ``int32[batch]`` where states are numbers,
+    :class:`~logitloom.state.Rows` of states otherwise. End-of-sequence is allowed exactly where the text may end. A
+    token that is not allowed raises :class:`IllegalToken`, naming the row; on devices the row becomes -inf.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from logitloom import Context, Vocabulary, processors
+        >>> from logitloom.automata import TokenAutomaton, compile_pattern
+        >>> @dataclass(frozen=True)
+        ... class Year(ConstraintProcessor):
+        ...     def constraint(self, vocabulary, vocab_size):
+        ...         return TokenAutomaton(compile_pattern("[0-9]{4}"), vocabulary, vocab_size)
+        >>> words = Vocabulary([b"", b"19", b"84", b"x"], eos=[0])
+        >>> chain = processors.load(Year(), tokenizer=words)
+        >>> context = Context.start(np.zeros((1, 4), dtype=np.float32), vocabulary=words)
+        >>> chain.process(np.zeros((1, 4), dtype=np.float32), chain.init_state(context), context)[0]
+        array([[-inf,   0.,   0., -inf]], dtype=float32)
+    """
+
+    stage = "constraint"
+    needs = frozenset({"vocabulary"})
+    mask_only = True
+    preserves_masked = True
+    shift_invariant = True
+    uses_buffer_pool = True
+    reports_illegal = True
+    #: Whether only the longest token is allowed where only one text can come next; processors make it an option.
+    longest_tokens: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_memories", {})
+        object.__setattr__(self, "_lock", threading.RLock())
+
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        """The constraint over a vocabulary and a width of the logits; called once for each, then kept.
+
+        Raises:
+            LogitloomError: if there is none within the budget.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define constraint(vocabulary, vocab_size).")
+
+    def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
+        """The state of each row at the start: ``batch`` of them."""
+        return [constraint.start()] * context.batch
+
+    def constraint_for(self, context: Context) -> Constraint:
+        """The constraint that a generation with this context uses."""
+        return self.memory(context).constraint
+
+    def memory(self, context: Context) -> ConstraintMemory:
+        """The constraint for a context with what is remembered about its states."""
+        vocabulary = context.vocabulary
+        known: dict[tuple[Vocabulary | None, int], ConstraintMemory] = self.__dict__["_memories"]
+        found = known.get((vocabulary, context.vocab_size))
+        if found is not None:
+            return found
+        if vocabulary is None:
+            raise NeedsNotMet(
+                f"{type(self).__name__} needs a vocabulary: load the chain with tokenizer=..., or give the context one."
+            )
+        with self.__dict__["_lock"]:
+            key = (vocabulary, context.vocab_size)
+            if key not in known:
+                constraint = self.constraint(vocabulary, context.vocab_size)
+                known[key] = ConstraintMemory(LongestTokens(constraint) if self.longest_tokens else constraint)
+            return known[key]
+
+    # --- hooks ----------------------------------------------------------------------------------------------------
+
+    def init_state(self, context: Context) -> Any:
+        """``[batch] int32``, or :class:`~logitloom.state.Rows` of states."""
+        memory = self.memory(context)
+        if memory.dense and not _in_host_memory(context):
+            tables = memory.device_tables
+            for table in (tables.next, tables.allowed, tables.token_class):
+                table.on(context.backend)
+        return self._packed(list(self.start_states(memory.constraint, context)), memory, context.backend)
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """Advance by the accepted tokens, then forbid what the state does not allow."""
+        memory, backend = self.memory(context), context.backend
+        if memory.dense and not _in_host_memory(context):
+            tables = memory.device_tables
+            state = _device_states(tables, state, context)
+            allowed = backend.take_rows(tables.allowed.on(backend), state)
+            return backend.apply_class_mask(logits, allowed, tables.token_class.on(backend), context.donate), state
+        if memory.dense and context.batch >= _MANY and context.tokens is not None:
+            found = memory.step_batch(state, context)
+            if found is not None:
+                return _masked(logits, found[1], context), backend.asarray(found[0])
+        reached = _reached(memory, state, context)
+        rows: Any = [node.row for node in reached]
+        if None in rows:  # a state that is new, or dead
+            dead = [row for row, node in enumerate(reached) if node.state == memory.dead]
+            if dead:
+                raise self._illegal(dead, memory, state, context)
+            rows = memory.masks(reached)
+        if context.tokens is not None:
+            if memory.dense and len(reached) == 1:
+                owner, state = reached[0].array
+                if owner is not backend:
+                    state = memory.array(reached[0], backend)
+            else:
+                state = self._packed([node.state for node in reached], memory, backend)
+        if not backend.on_host:
+            return backend.apply_token_mask(logits, backend.asarray(memory.bits(reached)), context.donate), state
+        return _masked(logits, rows, context), state
+
+    def forced_tokens(self, state: Any, context: Context) -> list[list[int]] | None:
+        """Per row the tokens that must come next, while exactly one is allowed."""
+        memory = self.memory(context)
+        return [list(memory.forced(node)) for node in _reached(memory, state, context)]
+
+    def text_end(self, state: Any, context: Context) -> list[TextEnd] | None:
+        """Per row whether its text is over, and the bytes that do not belong to it; ``None`` if it ends no texts.
+
+        New tokens are looked at one by one, so the answer is exact for any number of them.
+        """
+        memory = self.memory(context)
+        if not memory.constraint.ends_texts:
+            return None
+        before = _reached(memory, state, context.with_fields(tokens=None))
+        tokens: list[list[int]] = [[]] * len(before)
+        if context.tokens is not None:
+            tokens = context.backend.to_numpy(context.tokens).tolist()
+        return [_text_end(memory, node.state, taken) for node, taken in zip(before, tokens, strict=True)]
+
+    def host_states(self, state: Any, context: Context) -> list[Any]:
+        """Per row the constraint's state after the accepted tokens."""
+        return [node.state for node in _reached(self.memory(context), state, context)]
+
+    # --- parts of a step ------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _packed(states: list[Any], memory: ConstraintMemory, backend: Backend) -> Any:
+        return backend.asarray(np.asarray(states, dtype=np.int32)) if memory.dense else Rows(states)
+
+    def _illegal(self, rows: list[int], memory: ConstraintMemory, state: Any, context: Context) -> IllegalToken:
+        name, row, illegal = type(self).__name__, rows[0], tuple(rows)
+        reached = _reached(memory, state, context.with_fields(tokens=None))[row].state
+        taken = [] if context.tokens is None else context.backend.to_numpy(context.tokens)[row].tolist()
+        for token in taken:
+            after = memory.advance(reached, token)
+            if after == memory.dead and reached != memory.dead:
+                shown = memory.constraint.vocabulary.describe(token)
+                return IllegalToken(
+                    f"{name}: row {row} accepted token {token} ({shown}), which is not allowed there. Its text can no "
+                    f"longer match; sample from the processed logits, or roll the row back.",
+                    row=row,
+                    rows=illegal,
+                )
+            reached = after
+        return IllegalToken(
+            f"{name}: row {row} accepted a token that is not allowed in an earlier step.", row=row, rows=illegal
+        )
+
+
+def _masked(logits: Array, rows: Any, context: Context) -> Array:
+    backend, pool = context.backend, context.pool
+    if pool is None or not backend.uses_buffer_pool:
+        return backend.apply_token_rows(logits, rows, context.donate)
+    return backend.apply_token_rows(logits, rows, context.donate, pool)
+
+
+def _in_host_memory(context: Context) -> bool:
+    return context.backend.on_host and not context.compiled
+
+
+def _reached(memory: ConstraintMemory, state: Any, context: Context) -> list[StateNode]:
+    backend = context.backend
+    tokens = context.tokens
+    if tokens is not None:
+        tokens = tokens.tolist() if backend.on_host else backend.to_numpy(tokens).tolist()
+    if not memory.dense:
+        return memory.reach(state, tokens)
+    # NumPy's and PyTorch's own lists on the host: nothing in between.
+    return memory.reach(state.tolist() if backend.on_host else backend.to_numpy(state).tolist(), tokens)
+
+
+def _text_end(memory: ConstraintMemory, state: Any, tokens: Sequence[int]) -> TextEnd:
+    constraint = memory.constraint
+    special = (memory.finished, memory.dead)
+    for place, token in enumerate(tokens):
+        state = memory.advance(state, token)
+        if state not in special and constraint.text_end(state).finished:
+            hold = constraint.text_end(state).hold
+            for later in tokens[place + 1 :]:
+                if later in constraint.vocabulary.eos:
+                    break
+                hold += len(constraint.vocabulary.text_bytes([later])) if later >= 0 else 0
+            return TextEnd(True, hold)
+    return TextEnd(False, 0) if state in special else constraint.text_end(state)
+
+
+def _device_states(tables: DeviceTables, state: Array, context: Context) -> Array:
+    if context.tokens is None:
+        return state
+    backend, xp = context.backend, context.backend.xp
+    following, token_class = tables.next.on(backend), tables.token_class.on(backend)
+    width = token_class.shape[0]
+    for j in range(context.tokens.shape[1]):
+        token = context.tokens[:, j]
+        # No xp.clip: array-api-compat asks math.isnan about its bounds, which a compiler's symbolic width is not.
+        inside = xp.logical_and(token >= 0, token < width)
+        known = xp.take(token_class, xp.where(inside, token, xp.zeros_like(token)), axis=0)
+        after = xp.take(following, state * tables.classes + known, axis=0)
+        # Whatever an engine pads a finished row with (the last row but one) changes nothing.
+        kept = xp.logical_or(token < width, state == tables.dead - 1)
+        after = xp.where(kept, after, xp.full_like(after, tables.dead))
+        state = xp.where(token >= 0, after, state)
+    return state
