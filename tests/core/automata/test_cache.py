@@ -136,7 +136,7 @@ def test_a_directory_that_cannot_be_written_to_costs_a_warning_only(tmp_path: Pa
     blocked.write_text("no directory")
     with pytest.warns(RuntimeWarning, match="could not be kept"):
         automaton = AutomatonCache(directory=blocked / "cache").pattern(PATTERN, mixed())
-    assert len(automaton.row(automaton.start))
+    assert len(automaton.row(automaton.start()))
 
 
 def test_many_writers_and_readers_get_one_truth(tmp_path: Path) -> None:

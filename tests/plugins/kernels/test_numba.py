@@ -43,7 +43,7 @@ from tests.core.automata.patterns import patterns
 from tests.core.automata.test_pattern import supported
 from tests.core.automata.test_token_automaton import PRACTICAL
 from tests.core.automata.vocabularies import mixed, tekken
-from tests.oracles.walk import walked
+from tests.oracles.walk import Walk, walked
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
 pytest.importorskip("numba", reason="Numba is not installed")
@@ -107,11 +107,12 @@ def test_rows_of_random_patterns(pattern: str, padding: int, tokens: int) -> Non
 @pytest.mark.parametrize("pattern", [*PRACTICAL, ".{0,1000}", "(?s).{3,500}é", r"(\w+ ){1,60}", "[^é]*|日本*"])
 def test_rows_of_practical_patterns_on_a_real_vocabulary(pattern: str) -> None:
     automaton = TokenAutomaton(compile_pattern(pattern), tekken())
+    walk = Walk(automaton)
     random = np.random.default_rng(len(pattern))
-    state, seen = automaton.start(), {automaton.start()}
+    state, seen = walk.start, {walk.start}
     for _ in range(12):
-        allowed = automaton.row(state)
-        state = automaton.advance(state, int(random.choice(allowed)))
+        allowed = walk.row(state)
+        state = walk.advance(state, int(random.choice(allowed)))
         if state < 0:
             break
         seen.add(state)
@@ -468,7 +469,7 @@ def test_compiled_steps_are_the_plain_ones(pattern: str, pooled: bool, monkeypat
             assert after.processors[0].tolist() == expected_after.processors[0].tolist() == states
         ours, theirs = after, expected_after
         if round_ == 9:  # everything that was found out is dropped
-            compiled["regex"].memory(context).clear()
+            compiled["regex"].memory(context.with_fields(vocabulary=mixed())).clear()
     assert calls >= 12
 
 
@@ -496,9 +497,10 @@ def test_compiled_steps_refuse_what_plain_ones_refuse() -> None:
     assert (masked > NEG_INF).nonzero()[1].tolist() == [0] * 8
     with pytest.raises(ValueError, match="zip"):
         chain.process(logits, state, context.accept(good[:6]))
+    memory = chain["regex"].memory(context.with_fields(vocabulary=mixed()))
     for number in (-3, -(1 << 31), (1 << 31) - 1):  # no states at all: nothing is read at such places
         nonsense = np.full(8, number, dtype=np.int32)
-        assert chain["regex"].memory(context).step_batch(nonsense, context.accept(nothing)) is None
+        assert memory.step_batch(nonsense, context.accept(nothing)) is None
     dead = after._replace(processors=(np.full(8, states + 1, dtype=np.int32),))
     with pytest.raises(IllegalToken, match="row 0"):
         chain.process(logits, dead, context.accept(nothing))

@@ -65,14 +65,18 @@ def random_walk(automaton: Walk, seed: int, steps: int) -> list[int]:
     """Random allowed tokens; after end-of-sequence, tokens as engines pad with them."""
     random = np.random.default_rng(seed)
     state, walk = automaton.start, []
-    eos = automaton.eos[0]
+    eos = automaton.vocabulary.eos[0]
     while len(walk) < steps:
-        if walk and walk[-1] in automaton.eos:
+        if walk and walk[-1] in automaton.vocabulary.eos:
             return walk + random.integers(0, automaton.vocab_size, size=steps - len(walk)).tolist()
         row = automaton.row(state)
         ends = eos in row and random.random() < 0.2
         # Letters and digits more often than the many single bytes.
-        useful = [t for t in row.tolist() if t not in automaton.eos and len(automaton.vocabulary.text_bytes([t])) != 1]
+        useful = [
+            t
+            for t in row.tolist()
+            if t not in automaton.vocabulary.eos and len(automaton.vocabulary.text_bytes([t])) != 1
+        ]
         picked = useful if useful and random.random() < 0.7 else row.tolist()
         walk.append(eos if ends else int(random.choice(picked)))
         state = automaton.advance(state, walk[-1])

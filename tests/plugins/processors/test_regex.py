@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom import Backend, Context, backend_of, load_backend, processors
-from logitloom.automata import compile_pattern, constraint, default_cache
+from logitloom.automata import compile_pattern, default_cache, token_automaton
 from logitloom.errors import BudgetExceeded, LogitloomError, NeedsNotMet, OptionError, UnsupportedPattern
 from tests.core.automata.patterns import TEXTS, patterns
 from tests.core.automata.vocabularies import smollm2
@@ -148,8 +148,8 @@ def test_a_state_carried_to_a_fresh_automaton_reads_on_within_a_character() -> N
 
 def test_who_visits_many_states_gets_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     # Compiled, a cheap row costs a twentieth of a dear one, not a tenth, and three times as many can be afforded.
-    monkeypatch.setattr(constraint, "_COMPILED_DEAR_ROWS", constraint._DEAR_ROWS)
-    monkeypatch.setattr(constraint, "_DEAR_NODES", constraint._DEAR_NODES // 2)
+    monkeypatch.setattr(token_automaton, "_COMPILED_EXPENSIVE_ROWS", token_automaton._EXPENSIVE_ROWS)
+    monkeypatch.setattr(token_automaton, "_EXPENSIVE_NODES", token_automaton._EXPENSIVE_NODES // 2)
     backend = load_backend("numpy")
     default_cache().clear()
     chain, context, at = begin(backend, ("regex", {"pattern": "(ab){200}"}))
@@ -160,7 +160,7 @@ def test_who_visits_many_states_gets_all_rows_at_once(monkeypatch: pytest.Monkey
         assert allowed == {
             t for t, b in enumerate(WORDS.token_bytes) if b and ("ab" * 60)[n:].startswith(b.decode("latin-1"))
         }
-        if found_at is None and "_tables" in automaton.__dict__:
+        if found_at is None and "_tables" in automaton.constraint.__dict__:
             found_at = n
     assert found_at is not None
     assert 20 < found_at < 59
