@@ -94,10 +94,10 @@ def _is_self(node: ast.Attribute) -> bool:
 
 #: The floors of core, from the ground up: a module imports from its own floor and from those below.
 FLOORS = (
-    {"errors", "options", "vocabulary", "rng", "loading", "atomic_file"},
-    {"backend", "state", "masks"},
+    {"errors", "options", "vocabulary", "rng", "loading", "atomic_file", "fingerprint"},
+    {"backend", "state", "state_format", "masks"},
     {"context", "hookspecs", "processor", "position", "step"},
-    {"plugin_manager", "registry", "link", "direct_use", "chain", "processors", "document"},
+    {"plugin_manager", "registry", "link", "direct_use", "chain_state", "chain", "processors", "document"},
     {"constraints", "automata"},
     {"generation", "engines", "combinators"},
     {"trace", "testing", "cli"},

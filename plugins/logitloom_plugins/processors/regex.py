@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from logitloom import Vocabulary, option
-from logitloom.automata import Budget, TokenAutomaton, compile_pattern, default_cache
-from logitloom.constraints import ConstraintProcessor
+from logitloom.automata import Budget, Dfa, LazyDfa, compile_automaton, default_cache
+from logitloom.constraints import Constraint, ConstraintProcessor, lift
 
 __all__ = ["Regex"]
 
@@ -17,7 +17,8 @@ class Regex(ConstraintProcessor):
     """Allow only tokens with which the text can still match a regular expression, as ``re.fullmatch`` would.
 
     The syntax is Python's. What is not regular (back-references, look-around) is refused when the processor is
-    made, as is a pattern that would need more states than ``max_states``.
+    made, as is a pattern with more positions than ``max_states``. The automaton is built whole where that is cheap;
+    otherwise its states are found as texts visit them.
 
     Example:
         >>> from logitloom import processors
@@ -41,7 +42,12 @@ class Regex(ConstraintProcessor):
     def __post_init__(self) -> None:
         super().__post_init__()
         # Whatever is wrong with the pattern is said now, not when decoding starts.
-        object.__setattr__(self, "_dfa", compile_pattern(self.pattern, self._flags, budget=self._budget))
+        object.__setattr__(self, "_automaton", compile_automaton(self.pattern, self._flags, budget=self._budget))
+
+    @property
+    def compilable(self) -> bool:  # type: ignore[override]
+        """Whether the automaton is built whole: only then its tables can run in compiled loops."""
+        return isinstance(self.__dict__["_automaton"], Dfa)
 
     @property
     def _flags(self) -> int:
@@ -51,9 +57,12 @@ class Regex(ConstraintProcessor):
     def _budget(self) -> Budget:
         return Budget(states=self.max_states, seconds=self.max_seconds)
 
-    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
-        """From the cache, by pattern and content of the vocabulary."""
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        """From the cache, by pattern and content of the vocabulary, where the automaton is whole."""
+        automaton: Dfa | LazyDfa = self.__dict__["_automaton"]
+        if not isinstance(automaton, Dfa):
+            return lift(automaton, vocabulary, vocab_size)
         return default_cache().pattern(
             self.pattern, vocabulary, flags=self._flags, vocab_size=vocab_size, budget=self._budget,
-            compiled=self.__dict__["_dfa"],
+            compiled=automaton,
         )  # fmt: skip
