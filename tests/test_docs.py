@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import re
 import sys
@@ -215,6 +216,62 @@ def test_no_hook_is_documented_that_does_not_exist():
     assert sorted(headings) == sorted(HOOKS)
 
 
+def group_table(page):
+    """Group -> the further cells of its line, from the table of groups on a page."""
+    lines = re.findall(
+        r"^\| `(logitloom\.\w+)` \| (.+) \|$", (DOCS / "plugins" / page).read_text(encoding="utf-8"), re.M
+    )
+    return {group: cells.split(" | ") for group, cells in lines}
+
+
+def test_every_group_of_entry_points_is_on_both_pages_with_the_same_words():
+    hooks, publishing = group_table("hooks.md"), group_table("publishing.md")
+    assert list(hooks) == list(publishing)
+    assert sorted(hooks) == sorted(registry.GROUPS.values())
+    assert all(cells[0].startswith(publishing[group][0].partition(" with `")[0]) for group, cells in hooks.items())
+
+
+def contract(group):
+    """The hooks, or the names that a protocol has, that the page names for a group."""
+    _, told = group_table("hooks.md")[group]
+    named = re.findall(r"`([\w.]+)`", told)
+    if told.startswith("hook"):
+        return named
+    module, _, name = named[0].rpartition(".")
+    protocol = getattr(importlib.import_module(module), name)
+    assert protocol._is_protocol
+    assert protocol.__doc__
+    return [own for own in vars(protocol) if own == "__call__" or not own.startswith("_")]
+
+
+@pytest.mark.parametrize("kind", sorted(registry.GROUPS))
+def test_what_the_page_says_of_a_group_is_what_our_own_plug_ins_are(kind):
+    wanted = contract(registry.GROUPS[kind])
+    assert wanted
+    if kind in ("processors", "backends", "tokenizers"):
+        assert set(wanted) <= set(HOOKS)
+        wanted = wanted[:1]
+    for record in registry.available(kind):
+        if record.distribution != "logitloom" or not record.installed:
+            continue
+        try:
+            plugin = registry.load_plugin(kind, f"{record.name}@logitloom")
+        except errors.PluginImportError:  # installed in a version that does not do
+            continue
+        assert all(callable(getattr(plugin, name, None)) for name in wanted), record.name
+
+
+def test_the_contracts_of_all_hooks_are_told():
+    told = {name for kind in ("processors", "backends", "tokenizers") for name in contract(registry.GROUPS[kind])}
+    assert told == set(HOOKS)
+
+
+@pytest.mark.parametrize("option", ["wrapper", "hookwrapper", "specname", "tryfirst", "trylast", "optionalhook"])
+def test_every_option_of_the_marker_is_told(option):
+    page = (DOCS / "plugins" / "hooks.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\|[^|]*`{option}`[^|]*\|", page, re.M)
+
+
 @pytest.mark.parametrize("name", logitloom.__all__)
 def test_every_public_name_is_in_the_reference(name):
     shown = re.findall(r"^::: logitloom\.(\S+)$", (DOCS / "reference.md").read_text(encoding="utf-8"), re.MULTILINE)
@@ -272,6 +329,19 @@ def test_every_builtin_shows_what_it_does(builtins_module):
         assert abs(after.sum() - 1) < 1e-6
 
 
+def test_the_page_in_the_repository_is_what_the_plug_ins_say(builtins_module):
+    written = (DOCS / "processors.md").read_text(encoding="utf-8")
+    assert written == builtins_module.render(pictures=False), "run: python docs/mkdocs/builtins_page.py"
+
+
+def test_no_page_shows_a_role_of_sphinx(builtins_module):
+    text = "see :meth:`~logitloom.Chain.process`, :data:`NEEDS` and ``plain``"
+    assert builtins_module.without_roles(text) == "see `process`, `NEEDS` and ``plain``"
+    pages = [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    role = re.compile(r":(class|func|meth|attr|data|mod|exc):`")
+    assert [str(page) for page in pages if role.search(page.read_text(encoding="utf-8"))] == []
+
+
 @pytest.mark.parametrize("name", BUILTINS)
 def test_every_builtin_is_on_the_page_with_every_option(builtins_page, name):
     section = re.search(rf"^## {name} \{{.*?(?=^## |\Z)", builtins_page, re.MULTILINE | re.DOTALL)
@@ -307,7 +377,7 @@ def test_the_page_lists_every_other_plugin(builtins_page):
 def test_links_to_files_lead_somewhere(path):
     text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        if not target.startswith(("http://", "https://", "mailto:")) and target not in ("processors.md",):
+        if not target.startswith(("http://", "https://", "mailto:")):
             assert (path.parent / target).exists(), f"{name_of(path)} links to {target}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import FunctionType, MethodType
 from typing import Any
@@ -22,6 +22,21 @@ HOOKS: dict[str, tuple[str, ...]] = {
     name: tuple(inspect.signature(spec).parameters)
     for name, spec in vars(hookspecs).items()
     if hasattr(spec, "logitloom_spec")
+}
+
+
+#: Hooks that several plug-ins are asked for, so that ``tryfirst`` and ``trylast`` mean something.
+_ASKED_OF_SEVERAL = frozenset({"vocabulary"})
+
+#: Options of ``@hookimpl`` that cannot be honoured, with the reason and the remedy.
+_REFUSED = {
+    "wrapper": "a chain calls implementations as plain functions, so nothing wraps them. Write a processor of its own "
+    "and put it before or after",
+    "hookwrapper": "a chain calls implementations as plain functions, so nothing wraps them. Write a processor of its "
+    "own and put it before or after",
+    "specname": "a method implements the hook that it is named after. Rename it",
+    "tryfirst": "only one plug-in is asked for this hook. The order of processors is that of the chain",
+    "trylast": "only one plug-in is asked for this hook. The order of processors is that of the chain",
 }
 
 
@@ -84,11 +99,14 @@ class PluginManager(pluggy.PluginManager):
             required: the hook without which it is no plug-in of its kind.
 
         Raises:
-            InvalidSignature: if an argument is not the hook's, a marked method is no hook, or ``required`` is
-                not implemented.
+            InvalidSignature: if an argument is not the hook's, a marked method is no hook (and not marked with
+                ``optionalhook``), an option of the marker cannot be honoured, or ``required`` is not implemented.
         """
         for attribute, value in _static_attributes(plugin).items():
-            if attribute not in HOOKS and getattr(value, "logitloom_impl", None):
+            marked = getattr(value, "logitloom_impl", None)
+            if marked:
+                _check_marker(name, attribute, marked)
+            if attribute not in HOOKS and marked and not marked["optionalhook"]:
                 near = difflib.get_close_matches(attribute, HOOKS, 1)
                 raise InvalidSignature(
                     f"Plug-in {name!r} marks the method {attribute!r} as a hook, but there is no such hook."
@@ -174,6 +192,16 @@ def _static_attributes(plugin: Any) -> dict[str, Any]:
     for owner in (*reversed(type(plugin).__mro__), *reversed(getattr(plugin, "__mro__", ())), plugin):
         found.update(getattr(owner, "__dict__", {}))
     return found
+
+
+def _check_marker(name: str, method: str, marked: Mapping[str, Any]) -> None:
+    for option, reason in _REFUSED.items():
+        ordered = option in ("tryfirst", "trylast") and method in _ASKED_OF_SEVERAL
+        if marked[option] and not ordered:
+            raise InvalidSignature(
+                f"Plug-in {name!r} marks the method {method!r} with @hookimpl({option}={marked[option]!r}), "
+                f"but {reason}."
+            )
 
 
 def _check_signature(name: str, hook: str, implementation: Callable[..., Any]) -> None:

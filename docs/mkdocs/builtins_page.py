@@ -1,4 +1,8 @@
-"""Writes the page of built-in plug-ins from what each says about itself, when the documentation is built."""
+"""Writes the page of built-in plug-ins from what each says about itself.
+
+The site gets it with pictures when it is built. Readers of the repository have ``docs/processors.md``, the same without
+pictures; ``python docs/mkdocs/builtins_page.py`` writes that file, and a test compares.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from logitloom.registry import PluginRecord
 # MkDocs runs this file by its path, and its neighbour is no installed module.
 sys.path.insert(0, str(Path(__file__).parent))
 import effects
+from docstring_markup import without_roles
 
 __all__ = ["on_files", "render"]
 
@@ -26,11 +31,14 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
     """Add the page to the site (an event of MkDocs)."""
     from mkdocs.structure.files import File
 
+    written = files.get_file_from_path(PAGE)
+    if written is not None:
+        files.remove(written)
     files.append(File.generated(config, PAGE, content=render()))
     return files
 
 
-def render() -> str:
+def render(pictures: bool = True) -> str:
     """The page, in Markdown: a table of processors, a section for each, then the other kinds."""
     mine = [record for record in registry.available() if record.distribution == DISTRIBUTION]
     described = [processors.describe(f"{r.name}@{r.distribution}") for r in mine if r.kind == "processors"]
@@ -39,15 +47,20 @@ def render() -> str:
         "# Processors",
         "What is shipped with logitloom. This page is written from the declarations in the code; "
         "`logitloom plugins` shows the same at the command line, with whatever else is installed.",
+    ]
+    drawn = [
         "The pictures are drawn from the processors as they are: the same seventeen tokens each time, with their "
         "probabilities before (grey) and after (blue), × for what is forbidden. The last token, `end`, is the end of "
         "sequence.",
         effects.style(),
+    ]
+    parts += [
+        *(drawn if pictures else []),
         _table(
             ("name", "stage", "what it does"),
-            [(f"[`{d.name}`](#{d.name})", d.stage, d.summary) for d in described],
+            [(f"[`{d.name}`](#{d.name})", d.stage, without_roles(d.summary)) for d in described],
         ),
-        *[_section(told) for told in described],
+        *[_section(told, pictures) for told in described],
         "## Other plug-ins",
         "Loaded by name like processors, when they are needed.",
         _table(
@@ -62,7 +75,7 @@ def _renamed(told: Description) -> Description:
     return replace(told, name=told.name.partition("@")[0])
 
 
-def _section(told: Description) -> str:
+def _section(told: Description, pictures: bool) -> str:
     facts = [f"stage `{told.stage}`"]
     facts += [f"needs {', '.join(sorted(told.needs))}"] if told.needs else []
     facts += ["only masks"] if told.mask_only else []
@@ -81,14 +94,14 @@ def _section(told: Description) -> str:
         ],
     )
     effect = effects.EFFECTS.get(told.name)
-    picture = [] if effect is None else [effects.draw(told.name, effect)]
-    head = [f"## {told.name} {{ #{told.name} }}", f"*{'; '.join(facts)}*"]
+    picture = [] if effect is None or not pictures else [effects.draw(told.name, effect)]
+    head = [f"## {told.name}" + (f" {{ #{told.name} }}" if pictures else ""), f"*{'; '.join(facts)}*"]
     return "\n\n".join([*head, *picture, _prose(told.doc), options])
 
 
 def _prose(doc: str) -> str:
     """A docstring as Markdown: examples stay indented and so become code, references become paragraphs."""
-    text, _, references = doc.replace("``", "`").partition("References:\n")
+    text, _, references = without_roles(doc).replace("``", "`").partition("References:\n")
     text = text.replace("Example:\n", "**Example**\n\n")
     return f"{text}**References**\n\n{inspect.cleandoc(references)}" if references else text
 
@@ -104,3 +117,7 @@ def _table(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
         )
 
     return "\n".join([row(head), row(("---",) * len(head)), *[row(line) for line in lines]]) if lines else "No options."
+
+
+if __name__ == "__main__":
+    (Path(__file__).parent.parent / PAGE).write_text(render(pictures=False), encoding="utf-8")

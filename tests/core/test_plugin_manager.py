@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logitloom import Vocabulary, hookimpl, read_vocabulary
 from logitloom.errors import InvalidSignature
 from logitloom.plugin_manager import implementations
 
@@ -84,3 +85,77 @@ def test_a_plug_in_without_its_main_hook_is_refused_every_time() -> None:
     for _ in range(2):
         with pytest.raises(InvalidSignature, match="has no method 'process'"):
             implementations(Nothing(), "plugin", "process")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"wrapper": True}, "so nothing wraps them. Write a processor of its own and put it before or after."),
+        ({"hookwrapper": True}, "so nothing wraps them. Write a processor of its own and put it before or after."),
+        ({"specname": "process"}, "a method implements the hook that it is named after. Rename it."),
+        ({"tryfirst": True}, "only one plug-in is asked for this hook. The order of processors is that of the chain."),
+        ({"trylast": True}, "only one plug-in is asked for this hook. The order of processors is that of the chain."),
+    ],
+)
+def test_options_of_the_marker_that_cannot_be_honoured_are_refused(options: dict[str, Any], reason: str) -> None:
+    class Marked:
+        @hookimpl(**options)
+        def process(self, logits: Any) -> Any:
+            yield logits
+
+    ((option, value),) = options.items()
+    with pytest.raises(InvalidSignature) as caught:
+        implementations(Marked(), "mine", "process")
+    message = str(caught.value)
+    assert message.startswith(f"Plug-in 'mine' marks the method 'process' with @hookimpl({option}={value!r}), but ")
+    assert message.endswith(reason)
+
+
+def test_a_method_under_another_name_is_refused_with_the_reason() -> None:
+    class Renamed(Plain):
+        @hookimpl(specname="forced_tokens")
+        def ahead(self, state: Any) -> Any:
+            return None
+
+    with pytest.raises(InvalidSignature, match="'ahead' with @hookimpl\\(specname='forced_tokens'\\)"):
+        implementations(Renamed(1), "mine", "process")
+
+
+def test_a_hook_of_a_later_version_is_ignored_where_it_is_marked_as_optional() -> None:
+    class Newer(Plain):
+        @hookimpl(optionalhook=True)
+        def rest_of_text(self, state: Any, speed: Any) -> Any:
+            return None
+
+    assert set(implementations(Newer(2), "mine", "process")) == {"process"}
+    assert result(Newer(2)) == (12, "state")
+
+
+class _Source:
+    """Something that two tokenizer readers know."""
+
+
+def _reader(name: str, **options: Any) -> Any:
+    class Reader:
+        @hookimpl(**options)
+        def vocabulary(self, tokenizer: Any) -> Vocabulary | None:
+            return Vocabulary([b"a"], name=name) if isinstance(tokenizer, _Source) else None
+
+    return Reader
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ({"one": {"tryfirst": True}, "two": {}}, "one"),
+        ({"one": {}, "two": {"tryfirst": True}}, "two"),
+        ({"one": {"trylast": True}, "two": {}}, "two"),
+        ({"one": {}, "two": {"trylast": True}}, "one"),
+    ],
+)
+def test_readers_are_asked_in_the_order_that_their_marks_say(
+    register: Any, marks: dict[str, dict[str, bool]], expected: str
+) -> None:
+    for name, options in marks.items():
+        register(name, _reader(name, **options), kind="tokenizers")
+    assert read_vocabulary(_Source()).name == expected

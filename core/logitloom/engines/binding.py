@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Protocol
 
 from logitloom.chain import Chain
 from logitloom.errors import ChainIncomplete, NeedsNotMet
 
-__all__ = ["bind"]
+__all__ = ["EngineAdapter", "bind"]
+
+
+class EngineAdapter(Protocol):
+    """What an entry point of the group ``logitloom.engines`` names: a function that makes a chain ready for an engine.
+
+    It has a parameter ``chain``. What else it takes (a model, a tokenizer, the name of a request) and what it returns
+    is what the engine needs: its processor object, its request parameters, or nothing where it registers the chain.
+    It calls :func:`bind` first, so that a chain which the engine cannot run is refused with a sentence.
+    """
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Adapt a chain.
+
+        Raises:
+            ChainIncomplete: options of the chain are missing.
+            NeedsNotMet: a processor needs what the engine does not give.
+        """
+        ...
 
 
 def bind(chain: Chain, engine: str, gives: Collection[str], *, tokenizer: Any = None, model: Any = None) -> Chain:

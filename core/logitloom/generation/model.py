@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.backend import Array, Backend
+from logitloom.vocabulary import Vocabulary
 
-__all__ = ["Cache", "ModelAdapter"]
+__all__ = ["Cache", "LoadedModel", "ModelAdapter", "ModelLoader"]
 
 
 class Cache(Protocol):
@@ -74,5 +75,35 @@ class ModelAdapter(Protocol):
 
         Raises:
             ModelError: if a row would exceed ``max_length``, or an id is out of range.
+        """
+        ...
+
+
+class LoadedModel(ModelAdapter, Protocol):
+    """A model together with its tokenizer.
+
+    Attributes:
+        tokenizer: has ``encode(text) -> ids``.
+        vocabulary: the bytes of its tokens.
+    """
+
+    tokenizer: Any
+    vocabulary: Vocabulary
+
+
+class ModelLoader(Protocol):
+    """What an entry point of the group ``logitloom.models`` names: a function that loads a model."""
+
+    def __call__(self, path: Any = None, backend: Backend | str = "numpy", device: Any = None) -> LoadedModel:
+        """Load a model.
+
+        Args:
+            path: where the model is, in a form that this loader knows; None for its default.
+            backend: a backend, or the name of one.
+            device: the library's own device object, or None for the backend's default.
+
+        Raises:
+            ModelError: if there is no such model, or it is of another kind.
+            BackendMissing: if there is no backend of that name.
         """
         ...
