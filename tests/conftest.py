@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,12 +28,63 @@ EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
 MUCH = 2 << 30
 BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 
+#: Markers of array libraries beside NumPy. Cases get them from their parameters; other tests that need one are marked.
+LIBRARIES = tuple(name for name in BACKENDS if name != "numpy")
+#: Cases whose name has one of these words need that package.
+PACKAGES = re.compile(r"\b(llguidance|xgrammar|transformers)\b")
+#: Reasons for skipping that say that a package is missing.
+MISSING = re.compile("not installed|not available|needs the package|could not import|there is no model")
+#: Beginnings of reasons that have nothing to do with Python packages, or with one that has its own environment.
+ELSEWHERE = ("vLLM", "Chromium", "Graphviz's program", "the test data", "the package llama_cpp", "the package vllm")
+
 settings.register_profile("logitloom", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("logitloom")
 
 # Chains check what processors return; nothing is blocked by whoever runs the tests.
 os.environ["LOGITLOOM_DEBUG"] = "1"
 os.environ.pop("LOGITLOOM_BLOCK", None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the markers that ``tox.ini`` selects by."""
+    markers = {name: f"needs the array library {name}; added to the cases of its backend" for name in LIBRARIES}
+    markers |= {
+        "library": "needs an array library beside NumPy (added to what has one of their markers)",
+        "promised": "needs a library beside NumPy that the environment promises (added)",
+        "extras": "needs an optional package that is no array library",
+        "exhaustive": "an exhaustive or statistical run, only in the environment of that name",
+    }
+    for name, meaning in markers.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each case by the array libraries and packages that its parameters name."""
+    promised = set(os.environ.get(EXPECT_VARIABLE, "").split())
+    for item in items:
+        case = getattr(item, "callspec", None)
+        libraries = {name for name in LIBRARIES if item.get_closest_marker(name)}
+        if case is not None:
+            libraries |= {name for name in case.params.values() if isinstance(name, str) and name in LIBRARIES}
+            if PACKAGES.search(case.id):
+                item.add_marker("extras")
+        for name in (
+            libraries | ({"library"} if libraries else set()) | ({"promised"} if libraries & promised else set())
+        ):
+            item.add_marker(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
+    """A test without a marker needs NumPy alone: where an environment makes promises, a missing package fails it."""
+    report = yield
+    if EXPECT_VARIABLE in os.environ and report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        marked = any(item.get_closest_marker(name) for name in (*LIBRARIES, "extras"))
+        if MISSING.search(reason) and not marked and not reason.startswith(ELSEWHERE):
+            report.outcome = "failed"
+            report.longrepr = f"Skipped ({reason}), but not marked as needing more than NumPy: add @pytest.mark.extras."
+    return report
 
 
 @pytest.fixture(scope="session")

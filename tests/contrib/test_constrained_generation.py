@@ -11,6 +11,8 @@ from logitloom import processors
 from logitloom.errors import LogitloomError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 
+pytestmark = pytest.mark.extras
+
 #: A prefix of white space, rows of different lengths, and an address.
 PATTERNS = ["a b c d e", "(123456789)|(abcdefghijklmnop)", r"([a-z]{10})@([a-z]{5})\.([a-z]{3})"]
 PROMPTS = ["Hello", "The answer is", "Write an address:", "x"]

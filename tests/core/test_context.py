@@ -93,6 +93,7 @@ def test_accepting_changes_nothing_else():
     assert after.accept(None).tokens is None
 
 
+@pytest.mark.torch
 def test_native_tokens_become_int32_too():
     torch = pytest.importorskip("torch")
     context = Context.start(torch.zeros(2, 5))

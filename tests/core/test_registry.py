@@ -486,6 +486,7 @@ def test_what_was_blocked_stays_blocked_when_a_chain_is_configured_later():
     assert processors.load("after").configure(after=NESTED["after"]).labels == ("after",)
 
 
+@pytest.mark.extras
 def test_what_an_engine_of_a_processor_is_can_be_blocked():
     pytest.importorskip("llguidance")
     with pytest.raises(errors.PluginBlocked, match="'llguidance'"):

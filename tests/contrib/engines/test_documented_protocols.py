@@ -68,6 +68,7 @@ def test_sglang_runs_what_its_page_says(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(re.fullmatch(PATTERN, VOCABULARY.decode(request.output_ids[:-1])) for request in requests)
 
 
+@pytest.mark.torch
 def test_tensorrt_llm_runs_what_its_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="TensorRT-LLM passes PyTorch tensors")
 

@@ -26,6 +26,8 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding  # noqa: E402
 from logitloom_contrib.engines.llama_cpp import LlamaCppModel, to_llama_cpp  # noqa: E402
 from logitloom_contrib.llama import default_weights, load  # noqa: E402
 
+pytestmark = pytest.mark.extras
+
 PROMPTS = ("My phone number is ", "I like the red cat 12 and the red cat ", "Write to ab@cd.com or ab@")
 # Its own class of digits: the real vocabulary can spell those of every script.
 REAL_PATTERNS = tuple(pattern.replace(r"\d", "[0-9]") for pattern in PATTERNS)

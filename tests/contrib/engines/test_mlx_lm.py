@@ -18,6 +18,8 @@ from mlx_lm.models.cache import make_prompt_cache  # noqa: E402
 
 from logitloom_contrib.engines.mlx_lm import MlxModel, to_mlx_lm  # noqa: E402
 
+pytestmark = pytest.mark.extras
+
 PROMPTS = [encode(text) for text in ("hello there", "a dog 12", "z", "aa", "12 red birds", "hello there")]
 
 

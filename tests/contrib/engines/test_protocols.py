@@ -171,6 +171,7 @@ def test_sglang_requests_that_cannot_be_followed_are_refused(offered: None) -> N
 # -- TensorRT-LLM -------------------------------------------------------------------------------------
 
 
+@pytest.mark.torch
 def test_tensorrt_llm_requests_are_processed_in_place() -> None:
     torch = pytest.importorskip("torch", reason="TensorRT-LLM passes PyTorch tensors")
     from logitloom_contrib.engines.tensorrt_llm import to_tensorrt_llm
@@ -193,6 +194,7 @@ def test_tensorrt_llm_requests_are_processed_in_place() -> None:
         one(3, torch.zeros((2, 1, WIDTH)), [[5]], None, None)
 
 
+@pytest.mark.torch
 def test_tensorrt_llm_beams_keep_their_states() -> None:
     torch = pytest.importorskip("torch", reason="TensorRT-LLM passes PyTorch tensors")
     from logitloom_contrib.engines.tensorrt_llm import to_tensorrt_llm
@@ -271,6 +273,7 @@ def test_llama_cpp_raises_what_the_library_swallows_also_by_hand(
         assert not {"sample", "detokenize"} & set(vars(model))
 
 
+@pytest.mark.torch
 def test_a_chain_given_to_an_engine_names_the_adapter() -> None:
     torch = pytest.importorskip("torch", reason="transformers passes tensors")
     chain = chain_of(("top_k", {"k": 5}))

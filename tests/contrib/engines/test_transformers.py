@@ -17,7 +17,10 @@ from transformers import LogitsProcessor, LogitsProcessorList  # noqa: E402
 
 from logitloom_contrib.engines.transformers import to_transformers  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.extras,
+]
 
 PROMPTS = ("hello there", "a dog 12", "z", "12 red birds")
 MODES: dict[str, dict[str, Any]] = {

@@ -22,7 +22,7 @@ from transformers import GenerationConfig, LogitsProcessorList  # noqa: E402
 
 from logitloom_contrib.engines.transformers import to_transformers  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.extras]
 
 PROMPTS = ("hello there", "a dog 12", "z", "12 red birds", "hello there")
 

@@ -16,6 +16,8 @@ transformers = pytest.importorskip("transformers", reason="the package transform
 
 from logitloom_contrib.engines.transformers import TransformersModel, to_transformers  # noqa: E402
 
+pytestmark = pytest.mark.extras
+
 PROMPTS = [encode("hello there"), encode("z"), encode("a dog 12")]
 KINDS = ("llama", "gpt2")
 

@@ -9,6 +9,7 @@ from logitloom.errors import ModelError
 from logitloom_contrib.llama.gguf_file import GGUFFile
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("quantisation", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 def test_tensors_are_those_that_ggufs_own_reader_finds(write_model, tiny_tensors, quantisation):
     gguf = pytest.importorskip("gguf")
@@ -24,6 +25,7 @@ def test_tensors_are_those_that_ggufs_own_reader_finds(write_model, tiny_tensors
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.extras
 def test_metadata_is_that_which_ggufs_own_reader_finds(write_model, tiny_tensors):
     gguf = pytest.importorskip("gguf")
     path = write_model(tiny_tensors, notes="größer", numbers=[1, 2, 3], texts=["a", "", "ü"], fraction=0.25)
@@ -47,6 +49,7 @@ def test_another_file_is_no_gguf_file(tmp_path, content):
         GGUFFile(path)
 
 
+@pytest.mark.extras
 def test_an_unknown_version_is_named(tmp_path, write_model, tiny_tensors):
     content = bytearray(write_model(tiny_tensors).read_bytes())
     content[4] = 9
@@ -56,6 +59,7 @@ def test_an_unknown_version_is_named(tmp_path, write_model, tiny_tensors):
         GGUFFile(path)
 
 
+@pytest.mark.extras
 def test_a_header_cut_anywhere_is_an_error_that_names_the_file(tmp_path, write_model, tiny_tensors):
     content = write_model(tiny_tensors, texts=["some", "texts"]).read_bytes()
     header = content.index(b"blk.1.ffn_down.weight") if b"blk.1.ffn_down.weight" in content else 1000
@@ -66,6 +70,7 @@ def test_a_header_cut_anywhere_is_an_error_that_names_the_file(tmp_path, write_m
             GGUFFile(path)
 
 
+@pytest.mark.extras
 def test_a_tensor_cut_off_is_named(tmp_path, write_model, tiny_tensors):
     path = tmp_path / "cut.gguf"
     path.write_bytes(write_model(tiny_tensors).read_bytes()[:-64])
@@ -74,6 +79,7 @@ def test_a_tensor_cut_off_is_named(tmp_path, write_model, tiny_tensors):
         GGUFFile(path).tensor(last)
 
 
+@pytest.mark.extras
 def test_a_tensor_that_is_not_there_is_named(write_model, tiny_tensors):
     with pytest.raises(ModelError, match=r"has no tensor 'output\.weight'"):
         GGUFFile(write_model(tiny_tensors)).tensor("output.weight")

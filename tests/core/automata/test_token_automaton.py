@@ -112,6 +112,7 @@ def test_rows_of_practical_patterns_on_a_mixed_vocabulary(pattern: str) -> None:
     check(lazy, eager, visited(lazy, 60, 40))
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("pattern", PRACTICAL)
 @pytest.mark.parametrize("read", [smollm2, tekken])
 def test_rows_of_practical_patterns_on_real_vocabularies(pattern: str, read: object) -> None:
@@ -120,6 +121,7 @@ def test_rows_of_practical_patterns_on_real_vocabularies(pattern: str, read: obj
     check(lazy, eager, visited(lazy, 30, 3))
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("pattern", PRACTICAL)
 def test_minimal_automata_allow_the_same_tokens(pattern: str) -> None:
     lazy = walked(compile_pattern(pattern), tekken())

@@ -109,6 +109,7 @@ def test_a_mixed_vocabulary() -> None:
     check(mixed())
 
 
+@pytest.mark.extras
 def test_a_real_vocabulary_is_sorted_and_complete() -> None:
     vocabulary = smollm2()
     trie = Trie(vocabulary)

@@ -60,6 +60,7 @@ def test_errors_are_sentences_on_standard_error(capsys: pytest.CaptureFixture[st
     assert err.startswith("logitloom: ")
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_drawing_with_matplotlib(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -72,6 +73,7 @@ def test_drawing_with_matplotlib(
     assert "states" in capsys.readouterr().out
 
 
+@pytest.mark.extras
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz's program dot is not installed")
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_drawing_with_graphviz(tmp_path: Path, kind: str) -> None:

@@ -43,6 +43,7 @@ def test_a_mark_is_found_with_its_key_and_not_with_another(capsys: Any, ids: str
     assert "no" in out.split("marked")[1]
 
 
+@pytest.mark.extras
 def test_a_text_is_read_with_its_tokenizer(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="texts are read with tokenizers")
     letters = {chr(97 + i): i for i in range(26)} | {"?": 26}

@@ -161,6 +161,7 @@ def test_a_schema_shapes_the_text(tmp_path: Any, capsys: pytest.CaptureFixture[s
     assert set(found) <= {12, "ab"}
 
 
+@pytest.mark.extras
 @pytest.mark.usefixtures("prompts")
 @pytest.mark.parametrize(("name", "text"), [("g.gbnf", 'root ::= "ab" [12]'), ("g.lark", 'start: "ab" /[12]/')])
 def test_a_grammar_shapes_the_text(tmp_path: Any, capsys: pytest.CaptureFixture[str], name: str, text: str) -> None:

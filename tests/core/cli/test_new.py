@@ -68,6 +68,7 @@ def run_python(folder: Path, *arguments: str, block: str = "") -> subprocess.Com
     )
 
 
+@pytest.mark.extras
 def test_its_tests_pass_as_it_is_written(kind: str, written: Path) -> None:
     if kind == "backend":
         pytest.importorskip(NAMES[kind], reason=f"needs {NAMES[kind]}, whose backend is written")

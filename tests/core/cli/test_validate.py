@@ -79,6 +79,7 @@ def test_what_is_unsupported_is_listed_by_keyword_and_pointer(file: Any, capsys:
     assert "  uniqueItems at #/properties/a~1b/not/uniqueItems: " in out
 
 
+@pytest.mark.extras
 def test_an_engine_that_is_asked_for_must_do_it(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("xgrammar", reason="the package xgrammar is not installed")
     assert told(capsys, file(FITS), "--set", "engine=xgrammar")["engine"] == "xgrammar"
@@ -88,6 +89,7 @@ def test_an_engine_that_is_asked_for_must_do_it(file: Any, capsys: pytest.Captur
     assert [p["pointer"] for p in by_engine(found)["xgrammar"]["problems"]] == ["#/pattern"]
 
 
+@pytest.mark.extras
 def test_grammars_are_validated_too(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     found = told(capsys, file('root ::= "(" root ")" | ""', "g.gbnf"), "--grammar")

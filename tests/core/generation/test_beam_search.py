@@ -116,6 +116,7 @@ class Uncached(ToyModel):
             return self.model(torch.tensor([list(row)])).logits[0, -1].float().numpy()
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("early_stopping", [True, False, "never"])
 @pytest.mark.parametrize("length_penalty", [1.0, 0.0, 2.0, -1.0])
 def test_agrees_with_transformers(tiny_llama: Any, early_stopping: Any, length_penalty: float) -> None:

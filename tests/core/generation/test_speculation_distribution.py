@@ -17,6 +17,8 @@ from tests.oracles.table_model import TableModel
 
 stats = pytest.importorskip("scipy.stats", reason="the chi-square distribution comes from SciPy")
 
+pytestmark = [pytest.mark.extras, pytest.mark.exhaustive]
+
 VOCAB, LENGTH, DRAWS = 5, 3, 20_000
 WORDS = Vocabulary([b"a", b"b", b"c", b"d", b""], eos=[4])
 OTHER = Vocabulary([b"d", b"x", b"b", b"a"])

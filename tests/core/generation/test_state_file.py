@@ -16,6 +16,8 @@ from tests.core.generation.words import generator, tiny_model
 
 safetensors = pytest.importorskip("safetensors.numpy", reason="state files need the package safetensors")
 
+pytestmark = pytest.mark.extras
+
 
 @pytest.fixture(scope="module")
 def made() -> Any:

@@ -130,6 +130,7 @@ def test_what_numpy_hands_out_cannot_be_written_to() -> None:
         out[0, 0] = 1.0
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("inference", [False, True])
 def test_changes_of_a_tensor_are_noticed(inference: bool) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")

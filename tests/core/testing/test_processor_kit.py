@@ -380,6 +380,7 @@ class Unused(Sound):
     pass
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("name", [name for name in BROKEN if name != "Unused"])
 def test_a_broken_processor_is_found(name: str) -> None:
     check, kind, arguments = BROKEN[name]

@@ -206,6 +206,7 @@ def test_faults_in_processors_are_found(monkeypatch: pytest.MonkeyPatch, name: s
     assert outcome(fault.line) is None, "the check fails without the fault, too"
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(("name", "fault"), BACKENDS, ids=names(BACKENDS))
 def test_faults_in_backends_are_found(monkeypatch: pytest.MonkeyPatch, name: str, fault: Fault) -> None:
     if name != "numpy":

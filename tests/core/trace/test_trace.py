@@ -205,6 +205,7 @@ def test_negative_limits_are_refused():
         traced(top=-1)
 
 
+@pytest.mark.extras
 def test_the_plot_shows_every_processor_and_step():
     pytest.importorskip("matplotlib")
     _, tracing = traced()

@@ -12,6 +12,8 @@ from logitloom.backend import HostTable, backend_of, library_of
 
 jax = pytest.importorskip("jax", reason="needs JAX")
 
+pytestmark = pytest.mark.jax
+
 
 def test_a_tracer_belongs_to_jax() -> None:
     native = load_backend("jax")

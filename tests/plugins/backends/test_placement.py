@@ -12,6 +12,7 @@ from logitloom import load_backend
 from logitloom.backend import Backend, library_of
 
 
+@pytest.mark.extras
 def test_host_bfloat16_arrays_are_uploaded_as_they_are(backend: Backend) -> None:
     if not hasattr(backend.xp, "bfloat16"):
         pytest.skip(f"{backend.name} has no bfloat16")

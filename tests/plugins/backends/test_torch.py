@@ -13,6 +13,8 @@ from logitloom.backend import Backend, HostTable, backend_of
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
+pytestmark = pytest.mark.torch
+
 OPERATIONS: dict[str, Callable[[Backend, Any, bool], Any]] = {
     "masked_fill": lambda b, x, donate: b.masked_fill(x, x > 0, -1.0, donate),
     "scale": lambda b, x, donate: b.scale(x, 2.0, donate),

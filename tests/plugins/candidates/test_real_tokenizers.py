@@ -21,6 +21,8 @@ from tests.oracles.toy_model import ToyModel
 pytest.importorskip("mistral_common", reason="the other tokenizer needs mistral-common")
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
+pytestmark = pytest.mark.extras
+
 PROMPTS = [
     "Count: one, two, three, four, five, six,",
     "The cat sat on the mat. The dog sat on the log. The cat sat on the",

@@ -111,6 +111,7 @@ NODES = st.recursive(
 )
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("name", ENGINES)
 @given(rules=st.tuples(NODES, NODES, NODES))
 @settings(max_examples=40)

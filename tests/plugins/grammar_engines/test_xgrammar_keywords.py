@@ -28,6 +28,7 @@ def plain(value: Any) -> Any:
     return {name: plain(part) for name, part in value.items()} if isinstance(value, dict) else value
 
 
+@pytest.mark.extras
 def test_no_schema_that_is_let_through_is_judged_wrongly() -> None:
     engine = XGrammar()
     taken, wrong = 0, []
@@ -83,6 +84,7 @@ def test_what_is_enforced_is_let_through(schema: Any) -> None:
     assert problems(schema) == []
 
 
+@pytest.mark.extras
 def test_the_engine_would_have_accepted_what_the_check_refuses() -> None:
     schema = {"type": "object", "properties": {"ab": {"type": "integer"}}}
     engine = XGrammar()
@@ -91,6 +93,7 @@ def test_the_engine_would_have_accepted_what_the_check_refuses() -> None:
     assert problems(schema)
 
 
+@pytest.mark.extras
 def test_a_refusal_is_an_error_or_one_warning() -> None:
     pytest.importorskip("xgrammar", reason="the package xgrammar is not installed")
     from logitloom_plugins.grammar_engines.xgrammar import XGrammar as Engine

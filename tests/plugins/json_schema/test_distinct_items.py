@@ -130,6 +130,7 @@ LARGE = [
 ]
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("schema", LARGE)
 @pytest.mark.parametrize("whitespace", ["flexible", "one_space"])
 def test_random_texts_are_valid_and_never_come_to_a_dead_end(schema: Any, whitespace: str) -> None:

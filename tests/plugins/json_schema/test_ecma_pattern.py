@@ -17,6 +17,8 @@ from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, leng
 
 jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
 
+pytestmark = pytest.mark.extras
+
 TEXTS = ["".join(letters) for n in range(5) for letters in itertools.product("ab{", repeat=n)]
 ITEMS = ["a", "[ab]", "(ab)", "(?:a|b)", "(a|ba)", ".", r"\{", "(?:b{2})", "((a+b)*)", "[{]", "[^a]"]
 QUANTIFIERS = ["", "", "*", "+", "{1,3}", "{0,2}", "{2,}", "?", "+?", "{1,2}?", "{2}"]

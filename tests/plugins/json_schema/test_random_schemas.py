@@ -20,6 +20,8 @@ from tests.plugins.json_schema.random_texts import random_text
 
 jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
 
+pytestmark = pytest.mark.extras
+
 NAMES = ["a", "b", "ab", "é", "x-1"]
 
 

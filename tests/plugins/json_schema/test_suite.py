@@ -34,6 +34,7 @@ def test_every_verdict_of_the_required_tests_is_right() -> None:
     assert judged > 1000
 
 
+@pytest.mark.extras
 def test_more_schemas_compile_than_with_the_peers(capsys: pytest.CaptureFixture[str]) -> None:
     judges: list[Judge] = [Ours(), LLGuidance(), XGrammar()]
     compiled = {judge.name: Counter[str]() for judge in judges}

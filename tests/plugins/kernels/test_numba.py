@@ -48,6 +48,8 @@ from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
 pytest.importorskip("numba", reason="Numba is not installed")
 
+pytestmark = pytest.mark.extras
+
 NEG_INF = float("-inf")
 _ABOVE_ASCII = np.concatenate([np.arange(0x80, 0xD800), np.arange(0xE000, 0x110000)])
 _EDGES = [edge for low, high in category("w", 0).high.ranges for edge in (low, high + 1)]

@@ -18,6 +18,8 @@ from logitloom_plugins.conformance import combinators, processors
 
 pytest.importorskip("array_api_strict", reason="needs the package array-api-strict")
 
+pytestmark = pytest.mark.extras
+
 SUITES = [getattr(module, name) for module in (processors, combinators) for name in module.__all__]
 CASES = [(suite, case) for suite in SUITES for case in suite.cases]
 

@@ -16,6 +16,7 @@ PROMPTS = [[1, 2, 3, 1, 2], [], [4, 4]]
 STEPS = 6
 
 #: All that sample or penalise in one chain; each processor alone is compiled by the conformance kit.
+#: All processors in one chain: each by itself is compiled by the conformance kit.
 CHAINS = {"all": [label for label in SPECS if not label.startswith(("force_tokens", "suppress_tokens-begin"))]}
 
 
@@ -39,6 +40,8 @@ def eager(backend: Backend, labels: list[str]) -> tuple[list[np.ndarray], np.nda
     return out, np.stack(tokens, 1)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.torch
 @pytest.mark.parametrize("label", CHAINS)
 def test_torch_compile_without_graph_breaks(label: str) -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
@@ -59,6 +62,8 @@ def test_torch_compile_without_graph_breaks(label: str) -> None:
         np.testing.assert_allclose(backend.to_numpy(processed), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.jax
 @pytest.mark.parametrize("label", CHAINS)
 def test_jax_while_loop_with_the_choice_of_tokens_inside(label: str) -> None:
     jax = pytest.importorskip("jax", reason="needs jax")
@@ -86,6 +91,8 @@ def test_jax_while_loop_with_the_choice_of_tokens_inside(label: str) -> None:
     np.testing.assert_allclose(np.asarray(out), np.stack(expected), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.mlx
 @pytest.mark.parametrize("label", CHAINS)
 def test_mlx_compile(label: str) -> None:
     mx = pytest.importorskip("mlx.core", reason="needs mlx")
@@ -109,6 +116,7 @@ def test_mlx_compile(label: str) -> None:
         np.testing.assert_allclose(np.array(processed), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.jax
 def test_sampling_inside_the_loop_draws_what_it_draws_outside() -> None:
     jax = pytest.importorskip("jax", reason="needs jax")
     import jax.numpy as jnp

@@ -11,6 +11,9 @@ from logitloom_plugins.conformance.processors import *  # noqa: F403
 
 pytestmark = pytest.mark.usefixtures("released_by_class")
 
+for _suite in (TestGrammar, TestGrammarOnXgrammar, TestJsonOnLlguidance, TestJsonOnXgrammar):  # noqa: F405
+    pytest.mark.extras(_suite)
+
 
 def test_every_built_in_processor_has_a_suite() -> None:
     tested = {getattr(suites, name).processor for suites in (combinators, processors) for name in suites.__all__}

@@ -225,6 +225,7 @@ def greedy(backend: Backend, label: str) -> tuple[np.ndarray, np.ndarray]:
     return lines, np.stack(chosen, 1)
 
 
+@pytest.mark.torch
 @LABELS
 def test_torch_compile_without_graph_breaks(label: str) -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
@@ -245,6 +246,7 @@ def test_torch_compile_without_graph_breaks(label: str) -> None:
     assert np.array_equal(np.stack(chosen, 1), expected)
 
 
+@pytest.mark.torch
 @LABELS
 def test_torch_compile_with_symbolic_shapes(label: str) -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
@@ -267,6 +269,7 @@ def test_torch_compile_with_symbolic_shapes(label: str) -> None:
         assert np.array_equal(np.stack(chosen, 1), expected[:rows])
 
 
+@pytest.mark.jax
 @LABELS
 def test_jax_while_loop(label: str) -> None:
     jax = pytest.importorskip("jax", reason="needs jax")
@@ -291,6 +294,7 @@ def test_jax_while_loop(label: str) -> None:
     assert np.array_equal(np.asarray(generate(jnp.asarray(lines), at)), expected)
 
 
+@pytest.mark.mlx
 @LABELS
 def test_mlx_compile(label: str) -> None:
     mx = pytest.importorskip("mlx.core", reason="needs mlx")

@@ -101,6 +101,7 @@ LEVELS = 'root ::= "[" one "]" | "()"\none ::= two | "()" two? | "(" two "[" two
 STRATEGIES = [Greedy(), Multinomial(3), BeamSearch(3, samples=3)]
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("engine", ["llguidance", "xgrammar"])
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["greedy", "sampling", "beams"])
 @pytest.mark.parametrize("drafts", [False, True], ids=["plain", "drafts"])
@@ -136,6 +137,7 @@ def test_skipping_forced_tokens_changes_nothing(brackets: Any) -> None:
     assert len(made[0][0]) == 11
 
 
+@pytest.mark.extras
 def test_longest_tokens_write_one_text_in_one_way() -> None:
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     host = load_backend("numpy")
@@ -147,6 +149,7 @@ def test_longest_tokens_write_one_text_in_one_way() -> None:
         assert bool((chain.forced_tokens(at, context) or [[]])[0]) == longest
 
 
+@pytest.mark.extras
 def test_lark_takes_the_longest_match_and_gbnf_does_not() -> None:
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     host = load_backend("numpy")
@@ -159,6 +162,7 @@ def test_lark_takes_the_longest_match_and_gbnf_does_not() -> None:
 # --- what is wrong is said when the processor is made ------------------------------------------------------------
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     ("text", "line", "column", "reason"),
     [
@@ -177,6 +181,7 @@ def test_errors_have_line_column_and_a_caret(text: str, line: int, column: int, 
     assert str(error.value).endswith("\n    " + text.split("\n")[line - 1] + "\n    " + " " * (column - 1) + "^")
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     ("options", "kind", "reason"),
     [
@@ -209,6 +214,7 @@ def test_a_grammar_that_no_token_can_begin_is_an_error(brackets: Any) -> None:
         chain.init_state(Context.start(np.zeros((1, 2), dtype=np.float32), vocabulary=words))
 
 
+@pytest.mark.extras
 def test_grammars_come_from_files_and_their_suffix_decides(tmp_path: Path) -> None:
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     host = load_backend("numpy")
@@ -221,6 +227,7 @@ def test_grammars_come_from_files_and_their_suffix_decides(tmp_path: Path) -> No
             assert {WORDS.token_bytes[token] for token in allowed} == {b"a", b"ab"}
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("text", ['top ::= "b" root\nroot ::= "a"', 'root: "a"\ntop: "b" root'])
 def test_the_start_may_be_any_rule(text: str) -> None:
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
@@ -230,6 +237,7 @@ def test_the_start_may_be_any_rule(text: str) -> None:
     assert {WORDS.token_bytes[token] for token in allowed} == {b"b", b"ba"}
 
 
+@pytest.mark.extras
 def test_without_llguidance_gbnf_runs_on_xgrammar(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("xgrammar", reason="the package xgrammar is not installed")
     from logitloom.errors import PluginImportError
@@ -247,6 +255,7 @@ def test_without_llguidance_gbnf_runs_on_xgrammar(monkeypatch: pytest.MonkeyPatc
         processors.load(("grammar", {"grammar": 'start: "a"'}))
 
 
+@pytest.mark.extras
 def test_a_parser_that_takes_too_long_is_stopped() -> None:
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     text = RECURSIVE["arithmetic"][0]
@@ -256,6 +265,7 @@ def test_a_parser_that_takes_too_long_is_stopped() -> None:
         chain.process(np.zeros((1, WIDTH), dtype=np.float32), chain.init_state(context), context)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     ("text", "engines"),
     [

@@ -99,6 +99,7 @@ def test_the_mixture_interpolates_in_log_space(backend: Backend, form: str) -> N
     np.testing.assert_allclose(guide(backend, C, U, form, scale=3.0, mix=1.0), log_softmax(C), atol=1e-6)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("normalize", [False, True])
 def test_gradients_and_inference_mode_are_no_obstacle(normalize: bool) -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
@@ -209,6 +210,7 @@ def test_half_types_are_rounded_once_at_the_end(backend: Backend, form: str, dty
     np.testing.assert_allclose(found, exact, rtol=2**-8 if dtype == "bfloat16" else 2**-11)
 
 
+@pytest.mark.torch
 def test_a_bfloat16_branch_beside_float32_logits_is_combined_in_float32() -> None:
     pytest.importorskip("torch", reason="needs torch")
     backend = load_backend("torch")
@@ -223,6 +225,7 @@ def test_a_bfloat16_branch_beside_float32_logits_is_combined_in_float32() -> Non
     np.testing.assert_allclose(backend.to_numpy(scores)[0], guided(c, rounded, 1.5), atol=1e-3, rtol=0)
 
 
+@pytest.mark.jax
 def test_the_one_pass_form_compiles_into_a_loop() -> None:
     jax = pytest.importorskip("jax", reason="needs jax")
     backend = load_backend("jax")

@@ -142,6 +142,7 @@ def test_a_long_negative_prompt_ends_the_row_where_the_model_is_full(form: str, 
         assert (len(found.tokens), found.finish) == (4, "length")
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("more", [{}, {"mix": 0.3}, {"top_k": 3}, {"normalize": False}, {"schedule": [(0, 1), (3, 2)]}])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
@@ -179,6 +180,7 @@ def test_generations_of_one_chain_can_interleave(form: str) -> None:
     assert tokens == [greedy_guided(reference(), p, p[-1:], 1.5, 6) for p in PROMPTS]
 
 
+@pytest.mark.torch
 def test_another_model_may_sit_on_another_backend() -> None:
     pytest.importorskip("torch", reason="needs torch")
     other = model_on("torch", 5)
@@ -191,6 +193,7 @@ def test_another_model_may_sit_on_another_backend() -> None:
         np.testing.assert_allclose(scores, expected[0], atol=1e-4)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("form", FORMS)
 def test_a_bfloat16_model_is_guided_in_float32(form: str) -> None:
     pytest.importorskip("torch", reason="needs torch")
@@ -207,6 +210,7 @@ def test_a_bfloat16_model_is_guided_in_float32(form: str) -> None:
         assert len(set(line.astype(np.float32).tolist())) > VOCAB // 2, "scores were rounded to bfloat16"
 
 
+@pytest.mark.torch
 def test_the_real_model_follows_its_guided_oracle() -> None:
     try:
         default_weights()

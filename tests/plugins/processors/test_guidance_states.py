@@ -231,6 +231,7 @@ def test_rows_that_share_a_prompt_are_read_once_at_the_start() -> None:
     assert model.rows == 2
 
 
+@pytest.mark.extras
 def test_left_padded_negative_prompts_on_a_model_with_absolute_positions() -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
     transformers = pytest.importorskip("transformers", reason="the model is built with transformers")

@@ -63,6 +63,7 @@ def written(backend: Backend, options: dict[str, Any], rows: int, seed: int, mos
     return [vocabulary.decode(row) for row in taken if 0 in row]
 
 
+@pytest.mark.extras
 def test_random_texts_are_valid_on_every_backend(backend: Backend, engine: str) -> None:
     jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
     texts = written(backend, {"schema": PERSON, "engine": engine, "whitespace": "compact"}, 4, 0)
@@ -123,6 +124,7 @@ def test_a_token_that_is_not_allowed_names_its_row(engine: str) -> None:
         chain.process(logits, chain.init_state(context), context.accept([right, wrong]))
 
 
+@pytest.mark.extras
 def test_both_engines_allow_the_same_bytes_for_a_closed_schema() -> None:
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     vocabulary = mixed()
@@ -162,6 +164,7 @@ class Movie(TypedDict):
     title: str
 
 
+@pytest.mark.extras
 def test_every_kind_of_source_gives_its_schema(tmp_path: Path) -> None:
     pydantic = pytest.importorskip("pydantic", reason="the package pydantic is not installed")
 

@@ -62,6 +62,7 @@ def test_a_token_is_allowed_if_its_bytes_keep_the_text_completable(pattern: str,
         assert all(token < WORDS.size for token in allowed)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     "pattern", [r"\d{3}-\d{4}", r"[a-z]{10}@[a-z]{5}\.[a-z]{3}", r'\{"a": ("\w*"|\d+)\}', r"[^Z]*"]
 )
@@ -166,6 +167,7 @@ def test_who_visits_many_states_gets_all_rows_at_once(monkeypatch: pytest.Monkey
     assert 20 < found_at < 59
 
 
+@pytest.mark.torch
 def test_the_state_of_one_row_is_of_its_own_library_whoever_was_there_before() -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     chain = processors.load(("regex", {"pattern": "a+b"}), tokenizer=WORDS, debug=False)

@@ -137,6 +137,7 @@ def test_scores_differ_by_a_number_per_row_whatever_the_logits(
     same_but_for_a_number_per_row(scores(spec, c, u, shift_free=True), expected)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("label", OPTIONS)
 @pytest.mark.parametrize("holes", ["none", "conditional", "unconditional", "both"])
 def test_donated_torch_logits_give_the_same(label: str, holes: str) -> None:

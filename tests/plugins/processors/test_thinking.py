@@ -186,6 +186,7 @@ def drafts() -> CandidateGenerator:
     return made
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("way", ["greedy", "beams", "drafts"])
 def test_the_real_model_thinks_within_its_budget_and_answers(model: Any, way: str) -> None:
     spec = ("thinking", {"budget": 12, "then": ["regex", {"pattern": r" ?\d{1,3}\."}]})
@@ -202,6 +203,7 @@ def test_the_real_model_thinks_within_its_budget_and_answers(model: Any, way: st
         assert spent <= 12
 
 
+@pytest.mark.extras
 def test_max_tokens_below_the_budget_cut_the_row_inside_the_span(model: Any) -> None:
     chain = processors.load(("thinking", {"budget": 50, "then": ANSWER}), tokenizer=model.vocabulary)
     (found,) = Generator(model, chain, max_tokens=9)([model.tokenizer.encode("Why?")])

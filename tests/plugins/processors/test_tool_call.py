@@ -16,6 +16,8 @@ from logitloom.registry import load_plugin
 
 jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
 
+pytestmark = pytest.mark.extras
+
 BYTES = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0], name="bytes")
 #: With tokens of several bytes, and one special tag of its own.
 TAG = 262

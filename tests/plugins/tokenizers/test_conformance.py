@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logitloom import registry
 from logitloom_plugins.conformance import tokenizers as suites
 from logitloom_plugins.conformance.tokenizers import *  # noqa: F403
+
+pytestmark = pytest.mark.extras
 
 
 def test_every_built_in_reader_has_a_suite() -> None:

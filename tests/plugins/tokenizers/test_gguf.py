@@ -14,6 +14,8 @@ from logitloom_plugins.tokenizers.sentencepiece import SentencePieceReader
 
 gguf = pytest.importorskip("gguf", reason="needs the package gguf to write and open files")
 
+pytestmark = pytest.mark.extras
+
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 

@@ -26,6 +26,8 @@ from tokenizers import (  # noqa: E402 - after the skip
     trainers,
 )
 
+pytestmark = pytest.mark.extras
+
 Check = Any
 
 BYTES = [f"<0x{b:02X}>" for b in range(256)]

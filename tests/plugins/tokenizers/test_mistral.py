@@ -18,6 +18,8 @@ from mistral_common.tokens.tokenizers.base import Tokenizer
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
+pytestmark = pytest.mark.extras
+
 Check = Any
 
 

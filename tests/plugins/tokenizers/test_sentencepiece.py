@@ -14,6 +14,8 @@ from logitloom_plugins.tokenizers.sentencepiece import SentencePieceReader
 
 spm = pytest.importorskip("sentencepiece", reason="needs the sentencepiece library")
 
+pytestmark = pytest.mark.extras
+
 Check = Any
 
 MODELS = [

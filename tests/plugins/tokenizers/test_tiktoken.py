@@ -14,6 +14,8 @@ from logitloom_plugins.tokenizers.tiktoken import TiktokenReader
 
 tiktoken = pytest.importorskip("tiktoken", reason="needs the tiktoken library")
 
+pytestmark = pytest.mark.extras
+
 Check = Any
 
 

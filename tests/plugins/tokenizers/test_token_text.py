@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from logitloom_plugins.tokenizers._token_text import byte_fallback, byte_level, complete_utf8
 
 
+@pytest.mark.extras
 @given(st.lists(st.text()))
 def test_the_byte_alphabet_is_the_one_of_the_tokenizers_library(texts: list[str]) -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="needs the tokenizers library as the oracle")
@@ -15,6 +16,7 @@ def test_the_byte_alphabet_is_the_one_of_the_tokenizers_library(texts: list[str]
     assert byte_level(written) == [text.encode() for text in texts]
 
 
+@pytest.mark.extras
 def test_every_byte_has_one_character_of_the_alphabet() -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="needs the tokenizers library as the oracle")
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()

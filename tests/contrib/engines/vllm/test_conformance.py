@@ -19,6 +19,8 @@ from logitloom_contrib.engines.vllm.chain_cache import CompiledChain  # noqa: E4
 from tests.contrib.engines.vllm.conftest import params_of  # noqa: E402
 from tests.contrib.engines.vllm.test_runner_v2 import Emulation  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 
 class Request(SimpleNamespace):
     """What the emulation knows of a request: ``prompt``, ``output`` (committed tokens), ``slot``, ``params``."""

@@ -75,6 +75,7 @@ def test_with_vllm_the_class_serves_both_runners() -> None:
     assert issubclass(LogitloomProcessor, OfV2)
 
 
+@pytest.mark.torch
 def test_the_number_of_arguments_tells_the_runner(installed: None) -> None:
     pytest.importorskip("torch", reason="vLLM hands over torch tensors")
     import torch
@@ -88,6 +89,7 @@ def test_the_number_of_arguments_tells_the_runner(installed: None) -> None:
     assert second.add_request(1, params_of(REGEX)) is True
 
 
+@pytest.mark.torch
 def test_a_class_that_is_found_twice_runs_once(installed: None) -> None:
     torch = pytest.importorskip("torch", reason="vLLM hands over torch tensors")
     config = config_of()

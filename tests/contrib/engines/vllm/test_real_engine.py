@@ -18,7 +18,7 @@ from tests.contrib.engines.vllm.smollm2_folder import missing_packages, smollm2_
 if missing_packages():
     pytest.skip(f"not installed: {', '.join(missing_packages())}", allow_module_level=True)
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.extras]
 
 PATTERNS = (
     r"\d{3}-\d{4}",

@@ -24,6 +24,8 @@ from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1  # noqa: E402
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode  # noqa: E402
 from tests.contrib.engines.vllm.conftest import MAX_LENGTH, engine_of, one, params_of  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 STEPS = int(os.environ.get("LOGITLOOM_FUZZ_STEPS", "250"))
 MOST = 7
 

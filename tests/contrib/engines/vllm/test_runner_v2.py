@@ -21,6 +21,8 @@ from logitloom_contrib.engines.vllm.runner_v2 import RunnerV2  # noqa: E402
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode  # noqa: E402
 from tests.contrib.engines.vllm.conftest import MAX_LENGTH, engine_of, one, params_of  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 SLOTS = 8
 
 CHAINS: tuple[Any, ...] = (

@@ -1,0 +1,62 @@
+"""The environments of tox: every backend is a factor, and what an environment promises follows from its name."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LIBRARIES = sorted(set(PROJECT["project"]["entry-points"]["logitloom.backends"]) - {"numpy"})
+
+
+def section(name: str) -> configparser.SectionProxy:
+    parser = configparser.RawConfigParser()
+    parser.read(ROOT / "tox.ini", encoding="utf-8")
+    return parser[name]
+
+
+def lines_for(setting: str, factor: str) -> list[str]:
+    """The lines of a setting that stand under a factor (or under nothing), without the condition."""
+    found = []
+    for line in section("testenv")[setting].splitlines():
+        condition, colon, rest = line.partition(": ")
+        if not colon:
+            found.append(line.strip())
+        elif factor in condition.split(","):
+            found.append(rest.strip())
+    return found
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_backend_is_a_factor_that_is_installed_promised_and_tested(library: str) -> None:
+    assert library in lines_for("extras", library)
+    assert f"PROMISES_{library.upper()} = {library}" in lines_for("set_env", library)
+    promise = next(line for line in lines_for("set_env", library) if line.startswith("LOGITLOOM_EXPECT_BACKENDS"))
+    assert f"{{env:PROMISES_{library.upper()}:}}" in promise
+    assert any('"promised and not exhaustive"' in line for line in lines_for("commands", library))
+
+
+def test_together_the_default_environments_leave_out_only_exhaustive_runs() -> None:
+    default = [name.strip() for name in section("tox")["env_list"].split(",")]
+    assert {"numpy", "all"} <= set(default)
+    (alone,) = (line for line in lines_for("commands", "numpy") if " -m " in line and "doctest" not in line)
+    (rest,) = (line for line in lines_for("commands", "all") if " -m " in line and "doctest" not in line)
+    assert '"not library and not extras and not exhaustive"' in alone
+    assert '"(library or extras or promised) and not exhaustive"' in rest
+    assert not any(" -m " in line for line in lines_for("commands", "exhaustive"))
+
+
+def test_the_workflow_runs_the_pythons_that_the_package_names() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    named = {
+        classifier.rpartition(" ")[2]
+        for classifier in PROJECT["project"]["classifiers"]
+        if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", classifier)
+    }
+    assert set(re.findall(r"\"(3\.\d+)\"", workflow)) == named
+    assert all(system in workflow for system in ("ubuntu-", "macos-", "windows-"))
