@@ -16,6 +16,8 @@ from tests.plugins.processors.catalogue import SPECS, VOCAB
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch")
 
+pytestmark = pytest.mark.torch
+
 WORDS = Vocabulary([b"", *(bytes([letter]) for letter in b"abcdefghijklmnopqrstu<>")], eos=[0])
 REGEX = ("regex", {"pattern": "[a-c]{2,8}d?"})
 INNER = ("suppress_tokens", {"tokens": [1]})
