@@ -7,7 +7,6 @@ the automaton is built over a few classes instead of a million code points, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from logitloom.automata.budget import Meter
 from logitloom.automata.char_sets import ASCII_ALL, CharSet
 from logitloom.automata.dfa import Dfa
 from logitloom.automata.lowering import Lowering
+from logitloom.automata.small_cache import Cache
 from logitloom.automata.utf8 import HighPartition, high_partition
 
 __all__ = ["Alphabet", "alphabet"]
@@ -30,15 +30,16 @@ class Alphabet:
         members: for each set, the classes it consists of.
     """
 
-    def __init__(self, sets: frozenset[CharSet]) -> None:
+    def __init__(self, sets: frozenset[CharSet], meter: Meter) -> None:
         parts = [ASCII_ALL]
         for mask in {chars.ascii for chars in sets}:
+            meter.check_time()
             if mask and mask != ASCII_ALL:
                 parts = [piece for part in parts for piece in (part & mask, part & ~mask) if piece]
         # The order of a set of ints is no promise; equal patterns should give equal tables.
         parts.sort(key=lambda part: part & -part)
         self.ascii_classes = len(parts)
-        self.high: HighPartition = high_partition(frozenset([s.high for s in sets if s.high.ranges]))
+        self.high: HighPartition = high_partition(frozenset([s.high for s in sets if s.high.ranges]), meter)
         self.classes = len(parts) + self.high.classes
         self.members: dict[CharSet, tuple[int, ...]] = {}
         for chars in sets:
@@ -76,11 +77,10 @@ class Alphabet:
         return Dfa(self.byte_class, lowering.table, accepts, trim=True, characters=lowering, lowering=lowering)
 
 
-@lru_cache(maxsize=256)
-def _alphabet(sets: frozenset[CharSet]) -> Alphabet:
-    return Alphabet(sets)
+_alphabets: Cache[frozenset[CharSet], Alphabet] = Cache(256)
 
 
-def alphabet(sets: Iterable[CharSet]) -> Alphabet:
+def alphabet(sets: Iterable[CharSet], meter: Meter) -> Alphabet:
     """The (cached) alphabet of some character sets."""
-    return _alphabet(frozenset(sets))
+    distinct = frozenset(sets)
+    return _alphabets.get(distinct) or _alphabets.add(distinct, Alphabet(distinct, meter))

@@ -27,7 +27,7 @@ class Budget:
         states: states of any automaton built on the way, and places (characters after counted repeats
             are written out) of the pattern.
         table_bytes: bytes of any one table, in memory.
-        seconds: wall-clock time, from the first phase to the last.
+        seconds: processor time of the compiling thread, from the first phase to the last.
 
     Example:
         >>> Budget(states=1000).seconds
@@ -58,7 +58,7 @@ class Meter:
     def __init__(self, budget: Budget | None = None, subject: str = "the automaton") -> None:
         self.budget = budget if budget is not None else DEFAULT_BUDGET
         self.subject = subject
-        self._deadline = time.perf_counter() + self.budget.seconds
+        self._deadline = time.thread_time() + self.budget.seconds
 
     def narrowed(self, states: int) -> Meter:
         """The same with at most so many states; the clock goes on."""
@@ -71,7 +71,7 @@ class Meter:
         if count > self.budget.states:
             raise BudgetExceeded(
                 f"Compiling {self.subject} takes more than {self.budget.states} {what}. Write it with "
-                f"smaller repeat counts or fewer alternatives, or raise the limit with Budget(states=...)."
+                f"smaller repeat counts or fewer alternatives, or raise max_states."
             )
         self.check_time()
 
@@ -81,15 +81,15 @@ class Meter:
             raise BudgetExceeded(
                 f"Compiling {self.subject} takes {count} bytes for {what}, and the limit is "
                 f"{self.budget.table_bytes}. Write it with smaller repeat counts or fewer alternatives, or "
-                f"raise the limit with Budget(table_bytes=...)."
+                f"raise table_bytes of the budget."
             )
 
     def check_time(self) -> None:
         """Refuse to go on after the time limit."""
-        if time.perf_counter() > self._deadline:
+        if time.thread_time() > self._deadline:
             raise BudgetExceeded(
                 f"Compiling {self.subject} takes longer than {self.budget.seconds:g} seconds. Write it with "
-                f"smaller repeat counts or fewer alternatives, or raise the limit with Budget(seconds=...)."
+                f"smaller repeat counts or fewer alternatives, or raise max_seconds."
             )
 
     def stop_the_clock(self) -> None:
@@ -103,5 +103,5 @@ class Meter:
             raise BudgetExceeded(
                 f"The text of {self.subject} has {characters} characters, and a budget of "
                 f"{self.budget.states} states and {self.budget.seconds:g} seconds reads at most {limit}. "
-                f"Shorten it, or raise the limits with Budget(states=..., seconds=...)."
+                f"Shorten it, or raise max_states and max_seconds."
             )

@@ -126,7 +126,7 @@ def _subsets(pattern: str, flags: int, meter: Meter) -> tuple[Subsets | ContextS
     try:
         if not has_boundaries(tree):
             nfa = position_automaton(tree, meter, refuse)
-            letters = alphabet(nfa.chars)
+            letters = alphabet(nfa.chars, meter)
             return Subsets(nfa, letters.members, letters.classes), letters
         for part in repeated_atomic_parts(tree):
             raise refuse(part)
@@ -135,7 +135,7 @@ def _subsets(pattern: str, flags: int, meter: Meter) -> tuple[Subsets | ContextS
     except RecursionError as error:
         raise too_deep(meter) from error
     kinds = kind_sets()
-    letters = alphabet([*context.chars, *kinds])
+    letters = alphabet([*context.chars, *kinds], meter)
     kind_of = [0] * letters.classes
     for kind, chars in enumerate(kinds):
         for c in letters.members[chars]:

@@ -21,7 +21,8 @@ from logitloom.masks.kernels import HostKernels, host_kernels
 __all__ = ["ClassTable", "determinize"]
 
 _CHECK_EVERY = 16
-#: About how many bytes a position takes in a set, and a class in a row.
+#: About how many bytes a state takes, a position in its set, and a class in its row.
+_STATE_BYTES: Final = 400
 _POSITION_BYTES: Final = 32
 _CLASS_BYTES: Final = 8
 
@@ -80,7 +81,7 @@ def determinize(automaton: SubsetAutomaton[Any], meter: Meter, limit: int | None
         numbers.append(DEAD)  # index -1
         rows.append([numbers[group] for group in group_of])
         positions = automaton.size(state)
-        size += _POSITION_BYTES * positions + _CLASS_BYTES * automaton.classes
+        size += _STATE_BYTES + _POSITION_BYTES * positions + _CLASS_BYTES * automaton.classes
         countdown -= 1 + positions // 16
         if limit is not None and len(queue) > limit:
             return None

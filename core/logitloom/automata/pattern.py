@@ -112,7 +112,7 @@ def parse_pattern(pattern: str, flags: int = 0, meter: Meter | None = None) -> N
     try:
         parsed = sre_parser.parse(pattern, flags)
         flags = parsed.state.flags
-        return _Translator(pattern, flags).sequence(parsed.data, flags)
+        return _Translator(pattern, flags, meter).sequence(parsed.data, flags)
     except re.error as error:
         where = f"at position {error.pos}" if error.pos is not None else "at an unknown position"
         raise UnsupportedPattern(
@@ -132,13 +132,15 @@ def too_deep(meter: Meter) -> BudgetExceeded:
 
 
 def shortened(pattern: str, limit: int = 60) -> str:
-    """A pattern as messages show it."""
-    return repr(pattern if len(pattern) <= limit else pattern[: limit - 3] + "...")
+    """A pattern as messages show it: as it was written, with escapes for what cannot be printed."""
+    shown = pattern if len(pattern) <= limit else pattern[: limit - 3] + "..."
+    return "'" + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown) + "'"
 
 
 class _Translator:
-    def __init__(self, pattern: str, flags: int) -> None:
+    def __init__(self, pattern: str, flags: int, meter: Meter) -> None:
         self.pattern = pattern
+        self.meter = meter
         self.verbose = bool(flags & re.VERBOSE)
         self.atomic_groups = 0
         self.possessive_quantifiers = 0
@@ -152,6 +154,7 @@ class _Translator:
         return Sequence_(tuple([self.node(item, flags) for item in items]))
 
     def node(self, item: tuple[Any, Any], flags: int) -> Node:
+        self.meter.check_time()
         op, value = item
         if op is sre.LITERAL:
             return Characters(char_sets.literal(value, flags & 258))

@@ -110,13 +110,15 @@ class _Plan(NamedTuple):
 
 
 def _plan(sets: Iterable[int], classes_of: list[tuple[int, ...]], classes: int) -> _Plan:
-    holding: list[tuple[int, ...]] = [()] * classes
+    holding: dict[int, list[int]] = {}
     for s in sets:
         for c in classes_of[s]:
-            holding[c] = (*holding[c], s)
-    groups = dict.fromkeys(group for group in holding if group)
-    place = {group: i for i, group in enumerate(groups)}
-    return _Plan(list(groups), [place.get(group, DEAD) for group in holding])
+            holding.setdefault(c, []).append(s)
+    place: dict[tuple[int, ...], int] = {}
+    group_of = [DEAD] * classes
+    for c in sorted(holding):
+        group_of[c] = place.setdefault(tuple(holding[c]), len(place))
+    return _Plan(list(place), group_of)
 
 
 def _digest(*parts: Any) -> bytes:

@@ -14,13 +14,15 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.budget import Meter
 from logitloom.automata.char_sets import HighSet, category
+from logitloom.automata.small_cache import Cache
 
 __all__ = ["DEAD", "HighPartition", "Shape", "byte_sequences", "high_partition"]
 
@@ -97,25 +99,34 @@ class HighPartition:
         column_of: ``[128] uint8``, the column of each byte from 0x80.
     """
 
-    def __init__(self, sets: tuple[HighSet, ...]) -> None:
-        bounds = {0x80, 0xD800, 0xE000, 0x110000}
+    def __init__(self, sets: tuple[HighSet, ...], meter: Meter) -> None:
         flat = []
         for high_set in sets:
-            edges = np.array([(low, high + 1) for low, high in high_set.ranges], dtype=np.int64).ravel()
-            flat.append(edges)
-            bounds.update(edges.tolist())
-        self._starts = np.array(sorted(bounds)[:-1], dtype=np.int64)
-        signature = np.zeros(len(self._starts), dtype=np.int64)
-        member = np.zeros((len(sets), len(self._starts)), dtype=bool)
+            flat.append(np.array([(low, high + 1) for low, high in high_set.ranges], dtype=np.int64).ravel())
+            meter.check_time()
+        bounds = np.unique(np.concatenate([np.array([0x80, 0xD800, 0xE000, 0x110000]), *flat]))
+        self._starts: NDArray[np.int64] = bounds[:-1]
+        # By segment one bit for each set; segments with equal bits are one class.
+        meter.check_bytes(len(sets) * len(self._starts) // 8, "its sets of characters")
+        held = np.zeros((-(-len(sets) // 8), len(self._starts)), dtype=np.uint8)
         for row, edges in enumerate(flat):
-            member[row] = np.searchsorted(edges, self._starts, side="right") & 1
-            signature = np.unique(signature * 2 + member[row], return_inverse=True)[1].ravel()
-        used = member.any(axis=0)
+            held[row // 8] |= (np.searchsorted(edges, self._starts, side="right") & 1).astype(np.uint8) << (row % 8)
+            meter.check_time()
         labels = np.full(len(self._starts), DEAD, dtype=np.int64)
-        labels[used] = np.unique(signature[used], return_inverse=True)[1].ravel()
+        used = np.flatnonzero(held.any(axis=0))
+        columns = np.ascontiguousarray(held[:, used].T).view(f"V{max(len(held), 1)}").ravel()
+        _, first, label = np.unique(columns, return_index=True, return_inverse=True)
+        # Numbered in the order of their first characters.
+        labels[used] = first.argsort().argsort()[label.ravel()]
         self._labels = labels
         self.classes = int(labels.max(initial=-1)) + 1
-        self.members = {s: tuple(sorted(set(labels[m].tolist()))) for s, m in zip(sets, member, strict=True)}
+        self.members: dict[HighSet, tuple[int, ...]] = {}
+        size = 0
+        for row, high_set in enumerate(sets):
+            self.members[high_set] = tuple(np.unique(labels[(held[row // 8] >> (row % 8)) & 1 == 1]).tolist())
+            size += 8 * len(self.members[high_set])
+            meter.check_time()
+            meter.check_bytes(size, "its sets of characters")
         nodes, root = self._compress(labels)
         table = np.concatenate([nodes, root[None]], axis=0)
         seen: dict[bytes, int] = {}
@@ -224,7 +235,10 @@ class _Rows:
         return distinct.take(np.cumsum(changes) - 1)
 
 
-@lru_cache(maxsize=256)
-def high_partition(sets: frozenset[HighSet]) -> HighPartition:
+_partitions: Cache[frozenset[HighSet], HighPartition] = Cache(256)
+
+
+def high_partition(sets: frozenset[HighSet], meter: Meter) -> HighPartition:
     """The (cached) partition that some sets make; empty sets are of no consequence."""
-    return HighPartition(tuple(sorted(sets, key=lambda s: s.ranges)))
+    known = _partitions.get(sets)
+    return known or _partitions.add(sets, HighPartition(tuple(sorted(sets, key=lambda s: s.ranges)), meter))

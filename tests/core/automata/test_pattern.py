@@ -196,15 +196,15 @@ def test_hostile_patterns_end_within_their_budget(pattern: str) -> None:
         assert states <= budget.states
     else:
         assert re.search("Compiling pattern|The text of pattern", message)
-        assert "raise the limit" in message
+        assert "raise " in message
 
 
 def test_each_limit_of_a_budget_is_named_when_it_is_passed() -> None:
-    with pytest.raises(BudgetExceeded, match=r"'a\{500\}' takes more than 100 places.*Budget\(states="):
+    with pytest.raises(BudgetExceeded, match=r"'a\{500\}' takes more than 100 places.*raise max_states\."):
         compile_pattern("a{500}", budget=Budget(states=100))
-    with pytest.raises(BudgetExceeded, match=r"limit is 1000\..*Budget\(table_bytes="):
+    with pytest.raises(BudgetExceeded, match=r"limit is 1000\..*raise table_bytes of the budget\."):
         compile_pattern("é{500}", budget=Budget(table_bytes=1000))
-    with pytest.raises(BudgetExceeded, match=r"longer than 0.1 seconds.*Budget\(seconds="):
+    with pytest.raises(BudgetExceeded, match=r"longer than 0.1 seconds.*raise max_seconds\."):
         compile_pattern("((a|b)*a(a|b){20})", budget=Budget(states=10**7, seconds=0.1))
 
 

@@ -219,8 +219,8 @@ def test_what_is_made_while_decoding_has_no_deadline(monkeypatch: pytest.MonkeyP
         "type": "object",
     }
     machine = compile_schema(schema, budget=Budget(seconds=5.0))
-    later = time.perf_counter() + 60
-    monkeypatch.setattr("logitloom.automata.budget.time.perf_counter", lambda: later)
+    later = time.thread_time() + 60
+    monkeypatch.setattr("logitloom.automata.budget.time.thread_time", lambda: later)
     assert read(machine, b'{"city":"a","line1":"b"}') is not None
 
 

@@ -269,7 +269,7 @@ def test_where_characters_above_ascii_lead(pattern: str) -> None:
 def subsets(pattern: str, states: int = 100_000) -> tuple[Any, Any]:
     """Subset construction of a pattern, compiled and plain."""
     nfa = position_automaton(parse_pattern(pattern), Meter(), lambda part: UnsupportedPattern(part.name))
-    letters = alphabet(nfa.chars)
+    letters = alphabet(nfa.chars, Meter())
     automaton = Subsets(nfa._replace(order={}), letters.members, letters.classes)
     kernels = host_kernels()
     assert kernels is not None

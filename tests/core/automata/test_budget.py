@@ -1,0 +1,121 @@
+"""A budget bounds the processor time and the memory of a compilation, whatever the pattern is."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+import warnings
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logitloom.automata import Budget, compile_automaton, compile_pattern
+from logitloom.errors import BudgetExceeded, LogitloomError
+
+SECONDS = 0.4
+#: What one step between two looks at the clock may take, on a machine that does other things as well.
+STEP = 0.25
+
+
+def chinese(count: int, step: int = 2) -> list[str]:
+    return [chr(0x4E00 + step * i) for i in range(count)]
+
+
+def overlapping(count: int) -> str:
+    return "".join(f"[{chr(0x4E00 + i)}-{chr(0x4E02 + 3 * i)}]" for i in range(count))
+
+
+HOSTILE = {
+    "alternatives of one character": f"(?:{'|'.join(chinese(9200))}){{1,9}}",
+    "alternatives, repeated": f"(?:{'|'.join(f'{c}x' for c in chinese(5632))}){{1,50}}",
+    "a search": f"(?:{'|'.join(f'{c}x' for c in chinese(1500))})*[^y]*z",
+    "repeats within repeats": r"(\d{0,100}){0,100}b",
+    "overlapping sets": overlapping(2500),
+    "overlapping sets of either case": "(?i)" + overlapping(900),
+    "many sets": "|".join(f"[{c}\u9fff{chr(ord(c) + i)}]x{{{i % 7}}}" for i, c in enumerate(chinese(3000))),
+    "what may be left out": "a?" * 5000,
+    "what may be left out beside an anchor": r"\b" + "a?" * 2500,
+    "empty parts beside an anchor": r"\b(?:a|b?){0,2000}",
+    "atomic alternatives": f"(?>{'|'.join(f'{c}x' for c in chinese(3000))})*",
+    "a set of subsets": "(a|b)*a(a|b){30}",
+    "anchors in a set of subsets": r"(\ba|b\b)*a(a|b){30}$",
+    "deep nesting": "(" * 90 + "a" + "{0,2})" * 90,
+}  # fmt: skip
+
+
+def check_time(pattern: str, flags: int = 0) -> None:
+    for compile in (compile_pattern, compile_automaton):
+        message = ""
+        begin = time.thread_time()
+        try:
+            compile(pattern, flags, budget=Budget(seconds=SECONDS, states=20_000))
+        except LogitloomError as error:
+            message = str(error)
+        assert len(message) < 500
+        assert time.thread_time() - begin < 1.2 * SECONDS + STEP
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _known_sets():
+    """What is found once per process is none of a pattern's time."""
+    compile_pattern(r"(?i)\w\d\s[a-z]\bé")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_patterns_end_in_time(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_time(HOSTILE[name])
+
+
+@settings(max_examples=60)
+@given(
+    st.recursive(
+        st.sampled_from(["a", r"\w", ".", "[^é]", "[а-я]", r"\b", "(?i:k)", "ab|ba", ""]),
+        lambda parts: st.one_of(
+            st.lists(parts, min_size=2, max_size=5).map("".join),
+            st.lists(parts, min_size=2, max_size=5).map(lambda some: f"(?:{'|'.join(some)})"),
+            st.tuples(parts, st.sampled_from(["{0,40}", "{30}", "*", "{7,}", "{0,9}?"])).map(
+                lambda t: f"(?:{t[0]}){t[1]}"
+            ),
+        ),
+        max_leaves=12,
+    )
+)
+def test_random_repeats_end_in_time(pattern: str) -> None:
+    check_time(pattern)
+
+
+@pytest.mark.parametrize("name", ["repeats within repeats", "a set of subsets", "what may be left out"])
+def test_memory_is_bounded(name: str) -> None:
+    budget = Budget(table_bytes=16 << 20, seconds=5.0)
+    for compile in (compile_pattern, compile_automaton):
+        tracemalloc.start()
+        try:
+            compile(HOSTILE[name], budget=budget)
+        except BudgetExceeded:
+            pass
+        finally:
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+        assert peak < 4 * budget.table_bytes
+
+
+def test_time_that_others_take_does_not_count() -> None:
+    """A thread that waits for its turn compiles as well as one that does not."""
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 0.05:
+        time.sleep(0.01)
+    assert compile_pattern("[a-z]+", budget=Budget(seconds=0.05)).states
+
+
+def test_messages_name_the_options_of_the_processors_and_quote_the_pattern_as_written() -> None:
+    with pytest.raises(BudgetExceeded) as caught:
+        compile_pattern(r"\d\.{0,30}\n" + "\n", budget=Budget(states=20))
+    assert str(caught.value) == (
+        r"Compiling pattern '\d\.{0,30}\n\n' takes more than 20 places. Write it with smaller repeat counts or fewer "
+        "alternatives, or raise max_states."
+    )
+    with pytest.raises(BudgetExceeded, match=r"or raise max_seconds\."):
+        compile_pattern("(?:a|b)*a(?:a|b){30}", budget=Budget(seconds=0.1, states=10**9, table_bytes=10**12))
