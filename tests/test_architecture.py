@@ -96,7 +96,7 @@ def _is_self(node: ast.Attribute) -> bool:
 FLOORS = (
     {"errors", "options", "vocabulary", "rng", "loading", "atomic_file", "fingerprint"},
     {"backend", "state", "state_format", "masks"},
-    {"context", "hookspecs", "processor", "position", "step"},
+    {"context", "hookspecs", "processor", "position", "step", "step_arguments"},
     {"plugin_manager", "registry", "link", "direct_use", "chain_state", "chain", "processors", "document"},
     {"constraints", "automata"},
     {"generation", "engines", "combinators"},

@@ -21,6 +21,7 @@ from logitloom.plugin_manager import implementations
 from logitloom.processor import NEEDS
 from logitloom.registry import read_vocabulary
 from logitloom.step import Step, checking_results, restoring_forbidden
+from logitloom.step_arguments import check_step, note, writable
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Chain", "ChainState"]
@@ -257,10 +258,15 @@ class Chain:
         if self._tracked:
             position = positions.start(context, self._tracked)
             context = positions.describe(context, position)
-        states = tuple(init(context) for init in self._inits)
-        for link, state in zip(self.links, states, strict=True):
-            rows.check_rows(state, context.batch, link.label)
-        return ChainState(position, states)
+        states: list[Any] = []
+        for link, init in zip(self.links, self._inits, strict=True):
+            try:
+                states.append(init(context))
+            except Exception as error:
+                note(error, link.label, "init_state", context)
+                raise
+            rows.check_rows(states[-1], context.batch, link.label)
+        return ChainState(position, tuple(states))
 
     def branch_prompts(self, context: Context) -> list[list[list[int]]]:
         """The prompts of the branches that a loop feeds beside the rows' own, for guidance in one pass.
@@ -303,11 +309,23 @@ class Chain:
             The logits, of the same rank, library, dtype and device, and the new state.
 
         Raises:
-            StateMismatch: if the state is of a chain with another number of processors.
+            InvalidContext: the logits are no floating array of the generation's width, or the tokens have another
+                number of rows. (Inside compiled loops nothing is checked.)
+            StateMismatch: the state is of a chain with another number of processors, or has another number of rows.
             NeedsNotMet: if a step was left out that a processor must see, or the context does not tell how likely the
                 tokens were, and a processor needs that.
         """
-        position, states = state
+        try:
+            position, states = state
+        except (TypeError, ValueError):
+            raise StateMismatch(
+                f"The state is a {type(state).__name__}, and no state of a chain. Take it from this chain's "
+                f"init_state or process."
+            ) from None
+        if not context.compiled:
+            check_step(logits, state, context, self.branches)
+            if context.donate and not writable(logits):
+                context = context.with_fields(donate=False)
         if self.sees_every_step and context.tokens is not None:
             self._check_step(context)
         if self._own_resources:
@@ -329,22 +347,26 @@ class Chain:
             context = context.with_fields(pool=None)
             last = len(states) - 1 if self.uses_buffer_pool else -1
         after: list[Any] = []
-        if last < 0 and (context.donate or not self._any_fresh):
-            # No second name for the logits here: it would keep one buffer more alive than the operations need.
-            for step, before in zip(self._steps, states):  # noqa: B905 - a strict zip takes 0.3 us
-                logits, new = step(logits, before, context)
-                after.append(new)
-        else:
-            ours = context.donate
-            for place, step in enumerate(self._steps):
-                if place == last:
-                    context = context.with_fields(pool=pool)
-                given = None if ours else logits
-                logits, new = step(logits, states[place], context)
-                if not ours and self._fresh[place] and logits is not given:
-                    # A fresh array is ours, and the next processor may overwrite it.
-                    ours, context = True, _donating(context)
-                after.append(new)
+        try:
+            if last < 0 and (context.donate or not self._any_fresh):
+                # No second name for the logits here: it would keep one buffer more alive than the operations need.
+                for step, before in zip(self._steps, states):  # noqa: B905 - a strict zip takes 0.3 us
+                    logits, new = step(logits, before, context)
+                    after.append(new)
+            else:
+                ours = context.donate
+                for place, step in enumerate(self._steps):
+                    if place == last:
+                        context = context.with_fields(pool=pool)
+                    given = None if ours else logits
+                    logits, new = step(logits, states[place], context)
+                    if not ours and self._fresh[place] and logits is not given:
+                        # A fresh array is ours, and the next processor may overwrite it.
+                        ours, context = True, _donating(context)
+                    after.append(new)
+        except Exception as error:
+            note(error, self.labels[len(after)], "process", context)
+            raise
         # What ChainState(...) does, without the Python function that a named tuple has for it.
         new_state = tuple.__new__(ChainState, (position, tuple(after)))
         return (logits[0] if single else logits), new_state
@@ -386,7 +408,11 @@ class Chain:
         context = self._between_steps(state, context)
         found: list[list[int]] | None = None
         for i, ahead in self._forced:
-            runs = ahead(state.processors[i], context)
+            try:
+                runs = ahead(state.processors[i], context)
+            except Exception as error:
+                note(error, self.labels[i], "forced_tokens", context)
+                raise
             if runs is not None:
                 found = runs if found is None else [max(a, b, key=len) for a, b in zip(found, runs, strict=True)]
         if found is None or not any(found):
@@ -405,7 +431,11 @@ class Chain:
         context = self._between_steps(state, context)
         merged: list[TextEnd] | None = None
         for i, ends in self._ends:
-            found = ends(state.processors[i], context)
+            try:
+                found = ends(state.processors[i], context)
+            except Exception as error:
+                note(error, self.labels[i], "text_end", context)
+                raise
             if found is not None:
                 merged = found if merged is None else [_first_end(a, b) for a, b in zip(merged, found, strict=True)]
         return merged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,34 @@ from logitloom.errors import InvalidContext
 from logitloom.masks.logits_pool import LogitsPool
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["Context", "padded"]
+__all__ = ["FLOATING", "Context", "check_logits", "padded"]
+
+#: Types of logits that were looked at: asking a library takes longer than a step.
+FLOATING: set[Any] = set()
+
+
+def check_logits(logits: Any) -> None:
+    """Raise unless something is an array of logits.
+
+    Raises:
+        InvalidContext: it is no array, has more than two axes, or another type than floating numbers.
+    """
+    shape, dtype = getattr(logits, "shape", None), getattr(logits, "dtype", None)
+    if shape is None or dtype is None:
+        raise InvalidContext(
+            f"Logits must be an array [rows, vocab] of an array library, but are a {type(logits).__name__}. Give, for "
+            f"example, numpy.asarray(logits, dtype=numpy.float32)."
+        )
+    if len(shape) not in (1, 2):
+        raise InvalidContext(f"Logits have shape {tuple(shape)}; give [batch, vocab], or [vocab] for one sequence.")
+    if dtype in FLOATING:
+        return
+    if not backend_of(logits).is_floating(logits):
+        raise InvalidContext(
+            f"Logits have the type {dtype}, and must be floating numbers: -inf forbids a token, and {dtype} has none. "
+            f"Cast them, for example to float32."
+        )
+    FLOATING.add(dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,17 +115,14 @@ class Context:
         """The context of a new generation whose logits look like ``logits`` (``[batch, vocab]`` or ``[vocab]``).
 
         Raises:
-            InvalidContext: if the number of prompts or seeds is not the number of rows, or a prompt is longer
-                than ``max_length``.
+            InvalidContext: if the logits are no array of floating numbers, the number of prompts or seeds is not the
+                number of rows, or a prompt is longer than ``max_length``.
 
         Example:
             >>> Context.start(np.zeros((2, 10)), prompt=[[1, 2], [3]]).batch
             2
         """
-        if logits.ndim not in (1, 2):
-            raise InvalidContext(
-                f"Logits have shape {tuple(logits.shape)}; give [batch, vocab], or [vocab] for one sequence."
-            )
+        check_logits(logits)
         branches = int(more.pop("branches", 1))
         rows, left = (1, 0) if logits.ndim == 1 else divmod(int(logits.shape[0]), branches)
         if left:
@@ -169,10 +194,26 @@ class Context:
         backend = self.backend
         host = backend.name != "numpy" if isinstance(tokens, np.ndarray) else isinstance(tokens, (list, tuple))
         if host:
-            tokens = backend.asarray(padded(tokens))
+            tokens = padded(tokens)
+            self._check_ids(tokens)
+            tokens = tokens if backend.name == "numpy" else backend.asarray(tokens)
+        elif isinstance(tokens, np.ndarray):
+            if tokens.dtype.kind not in "iu" or tokens.ndim not in (1, 2):
+                raise InvalidContext(
+                    f"Accepted tokens are integers [rows, n] or [rows], but came as {tokens.dtype}{list(tokens.shape)}."
+                )
+            self._check_ids(tokens)
         if tokens.ndim == 1:
             tokens = tokens[:, None]
         return backend.cast(tokens, "int32")
+
+    def _check_ids(self, tokens: np.ndarray[Any, Any]) -> None:
+        """Raise for ids that the logits do not have: tables would be read at other places."""
+        if tokens.size and not -1 <= tokens.min() <= tokens.max() < self.vocab_size:
+            wrong = tokens.max() if tokens.max() >= self.vocab_size else tokens.min()
+            raise InvalidContext(
+                f"The id {wrong} was accepted, and ids are from 0 to {self.vocab_size - 1} (-1 stands for none)."
+            )
 
     def _native_logprobs(self, logprobs: Any) -> Array:
         """Log-probabilities of any form as ``[rows, n] float32`` of the backend, 0 where there is no token."""
@@ -214,12 +255,21 @@ class Context:
 
 
 def padded(rows: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Host tokens (ragged lists, one id per row, or an array) as ``[rows, n] int32``, -1 at the right."""
+    """Host tokens (ragged lists, one id per row, or an array) as ``[rows, n] int32``, -1 at the right.
+
+    Raises:
+        InvalidContext: if they are something else than integers.
+    """
     if isinstance(rows, np.ndarray):
         return np.ascontiguousarray(rows if rows.ndim == 2 else rows[:, None], dtype=np.int32)
-    lists = [row if hasattr(row, "__len__") else [row] for row in rows]
+    lists = [row if hasattr(row, "__len__") and not isinstance(row, str) else [row] for row in rows]
     width = max((len(row) for row in lists), default=0)
     out = np.full((len(lists), width), -1, dtype=np.int32)
     for i, row in enumerate(lists):
-        out[i, : len(row)] = row
+        try:
+            out[i, : len(row)] = [operator.index(token) for token in row]
+        except (TypeError, OverflowError) as error:
+            raise InvalidContext(
+                f"Accepted tokens are integers, one list per row, but row {i} is {row!r:.100} ({error})."
+            ) from None
     return out

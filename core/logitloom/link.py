@@ -11,7 +11,7 @@ from typing import Any
 from logitloom import options as opts
 from logitloom.backend import Array
 from logitloom.context import Context
-from logitloom.errors import InvalidSignature, StageOrderError
+from logitloom.errors import InvalidSignature, LogitloomError, OptionError, StageOrderError
 from logitloom.loading import loading, rules
 from logitloom.processor import STAGES, declaration
 
@@ -76,8 +76,19 @@ class Link:
         checked = {**self.options, **opts.check(self.factory, more, self.label)}
         ready = not opts.missing(self.factory, checked)
         with loading(block=self.block):
-            processor = self.factory(**checked) if ready else None
+            processor = self._made(checked) if ready else None
         return dataclasses.replace(self, options=checked, processor=processor)
+
+    def _made(self, checked: dict[str, Any]) -> Any:
+        """The processor with its options. What its author did not check is told as an error of the options."""
+        try:
+            return self.factory(**checked)
+        except LogitloomError:
+            raise
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+            raise OptionError(
+                f"Processor {self.label!r} cannot be made with these options: {type(error).__name__}: {error!s:.300}."
+            ) from error
 
     @property
     def missing(self) -> tuple[str, ...]:

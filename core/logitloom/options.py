@@ -166,7 +166,7 @@ def check(plugin: Any, values: Mapping[str, Any], owner: str) -> dict[str, Any]:
     checked = {}
     for name, value in values.items():
         if name not in by_name:
-            near = difflib.get_close_matches(name, by_name, 1)
+            near = difflib.get_close_matches(str(name), by_name, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             have = f"Its options are {', '.join(by_name)}." if by_name else "It has no options."
             raise UnknownOption(f"Processor {owner!r} has no option {name!r}.{hint} {have}")
@@ -192,7 +192,11 @@ def require(plugin: Any, values: Mapping[str, Any], owner: str) -> None:
 def _check_one(o: Option, value: Any, owner: str) -> Any:
     try:
         converted = _convert(o.type, value)
-    except (TypeError, ValueError):
+    except OverflowError:
+        raise OptionError(
+            f"Option {o.name!r} of {owner!r} must be within {-_WHOLE} and {_WHOLE - 1}, but is {value!s:.100}."
+        ) from None
+    except (TypeError, ValueError, RecursionError):
         raise OptionTypeError(
             f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {value!r} ({type(value).__name__})."
         ) from None
@@ -200,6 +204,11 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
         return converted
     if rules().guard is not None and _holds_path(converted):
         raise OptionError(f"Option {o.name!r} of {owner!r} is a path, and a request may not name files.")
+    if not _encodable(converted):
+        raise OptionError(
+            f"Option {o.name!r} of {owner!r} holds half a surrogate pair, which is no character: {value!r:.100}. Give "
+            f"whole characters."
+        )
     if o.choices is not None and converted not in o.choices:
         raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}, but is {value!r}.")
     for number in _numbers(converted) if o.bounds else ():
@@ -230,18 +239,35 @@ def _numbers(value: Any) -> list[Any]:
     return []
 
 
+def _encodable(value: Any) -> bool:
+    """Whether texts in a value have only whole characters. Schemas and other chains check their own texts."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return False
+    elif isinstance(value, Mapping):
+        return all(isinstance(part, (Mapping, list)) or _encodable(part) for pair in value.items() for part in pair)
+    elif isinstance(value, (tuple, frozenset)):
+        return all(map(_encodable, value))
+    return True
+
+
 def _holds_path(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(_holds_path, value.values()))
     return isinstance(value, Path) or (isinstance(value, (tuple, list, frozenset)) and any(map(_holds_path, value)))
 
 
+#: Whole numbers are below it, as counts and ids are: arrays hold them in 32 bits.
+_WHOLE = 1 << 31
+
 #: Values of these types are what they should be, which is all there is to do for most options.
 _PLAIN = (bool, int, float, str)
 
 
 def _convert(kind: Any, value: Any) -> Any:
-    if kind in _PLAIN and type(value) is kind:
+    if kind in _PLAIN and kind is not int and type(value) is kind:
         return value
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any or isinstance(kind, str):
@@ -293,10 +319,11 @@ def _only(kind: type, value: Any) -> Any:
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
         raise TypeError(value)
-    if isinstance(value, (int, float)):
-        return int(value)
-    if hasattr(value, "__index__"):
-        return int(value.__index__())
+    if isinstance(value, (int, float)) or hasattr(value, "__index__"):
+        number = int(value) if isinstance(value, float) else operator.index(value)
+        if not -_WHOLE <= number < _WHOLE:
+            raise OverflowError(number)
+        return number
     raise TypeError(value)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from logitloom import options as opts
 from logitloom import registry
 from logitloom.chain import Chain
-from logitloom.errors import InvalidSignature, UnknownPlugin
+from logitloom.errors import InvalidSignature, OptionTypeError, UnknownPlugin
 from logitloom.link import FunctionProcessor, Link
 from logitloom.loading import Rules, loading
 from logitloom.processor import declaration
@@ -113,6 +113,11 @@ def load(
         UnknownOption, OptionTypeError, OptionError: an option is wrong.
         StageOrderError: guidance is not first.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionTypeError(
+            f"'options' must be a table, label to options, but is {options!r:.200}. Write, for example, "
+            f"options={{'top_k': {{'k': 5}}}}."
+        )
     with loading(block=block) as rules:
         links = _links(specs, dict(options or {}), rules)
         vocabulary = registry.read_vocabulary(tokenizer) if tokenizer is not None else None

@@ -279,7 +279,9 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
     guard = rules().guard
     if guard is not None and kind == "processors":
         guard.require(name)
-    bare, _, wanted = name.partition("@")
+    bare, owned, wanted = name.partition("@")
+    if owned and not wanted:
+        raise UnknownPlugin(f"The name {name!r} names no distribution after '@'. Write {bare!r}, or name one.")
     blocked = _blocked_names(block)
     registered = not wanted and (kind, bare) in _REGISTERED
     if registered and not _is_blocked(kind, bare, "", blocked):

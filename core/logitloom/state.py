@@ -120,9 +120,14 @@ def _leaf_rows(leaf: Any) -> int:
 
 def row_count(state: State) -> int | None:
     """Number of rows of a state; None for a state without leaves (a stateless processor's)."""
-    for _, leaf in leaves(state):
-        return _leaf_rows(leaf)
-    return None
+    # Asked at every step, so without the paths of "leaves".
+    if isinstance(state, (tuple, dict)) and not isinstance(state, Rows):
+        for part in state.values() if isinstance(state, dict) else state:
+            found = row_count(part)
+            if found is not None:
+                return found
+        return None
+    return _leaf_rows(state)
 
 
 def _host_index(index: Any) -> np.ndarray[Any, Any]:

@@ -80,7 +80,7 @@ def test_a_context_is_immutable():
     ],
 )
 def test_accepted_tokens_become_an_int32_array_filled_with_minus_one(tokens, expected):
-    accepted = Context.start(logits(len(expected))).accept(tokens).tokens
+    accepted = Context.start(logits(len(expected), 9)).accept(tokens).tokens
     assert accepted.dtype == np.int32
     assert accepted.ndim == 2
     np.testing.assert_array_equal(accepted, np.array(expected, dtype=np.int32).reshape(len(expected), -1))

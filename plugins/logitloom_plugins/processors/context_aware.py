@@ -50,7 +50,7 @@ class ContextAware(Processor):
     keeps_last = True
     shift_invariant = True
 
-    alpha: float = option(0.5, help="Strength of the contrast; 0 is none.", ge=0.0)
+    alpha: float = option(0.5, help="Strength of the contrast; 0 is none.", ge=0.0, le=100.0)
     question: BranchPrompt | None = option(
         None,
         help="The prompt without the context: text or ids, one for all or one per prompt, or a table with input_ids "

@@ -57,11 +57,11 @@ class Contrastive(Processor):
     alpha: float = option(
         0.1, help="Tokens less likely than this share of the likeliest are forbidden.", ge=0.0, le=1.0
     )
-    beta: float = option(0.5, help="Strength of the contrast; 0 keeps the expert's own scores.", ge=0.0)
+    beta: float = option(0.5, help="Strength of the contrast; 0 keeps the expert's own scores.", ge=0.0, le=100.0)
     weighting: Literal["beta", "difference"] = option(
         "beta", help="Whether the expert counts 1 + beta times and the amateur beta times, or both once."
     )
-    amateur_temperature: float = option(1.0, help="Divisor of the amateur's logits.", gt=0.0)
+    amateur_temperature: float = option(1.0, help="Divisor of the amateur's logits.", ge=1e-4, le=1e4)
 
     def __post_init__(self) -> None:
         super().__post_init__()

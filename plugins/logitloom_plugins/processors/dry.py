@@ -61,7 +61,9 @@ class Dry(Processor):
     multiplier: float = option(0.8, help="Penalty of a match of the allowed length.", ge=0.0, le=_HARSHEST)
     base: float = option(1.75, help="Growth of the penalty per further token.", ge=1.0, le=_HARSHEST)
     allowed_length: int = option(2, help="Length from which a match is penalised.", ge=1, unit="tokens")
-    window: int | None = option(None, help="Only the last so many tokens are searched; none: all.", ge=1, unit="tokens")
+    window: int | None = option(
+        None, help="Only the last so many tokens are searched; none: all.", ge=1, le=1 << 20, unit="tokens"
+    )
     breakers: tuple[str, ...] = option(
         ("\n", ":", '"', "*"), help="Texts that break a match; a token that contains one is a breaker."
     )

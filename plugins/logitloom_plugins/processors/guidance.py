@@ -56,7 +56,7 @@ class Guidance(Processor):
     keeps_last = True
     shift_invariant = True
 
-    scale: float = option(1.5, help="Weight of the prompt; 1 is no guidance.", ge=0.0)
+    scale: float = option(1.5, help="Weight of the prompt; 1 is no guidance.", ge=0.0, le=100.0)
     negative_prompt: BranchPrompt | None = option(
         None,
         help="Prompt of the unconditional branch: text or ids, one for all or one per prompt, or a table with "
@@ -101,6 +101,8 @@ class Guidance(Processor):
                     f"Option 'schedule' of {OWNER!r} has the steps {steps}; give at least one pair (step, scale), and "
                     f"each step once, in increasing order."
                 )
+            if max(scale for _, scale in self.schedule) > 100:
+                raise OptionError(f"Option 'schedule' of {OWNER!r} has scales above 100: {self.schedule!r}.")
         if self.model is not None and self.form == "one_pass":
             raise OptionError(
                 f"{OWNER!r} in its one-pass form runs in the generation's own model, so it takes no option 'model'. "

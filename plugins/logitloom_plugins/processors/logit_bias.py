@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from logitloom import Array, Context, Processor, option
+from logitloom.errors import OptionError
 from logitloom.processor import Stage
 from logitloom_plugins.processors._token_table import TokenTable, check_ids
 
@@ -37,11 +38,17 @@ class LogitBias(Processor):
     preserves_masked = True
     shift_invariant = True
 
-    bias: dict[int, float] = option(help="Id -> what is added to its logit.", lt=math.inf)
+    bias: dict[int, float] = option(help="Id -> what is added to its logit; -inf forbids it.", le=1e4)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ids([i for i in self.bias if i < 0], 1 << 31, "bias", "logit_bias")
+        lowest = min((value for value in self.bias.values() if value > -math.inf), default=0.0)
+        if lowest < -1e4:
+            raise OptionError(
+                f"Option 'bias' of 'logit_bias' must hold numbers from -10000 to 10000, or -inf to forbid a token, but "
+                f"has {lowest!r}."
+            )
 
     @property
     def stage(self) -> Stage:  # type: ignore[override]

@@ -36,10 +36,10 @@ class PresencePenalty(Processor):
     keeps_last = True
     shift_invariant = True
 
-    penalty: float = option(
-        help="What is subtracted; usually -2 to 2, negative encourages.", gt=-float("inf"), lt=float("inf")
+    penalty: float = option(help="What is subtracted; usually -2 to 2, negative encourages.", ge=-100.0, le=100.0)
+    window: int | None = option(
+        None, help="Only the last so many tokens count; none: all.", ge=1, le=1 << 20, unit="tokens"
     )
-    window: int | None = option(None, help="Only the last so many tokens count; none: all.", ge=1, unit="tokens")
     include_prompt: bool = option(False, help="Whether the prompt's tokens count.")
 
     @property

@@ -35,8 +35,10 @@ class RepetitionPenalty(Processor):
     preserves_masked = True
     keeps_last = True
 
-    penalty: float = option(help="Factor; above 1 discourages, below 1 encourages.", gt=0.0, lt=float("inf"))
-    window: int | None = option(None, help="Only the last so many tokens count; none: all.", ge=1, unit="tokens")
+    penalty: float = option(help="Factor; above 1 discourages, below 1 encourages.", ge=0.01, le=100.0)
+    window: int | None = option(
+        None, help="Only the last so many tokens count; none: all.", ge=1, le=1 << 20, unit="tokens"
+    )
     include_prompt: bool = option(True, help="Whether the prompt's tokens count.")
 
     @property

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
 
 __all__ = ["Temperature"]
+
+#: Temperatures below it could make quotients overflow.
+_SHARP: Final = 0.1
+#: About the largest number of float16.
+_LARGEST: Final = 6e4
 
 
 @dataclass(frozen=True)
@@ -15,7 +21,8 @@ class Temperature(Processor):
     """Divide the logits by a temperature.
 
     ``out = logits / temperature``. Below 1 the distribution sharpens, above 1 it flattens; the order of the
-    tokens never changes.
+    tokens never changes. Below 0.1 the highest logit of each row is subtracted first, which changes no distribution and
+    keeps the quotients within float16.
 
     Example:
         >>> import numpy as np
@@ -36,10 +43,21 @@ class Temperature(Processor):
     argmax_invariant = True
     shift_invariant = True
 
-    temperature: float = option(1.0, help="Divisor of the logits.", gt=0.0)
+    temperature: float = option(
+        1.0, help="Divisor of the logits; for the likeliest token alone use top_k with k = 1.", ge=1e-4, le=1e4
+    )
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """One pass over the logits; none at temperature 1."""
         if self.temperature == 1.0:
             return logits, state
+        if self.temperature < _SHARP:
+            xp = context.backend.xp
+            top = xp.max(logits, axis=-1, keepdims=True)
+            # A row without any legal token has no highest logit, and stays as it is.
+            shifted = logits - xp.where(top == NEG_INF, xp.zeros_like(top), top)
+            # What the quotient would overflow for has no probability.
+            lost = shifted < -_LARGEST * self.temperature
+            shifted = context.backend.masked_fill(shifted, lost, NEG_INF, True)
+            return context.backend.divide(shifted, self.temperature, True), state
         return context.backend.divide(logits, self.temperature, context.donate), state

@@ -40,7 +40,9 @@ class TopNSigma(Processor):
     argmax_invariant = True
     shift_invariant = True
 
-    n: float = option(1.0, help="How far below the highest logit tokens stay.", ge=0.0, unit="standard deviations")
+    n: float = option(
+        1.0, help="How far below the highest logit tokens stay.", ge=0.0, le=1e4, unit="standard deviations"
+    )
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """Mean and variance in two sweeps (exact for large offsets), a comparison and a masked fill."""

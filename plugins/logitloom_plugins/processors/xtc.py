@@ -75,7 +75,7 @@ class Xtc(Processor):
         """A softmax, a masked minimum, a comparison and a masked fill."""
         backend, xp = context.backend, context.backend.xp
         drawn = rng.uniform(backend.xp, state.seed, context.length, _STREAM) < self.probability
-        others = backend.softmax(logits) < self.threshold
+        others = (backend.softmax(logits) < self.threshold) | (logits == NEG_INF)
         least = xp.min(backend.masked_fill(logits, others, float("inf")), axis=-1, keepdims=True)
         excluded = (logits > least) & drawn[:, None]
         if self.keep:

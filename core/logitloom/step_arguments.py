@@ -1,0 +1,80 @@
+"""What a step is given, checked before any processor sees it.
+
+A processor may rely on it: logits are floating, as wide as the vocabulary of the start, and there are as many rows of
+logits, of tokens and of the state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from logitloom import state as rows
+from logitloom.backend import Array
+from logitloom.context import FLOATING, Context, check_logits
+from logitloom.errors import InvalidContext, LogitloomError, StateMismatch
+
+__all__ = ["check_step", "note", "writable"]
+
+
+def check_step(logits: Any, state: Any, context: Context, branches: int) -> None:
+    """Raise unless logits, state and tokens of a step belong together.
+
+    Args:
+        logits: as the chain got them.
+        state: the states of its processors and the position.
+        context: of the step.
+        branches: rows of logits per sequence.
+
+    Raises:
+        InvalidContext: the logits are no floating array, or have another width than those of the start; or the tokens
+            have another number of rows.
+        StateMismatch: the state has another number of rows.
+    """
+    dtype = getattr(logits, "dtype", None)
+    if dtype not in FLOATING or len(logits.shape) not in (1, 2):
+        check_logits(logits)
+    shape = logits.shape
+    if shape[-1] != context.vocab_size:
+        raise InvalidContext(
+            f"The logits have {shape[-1]} columns, but the generation began with {context.vocab_size}. Give logits of "
+            f"the same model."
+        )
+    count = shape[0] if len(shape) == 2 else 1
+    if branches > 1:
+        if count % branches:
+            raise InvalidContext(f"{count} rows of logits cannot be split into {branches} branches each.")
+        count //= branches
+    held = rows.row_count(state)
+    if held is not None and held != count:
+        raise StateMismatch(
+            f"The state has {held} rows, but there are logits for {count} sequences. Move the rows of the state along "
+            f"with those of the logits: logitloom.state.take(state, index)."
+        )
+    tokens = context.tokens
+    if tokens is not None and tokens.shape[0] != count:
+        raise InvalidContext(
+            f"Tokens were accepted for {tokens.shape[0]} rows, but there are logits for {count} sequences. Give one "
+            f"list per row; an empty one for a row that accepted nothing."
+        )
+
+
+def note(error: BaseException, label: str, doing: str, context: Context) -> None:
+    """Add to an exception of a processor which one it is, and where in the text it was raised.
+
+    Errors of logitloom say that themselves.
+    """
+    if isinstance(error, LogitloomError):
+        return
+    where = "before the first token" if context.tokens is None else "after accepted tokens"
+    if context.length is not None and context.prompt_length is not None and not context.compiled:
+        steps = np.asarray(context.backend.to_numpy(context.step)).tolist()
+        where = f"at step {', '.join(map(str, sorted(set(steps))))}"
+    error.add_note(f"Raised by {doing} of the processor {label!r}, {where}.")
+
+
+def writable(logits: Array) -> bool:
+    """Whether an array may be overwritten: NumPy has arrays that may not."""
+    flags = getattr(logits, "flags", None)
+    return flags is None or getattr(flags, "writeable", True)
