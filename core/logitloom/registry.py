@@ -19,7 +19,6 @@ from logitloom.backend import Backend, forget_types, load_backends_with
 from logitloom.errors import (
     BackendMissing,
     DuplicatePlugin,
-    LogitloomError,
     PluginBlocked,
     PluginImportError,
     UnknownPlugin,
@@ -312,13 +311,23 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
 def _load_entry_point(kind: str, point: EntryPoint) -> Any:
     try:
         return point.load()
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit() in a module is no reason to end the program
         record = _record(kind, point, set())
         remedy = f" It requires {', '.join(record.missing)}: {record.remedy}." if record.missing else ""
         raise PluginImportError(
             f"The plug-in {point.name!r} ({kind}) of {record.distribution} {record.version} could not be imported "
-            f"from {record.value}: {type(error).__name__}: {error}.{remedy} Other plug-ins are not affected."
+            f"from {record.value}: {type(error).__name__}: {_told(error)}.{remedy} Other plug-ins are not affected."
         ) from error
+
+
+def _told(error: BaseException) -> str:
+    """What an exception says, even if saying it fails."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its text cannot be told)"
 
 
 def _unknown_message(kind: str, name: str, wanted: str) -> str:
@@ -365,13 +374,16 @@ def load_backend(library: str) -> Backend:
 
 
 def _first_kernels() -> HostKernels | None:
-    """The kernels of the first plug-in by name that is installed, not blocked, and can be imported."""
+    """The kernels of the first plug-in by name that is installed, not blocked, and works; a warning if one does not."""
     for record in available("kernels"):
         if record.installed and not record.blocked:
             try:
                 kernels: HostKernels = load_plugin("kernels", record.name)()
-            except PluginImportError as error:
-                warnings.warn(f"Going on without compiled kernels. {error}", RuntimeWarning, stacklevel=3)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # whatever is wrong with them, NumPy can do all that they do
+                told = f"{type(error).__name__}: {_told(error)}"
+                warnings.warn(f"Going on with NumPy, without compiled kernels. {told}", RuntimeWarning, stacklevel=3)
                 continue
             return kernels
     return None
@@ -395,8 +407,10 @@ def read_vocabulary(tokenizer: Any) -> Vocabulary:
         try:
             reader = load_plugin("tokenizers", name)
             manager.add(reader() if isinstance(reader, type) else reader, name, required="vocabulary")
-        except LogitloomError as error:
-            broken.append(f"{name} ({error})")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # one broken reader is no reason to do without the others
+            broken.append(f"{name} ({type(error).__name__}: {_told(error)})")
     found: Vocabulary | None = manager.hook.vocabulary(tokenizer=tokenizer)
     if found is None:
         also = f" These readers could not be used: {'; '.join(broken)}." if broken else ""

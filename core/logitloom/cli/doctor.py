@@ -70,8 +70,11 @@ def examine() -> dict[str, Any]:
             registry.load_plugin(record.kind, name)
             if record.kind == "backends":
                 backends.append(_backend(registry.load_backend(record.name)))
-        except LogitloomError as error:
-            broken.append({**told, "error": str(error)})
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever it raises, the report goes on with the next one
+            said = str(error) if isinstance(error, LogitloomError) else f"{type(error).__name__}: {error}"
+            broken.append({**told, "error": said})
     broken += _claimed_twice()
     return {
         "versions": versions,

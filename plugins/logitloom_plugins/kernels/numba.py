@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from logitloom.automata.dfa import DEAD
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
 from logitloom.constraints import DENSE_FINISHED
+from logitloom.errors import BackendUnsupported
 from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN
 
 __all__ = ["NumbaKernels"]
@@ -749,7 +750,19 @@ def _only_read(value: Any) -> Any:
 
 
 class NumbaKernels:
-    """Entry point: the compiled functions."""
+    """Entry point: the compiled functions.
+
+    Raises:
+        BackendUnsupported: functions are not compiled in this process, or a compiled one gives a wrong result.
+    """
+
+    def __init__(self) -> None:
+        if numba.config.DISABLE_JIT:
+            raise BackendUnsupported(
+                "Numba compiles nothing here (NUMBA_DISABLE_JIT is set), and these functions work compiled only."
+            )
+        if not _works():
+            raise BackendUnsupported("What Numba compiled gives a wrong result. Reinstall numba and llvmlite.")
 
     marks = staticmethod(_alike(marks))
     product = staticmethod(_alike(product))
@@ -762,3 +775,12 @@ class NumbaKernels:
     step = staticmethod(step)
     write = staticmethod(write)
     rewrite = staticmethod(rewrite)
+
+
+def _works() -> bool:
+    """Whether compiled code runs at all, on a row that is written with one allowed id."""
+    ids = np.array([1], dtype=np.int64)
+    before = np.array([[3, 4]], dtype=np.uint32)
+    after = np.zeros_like(before)
+    write(after, before, np.array([[ALLOWED, ids.ctypes.data, 1]], dtype=np.int64), np.uint32(9), False)
+    return bool((after == [[9, 4]]).all())
