@@ -247,11 +247,15 @@ BASE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+#: Processors whose numbers are probed.
+CHECKED = {*BASE, "dry", "temperature", "top_n_sigma", "xtc"}
+
+
 def numbers_of_all() -> list[tuple[str, str]]:
     return [
         (record.name, option.name)
         for record in processors.available()
-        if record.distribution == "logitloom" and record.name not in ("cfg", "contrastive", "context_aware")
+        if record.distribution == "logitloom" and record.name in CHECKED
         for option in processors.describe(record.name).options
         if "float" in option.type_text and "seconds" not in option.name
     ]
