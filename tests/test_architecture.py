@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import re
 import tomllib
 from importlib.metadata import entry_points
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from logitloom import errors, registry
+from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor
 
 ROOT = Path(__file__).parent.parent
 CORE, PLUGINS, CONTRIB = ROOT / "core", ROOT / "plugins", ROOT / "contrib"
@@ -166,6 +168,44 @@ def test_imports_of_core_go_down():
         if target == "logitloom" or floor_of(target) > floor_of(name)
     ]
     assert upward == []
+
+
+# -- constraints ----------------------------------------------------------------------------------------
+
+
+def asked_classes(path: Path) -> list[tuple[int, str]]:
+    """The names that a file gives to ``isinstance`` and ``issubclass`` as classes, each with its line."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            found += [(node.lineno, name) for name in re.findall(r"[\w.]+", ast.unparse(node.args[1]))]
+    return found
+
+
+def means_a_constraint(module: str, name: str) -> bool:
+    """Whether a name in a module is a class of constraints, of automata over bytes or of processors that are one."""
+    value: object = importlib.import_module(module)
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return isinstance(value, type) and issubclass(value, (Constraint, ByteAutomaton, ConstraintProcessor))
+
+
+def test_classes_of_constraints_are_told_from_others():
+    assert means_a_constraint("logitloom_plugins.processors.regex", "ConstraintProcessor")
+    assert means_a_constraint("logitloom.automata.token_automaton", "TokenAutomaton")
+    assert not means_a_constraint("logitloom_plugins.processors.regex", "Dfa")
+
+
+def test_nobody_asks_for_the_class_of_a_constraint():
+    asked = []
+    for package in (CORE / "logitloom", PLUGINS / "logitloom_plugins", CONTRIB / "logitloom_contrib"):
+        for path in modules(package):
+            module = ".".join(path.relative_to(package.parent).with_suffix("").parts)
+            for line, name in asked_classes(path):
+                with contextlib.suppress(ImportError):  # of a library that is not installed
+                    if means_a_constraint(module, name):
+                        asked.append(f"{module}:{line} asks for {name}")
+    assert asked == []
 
 
 def test_what_is_checked_exists():
