@@ -22,7 +22,7 @@ class Walk:
         self.start: Any = constraint.start()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.constraint, name)
+        return getattr(getattr(self.constraint, "inner", self.constraint), name)
 
     def advance(self, state: Any, token: int) -> Any:
         return self.memory.advance(state, token)

@@ -73,13 +73,15 @@ class Json(ConstraintProcessor):
     def __post_init__(self) -> None:
         super().__post_init__()
         # Whatever is wrong with the schema is said now, not when decoding starts.
-        object.__setattr__(self, "_grammar", self._compiled())
+        table, grammar = self._compiled()
+        object.__setattr__(self, "_table_automaton", table)
+        object.__setattr__(self, "_grammar", grammar)
 
     @property
     def machine(self) -> Machine | None:
         """What has been visited of the automaton over bytes; ``None`` if the schema runs on another engine."""
-        grammar = self.__dict__["_grammar"]
-        return grammar.machine if isinstance(grammar, SchemaAutomaton) else None
+        table: SchemaAutomaton | None = self.__dict__["_table_automaton"]
+        return None if table is None else table.machine
 
     @property
     def runs_on(self) -> str:
@@ -110,20 +112,21 @@ class Json(ConstraintProcessor):
         found = {"states": len(machine.states), "table_bytes": 4 * 256 * len(machine.states), "complete": limit is None}
         return found if limit is None else {**found, "limit": limit}
 
-    def _compiled(self) -> Any:
+    def _compiled(self) -> tuple[SchemaAutomaton | None, handles.Grammar | None]:
+        """The automaton made for the schema, or the grammar of an engine."""
         document = schema_of(self.schema)
         if self.engine in ("llguidance", "xgrammar"):
-            return self._by_library(self.engine, document)
+            return None, self._by_library(self.engine, document)
         try:
-            return self._table(document, self.strict or self.engine == "auto")
+            return self._table(document, self.strict or self.engine == "auto"), None
         except (BudgetExceeded, UnsupportedSchema, UnsupportedPattern) as error:
             if self.engine == "table":
                 raise
             try:
-                return self._by_library("llguidance", document)
+                return None, self._by_library("llguidance", document)
             except LogitloomError as other:
                 if not self.strict and isinstance(error, UnsupportedSchema):
-                    return self._table(document, False)
+                    return self._table(document, False), None
                 raise type(error)(f"{error} The engine llguidance cannot run it either: {other}") from error
 
     def _table(self, document: Any, strict: bool) -> SchemaAutomaton:
@@ -132,7 +135,7 @@ class Json(ConstraintProcessor):
         budget = Budget(states=self.max_states, seconds=self.max_seconds)
         return SchemaAutomaton(compile_schema(document, options, budget))
 
-    def _by_library(self, name: str, document: Any) -> Any:
+    def _by_library(self, name: str, document: Any) -> handles.Grammar:
         unlike = [
             f"{option}={value!r}"
             for option, value, only in (
@@ -156,13 +159,13 @@ class Json(ConstraintProcessor):
         Raises:
             UnsupportedSchema: if no value satisfies the schema.
         """
-        grammar = self.__dict__["_grammar"]
-        if not isinstance(grammar, SchemaAutomaton):
-            bound: Constraint = grammar.bind(vocabulary, vocab_size)
+        table: SchemaAutomaton | None = self.__dict__["_table_automaton"]
+        if table is None:
+            bound: Constraint = self.__dict__["_grammar"].bind(vocabulary, vocab_size)
             return bound
-        if not grammar.satisfiable:
+        if not table.satisfiable:
             raise UnsupportedSchema(
                 "No JSON value satisfies the schema of 'json', so nothing could be written. Correct the "
                 "keywords that contradict each other."
             )
-        return SchemaConstraint(grammar, vocabulary, vocab_size)
+        return SchemaConstraint(table, vocabulary, vocab_size)
