@@ -18,6 +18,7 @@ from logitloom.registry import PluginRecord
 
 # MkDocs runs this file by its path, and its neighbour is no installed module.
 sys.path.insert(0, str(Path(__file__).parent))
+import counterparts
 import effects
 from docstring_markup import without_roles
 
@@ -61,6 +62,7 @@ def render(pictures: bool = True) -> str:
             [(f"[`{d.name}`](#{d.name})", d.stage, without_roles(d.summary)) for d in described],
         ),
         *[_section(told, pictures) for told in described],
+        counterparts.table(),
         "## Other plug-ins",
         "Loaded by name like processors, when they are needed.",
         _table(
