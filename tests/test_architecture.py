@@ -99,7 +99,7 @@ FLOORS = (
     {"errors", "options", "vocabulary", "rng", "loading", "atomic_file", "fingerprint"},
     {"backend", "state", "state_format", "masks"},
     {"context", "hookspecs", "processor", "position", "step", "step_arguments"},
-    {"plugin_manager", "registry", "link", "direct_use", "chain_state", "chain", "processors", "document"},
+    {"plugin_manager", "registry", "link", "direct_use", "chain_state", "scoring", "chain", "processors", "document"},
     {"constraints", "automata"},
     {"generation", "engines", "combinators"},
     {"trace", "testing", "cli"},

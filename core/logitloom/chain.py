@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom import position as positions
+from logitloom import scoring
 from logitloom import state as rows
 from logitloom.backend import NEG_INF, Array
 from logitloom.context import Context
@@ -370,6 +372,57 @@ class Chain:
         # What ChainState(...) does, without the Python function that a named tuple has for it.
         new_state = tuple.__new__(ChainState, (position, tuple(after)))
         return (logits[0] if single else logits), new_state
+
+    def score(
+        self,
+        logits: Array,
+        tokens: Sequence[Sequence[int]] | NDArray[np.int32],
+        context: Context,
+        *,
+        kept: Array | None = None,
+    ) -> Array:
+        """The log-probabilities of given sequences after the chain, in one pass over all positions.
+
+        It is what decoding with the same logits samples from, so what a policy gradient needs: logits that require
+        gradients keep them.
+
+        Args:
+            logits: ``[batch, time, vocab]``: those that each token was chosen from.
+            tokens: per sequence its tokens, ragged, or ``[batch, time]`` with -1 behind the end.
+            context: of the start: prompts, seeds, vocabulary as in decoding.
+            kept: ``[batch, time, ceil(vocab / 32)] int32``, bits of the tokens that were left when the sequences were
+                sampled, as in :meth:`Backend.apply_token_mask`. Then processors that only mask do not run: their masks
+                are these. Logits that were computed anew may differ a little, and a truncation with them.
+
+        Returns:
+            ``[batch, time] float32`` (float64 for such logits), 0 behind the end of a sequence.
+
+        Raises:
+            InvalidContext: if shapes do not fit together.
+            NeedsNotMet: the chain takes several rows of logits per sequence.
+            IllegalToken: a token is one that a constraint forbids; names sequence and position.
+                (Constraints on devices read nothing back to find it; there it scores -inf.)
+
+        Example:
+            >>> from logitloom import processors
+            >>> chain = processors.load(("temperature", {"temperature": 0.5}), ("top_k", {"k": 2}))
+            >>> logits = np.log(np.array([[[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]]], dtype=np.float32))
+            >>> chain.score(logits, [[0, 2]], Context.start(logits[:, 0])).round(2)
+            array([[-0.31, -0.08]], dtype=float32)
+        """
+        if self.branches > 1:
+            raise NeedsNotMet(
+                f"The chain takes {self.branches} rows of logits per sequence, and sequences are scored with one. "
+                f"Configure its guidance with form='two_pass'."
+            )
+        if kept is None:
+            return scoring.score(self, logits, tokens, context)
+        links = [link for link in self.links if not link.declared("mask_only")]
+        rest = Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)
+        flat = context.backend.xp.reshape(kept, (-1, kept.shape[-1]))
+        lines = context.backend.xp.reshape(logits, (-1, logits.shape[-1]))
+        masked = context.backend.apply_token_mask(lines, flat)
+        return scoring.score(rest, context.backend.xp.reshape(masked, logits.shape), tokens, context)
 
     def replay(self, tokens: Sequence[Sequence[int]], context: Context) -> ChainState:
         """The state after each row accepted the given tokens: the same as having lived through them.

@@ -146,6 +146,9 @@ COUNTERPARTS: Final[dict[str, dict[str, Counterpart]]] = {
     "ExLlama": {
         "SS_AdaptiveP": _same("adaptive_p"),
         "SS_Argmax": _instead("`Greedy` of `logitloom.generation`"),
+        "SS_BanTokens": _same("suppress_tokens"),
+        "SS_DRY": _same("dry"),
+        "SS_LogitBias": _same("logit_bias"),
         "SS_MinP": _same("min_p"),
         "SS_PresFreqP": _same("presence_penalty", "frequency_penalty"),
         "SS_RepP": _same("repetition_penalty"),
@@ -153,13 +156,12 @@ COUNTERPARTS: Final[dict[str, dict[str, Counterpart]]] = {
         "SS_Temperature": _same("temperature"),
         "SS_TopK": _same("top_k"),
         "SS_TopP": _same("top_p"),
-        "dry": _same("dry"),
+        "SS_XTC": _same("xtc"),
         "mirostat": _same("mirostat_v2"),
         "smoothing_factor": _same("quadratic"),
         "temperature_last": _instead("the order of the chain"),
         "top_a": _instead("none: `keep = p >= a * max(p) ** 2`; `min_p` and `p_less` are near"),
         "typical": _same("typical_p"),
-        "xtc": _same("xtc"),
     },
 }
 

@@ -1,0 +1,129 @@
+"""``chain.score`` gives the log-probabilities that decoding sees, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import Backend, Chain, Context, Vocabulary, processors
+from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet
+
+VOCAB, TIME = 24, 70
+PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9], []]
+
+POOL: list[Any] = [
+    ("temperature", {"temperature": 0.7}), ("top_k", {"k": 12}), ("top_p", {"p": 0.9}), ("min_p", {"p": 0.02}),
+    ("repetition_penalty", {"penalty": 1.3}), ("frequency_penalty", {"penalty": 0.4}), ("typical_p", {"p": 0.95}),
+    ("presence_penalty", {"penalty": 0.5, "window": 5}), ("no_repeat_ngram", {"n": 3}),
+    ("logit_bias", {"bias": {2: 1.0}}),
+    ("dry", {"breakers": [], "allowed_length": 1}), ("xtc", {"threshold": 0.1, "probability": 0.5}),
+    ("min_tokens", {"n": 5, "eos": [0]}), ("sequence_bias", {"sequences": [[1], [2, 3]], "biases": [0.5, 2.0]}),
+    ("dynamic_temperature", {}), ("quadratic", {"factor": 0.1}), ("watermark_greenlist", {"ratio": 0.5}),
+    ("top_h", {"h": 0.9}), ("suppress_tokens", {"tokens": [5], "begin": True}),
+]  # fmt: skip
+
+
+def start(backend: Backend, prompts: Any = PROMPTS) -> Context:
+    blank = backend.asarray(np.zeros((len(prompts), VOCAB), np.float32))
+    return Context.start(blank, prompt=prompts, max_length=TIME + 8, seed=3)
+
+
+def step_by_step(
+    chain: Chain, backend: Backend, logits: np.ndarray, dice: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sampled tokens and their log-probabilities, as decoding has them, ``[batch, time]`` each."""
+    context = start(backend)
+    state, given = chain.init_state(context), context
+    tokens, found = [], []
+    for t in range(logits.shape[1]):
+        out, state = chain.process(backend.asarray(np.ascontiguousarray(logits[:, t])), state, given)
+        line = backend.to_numpy(backend.log_softmax(out)).astype(np.float64)
+        p = np.exp(line) / np.exp(line).sum(-1, keepdims=True)
+        token = np.asarray([dice.choice(VOCAB, p=row) for row in p], dtype=np.int32)
+        logprob = np.take_along_axis(line, token[:, None], 1)[:, 0]
+        tokens.append(token)
+        found.append(logprob)
+        chosen = backend.asarray(logprob[:, None].astype(np.float32)) if "chosen_logprob" in chain.needs else None
+        given = context.accept(token[:, None], chosen_logprob=chosen)
+    return np.stack(tokens, 1), np.stack(found, 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_are_those_of_decoding_for_random_chains(backend: Backend, seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    time = 20 if backend.name == "jax" else TIME
+    chain = processors.load(*(POOL[i] for i in dice.choice(len(POOL), 5, replace=False)))
+    logits = dice.normal(scale=2.0, size=(len(PROMPTS), time, VOCAB)).astype(np.float32)
+    tokens, wanted = step_by_step(chain, backend, logits, dice)
+    ends = [time, time - 3, 1, 7]
+    found = backend.to_numpy(
+        chain.score(backend.asarray(logits), [list(r[:n]) for r, n in zip(tokens, ends, strict=True)], start(backend))
+    )
+    for row, (n, line) in enumerate(zip(ends, found, strict=True)):
+        np.testing.assert_allclose(line[:n], wanted[row, :n], atol=1e-5)
+        assert (line[n:] == 0).all()
+
+
+@pytest.mark.parametrize("observe", ["own", "chosen"])
+def test_processors_that_must_see_every_step_are_scored_step_by_step(backend: Backend, observe: str) -> None:
+    chain = processors.load(("temperature", {"temperature": 1.5}), ("mirostat_v2", {"tau": 1.5, "observe": observe}))
+    logits = np.random.default_rng(0).normal(scale=2.0, size=(len(PROMPTS), 12, VOCAB)).astype(np.float32)
+    tokens, wanted = step_by_step(chain, backend, logits, np.random.default_rng(1))
+    found = backend.to_numpy(chain.score(backend.asarray(logits), tokens, start(backend)))
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_constraints_are_scored_and_illegal_tokens_named(backend: Backend) -> None:
+    letters = Vocabulary([b"", *(bytes([97 + i]) for i in range(VOCAB - 1))], eos=[0])
+    chain = processors.load(("regex", {"pattern": "(ab|c)+"}), tokenizer=letters)
+    logits = np.zeros((2, 5, VOCAB), np.float32)
+    found = backend.to_numpy(chain.score(backend.asarray(logits), [[1, 2, 3, 0], [3]], start(backend, [[], []])))
+    # First a or c; after a only b; then a, c or the end.
+    wanted = -np.log(np.asarray([[2, 1, 3, 3, 1], [2, 1, 1, 1, 1]]))
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    wrong = [[1, 2, 3, 0], [3, 2, 1]]
+    if backend.on_host:
+        with pytest.raises(IllegalToken, match=r"Sequence 1, before its position 2: "):
+            chain.score(backend.asarray(logits), wrong, start(backend, [[], []]))
+    else:  # nothing is read back to find it, and it scores what it is worth
+        found = backend.to_numpy(chain.score(backend.asarray(logits), wrong, start(backend, [[], []])))
+        assert found[1, 1] == -np.inf
+
+
+def test_recorded_masks_stand_for_those_of_the_chain(backend: Backend) -> None:
+    dice = np.random.default_rng(2)
+    chain = processors.load(("temperature", {"temperature": 0.6}), ("top_p", {"p": 0.7}))
+    logits = dice.normal(scale=2.0, size=(2, 9, VOCAB)).astype(np.float32)
+    flat = backend.asarray(logits.reshape(-1, VOCAB))
+    context = Context.start(flat)
+    out = backend.to_numpy(chain.process(flat, chain.init_state(context), context)[0]).reshape(logits.shape)
+    left = np.isfinite(out)
+    tokens = np.where(left, dice.random(out.shape), -1).argmax(-1)
+    words = np.zeros((2, 9, 1), np.uint32)
+    words[..., 0] = (left.astype(np.uint32) << np.arange(VOCAB, dtype=np.uint32)).sum(-1)
+    bits = backend.asarray(words.view(np.int32))
+    # Other logits, of which top_p would keep other tokens.
+    other = (logits + dice.normal(scale=0.5, size=logits.shape)).astype(np.float32)
+    found = backend.to_numpy(chain.score(backend.asarray(other), tokens, start(backend, [[], []]), kept=bits))
+    cooled = np.where(left, other / np.float32(0.6), -np.inf)
+    wanted = np.take_along_axis(cooled - np.log(np.exp(cooled).sum(-1, keepdims=True)), tokens[..., None], -1)[..., 0]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_errors_say_what_does_not_fit() -> None:
+    chain = processors.load(("top_k", {"k": 3}))
+    logits = np.zeros((2, 4, 8), np.float32)
+    context = Context.start(logits[:, 0])
+    with pytest.raises(InvalidContext, match=r"for the 2 rows of the context, but the logits have the shape \[2, 8\]"):
+        chain.score(logits[:, 0], [[1], [2]], context)
+    with pytest.raises(InvalidContext, match=r"those of 2 sequences of 4 tokens at most, but 1 sequences of up to 5"):
+        chain.score(logits, [[1] * 5], context)
+    with pytest.raises(
+        InvalidContext, match=r"Sequence 1 has no token at position 0, but one behind it\. Close the gap"
+    ):
+        chain.score(logits, [[1, 2], [-1, 2]], context)
+    guided = processors.load(("cfg", {"form": "one_pass", "scale": 2.0}))
+    with pytest.raises(NeedsNotMet, match=r"takes 2 rows of logits per sequence, and sequences are scored with one"):
+        guided.score(logits, [[1], [2]], context)
