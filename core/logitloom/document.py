@@ -118,7 +118,7 @@ def load_file(path: str | Path, *, tokenizer: Any = None, model: Any = None, blo
     try:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ChainDocumentError(f"The chain file {str(path)!r} could not be read: {error}") from error
     if not isinstance(document, dict):
         raise ChainDocumentError(f"The chain file {str(path)!r} holds a {type(document).__name__}, not a table.")

@@ -10,11 +10,14 @@ import time
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from logitloom import document, options, processors, registry
 from logitloom.chain import Chain
-from logitloom.cli.terminal import say
+from logitloom.cli.terminal import harmless, say
+from logitloom.context import Context
 from logitloom.errors import LogitloomError, OptionError
 from logitloom.generation import BeamSearch, Generated, Generator, Greedy, Multinomial, Progress, Statistics
 from logitloom.generation.candidates import CandidateGenerator
@@ -22,7 +25,20 @@ from logitloom.generation.candidates import load as load_candidates
 from logitloom.trace import TracedChain
 from logitloom.trace.page import check_target
 
-__all__ = ["add_parser"]
+__all__ = ["UNFINISHED", "add_parser"]
+
+#: Exit code if a text was cut before its constraints let it end.
+UNFINISHED: Final = 3
+
+
+class Cut(NamedTuple):
+    """Where a sequence ended: its prompt and sample, its tokens, and why it ended."""
+
+    prompt: int
+    sample: int
+    tokens: tuple[int, ...]
+    finish: str | None
+
 
 EXAMPLES = """examples:
   logitloom generate "Name a colour." --use top_k --set top_k.k=1
@@ -111,14 +127,17 @@ def run(arguments: argparse.Namespace) -> int:
         candidates=_candidates(arguments, model, loader), on_round=statistics.add if arguments.stats else None,
         on_emission=None if record is None else record.note,
     )  # fmt: skip
+    if arguments.sample is None and arguments.beams is None:
+        _warn_of_no_effect(chain)
     started = time.monotonic()
     if arguments.stream:
-        count = _stream(generator, prompts, arguments)
+        cut = _stream(generator, prompts, arguments)
     else:
         found = _whole(generator, prompts, arguments)
-        count = sum(len(g.tokens) for g in found)
+        cut = [Cut(g.prompt, g.sample, g.tokens, g.finish) for g in found]
         if record is not None:
             record.attach(found)
+    count = sum(len(each.tokens) for each in cut)
     seconds = time.monotonic() - started
     if record is not None:
         record.save(arguments.trace)
@@ -127,7 +146,56 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"{count} tokens in {seconds:.2f} s, {count / seconds:.1f} tokens/s")
         if arguments.draft:
             say(str(statistics))
-    return 0
+    return _warned_of_cuts(generator.chain, prompts, cut)
+
+
+def _unfinished(chain: Chain, prompt: Sequence[int], tokens: Sequence[int], finish: str | None) -> list[str]:
+    """The labels of the constraints that do not let a text end where the number of tokens cut it."""
+    vocabulary = chain.vocabulary
+    if finish != "length" or vocabulary is None or not vocabulary.eos:
+        return []
+    blank = np.zeros((1, _width(chain)), dtype=np.float32)
+    found = []
+    for link in chain.links:
+        if link.declared("stage") != "constraint" or link.declared("needs") & {"model", "chosen_logprob"}:
+            continue
+        part = Chain([link], vocabulary=vocabulary)
+        room = len(prompt) + len(tokens) + 1
+        context = Context.start(blank, prompt=[prompt], vocabulary=vocabulary, max_length=room)
+        logits, _ = part.process(blank, part.replay([tokens], context), context)
+        if not np.isfinite(logits[0, list(vocabulary.eos)]).any():
+            found.append(link.label)
+    return found
+
+
+def _width(chain: Chain) -> int:
+    assert chain.vocabulary is not None
+    return max(chain.vocabulary.size, int(getattr(chain.model, "vocab_size", 0)))
+
+
+def _warned_of_cuts(chain: Chain, prompts: Sequence[Sequence[int]], found: Sequence[Cut]) -> int:
+    """Say which texts were cut before their constraints let them end; the exit code."""
+    code = 0
+    for cut in found:
+        labels = _unfinished(chain, prompts[cut.prompt], cut.tokens, cut.finish)
+        if labels:
+            code = UNFINISHED
+            say(
+                f"Sequence {cut.sample} of prompt {cut.prompt} was cut by --max-tokens before {', '.join(labels)} let "
+                f"it end: it is not complete. Give more --max-tokens."
+            )
+    return code
+
+
+def _warn_of_no_effect(chain: Chain) -> None:
+    """Say which processors change nothing under greedy decoding."""
+    warps = [link for link in chain.links if link.declared("stage") == "warp"]
+    idle = [link.label for link in warps if link.declared("argmax_invariant")]
+    if idle:
+        say(
+            f"No effect: {', '.join(idle)}. Greedy decoding takes the likeliest token, and which one that is does not "
+            f"change. Add --sample."
+        )
 
 
 def _candidates(arguments: argparse.Namespace, model: Any, loader: Any) -> CandidateGenerator | None:
@@ -208,6 +276,8 @@ def parse_setting(text: str) -> tuple[str, str, Any]:
         return label, option, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return label, option, value
+    except RecursionError:
+        raise OptionError(f"The value of {place!r} is nested too deeply. Nest less.") from None
 
 
 def _prompts(arguments: argparse.Namespace) -> list[str]:
@@ -240,27 +310,37 @@ def _whole(generator: Generator, prompts: Sequence[list[int]], arguments: argpar
     if show:
         say("\r\033[K", end="")
     if arguments.json:
-        print(json.dumps([dataclasses.asdict(g) for g in found], indent=2, ensure_ascii=False))
+        told = [
+            {**dataclasses.asdict(g), "unfinished": _unfinished(generator.chain, prompts[g.prompt], g.tokens, g.finish)}
+            for g in found
+        ]
+        print(json.dumps(told, indent=2, ensure_ascii=False))
     else:
-        sys.stdout.write("\n".join(g.text or "" for g in found))
+        sys.stdout.write(harmless("\n".join(g.text or "" for g in found), sys.stdout))
         _end_line()
     return found
 
 
-def _stream(generator: Generator, prompts: Sequence[list[int]], arguments: argparse.Namespace) -> int:
+def _stream(generator: Generator, prompts: Sequence[list[int]], arguments: argparse.Namespace) -> list[Cut]:
     if not arguments.json and (len(prompts) > 1 or generator.strategy.samples > 1):
         raise LogitloomError("Several sequences at once can only be streamed with --json, which tells them apart.")
-    count = 0
+    found: dict[tuple[int, int], Cut] = {}
     for piece in generator.stream(prompts, seed=arguments.seed):
-        count += len(piece.tokens)
+        key = piece.prompt, piece.sample
+        before = found[key].tokens if key in found else ()
+        found[key] = Cut(*key, (*before, *piece.tokens), piece.finish)
         if arguments.json:
-            print(json.dumps(dataclasses.asdict(piece), ensure_ascii=False), flush=True)
+            told = dataclasses.asdict(piece)
+            if piece.finish is not None:
+                labels = _unfinished(generator.chain, prompts[piece.prompt], found[key].tokens, piece.finish)
+                told["unfinished"] = labels
+            print(json.dumps(told, ensure_ascii=False), flush=True)
         else:
-            sys.stdout.write(piece.text)
+            sys.stdout.write(harmless(piece.text, sys.stdout))
             sys.stdout.flush()
     if not arguments.json:
         _end_line()
-    return count
+    return list(found.values())
 
 
 def _end_line() -> None:

@@ -1,7 +1,8 @@
 """The command ``logitloom``: sub-commands, exit codes, and where output goes.
 
 Standard output carries results only; everything said to a person goes to standard error. Exit codes: 0 success,
-1 an error of logitloom (one sentence on standard error), 2 wrong usage, 130 interrupted.
+1 an error of logitloom (one sentence on standard error), 2 wrong usage, 3 a text was cut before its constraints let it
+end (``generate``), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    parsed = parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    undecodable = next((text for text in given if any("\ud800" <= c <= "\udfff" for c in text)), None)
+    if undecodable is not None:
+        complain(f"The argument {undecodable!r} is not in the encoding of the terminal. Give it in UTF-8.")
+        return 2
+    parsed = parser().parse_args(given)
     try:
         code: int = parsed.run(parsed)
         sys.stdout.flush()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-__all__ = ["complain", "say", "styled", "table"]
+__all__ = ["complain", "harmless", "say", "styled", "table"]
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
@@ -19,6 +20,32 @@ def styled(text: str, style: str, stream: TextIO) -> str:
     return f"\033[{_CODES[style]}m{text}\033[0m"
 
 
+def harmless(text: str, stream: TextIO) -> str:
+    """The text for a stream; on a terminal, with what would steer the terminal written out.
+
+    A model's text, or a name out of a file, could move the cursor, set the title or the clipboard, or turn the
+    direction of writing. Line ends and tabs stay. A pipe or file gets the text as it is.
+
+    Example:
+        >>> import io
+        >>> class Terminal(io.StringIO):
+        ...     def isatty(self):
+        ...         return True
+        >>> print(harmless("a\x1b[2Jb", Terminal()), len(harmless("a\x1b[2Jb", io.StringIO())))
+        a\\x1b[2Jb 6
+    """
+    return _STEERING.sub(_written_out, text) if stream.isatty() else text
+
+
+#: Control characters but tab and line end, and those that turn the direction of writing.
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def _written_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
 def say(text: str, end: str = "\n") -> None:
     """Write to standard error."""
     print(text, end=end, file=sys.stderr, flush=True)
@@ -26,7 +53,8 @@ def say(text: str, end: str = "\n") -> None:
 
 def complain(text: str) -> None:
     """Write an error to standard error."""
-    say(f"{styled('logitloom:', 'red', sys.stderr)} {text}")
+    text = text.encode("utf-8", "backslashreplace").decode()
+    say(f"{styled('logitloom:', 'red', sys.stderr)} {harmless(text, sys.stderr)}")
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str], stream: TextIO) -> str:
