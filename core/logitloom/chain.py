@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from logitloom import position as positions
 from logitloom import scoring
 from logitloom import state as rows
-from logitloom.backend import NEG_INF, Array
+from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.chain_state import ChainFingerprint, ChainState, check_owner, load_state, save_state, state_type
 from logitloom.context import Context
 from logitloom.direct_use import call_directly
 from logitloom.errors import ChainIncomplete, InvalidSignature, NeedsNotMet, StateMismatch, UnknownPlugin
@@ -27,18 +28,6 @@ from logitloom.step_arguments import check_step, note, writable
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Chain", "ChainState"]
-
-
-class ChainState(NamedTuple):
-    """State of a chain: a row tree.
-
-    Attributes:
-        position: lengths and history per row, as far as a processor needs them.
-        processors: one state per processor, in order.
-    """
-
-    position: Any
-    processors: tuple[Any, ...]
 
 
 class Chain:
@@ -92,6 +81,7 @@ class Chain:
         self._ends: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
         self._vetoes: tuple[tuple[int, Step], ...] = ()
         self._branches: Callable[[Context], list[list[list[int]]]] | None = None
+        self._state_type = state_type(self)
         self._assemble()
 
     def _assemble(self) -> None:
@@ -268,7 +258,7 @@ class Chain:
                 note(error, link.label, "init_state", context)
                 raise
             rows.check_rows(states[-1], context.batch, link.label)
-        return ChainState(position, tuple(states))
+        return self.state(position, tuple(states))
 
     def branch_prompts(self, context: Context) -> list[list[list[int]]]:
         """The prompts of the branches that a loop feeds beside the rows' own, for guidance in one pass.
@@ -313,10 +303,12 @@ class Chain:
         Raises:
             InvalidContext: the logits are no floating array of the generation's width, or the tokens have another
                 number of rows. (Inside compiled loops nothing is checked.)
-            StateMismatch: the state is of a chain with another number of processors, or has another number of rows.
+            StateMismatch: the state is of a chain that is not equal to this one, or has another number of rows.
             NeedsNotMet: if a step was left out that a processor must see, or the context does not tell how likely the
                 tokens were, and a processor needs that.
         """
+        if type(state) is not self._state_type:
+            check_owner(self, state)
         try:
             position, states = state
         except (TypeError, ValueError):
@@ -369,8 +361,8 @@ class Chain:
         except Exception as error:
             note(error, self.labels[len(after)], "process", context)
             raise
-        # What ChainState(...) does, without the Python function that a named tuple has for it.
-        new_state = tuple.__new__(ChainState, (position, tuple(after)))
+        # What self.state(...) does, without a call.
+        new_state = tuple.__new__(self._state_type, (position, tuple(after)))
         return (logits[0] if single else logits), new_state
 
     def score(
@@ -423,6 +415,56 @@ class Chain:
         lines = context.backend.xp.reshape(logits, (-1, logits.shape[-1]))
         masked = context.backend.apply_token_mask(lines, flat)
         return scoring.score(rest, context.backend.xp.reshape(masked, logits.shape), tokens, context)
+
+    def state(self, position: Any, processors: tuple[Any, ...]) -> ChainState:
+        """A state of this chain, of its parts."""
+        return tuple.__new__(self._state_type, (position, processors))
+
+    @functools.cached_property
+    def fingerprint(self) -> ChainFingerprint:
+        """Equal for chains of equal processors in equal order, with equal options and vocabularies, in every process.
+
+        Raises:
+            StateMismatch: if an option's value cannot be told from others; names the processor.
+        """
+        return ChainFingerprint.of(self.links, self.vocabulary)
+
+    def save_state(self, state: ChainState, context: Context | None = None) -> bytes:
+        """A state as bytes, for :meth:`load_state` of an equal chain in whatever process, on whatever backend.
+
+        The bytes hold a version, the chain's fingerprint, a checksum over everything, and arrays and plain values; a
+        reader executes nothing that they say (see :mod:`logitloom.state_format`).
+
+        Args:
+            state: from :meth:`init_state` or :meth:`process`, after any movement of rows.
+            context: for chains without a vocabulary of their own.
+
+        Raises:
+            StateMismatch: if the state belongs to another chain, or holds a value that has no form there.
+
+        Example:
+            >>> from logitloom import processors
+            >>> chain = processors.load(("no_repeat_ngram", {"n": 2}))
+            >>> context = Context.start(np.zeros((2, 3), dtype=np.float32), prompt=[[], []], max_length=4)
+            >>> data = chain.save_state(chain.replay([[1], [2, 0]], context))
+            >>> chain.load_state(data, context).position.length
+            array([1, 2], dtype=int32)
+        """
+        return save_state(self, state, context)
+
+    def load_state(self, data: bytes, context: Context | Backend) -> ChainState:
+        """The state that :meth:`save_state` wrote.
+
+        Args:
+            data: the bytes. They may come from anywhere: damaged ones are refused, and hostile ones can take time and
+                memory at worst, or be a state that no text leads to.
+            context: the context of the generation, or a backend; arrays go there.
+
+        Raises:
+            StateMismatch: if the bytes are damaged, of another version, or of a chain that is not equal to this one;
+                names the processor that differs.
+        """
+        return load_state(self, data, context)
 
     def replay(self, tokens: Sequence[Sequence[int]], context: Context) -> ChainState:
         """The state after each row accepted the given tokens: the same as having lived through them.
@@ -494,6 +536,8 @@ class Chain:
         return merged
 
     def _between_steps(self, state: ChainState, context: Context) -> Context:
+        if type(state) is not self._state_type:
+            check_owner(self, state)
         if self._own_resources:
             context = self._with_resources(context)
         if self._tracked:

@@ -75,8 +75,8 @@ def _text_of(value: Any, place: str) -> str:
     if isinstance(own, (str, bytes)):
         return f"{_name(kind)} {own!r}"
     if dataclasses.is_dataclass(value):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-        return f"{_name(kind)} {_text_of(fields, place)}"
+        names = [field.name for field in dataclasses.fields(value) if field.init]
+        return f"{_name(kind)} {[(name, _text_of(getattr(value, name), f'{name} of {place}')) for name in names]}"
     if hasattr(value, "__dict__"):
         return f"{_name(kind)} {_text_of(vars(value), place)}"
     raise StateMismatch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -11,12 +12,23 @@ from hypothesis import strategies as st
 from logitloom import state as row_state
 from logitloom.backend import Backend
 from logitloom.chain import Chain
+from logitloom.errors import StateMismatch
+from logitloom.link import Link
+from logitloom.processor import Processor
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same
 from logitloom.testing.stories import accepting, siblings, stacked
 
 #: Rows of every batch that is processed; fewer shapes compile fewer times on libraries that compile each.
 ROWS = 4
+
+
+class _Unchanged(Processor):
+    """A processor that does nothing."""
+
+    def process(self, logits: Any, state: Any, context: Any) -> Any:
+        del context
+        return logits, state
 
 
 class RowChecks(ProcessorSubject):
@@ -169,6 +181,36 @@ class RowChecks(ProcessorSubject):
         ):
             what = f"{what}, compared with one by one"
             same(host(backend, found), host(backend, expected), what, TOLERANCE)
+
+    def test_states_mean_the_same_in_an_equal_chain(self, backend: Backend, case: str) -> None:
+        """A state that was saved or pickled goes on in an equal chain as in its own, and in no other chain.
+
+        Troubleshooting: the state holds a number of something that this processor object has counted (a place in a
+        table that is filled while texts are read), or an object that only this process knows. Let the state be the
+        value itself: a number that does not depend on what was visited, a tuple, or a class with ``state_parts`` and
+        ``from_state_parts`` (see :mod:`logitloom.state_format`). An option that is an object needs a ``fingerprint``.
+        """
+        chain, other, stories = self.chain(case, backend), self.chain(case, backend), self.stories(case)[:ROWS]
+        # What the other chain has visited so far is not what this one has.
+        self.alone(other, backend, self.stories(case)[-1])
+        run = self.run(chain, backend, stories)
+        for age in range(STEPS):
+            logits, context = run.logits(), run.step_context()
+            data = chain.save_state(run.state)
+            pickled = pickle.dumps(run.state) if backend.on_host else None
+            wanted, _ = chain.process(logits, run.state, context)
+            states = {"saved": other.load_state(data, context)}
+            if pickled is not None:
+                states["pickled"] = pickle.loads(pickled)
+            for how, state in states.items():
+                found, _ = other.process(logits, state, context)
+                what = f"Step {age} in an equal chain, from a state that was {how}"
+                same(host(backend, found), host(backend, wanted), what, TOLERANCE)
+            run.step()
+        links = (*chain.links, Link("other", None, None, processor=_Unchanged()))
+        longer = Chain(links, vocabulary=chain.vocabulary, model=chain.model)
+        with pytest.raises(StateMismatch, match="another chain"):
+            longer.load_state(data, run.context)
 
     def _same_states(self, backend: Backend, state: Any, wanted: Any, what: str) -> None:
         for (path, a), (_, b) in zip(row_state.leaves(state), row_state.leaves(wanted), strict=True):

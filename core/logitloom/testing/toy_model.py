@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,13 @@ class ToyCache:
         """The first ``lengths[i]`` tokens of each row."""
         return ToyCache(tuple(row[: int(n)] for row, n in zip(self.rows, lengths, strict=True)))
 
+    def to_host(self) -> dict[str, NDArray[Any]]:
+        """``[rows, longest] int32``, the tokens, and -1 behind them."""
+        held = np.full((len(self.rows), max(self.lengths, default=0)), -1, dtype=np.int32)
+        for row, tokens in enumerate(self.rows):
+            held[row, : len(tokens)] = tokens
+        return {"tokens": held}
+
 
 class ToyModel:
     """A model adapter for tests; counts its forward passes in ``calls``.
@@ -69,6 +77,16 @@ class ToyModel:
         #: What a token one, two and three places back adds to each logit: ``[3, vocab, vocab] float32``.
         self.tables = random.normal(size=(3, vocab, vocab)).astype(np.float32) * 2
         self.calls = 0
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Equal for models with equal tables."""
+        return hashlib.blake2b(self.tables.tobytes(), digest_size=16).digest()
+
+    def cache_from_host(self, arrays: Mapping[str, NDArray[Any]], lengths: NDArray[Any]) -> ToyCache:
+        """The cache that :meth:`ToyCache.to_host` told."""
+        rows = zip(arrays["tokens"].tolist(), lengths.tolist(), strict=True)
+        return ToyCache(tuple(tuple(row[:length]) for row, length in rows))
 
     def empty_cache(self, rows: int) -> ToyCache:
         """Rows without tokens."""

@@ -509,10 +509,13 @@ def test_a_state_of_another_model_or_vocabulary_or_no_state_at_all_is_refused(mo
 
 
 @pytest.mark.extras
-def test_a_cache_that_cannot_be_written_is_left_out_with_a_warning(tmp_path: Any) -> None:
+def test_a_cache_that_cannot_be_written_is_left_out_with_a_warning(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("safetensors", reason="state files need the package safetensors")
     model = scripted("one cat sat")
     state = continuous(generator(model))("one", max_tokens=1)
+    monkeypatch.delattr(type(state.held_cache), "to_host")
     with pytest.warns(UserWarning, match="a ToyCache, has no method to_host"):
         state.save(tmp_path / "state.safetensors")
     read = SequenceState.load(tmp_path / "state.safetensors", generator(model))
