@@ -19,7 +19,9 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -46,8 +48,8 @@ def encode(tree: Any) -> bytes:
 
     Args:
         tree: tuples, named tuples and dictionaries of arrays, :class:`~logitloom.state.Rows` and model caches that
-            have ``to_host``. The values in ``Rows`` are ``None``, booleans, numbers, strings, bytes, tuples, frozen
-            sets, named tuples, members of enumerations, and objects with ``state_parts``.
+            have ``to_host``. The values in ``Rows`` are ``None``, booleans, integers, floats, decimals, fractions,
+            strings, bytes, tuples, frozen sets, named tuples, members of enumerations, and objects with ``state_parts``.
 
     Raises:
         StateMismatch: naming the type of a value that has no form here.
@@ -104,6 +106,10 @@ def _plain(value: Any) -> bytes | None:
         return b"s" + _text(value)
     if kind is bytes:
         return b"b" + _block(value)
+    if kind is Decimal:
+        return b"m" + _text(str(value))
+    if kind is Fraction:
+        return b"q" + _text(str(value))
     if isinstance(value, Enum):
         return b"e" + _text(_class_name(kind)) + _text(value.name)
     return None
@@ -171,7 +177,7 @@ def decode(
     """
     try:
         return _Reader(data, backend, frozenset(packages), cache_from_host).tree()
-    except (struct.error, IndexError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
+    except (struct.error, LookupError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
         raise StateMismatch(f"The saved state cannot be read: {error}. Save it again.") from error
 
 
@@ -190,7 +196,7 @@ class _Reader:
             code = bytes(self._take(1))
             if code == b"g":
                 stack.append(places[self._number()])
-            elif code in b"NTFifsbe":
+            elif code in b"NTFifsbmqe":
                 stack.append((self._plain(code), 1, 0))
             elif code in b"rntzdoac":
                 make, count = self._composite(code)
@@ -236,6 +242,8 @@ class _Reader:
         if code == b"e":
             kind = self._class(self._text(), "an enumeration", lambda found: issubclass(found, Enum))
             return kind[self._text()]
+        if code in b"mq":
+            return Decimal(self._text()) if code == b"m" else Fraction(self._text())
         return self._text() if code == b"s" else self._block()
 
     def _composite(self, code: bytes) -> tuple[Callable[[list[Any]], Any], int]:

@@ -7,6 +7,8 @@ import enum
 import hashlib
 import pickle
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +71,8 @@ class Walk(Processor):
 
 
 VALUES = [
-    None, True, False, 0, -1, 2**80, -(2**63), 0.5, float("inf"), "é\ud800", b"\0\xff", (), (1, (2, (3, ()))),
+    None, True, False, 0, -1, 2**80, -(2**63), 0.5, float("inf"), Decimal("-1.50E+7"), Fraction(-2, 3),
+    "é\ud800", b"\0\xff", (), (1, (2, (3, ()))),
     frozenset({1, 2, (3, frozenset({4}))}), Colour.BLUE, Place(1, Place(2, "x")), Counted(7), (Counted(1), Counted(1)),
 ]  # fmt: skip
 

@@ -195,10 +195,6 @@ class TestJson(ConstraintConformance):
         },
     }  # fmt: skip
 
-    @pytest.mark.skip(reason="a state of json is still a place in a table of one process")
-    def test_states_mean_the_same_in_an_equal_chain(self, backend: Backend, case: str) -> None:
-        """Not yet."""
-
 
 class TestLogitBias(ProcessorConformance):
     processor = "logit_bias"

@@ -46,12 +46,18 @@ class Configuration:
         self.position: tuple[Machine, Position] | None = None
         self._hash: int | None = None
 
-    def _parts(self) -> tuple[Any, ...]:
+    def state_parts(self) -> tuple[Any, ...]:
+        """What :meth:`logitloom.Chain.save_state` writes."""
         return self.state, self.stack, self.written, self.items
+
+    @staticmethod
+    def from_state_parts(*parts: Any) -> Configuration:
+        """The value that :meth:`state_parts` belongs to."""
+        return Configuration(*parts)
 
     def __hash__(self) -> int:
         if self._hash is None:
-            self._hash = hash(self._parts())
+            self._hash = hash(self.state_parts())
         return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -59,10 +65,10 @@ class Configuration:
             return True
         if not isinstance(other, Configuration) or hash(self) != hash(other):
             return False
-        return self._parts() == other._parts()
+        return self.state_parts() == other.state_parts()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Configuration, self._parts()
+        return Configuration, self.state_parts()
 
     def __repr__(self) -> str:
         return f"<{self.state.parts[0]!r} within {0 if self.stack is None else self.stack.length}>"

@@ -37,6 +37,15 @@ class Name:
     def __reduce__(self) -> tuple[Any, ...]:
         return Name, self.parts
 
+    def state_parts(self) -> tuple[Any, ...]:
+        """What :meth:`logitloom.Chain.save_state` writes."""
+        return self.parts
+
+    @staticmethod
+    def from_state_parts(*parts: Any) -> Name:
+        """The name of some parts."""
+        return Name(*parts)
+
     def __repr__(self) -> str:
         return f"Name{self.parts}"
 
@@ -86,6 +95,15 @@ class Chain(Generic[Entry]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _chain, (self.entries(),)
+
+    def state_parts(self) -> tuple[Any, ...]:
+        """What :meth:`logitloom.Chain.save_state` writes."""
+        return self.entry, self.before
+
+    @staticmethod
+    def from_state_parts(entry: Any, before: Any) -> Chain[Any]:
+        """The chain of its parts."""
+        return Chain(entry, before)
 
     def __repr__(self) -> str:
         return f"Chain{self.entries()}"
