@@ -49,7 +49,8 @@ def encode(tree: Any) -> bytes:
     Args:
         tree: tuples, named tuples and dictionaries of arrays, :class:`~logitloom.state.Rows` and model caches that
             have ``to_host``. The values in ``Rows`` are ``None``, booleans, integers, floats, decimals, fractions,
-            strings, bytes, tuples, frozen sets, named tuples, members of enumerations, and objects with ``state_parts``.
+            strings, bytes, tuples, frozen sets, named tuples, members of enumerations, and objects with
+            ``state_parts``.
 
     Raises:
         StateMismatch: naming the type of a value that has no form here.
