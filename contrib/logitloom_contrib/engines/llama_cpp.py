@@ -154,7 +154,7 @@ class LlamaCppProcessor:
             prompt, options: those of ``create_completion``.
 
         Raises:
-            NeedsNotMet: without a model.
+            NeedsNotMet: without a model, or with ``grammar`` or ``response_format`` beside the chain.
             Exception: what went wrong in the chain.
         """
         kind = _library().StoppingCriteriaList
@@ -178,6 +178,7 @@ class LlamaCppProcessor:
     def _run(self, method: str, given: Any, options: dict[str, Any]) -> Any:
         if not hasattr(self._model, method):
             raise NeedsNotMet("No Llama is bound: give to_llama_cpp(chain, model=...).")
+        _refuse_grammars(options)
         members = [self, *(options.get("logits_processor") or ())]
         bias = options.pop("logit_bias", None)
         if bias:
@@ -225,6 +226,21 @@ class LlamaCppProcessor:
             yield
         finally:
             del model.sample
+
+
+def _refuse_grammars(options: dict[str, Any]) -> None:
+    """Raise if the library would follow a grammar of its own beside the chain.
+
+    It aborts the process when its grammar allows no token that the chain allows.
+    """
+    form = options.get("response_format")
+    plain = form is None or (isinstance(form, dict) and form.get("type", "text") == "text")
+    given = "grammar" if options.get("grammar") is not None else None if plain else "response_format"
+    if given is not None:
+        raise NeedsNotMet(
+            f"{ENGINE} cannot follow {given!r} and a chain at once: it aborts the process where the two have no token "
+            f"in common. Put the constraint into the chain ('json', 'grammar'), or leave out the chain."
+        )
 
 
 def _armed(frame: Any, raise_error: Callable[[], None]) -> Callable[[], None] | None:

@@ -72,14 +72,17 @@ def run(arguments: argparse.Namespace) -> int:
     if sys.stderr.isatty():
         say(_BEGIN, end="")
     if arguments.json:
-        print(json.dumps([{**dataclasses.asdict(found), "ok": found.ok} for found in findings], indent=2))
+        told = [{**dataclasses.asdict(f), "ok": f.ok, "certified": f.certified} for f in findings]
+        print(json.dumps(told, indent=2))
     else:
         print(_told(findings))
     passed, failed, skipped = (
         sum(sum(getattr(f, a).values()) for f in findings) for a in ("passed", "failed", "skipped")
     )
     seconds = time.monotonic() - started
-    say(f"{passed} checks passed, {failed} failed, {skipped} did not apply, in {seconds:.0f} s.")
+    left_out = sum(len(found.left_out) for found in findings)
+    authors = f" ({left_out} left out by the author of the plug-in, which is not certified)" if left_out else ""
+    say(f"{passed} checks passed, {failed} failed, {skipped} did not apply{authors}, in {seconds:.0f} s.")
     nothing = arguments.what is not None and all(found.untested for found in findings)
     return 1 if nothing or not all(found.ok for found in findings) else 0
 
@@ -138,6 +141,11 @@ def _told(findings: Sequence[Finding]) -> str:
                 f"{styled('failed', 'red', sys.stdout)} {found.kind}/{found.name} {failure.check}"
                 f"{f' ({place})' if place else ''}\n  {failure.message}"
             )
+    left_out = [
+        [f"{found.kind}/{found.name}", check, reason] for found in tested for check, reason in found.left_out.items()
+    ]
+    if left_out:
+        parts.append(table(left_out, ["NOT CERTIFIED", "LEFT OUT BY ITS AUTHOR", "WHY"], sys.stdout))
     untested = [[f"{found.kind}/{found.name}", found.untested] for found in findings if found.untested]
     if untested:
         parts.append(table(untested, ["NOT TESTED", "WHY"], sys.stdout))

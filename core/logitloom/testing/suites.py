@@ -59,6 +59,7 @@ class Finding:
         passed, failed, skipped: backend -> number of checks; those that need no backend are under ``""``.
         failures: each one.
         reason: why the first of the skipped checks was skipped.
+        left_out: check -> reason, of those that the plug-in's author skips or expects to fail.
     """
 
     kind: str
@@ -71,11 +72,17 @@ class Finding:
     skipped: dict[str, int] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     reason: str = ""
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Whether no check failed."""
         return not self.failures
+
+    @property
+    def certified(self) -> bool:
+        """Whether the whole kit speaks for it: it was tested, no check failed, and its author left none out."""
+        return self.ok and not self.untested and not self.left_out
 
 
 def find(
@@ -254,9 +261,10 @@ class _Recorder:
         backend = str(told.get("backend", ""))
         column = finding.failed if report.failed else finding.skipped if report.skipped else finding.passed
         column[backend] = column.get(backend, 0) + 1
+        if report.skipped and _by_author(item):
+            finding.left_out[item.name.partition("[")[0]] = _reason(report)
         if report.skipped and not finding.reason:
-            because = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-            finding.reason = because.removeprefix("Skipped: ")
+            finding.reason = _reason(report)
         if report.failed:
             error = call.excinfo.value if call.excinfo is not None else ""
             message = str(error).partition("\nassert ")[0].strip() or type(error).__name__
@@ -265,3 +273,19 @@ class _Recorder:
             more = [str(value) for name, value in told.items() if name != "backend"]
             check = item.name.partition("[")[0]
             finding.failures.append(Failure(check, backend, ", ".join(more), message))
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """Why a check was skipped, or expected to fail."""
+    expected = getattr(report, "wasxfail", None)
+    if expected is not None:
+        return str(expected) or "expected to fail"
+    because = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return because.removeprefix("Skipped: ")
+
+
+def _by_author(item: pytest.Item) -> bool:
+    """Whether the author of a suite skips a check: by a mark, or in a check of theirs. The kit itself has no marks."""
+    marked = any(item.get_closest_marker(name) for name in ("skip", "skipif", "xfail"))
+    module = getattr(getattr(item, "function", None), "__module__", "")
+    return marked or not module.startswith("logitloom.testing")

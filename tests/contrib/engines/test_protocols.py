@@ -108,6 +108,29 @@ def test_llama_cpp_biases_and_drafts_do_not_switch_the_chain_off(lists: Any) -> 
     assert "sample" not in vars(model)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"grammar": object()},
+        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "json_object", "schema": {"type": "object"}}},
+        {"grammar": object(), "stream": True},
+    ],
+)
+def test_llama_cpp_refuses_a_grammar_of_its_own_beside_a_chain(lists: Any, options: dict[str, Any]) -> None:
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "red"})), FakeLlama())
+    with pytest.raises(NeedsNotMet, match=r"cannot follow '(grammar|response_format)' and a chain at once"):
+        processor.complete([5, 6], **options)
+    assert VOCABULARY.decode(processor.complete([5, 6])) == "red"
+
+
+def test_llama_cpp_takes_a_response_format_of_text(lists: Any) -> None:
+    from logitloom_contrib.engines.llama_cpp import _refuse_grammars
+
+    for options in ({}, {"response_format": None}, {"response_format": {"type": "text"}}, {"grammar": None}):
+        _refuse_grammars(options)
+
+
 def test_llama_cpp_tells_of_what_switches_the_chain_off_or_misleads_it(lists: Any) -> None:
     chain, model = chain_of(("regex", {"pattern": "red"})), FakeLlama()
     processor = to_llama_cpp(chain, model)

@@ -184,3 +184,40 @@ def test_a_missing_test_library_is_an_error_with_a_remedy(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "hypothesis" else real(name))
     assert main(["check", "top_k"]) == 1
     assert "pip install 'logitloom[test]'" in capsys.readouterr().err
+
+
+def test_checks_that_an_author_leaves_out_are_named_and_nothing_is_certified(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Careful(Processor):
+        """Doubles logits."""
+
+        stage = "warp"
+
+        def process(self, logits: Any, state: Any, context: Any) -> Any:
+            return logits * 2, state
+
+    name = next(n for n in dir(ProcessorConformance) if n.startswith("test_"))
+
+    @pytest.mark.skip(reason="too slow here")
+    def left_out(self: Any) -> None:
+        raise AssertionError
+
+    with_suite(monkeypatch, "careful", Careful, **{name: left_out})
+    try:
+        assert main(["check", "careful", "--json"]) == 0
+        (found,) = json.loads(capsys.readouterr().out)
+        assert (found["ok"], found["certified"]) == (True, False)
+        assert found["left_out"] == {name: "too slow here"}
+        assert main(["check", "careful"]) == 0
+        out, err = capsys.readouterr()
+        assert re.search(rf"processors/careful +{name} +too slow here", out)
+        assert "1 left out by the author of the plug-in, which is not certified" in err
+    finally:
+        processors.unregister("careful")
+
+
+def test_a_plugin_that_passes_everything_is_certified(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "temperature", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["certified"], found["left_out"]) == (True, {})
