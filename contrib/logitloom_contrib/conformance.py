@@ -76,6 +76,30 @@ class TestLlamaCpp(EngineConformance):
         return call
 
 
+class TestOnnxGenAi(EngineConformance):
+    engine = "onnx_genai"
+    moves = ("reorder", "leave", "drafts")
+
+    def open(self, chain: Chain) -> Call:
+        """All rows of a generator, as the library shows them. The library itself is not needed."""
+        from logitloom_contrib.engines.onnx_genai import to_onnx_genai
+
+        processor = to_onnx_genai(chain)
+
+        def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
+            kept = [logits[:, None]]
+            processor(
+                SimpleNamespace(
+                    get_logits=lambda: kept[-1],
+                    set_logits=kept.append,
+                    get_sequence=lambda row: np.asarray(rows[row], dtype=np.int32),
+                )
+            )
+            return kept[-1][:, 0]
+
+        return call
+
+
 class TestSglang(EngineConformance):
     engine = "sglang"
     moves = ("reorder", "leave", "join")

@@ -1,0 +1,135 @@
+"""Models of ONNX Runtime GenAI as model adapters of logitloom's own loop."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.backend import Array, Backend
+from logitloom.errors import ModelError
+from logitloom.registry import load_backend
+from logitloom_contrib.engines._column_cache import check_tokens
+
+__all__ = ["OnnxGenAiCache", "OnnxGenAiModel"]
+
+
+class _Stored:
+    """A sequence inside a generator of the library, which owns its keys and values."""
+
+    __slots__ = ("generator", "ids")
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+        self.ids: list[int] = []
+
+
+class OnnxGenAiCache:
+    """Rows as beginnings of stored sequences: immutable to its holder, and a leaf of row trees.
+
+    A row that goes on where its sequence already went on otherwise gets a generator of its own, which reads the row
+    again: the library copies no keys and values.
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: tuple[tuple[_Stored | None, int], ...]) -> None:
+        self._rows = rows
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """``[rows]`` host integers."""
+        return np.asarray([length for _, length in self._rows], dtype=np.int32)
+
+    def row_count(self) -> int:
+        """Number of rows."""
+        return len(self._rows)
+
+    def take_rows(self, index: Any) -> OnnxGenAiCache:
+        """Rows ``index`` (host integers)."""
+        return OnnxGenAiCache(tuple(self._rows[i] for i in np.asarray(index).reshape(-1).tolist()))
+
+    def concat_rows(self, others: Sequence[Any]) -> OnnxGenAiCache:
+        """The rows of this cache, then those of the others (caches of one model)."""
+        return OnnxGenAiCache(sum((other._rows for other in others), self._rows))
+
+    def crop(self, lengths: NDArray[np.int32] | Sequence[int]) -> OnnxGenAiCache:
+        """Each row shortened to ``lengths[row]`` tokens.
+
+        Raises:
+            ModelError: if a length is negative or above the row's own.
+        """
+        shorter = []
+        for row, ((stored, length), wanted) in enumerate(zip(self._rows, np.asarray(lengths).tolist(), strict=True)):
+            if not 0 <= wanted <= length:
+                raise ModelError(
+                    f"Row {row} of the cache holds {length} tokens and cannot be cropped to {wanted}; crop only "
+                    f"shortens."
+                )
+            shorter.append((stored if wanted else None, wanted))
+        return OnnxGenAiCache(tuple(shorter))
+
+
+class OnnxGenAiModel:
+    """A model of ONNX Runtime GenAI: the decoding loop's model adapter.
+
+    Each row is a generator of the library with a batch of one. Greedy decoding, sampling and guidance read each token
+    once; beams and rejected drafts read a row again where it parts from another.
+
+    Args:
+        model: the ``onnxruntime_genai.Model``.
+        max_length: most tokens of a row; keys and values of so many are allocated per row. Default: what the model's
+            own search options say.
+        tokenizer: kept as ``tokenizer`` for whoever wants text.
+    """
+
+    def __init__(self, model: Any, *, max_length: int | None = None, tokenizer: Any = None) -> None:
+        self._library = importlib.import_module("onnxruntime_genai")
+        self.model, self.tokenizer = model, tokenizer
+        told = self._library.GeneratorParams(model).get_search_options()
+        self.max_length = int(max_length or told["max_length"])
+        self.backend: Backend = load_backend("numpy")
+        probe = _Stored(self._generator())
+        self.vocab_size = int(self._read(probe, [0]).shape[-1])
+
+    def _generator(self) -> Any:
+        params = self._library.GeneratorParams(self.model)
+        params.set_search_options(max_length=self.max_length, batch_size=1, num_beams=1, do_sample=False)
+        return self._library.Generator(self.model, params)
+
+    def _read(self, stored: _Stored, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Append ids to a sequence; the logits ``[vocab]`` after the last one."""
+        stored.generator.append_tokens(np.asarray(ids, dtype=np.int32))
+        stored.ids.extend(ids)
+        return np.array(stored.generator.get_logits(), dtype=np.float32).reshape(-1)
+
+    def empty_cache(self, rows: int) -> OnnxGenAiCache:
+        """A cache of ``rows`` rows without tokens."""
+        return OnnxGenAiCache(((None, 0),) * rows)
+
+    def forward(
+        self, tokens: NDArray[np.int32], cache: OnnxGenAiCache, *, all_positions: bool = False
+    ) -> tuple[Array, OnnxGenAiCache]:
+        """Append tokens to the rows; see :class:`logitloom.generation.model.ModelAdapter`."""
+        host = np.asarray(tokens)
+        check_tokens(host, cache, self.vocab_size, self.max_length)
+        out = np.zeros((*host.shape, self.vocab_size) if all_positions else (len(host), self.vocab_size), np.float32)
+        rows = []
+        for row, (stored, length) in enumerate(cache._rows):
+            places = np.flatnonzero(host[row] >= 0)
+            new = host[row, places].tolist()
+            if new:
+                if stored is None or len(stored.ids) != length:
+                    begun = [] if stored is None else stored.ids[:length]
+                    stored = _Stored(self._generator())
+                    if begun:
+                        self._read(stored, begun)
+                # The library keeps the logits of the last token alone.
+                for place, part in zip(places.tolist(), new, strict=True) if all_positions else [(-1, new)]:
+                    line = self._read(stored, [part] if all_positions else part)
+                    out[(row, place) if all_positions else row] = line
+            rows.append((stored, length + len(new)))
+        return out, OnnxGenAiCache(tuple(rows))
