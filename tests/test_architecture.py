@@ -101,7 +101,7 @@ FLOORS = (
     {"context", "hookspecs", "processor", "position", "step", "step_arguments"},
     {"plugin_manager", "registry", "link", "direct_use", "chain_state", "scoring", "chain", "processors", "document"},
     {"constraints", "automata"},
-    {"generation", "engines", "combinators"},
+    {"generation", "engines"},
     {"trace", "testing", "cli"},
 )
 

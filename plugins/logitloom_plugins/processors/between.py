@@ -1,7 +1,7 @@
-"""The combinator ``between`` by name; it is written in :mod:`logitloom.combinators.between`."""
+"""The combinator ``between`` by name; it is written in :mod:`logitloom_plugins.combinators.between`."""
 
 from __future__ import annotations
 
-from logitloom.combinators import Between
+from logitloom_plugins.combinators import Between
 
 __all__ = ["Between"]

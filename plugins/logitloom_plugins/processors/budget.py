@@ -1,7 +1,7 @@
-"""The combinator ``budget`` by name; it is written in :mod:`logitloom.combinators.budget`."""
+"""The combinator ``budget`` by name; it is written in :mod:`logitloom_plugins.combinators.budget`."""
 
 from __future__ import annotations
 
-from logitloom.combinators import Budget
+from logitloom_plugins.combinators import Budget
 
 __all__ = ["Budget"]

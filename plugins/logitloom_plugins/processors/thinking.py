@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import Context, Vocabulary, option
-from logitloom.combinators import Combinator, Exit, Inner, Section
-from logitloom.combinators.strings import texts
 from logitloom.errors import NeedsNotMet, OptionError
+from logitloom_plugins.combinators import Combinator, Exit, Inner, Section
+from logitloom_plugins.combinators.triggers import trigger_texts
 
 __all__ = ["Thinking"]
 
@@ -37,6 +37,8 @@ class Thinking(Combinator):
         N. Muennighoff et al., "s1: Simple test-time scaling", 2025 (budget forcing).
     """
 
+    forces_longest = True
+
     budget: int | None = option(None, help="Most tokens of the span; default: no limit.", ge=0, unit="tokens")
     then: Any = option((), help="What rules the answer: a name, [name, options], {use, options}, or a list of these.")
     inner: Any = option((), help="What works in the span, written like 'then'.")
@@ -57,8 +59,8 @@ class Thinking(Combinator):
 
     def sections(self) -> Sequence[Section]:
         """Outside, the span, the separator, the answer."""
-        (opening,) = texts(self.open, "open", self.name)
-        closing = texts(self.close, "close", self.name)
+        (opening,) = trigger_texts(self.open, "open", self.name)
+        closing = trigger_texts(self.close, "close", self.name)
         if opening in closing:
             raise OptionError(f"Options 'open' and 'close' of {self.name!r} are both {opening!r}. Give two texts.")
         if self.required:
@@ -85,5 +87,5 @@ class Thinking(Combinator):
         text = b"".join(
             vocabulary.special_text.get(token, "").encode() or vocabulary.text_bytes([token]) for token in prompt
         )
-        closed = max(text.rfind(close.encode()) for close in texts(self.close, "close", self.name))
+        closed = max(text.rfind(close.encode()) for close in trigger_texts(self.close, "close", self.name))
         return text.rfind(self.open.encode()) > closed

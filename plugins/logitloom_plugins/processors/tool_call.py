@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from logitloom import option
-from logitloom.combinators import Combinator, Exit, Inner, Section
 from logitloom.errors import OptionError
+from logitloom_plugins.combinators import Combinator, Exit, Inner, Section
 from logitloom_plugins.tool_call.formats import FORMATS, Format
 from logitloom_plugins.tool_call.tools import Tool, call_schema, chosen, tools_of
 
@@ -39,6 +39,8 @@ class ToolCall(Combinator):
     References:
         JSON Schema, draft 2020-12; https://json-schema.org/specification.
     """
+
+    forces_longest = True
 
     tools: Any = option(help="The tools: a list of functions with name and parameters (a JSON Schema).")
     format: str = option("hermes", help="How calls are written.", choices=(*FORMATS, "custom"))

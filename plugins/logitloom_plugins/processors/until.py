@@ -1,7 +1,7 @@
-"""The combinator ``until`` by name; it is written in :mod:`logitloom.combinators.until`."""
+"""The combinator ``until`` by name; it is written in :mod:`logitloom_plugins.combinators.until`."""
 
 from __future__ import annotations
 
-from logitloom.combinators import Until
+from logitloom_plugins.combinators import Until
 
 __all__ = ["Until"]

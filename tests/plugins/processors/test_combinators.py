@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from logitloom import Context, Vocabulary, document, errors, processors
-from logitloom.combinators import Between, after, between, budget, until
 from logitloom.hookspecs import TextEnd
+from logitloom_plugins.combinators import Between, after, between, budget, until
 from tests.core.automata.vocabularies import mixed, small
 
 WORDS = mixed()
@@ -133,11 +133,12 @@ def test_declarations_follow_what_is_inside() -> None:
 @pytest.mark.parametrize(
     ("spec", "tokens", "message"),
     [
-        (("after", {"trigger": "1", "inner": DIGITS}), [2 + 256 + 7], "runs over the end"),
-        (("budget", {"n": 0, "text": "Z"}), [5], "one of 'Z' must come"),
-        (("budget", {"n": 0, "end": True}), [5], "the text must end there"),
-        (("between", {"open": "(", "close": ")", "required": True}), [0], "the text may not end there"),
-        (("until", {"trigger": "Z", "inner": DIGITS}), [5], "Inside 'until': Regex: row 1 accepted token 5"),
+        (("after", {"trigger": "b", "inner": DIGITS}), [2 + 256 + 3], r"After: row 1 accepted token 261 \('abc'\)"),
+        (("budget", {"n": 0, "text": "Z"}), [5], "Budget: row 1 accepted token 5"),
+        (("budget", {"n": 0, "end": True}), [5], "Budget: row 1 accepted token 5"),
+        (("between", {"open": "(", "close": ")", "required": True}), [0], "Between: row 1 accepted token 0"),
+        (("until", {"trigger": "Z", "inner": DIGITS}), [5], "Until: row 1 accepted token 5"),
+        (("until", {"trigger": "Z", "inner": [DIGITS, ["min_p", {"p": 0.1}]]}), [5], "Until: row 1 accepted token 5"),
     ],
 )
 def test_illegal_tokens_name_row_and_reason(spec: Any, tokens: list[int], message: str) -> None:

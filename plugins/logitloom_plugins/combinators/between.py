@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom.combinators.combinator import Combinator
-from logitloom.combinators.inner import Inner
-from logitloom.combinators.section import Exit, Section
-from logitloom.combinators.strings import texts
 from logitloom.options import option
+from logitloom_plugins.combinators.combinator import Combinator
+from logitloom_plugins.combinators.inner import Inner
+from logitloom_plugins.combinators.section import Exit, Section
+from logitloom_plugins.combinators.triggers import trigger_texts
 
 __all__ = ["Between", "between"]
 
@@ -19,7 +19,9 @@ __all__ = ["Between", "between"]
 class Between(Combinator):
     """Free text, and between an opening and a closing string the inner processors.
 
-    What was opened must be closed before the text may end. Each time it is opened the inner processors begin anew.
+    What was opened must be closed before the text may end. Each time it is opened the inner processors begin anew. The
+    closing string counts only where the inner constraints let their text end, so it may occur inside (``}}`` may close
+    nested objects).
 
     Example:
         >>> import numpy as np
@@ -45,8 +47,8 @@ class Between(Combinator):
 
     def sections(self) -> Sequence[Section]:
         """Before, between, after."""
-        opening = tuple(Exit(string, 1) for string in texts(self.open, "open", self.name))
-        closing = tuple(Exit(string, 2) for string in texts(self.close, "close", self.name))
+        opening = tuple(Exit(string, 1) for string in trigger_texts(self.open, "open", self.name))
+        closing = tuple(Exit(string, 2) for string in trigger_texts(self.close, "close", self.name))
         return [
             Section(exits=opening, may_end=not self.required),
             Section(Inner(self.inner, self.name), closing, may_end=False),
@@ -59,16 +61,7 @@ def between(
 ) -> Between:
     """Free text, and between an opening and a closing string the inner processors.
 
-    Args:
-        open: one string, or several of which any will do.
-        close: one string, or several of which any will do.
-        inner: processors, as :func:`logitloom.processors.load` takes them.
-        repeat: whether it can be opened again.
-        required: whether the text may not end before it was opened.
-
-    Raises:
-        OptionError: if a string is empty.
-        StageOrderError: for guidance inside.
+    Args and errors are those of :class:`Between`; ``inner`` are processors as ``load`` takes them.
     """
     opening = open if isinstance(open, str) else tuple(open)
     closing = close if isinstance(close, str) else tuple(close)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom.combinators.combinator import Combinator
-from logitloom.combinators.inner import Inner
-from logitloom.combinators.section import Exit, Section
 from logitloom.errors import OptionError
 from logitloom.options import option
+from logitloom_plugins.combinators.combinator import Combinator
+from logitloom_plugins.combinators.inner import Inner
+from logitloom_plugins.combinators.section import Exit, Section
 
 __all__ = ["Budget", "budget"]
 
@@ -20,8 +20,8 @@ class Budget(Combinator):
     """The inner processors for ``n`` tokens, then a text that is forced, then others, or free text, or the end.
 
     Tokens are counted per row from where the budget begins, so budgets can be nested. A budget does not end inside a
-    character: in free text the last tokens are chosen so that the character is complete in time; under an inner
-    constraint it ends at the first token border after ``n`` tokens where the text is whole.
+    character: in free text the last tokens are chosen so that the character is complete in time. Under constraints that
+    restrict the inner text it ends at the first token border after ``n`` tokens where that text may end.
 
     Example:
         >>> import numpy as np
@@ -35,6 +35,8 @@ class Budget(Combinator):
     References:
         N. Muennighoff et al., "s1: Simple test-time scaling", 2025 (budget forcing).
     """
+
+    forces_longest = True
 
     n: int = option(help="How many tokens.", ge=0, unit="tokens")
     inner: Any = option((), help="What works meanwhile: a name, [name, options], {use, options}, or a list of these.")
@@ -58,15 +60,6 @@ class Budget(Combinator):
 def budget(n: int, *inner: Any, text: str = "", then: Any = (), end: bool = False) -> Budget:
     """The inner processors for ``n`` tokens, then a text that is forced, then others, or free text, or the end.
 
-    Args:
-        n: how many tokens, from 0.
-        inner: processors, as :func:`logitloom.processors.load` takes them.
-        text: a text that is forced when the tokens are spent.
-        then: one such processor for what comes afterwards, or a list of them.
-        end: whether the text must end afterwards.
-
-    Raises:
-        OptionError: if ``n`` is negative, or ``end`` and ``then`` are both given.
-        StageOrderError: for guidance inside.
+    Args and errors are those of :class:`Budget`; ``inner`` are processors as ``load`` takes them.
     """
     return Budget(n=n, inner=list(inner), text=text, then=then, end=end)

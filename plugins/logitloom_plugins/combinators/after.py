@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom.combinators.combinator import Combinator
-from logitloom.combinators.inner import Inner
-from logitloom.combinators.section import Exit, Section
-from logitloom.combinators.strings import texts
 from logitloom.options import option
+from logitloom_plugins.combinators.combinator import Combinator
+from logitloom_plugins.combinators.inner import Inner
+from logitloom_plugins.combinators.section import Exit, Section
+from logitloom_plugins.combinators.triggers import trigger_texts
 
 __all__ = ["After", "after"]
 
@@ -19,7 +19,7 @@ __all__ = ["After", "after"]
 class After(Combinator):
     """Free text, and after a trigger the inner processors.
 
-    The inner text begins behind the trigger, with a token of its own (see :class:`Combinator`).
+    The free text ends with the first occurrence of the trigger. The inner text begins behind it, even within a token.
 
     Example:
         >>> import numpy as np
@@ -31,7 +31,7 @@ class After(Combinator):
         >>> free, state = chain.process(logits, chain.init_state(context), context)
         >>> ruled, state = chain.process(logits, state, context.accept([[1]]))
         >>> free, ruled
-        (array([[  0.,   0.,   0.,   0., -inf]], dtype=float32), array([[-inf, -inf,   0., -inf, -inf]], dtype=float32))
+        (array([[0., 0., 0., 0., 0.]], dtype=float32), array([[-inf, -inf,   0., -inf, -inf]], dtype=float32))
 
     References:
         A. V. Aho, M. J. Corasick, "Efficient string matching: an aid to bibliographic search", 1975.
@@ -43,20 +43,13 @@ class After(Combinator):
 
     def sections(self) -> Sequence[Section]:
         """Until the trigger, and after it."""
-        exits = tuple(Exit(string, 1) for string in texts(self.trigger, "trigger", self.name))
+        exits = tuple(Exit(string, 1) for string in trigger_texts(self.trigger, "trigger", self.name))
         return [Section(exits=exits, may_end=not self.required), Section(Inner(self.inner, self.name))]
 
 
 def after(trigger: str | Sequence[str], *inner: Any, required: bool = False) -> After:
     """Free text, and after a trigger the inner processors.
 
-    Args:
-        trigger: one string, or several of which any will do.
-        inner: processors, as :func:`logitloom.processors.load` takes them.
-        required: whether the text may not end before the trigger was written.
-
-    Raises:
-        OptionError: if the trigger is empty.
-        StageOrderError: for guidance inside.
+    Args and errors are those of :class:`After`; ``inner`` are processors as ``load`` takes them.
     """
     return After(trigger=trigger if isinstance(trigger, str) else tuple(trigger), inner=list(inner), required=required)

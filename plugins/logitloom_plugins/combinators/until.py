@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom.combinators.combinator import Combinator
-from logitloom.combinators.inner import Inner
-from logitloom.combinators.section import Exit, Section
-from logitloom.combinators.strings import texts
 from logitloom.options import option
+from logitloom_plugins.combinators.combinator import Combinator
+from logitloom_plugins.combinators.inner import Inner
+from logitloom_plugins.combinators.section import Exit, Section
+from logitloom_plugins.combinators.triggers import trigger_texts
 
 __all__ = ["Until", "until"]
 
@@ -19,7 +19,8 @@ __all__ = ["Until", "until"]
 class Until(Combinator):
     """The inner processors until a trigger is written, then others, or free text.
 
-    Where an inner constraint would let the text end, the trigger may be written (see :class:`Combinator`).
+    The text is a text that the inner constraints accept, the trigger, and what follows: the trigger ends the inner part
+    only where the inner text may end. Without an inner constraint that restricts the text its first occurrence does.
 
     Example:
         >>> import numpy as np
@@ -43,7 +44,7 @@ class Until(Combinator):
 
     def sections(self) -> Sequence[Section]:
         """Until the trigger, and after it."""
-        exits = tuple(Exit(string, 1) for string in texts(self.trigger, "trigger", self.name))
+        exits = tuple(Exit(string, 1) for string in trigger_texts(self.trigger, "trigger", self.name))
         return [
             Section(Inner(self.inner, self.name), exits, may_end=not self.required),
             Section(Inner(self.then, self.name)),
@@ -53,15 +54,7 @@ class Until(Combinator):
 def until(trigger: str | Sequence[str], *inner: Any, then: Any = (), required: bool = False) -> Until:
     """The inner processors until a trigger is written, then others, or free text.
 
-    Args:
-        trigger: one string, or several of which any will do.
-        inner: processors, as :func:`logitloom.processors.load` takes them.
-        then: one such processor for the text after the trigger, or a list of them.
-        required: whether the text may not end before the trigger was written.
-
-    Raises:
-        OptionError: if the trigger is empty.
-        StageOrderError: for guidance inside.
+    Args and errors are those of :class:`Until`; ``inner`` are processors as ``load`` takes them.
     """
     strings = trigger if isinstance(trigger, str) else tuple(trigger)
     return Until(trigger=strings, inner=list(inner), then=then, required=required)

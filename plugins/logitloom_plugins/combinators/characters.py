@@ -1,4 +1,4 @@
-"""How many bytes a text still owes to its last character (UTF-8), token by token."""
+"""How many bytes a text still owes to its last character (UTF-8)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.vocabulary import Vocabulary
+from logitloom import Vocabulary
 
 __all__ = ["missing_after", "missing_by_token"]
 
@@ -27,14 +27,8 @@ def missing_after(missing: int, data: bytes) -> int:
 
 
 @lru_cache(maxsize=8)
-def missing_by_token(vocabulary: Vocabulary) -> NDArray[np.int8] | None:
-    """``[4, size] int8``: :func:`missing_after` for 0 to 3 missing bytes and each token.
-
-    ``None`` if some continuation byte is no token, so that a begun character might have no end.
-    """
-    single = {text for text in vocabulary.token_bytes if len(text) == 1}
-    if not all(bytes([byte]) in single for byte in range(0x80, 0xC0)):
-        return None
+def missing_by_token(vocabulary: Vocabulary) -> NDArray[np.int8]:
+    """``[4, size] int8``: :func:`missing_after` for 0 to 3 missing bytes and each token."""
     table = np.zeros((4, vocabulary.size), dtype=np.int8)
     for token, text in enumerate(vocabulary.token_bytes):
         if not text:

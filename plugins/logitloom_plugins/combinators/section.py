@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logitloom.combinators.inner import Inner
+from logitloom_plugins.combinators.inner import Inner
 
 __all__ = ["Exit", "Section"]
 
@@ -16,8 +16,8 @@ class Exit:
     Attributes:
         string: what is looked for in the text of the section.
         section: number of the section that begins after it.
-        at_start: whether it counts only at the very beginning of the section. Where all exits are such, an inner
-            constraint need not allow an empty text.
+        at_start: whether it counts only at the very beginning of the section. An inner constraint need not allow the
+            empty text for it.
     """
 
     string: str
@@ -34,7 +34,7 @@ class Section:
         exits: strings that end it.
         budget: how many tokens it may have. When they are spent, one of the exits is forced, or ``after`` begins.
         after: number of the section that follows a spent budget without exits.
-        may_end: whether end-of-sequence is allowed (if the inner processors allow it, too).
+        may_end: whether the text may end in it (if the inner constraints allow it, too).
         ends: nothing but end-of-sequence is allowed.
 
     Example:

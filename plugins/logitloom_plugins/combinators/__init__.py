@@ -1,0 +1,38 @@
+"""Combinators: any processor after, until or between strings, or for a number of tokens.
+
+A combination of constraints is a constraint, exact. A combinator is a processor. It can be made here, or loaded by name
+like any other (``"after"``, ``"until"``, ``"between"``, ``"budget"``), and stand inside another combinator.
+
+Example:
+    >>> from logitloom import processors
+    >>> from logitloom_plugins.combinators import after, budget
+    >>> processors.load(after("Answer: ", ("regex", {"pattern": "[0-9]+"})), ("temperature", {"temperature": 0.5}))
+    <Chain After -> temperature>
+    >>> nested = budget(200, budget(100, ("min_p", {"p": 0.1})), end=True)
+"""
+
+from __future__ import annotations
+
+from logitloom_plugins.combinators.after import After, after
+from logitloom_plugins.combinators.between import Between, between
+from logitloom_plugins.combinators.budget import Budget, budget
+from logitloom_plugins.combinators.combinator import Combinator, CombinatorState
+from logitloom_plugins.combinators.inner import Inner
+from logitloom_plugins.combinators.section import Exit, Section
+from logitloom_plugins.combinators.until import Until, until
+
+__all__ = [
+    "After",
+    "Between",
+    "Budget",
+    "Combinator",
+    "CombinatorState",
+    "Exit",
+    "Inner",
+    "Section",
+    "Until",
+    "after",
+    "between",
+    "budget",
+    "until",
+]

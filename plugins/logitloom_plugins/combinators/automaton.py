@@ -1,0 +1,297 @@
+"""Sections of a text as one automaton over bytes: what a combination of constraints accepts.
+
+A state is a set of places, because a text can be read in several ways: where the inner text may end and the string that
+ends the section could begin, it may also go on. All ways are followed. Every place can be completed: an inner automaton
+has no dead states, a string can always be written, and sections in which nothing can be written are refused.
+"""
+
+# ruff: noqa: D102 - the methods of the contract say what they do there
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.constraints import ByteAutomaton, State
+from logitloom.hookspecs import TextEnd
+from logitloom_plugins.combinators.characters import missing_after
+from logitloom_plugins.combinators.triggers import TriggerMatcher
+
+__all__ = ["CombinedAutomaton", "Part", "Place", "States", "common_classes"]
+
+
+class Place(NamedTuple):
+    """One way to read the text so far.
+
+    Attributes:
+        section: number of the section.
+        state: of the section's inner automaton.
+        node: of the section's trigger matcher, where the first occurrence of a string ends the section.
+        spent: tokens that the section has had, if it has a budget.
+        counted: whether the current token is among them.
+        missing: bytes that the last character lacks, if the section is free text with a budget.
+        over: the inner text is over: only a string that ends the section, or the end of the text, may come.
+        exit: number of the string that is being written, or -1.
+        written: how many of its bytes have been written.
+        hold: of a text that has ended: bytes at its end that do not belong to it; else -1.
+    """
+
+    section: int
+    state: State = None
+    node: TriggerMatcher.Node | None = None
+    spent: int = 0
+    counted: bool = False
+    missing: int = 0
+    over: bool = False
+    exit: int = -1
+    written: int = 0
+    hold: int = -1
+
+
+States = frozenset[Place]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section over one automaton.
+
+    Attributes:
+        automaton: of the inner constraints; ``None`` for free text.
+        start: the state of the automaton in which the section begins.
+        restricts: whether the inner constraints restrict the text. If not, or without any, the first occurrence of a
+            string ends the section.
+        exits: the strings that end it, and for each the number of the section that follows.
+        at_start: for each whether it counts at the start of the section only.
+        at_tokens: whether the inner text can end only where a token ends.
+        budget, after, may_end, ends: as of :class:`~logitloom_plugins.combinators.section.Section`.
+    """
+
+    automaton: ByteAutomaton | None = None
+    start: State = None
+    restricts: bool = False
+    exits: tuple[tuple[bytes, int], ...] = ()
+    at_start: tuple[bool, ...] = ()
+    at_tokens: bool = False
+    budget: int | None = None
+    after: int | None = None
+    may_end: bool = True
+    ends: bool = False
+    matcher: TriggerMatcher | None = field(init=False, default=None, compare=False)
+    #: The strings that count anywhere, by their first byte.
+    beginning: dict[int, list[int]] = field(init=False, default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        for exit, (text, _) in enumerate(self.exits):
+            if not self.at_start[exit]:
+                self.beginning.setdefault(text[0], []).append(exit)
+        if self.exits and not self.restricts:
+            object.__setattr__(self, "matcher", TriggerMatcher([text for text, _ in self.exits], self.at_start))
+
+
+class CombinedAutomaton(ByteAutomaton):
+    """The automaton of a combination.
+
+    Args:
+        parts: the sections; the text begins in the first.
+        decided: follow one way to read the text: where a string is complete that ends a section, the section is over.
+
+    Example:
+        >>> sections = CombinedAutomaton([Part(exits=((b"--", 1),), at_start=(False,)), Part(ends=True)])
+        >>> state = sections.start()
+        >>> for byte in b"a--":
+        ...     state = sections.step(state, byte)
+        >>> sections.accepts(state), sections.step(state, ord("a"))
+        (True, None)
+    """
+
+    def __init__(self, parts: Sequence[Part], *, decided: bool = False) -> None:
+        self.parts, self.decided = tuple(parts), decided
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        digest = hashlib.blake2b(digest_size=16, person=b"combination")
+        for part in self.parts:
+            inner = b"" if part.automaton is None else part.automaton.fingerprint
+            rest = (part.restricts, part.exits, part.at_start, part.budget, part.after, part.may_end, part.ends)
+            digest.update(repr((inner, part.start, rest)).encode())
+        digest.update(repr(self.decided).encode())
+        return digest.digest()
+
+    # --- the contract ---------------------------------------------------------------------------------------------
+
+    def start(self) -> States:
+        return frozenset(self.enter(0))
+
+    def step(self, state: State, byte: int) -> States | None:
+        return self.read(state, byte)[0] or None  # type: ignore[arg-type]
+
+    def accepts(self, state: State) -> bool:
+        return any(self.may_end(place) for place in _places(state))
+
+    def token_border(self, state: State) -> States | None:
+        return frozenset(found for place in _places(state) for found in self.at_border(place)) or None
+
+    def text_end(self, state: State) -> TextEnd:
+        return max((self._text_end(place) for place in _places(state)), key=lambda end: (end.finished, end.hold))
+
+    def byte_classes(self) -> NDArray[np.uint8] | None:
+        columns: list[NDArray[Any]] = [np.array([missing_after(3, bytes([byte])) for byte in range(256)])]
+        for part in self.parts:
+            if part.automaton is not None:
+                inner = part.automaton.byte_classes()
+                if inner is None:
+                    return None
+                columns.append(inner)
+            for byte in {byte for text, _ in part.exits for byte in text}:
+                columns.append(np.arange(256) == byte)
+        columns.append(np.arange(256) // 64 == 2)
+        return common_classes(columns)
+
+    # --- places ---------------------------------------------------------------------------------------------------
+
+    def enter(self, section: int, state: State = None) -> Iterator[Place]:
+        """The places where a section begins, perhaps with another state of its inner automaton."""
+        part = self.parts[section]
+        node = None if part.matcher is None else part.matcher.start
+        place = Place(section, part.start if state is None else state, node)
+        if part.budget == 0 and self._may_leave(place, part):
+            yield from self._leave(place, part)
+            return
+        yield place
+        if part.automaton is not None:
+            for exit, first in enumerate(part.at_start):
+                if first:
+                    yield Place(section, node=node, exit=exit)
+
+    def read(self, state: Iterable[Place], byte: int) -> tuple[States, bool]:
+        """The places after one more byte, and whether a section was entered by it."""
+        going: list[Place] = []
+        entered: list[Place] = []
+        for place in state:
+            if place.hold >= 0:
+                continue
+            inside = self.inside(place, byte)
+            if inside is not None:
+                going.append(inside)
+            for found, new in self.begun(place, byte):
+                (entered if new else going).append(found)
+        return frozenset(entered if self.decided and entered else going + entered), bool(entered)
+
+    def inside(self, place: Place, byte: int) -> Place | None:
+        """The place after one more byte of the inner text."""
+        part = self.parts[place.section]
+        if place.exit >= 0 or place.over or part.ends:
+            return None
+        state, node = place.state, place.node
+        if part.matcher is not None:
+            node, done = part.matcher.step(node, byte)  # type: ignore[arg-type]
+            if done >= 0:
+                return None
+        if part.automaton is not None:
+            state = part.automaton.step(state, byte)
+            if state is None:
+                return None
+        if part.budget is None:
+            return Place(place.section, state, node)
+        missing = 0 if part.restricts else missing_after(place.missing, bytes([byte]))
+        return Place(place.section, state, node, place.spent + (not place.counted), True, missing)
+
+    def begun(self, place: Place, byte: int) -> Iterator[tuple[Place, bool]]:
+        """The places after one more byte of a string that ends the section, and whether they are in the next one."""
+        part = self.parts[place.section]
+        node, done = place.node, -1
+        if node is not None:
+            assert part.matcher is not None
+            node, done = part.matcher.step(node, byte)
+        if place.exit >= 0:
+            begun: Iterable[int] = (place.exit,)
+        elif part.automaton is None:
+            if done >= 0:
+                yield from ((found, True) for found in self.enter(part.exits[done][1]))
+            return
+        else:
+            begun = part.beginning.get(byte, ())
+            if not begun or not part.automaton.accepts(place.state):
+                return
+        for exit in begun:
+            text, following = part.exits[exit]
+            if text[place.written] != byte:
+                continue
+            last = place.written + 1 == len(text)
+            if done >= 0 and not (last and exit == done):
+                continue
+            if last:
+                yield from ((found, True) for found in self.enter(following))
+            else:
+                yield Place(place.section, node=node, exit=exit, written=place.written + 1), False
+
+    def at_border(self, place: Place, *, inner: bool = True) -> Iterable[Place]:
+        """The places after the last byte of a token: none if it may not end here.
+
+        Args:
+            place: after the byte.
+            inner: whether the inner automaton has to be asked, too.
+        """
+        part = self.parts[place.section]
+        if place.exit >= 0 or place.hold >= 0:
+            return (place,)
+        if part.automaton is not None and not place.over:
+            if part.automaton.must_end(place.state):
+                place = place._replace(over=True)
+            elif inner:
+                state = part.automaton.token_border(place.state)
+                if state is None:
+                    return ()
+                if state is not place.state:
+                    place = place._replace(state=state)
+        if part.budget is None or not place.counted:
+            return (place,)
+        place = place._replace(counted=False)
+        left = max(part.budget - place.spent, 0)
+        if place.missing > left:
+            return ()
+        return self._leave(place, part) if not left and self._may_leave(place, part) else (place,)
+
+    def may_end(self, place: Place) -> bool:
+        part = self.parts[place.section]
+        if place.hold >= 0 or part.ends:
+            return True
+        if place.exit >= 0 or not part.may_end:
+            return False
+        return part.automaton is None or part.automaton.accepts(place.state)
+
+    def _may_leave(self, place: Place, part: Part) -> bool:
+        return not part.restricts or part.automaton is None or part.automaton.accepts(place.state)
+
+    def _leave(self, place: Place, part: Part) -> Iterable[Place]:
+        """Where a section goes on whose budget is spent: with the rest of what has been begun, if there is any."""
+        if not part.exits:
+            assert part.after is not None
+            return self.enter(part.after)
+        begun = [(exit, 0) for exit in range(len(part.exits))]
+        if part.matcher is not None and place.node is not None:
+            rests = part.matcher.rests(place.node)
+            begun = [(exit, written) for exit, written in rests if written == rests[0][1]]
+        return [Place(place.section, exit=exit, written=written) for exit, written in begun]
+
+    def _text_end(self, place: Place) -> TextEnd:
+        if place.hold >= 0:
+            return TextEnd(True, place.hold)
+        inner = self.parts[place.section].automaton
+        return TextEnd(False, 0) if inner is None or place.exit >= 0 else inner.text_end(place.state)
+
+
+def common_classes(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint8]:
+    """``[256] uint8``: bytes of one class are equal in all of several arrays ``[256]``."""
+    classes: NDArray[Any] = np.unique(np.stack(columns), axis=1, return_inverse=True)[1]
+    return classes.ravel().astype(np.uint8)
+
+
+def _places(state: State) -> States:
+    return state  # type: ignore[return-value]

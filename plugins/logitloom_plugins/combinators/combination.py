@@ -1,0 +1,380 @@
+"""A combination of constraints as one constraint."""
+
+# ruff: noqa: D102 - the methods of the contract say what they do there
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
+from typing import Final
+
+import numpy as np
+
+from logitloom import Vocabulary
+from logitloom.constraints import FINISHED, Constraint, State, TokenSet
+from logitloom.errors import VocabularyError
+from logitloom.hookspecs import TextEnd
+from logitloom_plugins.combinators.automaton import CombinedAutomaton, Part, Place, States
+from logitloom_plugins.combinators.characters import missing_by_token
+from logitloom_plugins.combinators.token_sets import difference, nothing, selected, union
+from logitloom_plugins.combinators.triggers import textless_ids, token_texts
+
+__all__ = ["Combination"]
+
+#: Token sets of so many places and states are kept.
+_REMEMBERED: Final = 1 << 12
+
+
+class Combination(Constraint):
+    """Sections of a text, each with a constraint of its own: exact, token by token.
+
+    What the constraints of the sections allow is asked of them; only the tokens that run across the border of a
+    section are found here, by a walk over those tokens in which a string that ends the section begins.
+
+    Args:
+        parts: the sections over the automata of the constraints.
+        constraints: per section its constraint, or ``None`` for free text.
+        vocabulary: the bytes of each id.
+        vocab_size: width of the logits.
+        owner: name of the processor, for messages.
+        decided: see :class:`CombinedAutomaton`.
+        longest: whether a string that alone can follow must be written with its longest tokens.
+
+    Raises:
+        VocabularyError: if the vocabulary's tokens cannot write a string, or no text at all.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        constraints: Sequence[Constraint | None],
+        vocabulary: Vocabulary,
+        vocab_size: int,
+        *,
+        owner: str,
+        decided: bool = False,
+        longest: bool = False,
+    ) -> None:
+        self.vocabulary, self.vocab_size = vocabulary, vocab_size
+        self.constraints, self.owner, self.longest = tuple(constraints), owner, longest
+        self.ends_texts = any(inner is not None and inner.ends_texts for inner in constraints)
+        self._automaton = CombinedAutomaton(parts, decided=decided)
+        self._texts = token_texts(vocabulary)
+        shown: dict[bytes, list[int]] = {}
+        for token, text in vocabulary.special_text.items():
+            if token in vocabulary.special and token not in vocabulary.eos and token < vocab_size:
+                shown.setdefault(text.encode(), []).append(token)
+        #: Per section the special ids that are written like one of its strings, and which.
+        self._special = [
+            {token: exit for exit, (text, _) in enumerate(part.exits) for token in shown.get(text, ())}
+            for part in parts
+        ]
+        #: Per section, string and place in it the longest token that goes on with it.
+        self._pieces = [
+            [self._spelling(text, special, exit) for exit, (text, _) in enumerate(part.exits)]
+            for part, special in zip(parts, self._special, strict=True)
+        ]
+        self.of_place = lru_cache(maxsize=_REMEMBERED)(self._of_place)
+        self._of_state = lru_cache(maxsize=_REMEMBERED)(self._of_states)
+        if not any(self._viable(place) for place in self._automaton.start()):
+            raise VocabularyError(
+                f"No sequence of tokens of {vocabulary.name} writes a text that {owner!r} allows. Use a vocabulary "
+                f"that has its bytes."
+            )
+
+    def _spelling(self, text: bytes, special: dict[int, int], exit: int) -> list[bytes]:
+        try:
+            return self._texts.spelling(text, self.owner)
+        except VocabularyError:
+            if exit not in special.values():
+                raise
+            return [b""] * len(text)
+
+    # --- the contract ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        digest = hashlib.blake2b(self._automaton.fingerprint, digest_size=16, person=b"combination")
+        for inner in self.constraints:
+            digest.update(b"free text......." if inner is None else inner.fingerprint)
+        special = sorted((i, *pair) for i, found in enumerate(self._special) for pair in found.items())
+        digest.update(repr((self.vocabulary.fingerprint, self.vocab_size, self.longest, special)).encode())
+        return digest.digest()
+
+    def automaton(self) -> CombinedAutomaton:
+        return self._automaton
+
+    def start(self) -> States:
+        return self._automaton.start()
+
+    def start_in(self, section: int, state: State = None) -> States:
+        """The state of a text that begins in another section, or in another state of its inner constraint."""
+        return frozenset(self._automaton.enter(section, state))
+
+    def advance(self, state: State, token: int) -> States | None:
+        return self.read(_places(state), token)[0] or None
+
+    def read(self, state: Iterable[Place], token: int) -> tuple[States, bool | None]:
+        """The places after a token, and whether a section ended in it: ``None`` if just at its end."""
+        text = self.vocabulary.token_bytes[token] if 0 <= token < self.vocabulary.size else b""
+        if not text:
+            return self._read_textless(state, token)
+        automaton = self._automaton
+        whole = {place: self._inside(place, token) for place in state if not self._may_cross(place, text)}
+        reached: Iterable[Place] = [place for place in state if place not in whole]
+        moved: bool | None = False
+        for n, byte in enumerate(text):
+            reached, entered = automaton.read(reached, byte)
+            if entered:
+                moved = None if n + 1 == len(text) else True
+            if not reached:
+                break
+        ended = [after for place in reached for after in automaton.at_border(place) if self._viable(after)]
+        if not (automaton.decided and moved is not False):
+            ended += [after for found in whole.values() for after in found]
+        found = frozenset(ended)
+        if not found and any(automaton._text_end(place).finished for place in state):
+            # The text is over, and an engine goes on all the same.
+            found = frozenset(
+                Place(place.section, hold=end.hold + len(text))
+                for place in state
+                if (end := automaton._text_end(place)).finished
+            )
+        return found, moved
+
+    def _read_textless(self, state: Iterable[Place], token: int) -> tuple[States, bool | None]:
+        found: list[Place] = []
+        entered: list[Place] = []
+        for place in state:
+            exit = self._special[place.section].get(token, -1)
+            if place.hold >= 0:
+                found.append(place)
+            elif exit >= 0 and self._is_trigger(place, exit):
+                entered += self._automaton.enter(self._automaton.parts[place.section].exits[exit][1])
+            elif place.exit >= 0:
+                found += [place] if place.node is not None else []
+            elif not (place.over or self._automaton.parts[place.section].ends or token >= self.vocab_size) and (
+                exit < 0 or self.constraints[place.section] is not None
+            ):
+                found += self._inside(place, token)
+        if self._automaton.decided and entered:
+            return frozenset(entered), None
+        return frozenset(found + entered), None if entered else False
+
+    def _is_trigger(self, place: Place, exit: int) -> bool:
+        part = self._automaton.parts[place.section]
+        if place.exit >= 0:
+            return place.exit == exit and place.written == 0
+        if part.automaton is not None and not part.automaton.accepts(place.state):
+            return False
+        return not part.at_start[exit] or (place.node is not None and place.node == (b"", True))
+
+    def _may_cross(self, place: Place, text: bytes) -> bool:
+        """Whether a token has to be read byte by byte, because a string that ends the section may begin in it."""
+        part = self._automaton.parts[place.section]
+        if place.exit >= 0 or place.over or place.hold >= 0 or part.matcher is not None or part.automaton is None:
+            return True
+        return bool(part.exits) and text in _begun(self.vocabulary, _anywhere(part), part.at_tokens)[0]
+
+    def _inside(self, place: Place, token: int) -> Iterable[Place]:
+        """The places after a token inside a section."""
+        part, inner = self._automaton.parts[place.section], self.constraints[place.section]
+        if inner is not None:
+            state = inner.advance(place.state, token)
+            if state is None:
+                return ()
+            place = place._replace(state=state)
+        if part.budget is not None:
+            place = place._replace(spent=place.spent + 1, counted=True)
+        return self._automaton.at_border(place, inner=False)
+
+    def allowed(self, state: State) -> TokenSet:
+        return self._of_state(_places(state))
+
+    def may_end(self, state: State) -> bool:
+        return self._automaton.accepts(state)
+
+    def finish(self, state: State) -> State:
+        end = self._automaton.text_end(state)
+        if not end.finished and not self._automaton.decided:
+            return FINISHED
+        section = min(place.section for place in _places(state))
+        return frozenset({Place(section, hold=end.hold if end.finished else 0)})
+
+    def text_end(self, state: State) -> TextEnd:
+        return self._automaton.text_end(state)
+
+    # --- token sets -----------------------------------------------------------------------------------------------
+
+    def _of_states(self, state: States) -> TokenSet:
+        if self.longest:
+            forced = self._forced_pieces(state)
+            if forced is not None:
+                return forced
+        return union([self.of_place(place) for place in state], self.vocab_size)
+
+    def _of_place(self, place: Place) -> TokenSet:
+        """What is allowed if the text is read in one way only."""
+        if place.hold >= 0:
+            return nothing()
+        if place.exit >= 0:
+            return self._of_exit(place)
+        part = self._automaton.parts[place.section]
+        if part.ends:
+            return nothing()
+        base, crossing = self._of_text(place, part), self._crossing(place, part)
+        special = [token for token, exit in self._special[place.section].items() if self._is_trigger(place, exit)]
+        return union([base, selected([*crossing, *special])], self.vocab_size)
+
+    def _of_exit(self, place: Place) -> TokenSet:
+        part = self._automaton.parts[place.section]
+        rest = part.exits[place.exit][0][place.written :]
+        texts = [rest[:n] for n in range(1, len(rest) + 1) if self._texts.ids_of(rest[:n])]
+        texts += [text for text in self._texts.beginning_with(rest) if len(text) > len(rest)]
+        ids = self._texts.ids([text for text in texts if self._leads_on(place, text)])
+        ids += [token for token in self._special[place.section] if self._read_textless([place], token)[0]]
+        if place.node is not None:
+            ids += textless_ids(self.vocabulary, self.vocab_size).tolist()
+        return selected(ids)
+
+    def _leads_on(self, place: Place, text: bytes) -> bool:
+        return bool(self.read([place], self._texts.ids_of(text)[0])[0])
+
+    def _of_text(self, place: Place, part: Part) -> TokenSet:
+        """The tokens that go on with the inner text and do not complete a string that ends the section."""
+        inner = self.constraints[place.section]
+        if place.over:
+            return nothing()
+        if inner is None:
+            ends = [token for token in self.vocabulary.eos if token < self.vocab_size]
+            base = TokenSet(False, np.array(sorted([*ends, *self._special[place.section]]), dtype=np.int32))
+        else:
+            base = inner.allowed(place.state)
+        removed: list[int] = []
+        if part.matcher is not None:
+            removed = self._texts.ids(self._completing(place, part))
+        if part.budget is not None and not part.restricts and part.budget - place.spent <= 3:
+            left = max(part.budget - place.spent - 1, 0)
+            missing = missing_by_token(self.vocabulary)[place.missing]
+            removed += (missing > left).nonzero()[0].tolist()
+            if place.missing > left:
+                removed += range(self.vocabulary.size, self.vocab_size)
+        return difference(base, removed, self.vocab_size) if removed else base
+
+    def _completing(self, place: Place, part: Part) -> list[bytes]:
+        """The texts of tokens in which a string is complete for the first time that ends the section."""
+        assert part.matcher is not None
+        assert place.node is not None
+        found = dict.fromkeys(_holding(self.vocabulary, _anywhere(part)))
+        for exit, written in part.matcher.rests(place.node):
+            if written or part.at_start[exit]:
+                found.update(dict.fromkeys(self._texts.beginning_with(part.matcher.strings[exit][written:])))
+        return list(found)
+
+    def _crossing(self, place: Place, part: Part) -> list[int]:
+        """The tokens in which a string begins that ends the section."""
+        if not part.exits:
+            return []
+        if part.automaton is None:
+            return self._texts.ids([text for text in self._completing(place, part) if self._leads_on(place, text)])
+        automaton = self._automaton
+        found: list[int] = []
+        if part.at_tokens and not part.automaton.accepts(place.state):
+            return []
+        _, trie = _begun(self.vocabulary, _anywhere(part), part.at_tokens)
+        stack: list[tuple[_Node, Place | None, set[Place]]] = [(trie, place, set())]
+        while stack:
+            node, main, others = stack.pop()
+            for byte, child in node.children.items():
+                reached = set(automaton.read(others, byte)[0]) if others else set()
+                inside = None
+                if main is not None:
+                    reached.update(after for after, _ in automaton.begun(main, byte))
+                    inside = automaton.inside(main, byte) if child.children and not part.at_tokens else None
+                if reached and child.ids and self._ends_well(reached):
+                    found += child.ids
+                if child.children and (reached or inside is not None):
+                    stack.append((child, inside, reached))
+        return found
+
+    def _ends_well(self, places: Iterable[Place]) -> bool:
+        return any(self._viable(after) for place in places for after in self._automaton.at_border(place))
+
+    def _viable(self, place: Place) -> bool:
+        """Whether tokens can write what is missing after a token; where each byte is a token, they can."""
+        if self._texts.every_byte or place.hold >= 0:
+            return True
+        if place.exit >= 0:
+            special = place.written == 0 and place.exit in self._special[place.section].values()
+            return special or bool(self._pieces[place.section][place.exit][place.written])
+        inner = self.constraints[place.section]
+        if inner is None or self._automaton.parts[place.section].ends or inner.may_end(place.state):
+            return True
+        members = inner.allowed(place.state)
+        return not members.allowed or len(members.ids) > 0
+
+    def _forced_pieces(self, state: States) -> TokenSet | None:
+        """The longest tokens of the strings that alone can follow; ``None`` if something else can."""
+        ids: set[int] = set()
+        for place in state:
+            part, inner = self._automaton.parts[place.section], self.constraints[place.section]
+            if self._automaton.may_end(place):
+                return None
+            begun = [(place.exit, place.written)]
+            if place.exit < 0:
+                if inner is None or not part.exits:
+                    return None
+                if not place.over:
+                    members = inner.allowed(place.state)
+                    if not members.allowed or len(members.ids):
+                        return None
+                begun = [(exit, 0) for exit, first in enumerate(part.at_start) if not first]
+            for exit, written in begun:
+                special = [token for token, which in self._special[place.section].items() if which == exit]
+                piece = self._pieces[place.section][exit][written]
+                if written == 0 and special:
+                    ids.update(special)
+                elif piece:
+                    ids.add(self._texts.ids_of(piece)[0])
+                else:
+                    return None
+        return selected(ids)
+
+
+def _places(state: State) -> States:
+    return state  # type: ignore[return-value]
+
+
+def _anywhere(part: Part) -> tuple[bytes, ...]:
+    """The strings of a section that count anywhere in it."""
+    return tuple(text for (text, _), first in zip(part.exits, part.at_start, strict=True) if not first)
+
+
+@lru_cache(maxsize=64)
+def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> list[bytes]:
+    """The texts of tokens that contain one of several strings."""
+    return list(dict.fromkeys(text for string in strings for text in token_texts(vocabulary).holding(string)))
+
+
+class _Node:
+    """A node of a small prefix trie: its children by byte, and the tokens whose text ends here."""
+
+    __slots__ = ("children", "ids")
+
+    def __init__(self) -> None:
+        self.children: dict[int, _Node] = {}
+        self.ids: tuple[int, ...] = ()
+
+
+@lru_cache(maxsize=64)
+def _begun(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> tuple[frozenset[bytes], _Node]:
+    """The texts of tokens in which one of several strings begins (with ``first_only`` at their first byte)."""
+    texts, root = token_texts(vocabulary), _Node()
+    found = frozenset(text for string in strings for text in texts.begun_in(string, first_only))
+    for text in found:
+        node = root
+        for byte in text:
+            node = node.children.setdefault(byte, _Node())
+        node.ids = tuple(texts.ids_of(text))
+    return found, root

@@ -1,0 +1,316 @@
+"""Base class of combinators: processors that apply others to parts of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from logitloom import Context, Vocabulary, option
+from logitloom import state as rows
+from logitloom.backend import Array
+from logitloom.constraints import Constraint, ConstraintProcessor, State
+from logitloom.errors import IllegalToken
+from logitloom.hookspecs import TextEnd
+from logitloom_plugins.combinators.automaton import Part
+from logitloom_plugins.combinators.combination import Combination
+from logitloom_plugins.combinators.inner import Inner
+from logitloom_plugins.combinators.section import Section
+from logitloom_plugins.combinators.token_steps import at_tokens
+from logitloom_plugins.combinators.triggers import check_triggers
+
+__all__ = ["Combinator", "CombinatorState"]
+
+
+class CombinatorState(NamedTuple):
+    """State of a combinator that holds processors that are not constraints: a row tree.
+
+    Attributes:
+        states: the states of the combination of the constraints.
+        others: the states of the other processors, one per section that has some. Where they are not in force, their
+            first state.
+        first: their first states, for the next time that the section begins.
+    """
+
+    states: Any
+    others: tuple[Any, ...]
+    first: tuple[Any, ...]
+
+
+class Combinator(ConstraintProcessor):
+    """A processor made of sections; derive from it and implement :meth:`sections`.
+
+    What the constraints of the sections say is one constraint, exact: a token is allowed if the whole text can still be
+    completed with it. A section that constraints restrict ends with one of its strings wherever its own text may end;
+    where the string could also belong to that text, both are followed. Other sections end with the first occurrence.
+    Strings are found in generated text only, across tokens; a token may run from one section into the next.
+
+    If processors are inside that are not constraints, they run on the rows that are in their section, and the
+    combinator itself is no constraint. Then a section is over as soon as a string is complete that may end it.
+    """
+
+    compilable = False
+    #: Whether a string that alone can follow must be written with its longest tokens, so that loops can skip the model.
+    forces_longest: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sections = tuple(self.sections())
+        for section in sections:
+            check_triggers([exit.string for exit in section.exits], self.name)
+        others = [i for i, section in enumerate(sections) if section.inner is not None and section.inner.others]
+        self.__dict__.update(_sections=sections, _others=others, _skeleton=None)
+        if others:
+            # Not a constraint: the hook is not there.
+            named = type(type(self).__name__, (_Sections,), {})  # messages name the combinator
+            self.__dict__.update(constraint=None, _skeleton=named(self))
+
+    @property
+    def name(self) -> str:
+        """The name of the processor, for messages."""
+        return type(self).__name__.lower()
+
+    def sections(self) -> Sequence[Section]:
+        """The sections; called once, when the processor is made.
+
+        Raises:
+            LogitloomError: if the options make no sense together.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define sections().")
+
+    def first_sections(self, context: Context) -> list[int]:
+        """The section that each row begins with."""
+        return [0] * context.batch
+
+    # -- declarations --------------------------------------------------------------------------------------
+
+    def _inners(self) -> Iterator[Inner]:
+        return (section.inner for section in self.__dict__["_sections"] if section.inner is not None)
+
+    def _declared(self, name: str) -> list[Any]:
+        return [link.declared(name) for inner in self._inners() for link in inner.links]
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """A vocabulary, and what the inner processors need."""
+        return frozenset({"vocabulary"}).union(*self._declared("needs"))
+
+    @property
+    def mask_only(self) -> bool:  # type: ignore[override]
+        """Whether the inner processors only mask, too."""
+        return all(self._declared("mask_only"))
+
+    @property
+    def preserves_masked(self) -> bool:  # type: ignore[override]
+        """Whether the inner processors keep what is forbidden."""
+        pairs = zip(self._declared("mask_only"), self._declared("preserves_masked"), strict=True)
+        return all(masks or keeps for masks, keeps in pairs)
+
+    @property
+    def shift_invariant(self) -> bool:  # type: ignore[override]
+        """Whether the inner processors are so."""
+        return all(self._declared("shift_invariant"))
+
+    @property
+    def uses_buffer_pool(self) -> bool:  # type: ignore[override]
+        """Whether nothing but constraints is inside."""
+        return not self.__dict__["_others"]
+
+    @property
+    def reports_illegal(self) -> bool:  # type: ignore[override]
+        """Whether nothing but constraints is inside."""
+        return not self.__dict__["_others"]
+
+    # -- the combination of the constraints ------------------------------------------------------------------
+
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Combination:
+        """The combination of all constraints; ``None`` in place of this method if something else is inside.
+
+        Raises:
+            LogitloomError: if tokens cannot write a string, or nothing satisfies all constraints of a section.
+        """
+        return self.combination(vocabulary, vocab_size)
+
+    def combination(self, vocabulary: Vocabulary, vocab_size: int) -> Combination:
+        """The combination of those processors inside that are constraints."""
+        parts, constraints = [], []
+        for section in self.__dict__["_sections"]:
+            inner = None if section.inner is None else section.inner.constraint(vocabulary, vocab_size)
+            automaton = None if inner is None else inner.automaton()
+            part = Part(
+                automaton,
+                None if inner is None else section.inner.start(inner),
+                inner is not None and inner.restricts,
+                tuple((exit.string.encode(), exit.section) for exit in section.exits),
+                tuple(exit.at_start for exit in section.exits),
+                at_tokens(automaton),
+                section.budget,
+                section.after,
+                section.may_end,
+                section.ends,
+            )
+            parts.append(part)
+            constraints.append(inner)
+        decided = bool(self.__dict__["_others"])
+        options: Any = {"owner": self.name, "decided": decided, "longest": self.forces_longest}
+        return Combination(parts, constraints, vocabulary, vocab_size, **options)
+
+    def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
+        """Per row the first section, and the state in which its inner constraint begins."""
+        combination: Any = constraint
+        first = self.first_sections(context)
+        inner: dict[int, Sequence[State]] = {}
+        for section in set(first):
+            own, within = combination.constraints[section], self.__dict__["_sections"][section].inner
+            inner[section] = [None] * context.batch if own is None else within.start_states(own, context)
+        return [combination.start_in(section, inner[section][row]) for row, section in enumerate(first)]
+
+    # -- hooks -----------------------------------------------------------------------------------------------
+
+    def init_state(self, context: Context) -> Any:
+        """The states of the combination; with processors that are not constraints a :class:`CombinatorState`."""
+        skeleton = self.__dict__["_skeleton"]
+        if skeleton is None:
+            return super().init_state(context)
+        first = tuple(self._inner(section).init_state(context) for section in self.__dict__["_others"])
+        return CombinatorState(skeleton.init_state(context), first, first)
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """Move each row by its tokens, forbid what the constraints forbid, and let other processors do their part."""
+        skeleton = self.__dict__["_skeleton"]
+        if skeleton is None:
+            return super().process(logits, state, context)
+        tracks = self._tracks(state, context)
+        given = logits
+        logits, states = skeleton.process(logits, state.states, context.with_fields(donate_state=False, pool=None))
+        context = context.with_fields(donate_state=False, donate=context.donate or logits is not given)
+        others = []
+        for k, section in enumerate(self.__dict__["_others"]):
+            within = [track for track in tracks if track.section == section]
+            logits, after, context = self._run(k, within, logits, state, context)
+            others.append(after)
+        if context.tokens is not None:
+            state = CombinatorState(states, tuple(others), state.first)
+        return logits, state
+
+    def forced_tokens(self, state: Any, context: Context) -> list[list[int]] | None:
+        """Per row the tokens that must come next: strings, and what the inner constraints force."""
+        skeleton = self.__dict__["_skeleton"]
+        if skeleton is None:
+            return super().forced_tokens(state, context)
+        if not all(inner.keeps_last for inner in self._inners()):
+            return None
+        found: list[list[int]] | None = skeleton.forced_tokens(state.states, context)
+        return found
+
+    def text_end(self, state: Any, context: Context) -> list[TextEnd] | None:
+        """Per row where the processors in force end the text; ``None`` if none of them ends texts."""
+        skeleton = self.__dict__["_skeleton"]
+        if skeleton is None:
+            return super().text_end(state, context)
+        found: list[TextEnd] | None = skeleton.text_end(state.states, context)
+        tracks = self._tracks(state, context)
+        for k, section in enumerate(self.__dict__["_others"]):
+            within = [track for track in tracks if track.section == section]
+            ends = self._inner(section).text_ends(*self._fed(k, within, state, context)) if within else None
+            if ends is not None:
+                found = found or [TextEnd(False, 0)] * len(tracks)
+                for track, end in zip(within, ends, strict=True):
+                    found[track.row] = max(found[track.row], end, key=lambda one: (one.finished, one.hold))
+        return found
+
+    # -- processors that are not constraints -------------------------------------------------------------------
+
+    def _inner(self, section: int) -> Inner:
+        inner: Inner = self.__dict__["_sections"][section].inner
+        return inner
+
+    def _tracks(self, state: CombinatorState, context: Context) -> list[_Track]:
+        """Where each row is after the context's tokens."""
+        memory = self.__dict__["_skeleton"].memory(context)
+        combination: Combination = memory.constraint
+        tokens = (
+            [[]] * len(state.states) if context.tokens is None else context.backend.to_numpy(context.tokens).tolist()
+        )
+        tracks = []
+        for row, (states, taken) in enumerate(zip(state.states, tokens, strict=True)):
+            track = _Track(row, _section_of(states))
+            for token in taken:
+                if token < 0:
+                    continue
+                after = memory.advance(states, token)
+                if after is memory.dead:
+                    break  # the combination names the row
+                moved: bool | None = False
+                if token not in combination.vocabulary.eos and states is not memory.finished:
+                    moved = combination.read(states, token)[1]
+                section = _section_of(after)
+                if moved is not False or section != track.section:
+                    track = _Track(row, section, True, [token] if moved else [])
+                else:
+                    track.fed.append(token)
+                states = after
+            tracks.append(track)
+        return tracks
+
+    def _fed(self, k: int, tracks: Sequence[_Track], state: CombinatorState, context: Context) -> tuple[Any, Context]:
+        """The states of the processors of one section for some rows, and the context with what they have not seen."""
+        before = [state.first[k] if track.entered else state.others[k] for track in tracks]
+        inner = rows.concat([rows.take(one, [track.row]) for one, track in zip(before, tracks, strict=True)])
+        more = context.with_fields(tokens=None, donate_state=False, pool=None)
+        return inner, more.accept([track.fed for track in tracks]) if any(track.fed for track in tracks) else more
+
+    def _run(
+        self, k: int, within: Sequence[_Track], logits: Array, state: CombinatorState, context: Context
+    ) -> tuple[Array, Any, Context]:
+        """Apply the processors of one section to the rows that are in it; the others have its first state."""
+        if not within:
+            return logits, state.first[k], context
+        backend, count = context.backend, int(logits.shape[0])
+        before, fed = self._fed(k, within, state, context)
+        index = np.asarray([track.row for track in within], dtype=np.int32)
+        part = backend.take_rows(logits, index)
+        try:
+            inner = self._inner(self.__dict__["_others"][k])
+            processed, after = inner.process(part, before, fed.with_fields(donate=True))
+        except IllegalToken as error:
+            row = within[error.row].row
+            text = str(error).replace(f"row {error.row} ", f"row {row} ", 1)
+            raise IllegalToken(f"Inside {self.name!r}: {text}", row=row) from error
+        order = np.arange(count, dtype=np.int32)
+        order[index] = count + np.arange(len(index), dtype=np.int32)
+        logits = backend.take_rows(backend.concat_rows([logits, processed]), order)
+        after = rows.take(rows.concat([state.first[k], after]), order)
+        return logits, after, context.with_fields(donate=True)
+
+
+class _Track:
+    """Where one row is: its section, whether that began with the tokens just read, and which of them belong to it."""
+
+    __slots__ = ("entered", "fed", "row", "section")
+
+    def __init__(self, row: int, section: int, entered: bool = False, fed: Sequence[int] = ()) -> None:
+        self.row, self.section, self.entered, self.fed = row, section, entered, list(fed)
+
+
+@dataclass(frozen=True)
+class _Sections(ConstraintProcessor):
+    """The constraints of a combinator that holds other processors, too."""
+
+    owner: Any = option(help="The combinator.")
+
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        combination: Constraint = self.owner.combination(vocabulary, vocab_size)
+        return combination
+
+    def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
+        states: Sequence[State] = self.owner.start_states(constraint, context)
+        return states
+
+
+def _section_of(state: Any) -> int:
+    """The section that a text is in where one way to read it is followed."""
+    section: int = min(place.section for place in state)
+    return section

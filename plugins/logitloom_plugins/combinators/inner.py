@@ -1,0 +1,189 @@
+"""What a combinator wraps: constraints, and other processors, started anew wherever their part of a text begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from logitloom import Context, Vocabulary, processors
+from logitloom.backend import NEG_INF, Array
+from logitloom.chain import Chain
+from logitloom.constraints import Constraint, LongestTokens, State
+from logitloom.errors import ChainIncomplete, NeedsNotMet, OptionError, StageOrderError
+from logitloom.hookspecs import TextEnd
+from logitloom.link import Link
+from logitloom_plugins.combinators.intersection import Intersection
+from logitloom_plugins.combinators.token_steps import AtTokens, at_tokens
+from logitloom_plugins.combinators.triggers import token_texts
+
+__all__ = ["Inner", "specs_of"]
+
+
+def specs_of(given: Any) -> list[Any]:
+    """The processors that an option names, as :func:`logitloom.processors.load` takes them.
+
+    Args:
+        given: a name, ``[name, options]``, a table ``{use = name, options = {...}}``, a processor, a chain, or a list
+            of these; empty or ``None`` for nothing.
+
+    Example:
+        >>> specs_of(["top_k", {"k": 5}]), specs_of(["typical_p", {"use": "top_k", "options": {"k": 5}}])
+        ([('top_k', {'k': 5})], ['typical_p', ('top_k', {'k': 5})])
+    """
+    if given is None or (isinstance(given, (list, tuple)) and not given):
+        return []
+    if isinstance(given, Chain):
+        return list(given.links)
+    if isinstance(given, Mapping):
+        if not isinstance(given.get("use"), str) or set(given) - {"use", "options"}:
+            raise OptionError(
+                f"A processor inside another is written as a table with 'use' (a name) and 'options': {dict(given)!r}."
+            )
+        return [(given["use"], given.get("options", {}))]
+    if isinstance(given, (list, tuple)):
+        pair = len(given) == 2 and isinstance(given[0], (str, type)) and isinstance(given[1], Mapping)
+        if pair and "use" not in given[1]:
+            return [(given[0], given[1])]
+        return [spec for part in given for spec in specs_of(part)]
+    return [given]
+
+
+class Inner:
+    """Processors inside a combinator.
+
+    A processor that implements the hook ``constraint`` is a constraint; all constraints of a part are satisfied
+    together. The others are a chain that runs on the rows that are in the part. Their text begins where the combinator
+    says; they know the prompt, and of what was generated only their own part.
+
+    Args:
+        given: as for :func:`specs_of`.
+        owner: name of the combinator, for messages.
+        written: a text that counts as written already when the part begins.
+
+    Attributes:
+        links: all processors.
+        constraints: those that are constraints.
+        others: those that are not, or ``None``.
+
+    Raises:
+        StageOrderError: for guidance, which belongs to the beginning of the outermost chain.
+        NeedsNotMet: for processors that must see every step.
+        ChainIncomplete: if options are missing.
+    """
+
+    def __init__(self, given: Any, owner: str, *, written: str = "") -> None:
+        self.owner, self.written = owner, written
+        links = [link for spec in specs_of(given) for link in _links_of(spec)]
+        for link in links:
+            if link.declared("stage") == "guidance" or link.declared("branches") > 1:
+                raise StageOrderError(
+                    f"Guidance cannot work inside {owner!r}: {link.label!r} mixes rows of logits, and has to do so at "
+                    f"every step, before everything else. Put it first in the outermost chain."
+                )
+            if link.sees_every_step:
+                raise NeedsNotMet(
+                    f"{owner!r} runs processors in a part of the text only, but {link.label!r} must see every step of "
+                    f"a sequence. Put it into the outermost chain."
+                )
+            if link.missing:
+                raise ChainIncomplete(
+                    f"Processor {link.label!r} inside {owner!r} misses options: {', '.join(link.missing)}."
+                )
+        self.links = tuple(links)
+        self._found: dict[tuple[Vocabulary, int], list[Constraint]] = {}
+        self.constraints = tuple(link.processor for link in links if _is_constraint(link))
+        others = [link for link in links if not _is_constraint(link)]
+        self.others = Chain(others) if others else None
+        self._keeps = all(link.declared("mask_only") or link.declared("preserves_masked") for link in others)
+
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint | None:
+        """What all constraints of the part allow together; ``None`` without any.
+
+        Raises:
+            LogitloomError: if nothing satisfies all of them, or that cannot be told.
+        """
+        found = self._each(vocabulary, vocab_size)
+        return found[0] if len(found) == 1 else Intersection(found, self.owner) if found else None
+
+    def _each(self, vocabulary: Vocabulary, vocab_size: int) -> list[Constraint]:
+        key = vocabulary, vocab_size
+        if key not in self._found:
+            self._found[key] = [self._read_by_bytes(processor, *key) for processor in self.constraints]
+        return self._found[key]
+
+    def _read_by_bytes(self, processor: Any, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        constraint: Constraint = processor.constraint(vocabulary, vocab_size)
+        if constraint.automaton() is None:
+            return AtTokens(constraint)
+        return LongestTokens(constraint) if getattr(processor, "longest_tokens", False) else constraint
+
+    def start(self, constraint: Constraint) -> State:
+        """The state of the constraint where the part begins: after the text that counts as written.
+
+        Raises:
+            OptionError: if the constraint does not allow that text.
+        """
+        if not self.written:
+            return constraint.start()
+        texts = token_texts(constraint.vocabulary)
+        pieces = texts.spelling(self.written.encode(), self.owner)
+        state: State | None = constraint.start()
+        place = 0
+        while place < len(pieces) and state is not None:
+            state = constraint.advance(state, texts.ids_of(pieces[place])[0])
+            place += len(pieces[place])
+        if state is None:
+            raise OptionError(
+                f"No text that {self.owner!r} allows begins with {self.written!r}. Give another beginning, or change "
+                f"the constraint."
+            )
+        return state
+
+    def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
+        """Per row the state of the constraint if the whole text begins with this part: it may depend on the prompt."""
+        if self.written:
+            return [self.start(constraint)] * context.batch
+        columns: list[Sequence[State]] = []
+        for processor, one in zip(
+            self.constraints, self._each(constraint.vocabulary, constraint.vocab_size), strict=True
+        ):
+            starts: Any = getattr(processor, "start_states", None)
+            if starts is None or at_tokens(one.automaton()):
+                columns.append([one.start()] * context.batch)
+            else:
+                columns.append(starts(one, context))
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    # --- processors that are not constraints ----------------------------------------------------------------------
+
+    def init_state(self, context: Context) -> Any:
+        """The state of the others where the part begins."""
+        assert self.others is not None
+        return self.others.init_state(context)
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        """Apply the others; what was forbidden stays forbidden."""
+        assert self.others is not None
+        forbidden = None if self._keeps else logits == NEG_INF
+        logits, state = self.others.process(logits, state, context)
+        if forbidden is not None:
+            logits = context.backend.masked_fill(logits, forbidden, NEG_INF)
+        return logits, state
+
+    @property
+    def keeps_last(self) -> bool:
+        """Whether the others leave a row its only legal token."""
+        return self.others is None or all(link.declared("keeps_last") for link in self.others.links)
+
+    def text_ends(self, state: Any, context: Context) -> list[TextEnd] | None:
+        """Per row where the others end the text; ``None`` if none of them does."""
+        assert self.others is not None
+        return self.others.text_ends(state, context)
+
+
+def _links_of(spec: Any) -> tuple[Link, ...]:
+    return (spec,) if isinstance(spec, Link) else processors.load(spec).links
+
+
+def _is_constraint(link: Link) -> bool:
+    return getattr(link.processor, "constraint", None) is not None

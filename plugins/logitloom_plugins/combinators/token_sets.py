@@ -1,0 +1,64 @@
+"""Unions and differences of token sets that are written the shorter way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.constraints import TokenSet
+
+__all__ = ["difference", "nothing", "selected", "union"]
+
+
+def _written(allowed: bool, ids: NDArray[Any], size: int) -> TokenSet:
+    if 2 * len(ids) > size:
+        ids, allowed = np.setdiff1d(np.arange(size), ids, assume_unique=True), not allowed
+    ids = ids.astype(np.int32)
+    ids.setflags(write=False)
+    return TokenSet(allowed, ids)
+
+
+def selected(ids: Iterable[int]) -> TokenSet:
+    """The set of some ids."""
+    found = np.array(sorted(set(ids)), dtype=np.int32)
+    found.setflags(write=False)
+    return TokenSet(True, found)
+
+
+_NOTHING = selected(())
+
+
+def nothing() -> TokenSet:
+    """The empty set."""
+    return _NOTHING
+
+
+def union(sets: Sequence[TokenSet], size: int) -> TokenSet:
+    """The ids of any of several sets.
+
+    >>> union([selected([1]), TokenSet(False, np.array([1, 2], dtype=np.int32))], 5).listed(5).tolist()
+    [0, 1, 3, 4]
+    """
+    found = [members for members in sets if len(members.ids) or not members.allowed]
+    if len(found) < 2:
+        return found[0] if found else _NOTHING
+    listed = [members.ids for members in found if members.allowed]
+    forbidden = [members.ids for members in found if not members.allowed]
+    allowed = np.unique(np.concatenate(listed)) if listed else _NOTHING.ids
+    if not forbidden:
+        return _written(True, allowed, size)
+    left = forbidden[0]
+    for more in forbidden[1:]:
+        left = np.intersect1d(left, more, assume_unique=True)
+    return _written(False, np.setdiff1d(left, allowed, assume_unique=True), size)
+
+
+def difference(members: TokenSet, removed: Sequence[int], size: int) -> TokenSet:
+    """The set without some ids."""
+    gone = np.unique(np.asarray(removed, dtype=np.int32))
+    if members.allowed:
+        return _written(True, np.setdiff1d(members.ids, gone, assume_unique=True), size)
+    return _written(False, np.union1d(members.ids, gone), size)

@@ -1,0 +1,106 @@
+"""A constraint that knows tokens only, read byte by byte: it can begin and end where tokens do."""
+
+# ruff: noqa: D102 - the methods of the contract say what they do there
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from logitloom.constraints import ByteAutomaton, Constraint, State, TokenSet
+from logitloom.hookspecs import TextEnd
+from logitloom_plugins.combinators.triggers import token_texts
+
+__all__ = ["AtTokens", "at_tokens"]
+
+
+class _Within(NamedTuple):
+    """A state of the constraint, and the bytes of the token that has begun since."""
+
+    state: State
+    begun: bytes = b""
+
+
+class AtTokens(Constraint):
+    """A constraint without an automaton over bytes, with one that stands still within tokens.
+
+    Its text may end where a token ends. Where it begins within a token, the rest of that token must be a token, too.
+
+    Args:
+        inner: the constraint.
+    """
+
+    def __init__(self, inner: Constraint) -> None:
+        self.inner = inner
+        self.vocabulary, self.vocab_size = inner.vocabulary, inner.vocab_size
+        self.restricts, self.ends_texts = inner.restricts, inner.ends_texts
+        self._steps = _TokenSteps(inner)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        return b"at tokens " + self.inner.fingerprint
+
+    def start(self) -> State:
+        return _Within(self.inner.start())
+
+    def advance(self, state: State, token: int) -> State | None:
+        after = self.inner.advance(_within(state).state, token)
+        return None if after is None else _Within(after)
+
+    def allowed(self, state: State) -> TokenSet:
+        return self.inner.allowed(_within(state).state)
+
+    def may_end(self, state: State) -> bool:
+        return self._steps.accepts(state)
+
+    def text_end(self, state: State) -> TextEnd:
+        return self._steps.text_end(state)
+
+    def automaton(self) -> ByteAutomaton:
+        return self._steps
+
+
+def at_tokens(automaton: ByteAutomaton | None) -> bool:
+    """Whether an automaton stands still within tokens, so that its texts end where tokens do."""
+    return getattr(automaton, "at_tokens", False)
+
+
+class _TokenSteps(ByteAutomaton):
+    at_tokens = True
+
+    def __init__(self, inner: Constraint) -> None:
+        self.inner = inner
+        self._texts = token_texts(inner.vocabulary)
+        self._masks = lru_cache(maxsize=16)(lambda state: inner.allowed(state).mask(inner.vocab_size))
+
+    @property
+    def fingerprint(self) -> bytes:
+        return b"token steps " + self.inner.fingerprint
+
+    def start(self) -> State:
+        return _Within(self.inner.start())
+
+    def step(self, state: State, byte: int) -> State | None:
+        at, begun = _within(state)
+        begun += bytes([byte])
+        followed = self._masks(at)[self._texts.order[self._texts.range_of(begun)]]
+        return _Within(at, begun) if followed.any() else None
+
+    def accepts(self, state: State) -> bool:
+        at, begun = _within(state)
+        return not begun and self.inner.may_end(at)
+
+    def token_border(self, state: State) -> State | None:
+        at, begun = _within(state)
+        if not begun:
+            return state
+        after = (self.inner.advance(at, token) for token in self._texts.ids_of(begun))
+        return next((_Within(found) for found in after if found is not None), None)
+
+    def text_end(self, state: State) -> TextEnd:
+        at, begun = _within(state)
+        return TextEnd(False, 0) if begun else self.inner.text_end(at)
+
+
+def _within(state: State) -> _Within:
+    return state  # type: ignore[return-value]

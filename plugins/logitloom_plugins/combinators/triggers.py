@@ -1,0 +1,209 @@
+"""Strings that end a part of a text: checked, found in free text, and written with tokens."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom import Vocabulary
+from logitloom.automata import vocabulary_trie
+from logitloom.errors import OptionError, VocabularyError
+
+__all__ = ["TokenTexts", "TriggerMatcher", "check_triggers", "textless_ids", "token_texts", "trigger_texts"]
+
+#: Most bytes of all strings of one section.
+_MOST_BYTES: Final = 4096
+
+
+def trigger_texts(given: str | tuple[str, ...], option: str, owner: str) -> tuple[str, ...]:
+    """The strings of an option, at least one, none of them empty, each once.
+
+    Raises:
+        OptionError: naming the option.
+    """
+    strings = (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
+    if not strings or not all(strings):
+        raise OptionError(
+            f"Option {option!r} of {owner!r} is {given!r}, but an empty text is found before anything is written. Give "
+            f"at least one text, and none that is empty."
+        )
+    return strings
+
+
+def check_triggers(texts: Sequence[str], owner: str) -> None:
+    """Raise unless the strings that end a section can be told apart.
+
+    Raises:
+        OptionError: for an empty string, one that hides another, or too many bytes.
+    """
+    if not all(texts):
+        raise OptionError(
+            f"A trigger of {owner!r} is the empty string, which is found before anything is written. Leave it out."
+        )
+    if sum(len(text.encode()) for text in texts) > _MOST_BYTES:
+        raise OptionError(f"The triggers of {owner!r} have more than {_MOST_BYTES} bytes together. Give shorter ones.")
+    for one in texts:
+        for other in texts:
+            if one != other and other in one[:-1]:
+                raise OptionError(
+                    f"The trigger {one!r} of {owner!r} contains {other!r}, which would always be found first. Leave "
+                    f"one of them out."
+                )
+
+
+class TriggerMatcher:
+    """Finds the first of several strings in a text, byte by byte.
+
+    A node is what the text ends with that a string begins with, and whether that is the whole text so far: strings
+    that count at the start only need it.
+
+    Args:
+        strings: what is looked for.
+        at_start: for each string whether it counts at the very start of the text only.
+
+    Example:
+        >>> matcher = TriggerMatcher([b"</t>", b"##"], [False, True])
+        >>> node, found = matcher.step(matcher.start, ord("#"))
+        >>> matcher.step(node, ord("#"))[1], matcher.step(matcher.step(node, ord("a"))[0], ord("<"))[0]
+        (1, (b'<', False))
+
+    References:
+        A. V. Aho, M. J. Corasick, "Efficient string matching: an aid to bibliographic search", 1975.
+    """
+
+    Node = tuple[bytes, bool]
+
+    def __init__(self, strings: Sequence[bytes], at_start: Sequence[bool]) -> None:
+        self.strings, self.at_start = tuple(strings), tuple(at_start)
+        later = [text for text, first in zip(strings, at_start, strict=True) if not first]
+        self._prefixes = {text[:n] for text in later for n in range(len(text))} | {b""}
+        self._first = {t[:n] for t, first in zip(strings, at_start, strict=True) if first for n in range(len(t))}
+        self.start: TriggerMatcher.Node = (b"", bool(self._first))
+        self._steps: dict[tuple[TriggerMatcher.Node, int], tuple[TriggerMatcher.Node, int]] = {}
+
+    def step(self, node: Node, byte: int) -> tuple[Node, int]:
+        """The node after one more byte, and the string that is complete then, or -1."""
+        known = self._steps.get((node, byte))
+        if known is None:
+            known = self._steps[node, byte] = self._step(node, byte)
+        return known
+
+    def _step(self, node: Node, byte: int) -> tuple[Node, int]:
+        text, whole = node
+        text += bytes([byte])
+        done = [
+            i
+            for i, string in enumerate(self.strings)
+            if (whole and text == string if self.at_start[i] else text.endswith(string))
+        ]
+        if whole and text in self._first:
+            after = (text, True)
+        else:
+            after = (next(text[n:] for n in range(len(text) + 1) if text[n:] in self._prefixes), False)
+        return after, max(done, key=lambda i: len(self.strings[i]), default=-1)
+
+    def rests(self, node: Node) -> list[tuple[int, int]]:
+        """Strings that the text of a node ends with a beginning of: their numbers, and how much of each is written."""
+        text, whole = node
+        return [
+            (i, len(text) - n)
+            for n in range(len(text) + 1)
+            for i, string in enumerate(self.strings)
+            if string.startswith(text[n:]) and (not self.at_start[i] or (whole and not n))
+        ]
+
+
+class TokenTexts:
+    """The texts of a vocabulary's tokens, sorted, for looking up beginnings.
+
+    Attributes:
+        order: ``[n] int32``, the ids that write something, sorted by what they write.
+        texts: what each of them writes.
+        every_byte: whether each byte is a token.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        trie = vocabulary_trie(vocabulary)
+        self.vocabulary, self.order, self.every_byte = vocabulary, trie.order, trie.every_byte
+        self.texts = [vocabulary.token_bytes[token] for token in trie.order.tolist()]
+
+    def range_of(self, prefix: bytes) -> slice:
+        """The range of :attr:`texts` that begin with a prefix."""
+        end = prefix.rstrip(b"\xff")
+        after = bisect_left(self.texts, end[:-1] + bytes([end[-1] + 1])) if end else len(self.texts)
+        return slice(bisect_left(self.texts, prefix), after)
+
+    def ids_of(self, text: bytes) -> list[int]:
+        """The tokens that write a text."""
+        found: list[int] = self.order[bisect_left(self.texts, text) : bisect_right(self.texts, text)].tolist()
+        return found
+
+    def beginning_with(self, prefix: bytes) -> list[bytes]:
+        """The texts that begin with a prefix."""
+        return list(dict.fromkeys(self.texts[self.range_of(prefix)]))
+
+    def ids(self, texts: Iterable[bytes]) -> list[int]:
+        """All tokens that write one of several texts."""
+        return [token for text in texts for token in self.ids_of(text)]
+
+    def holding(self, needle: bytes) -> list[bytes]:
+        """The texts that contain ``needle``."""
+        return [text for text in self._holding_byte(needle[0]) if needle in text]
+
+    def _holding_byte(self, byte: int) -> list[bytes]:
+        vocabulary = self.vocabulary
+        places: NDArray[np.intp] = np.flatnonzero(vocabulary.flat_bytes == byte)
+        tokens = np.unique(np.searchsorted(vocabulary.offsets, places, side="right") - 1)
+        return list({vocabulary.token_bytes[token]: None for token in tokens.tolist()})
+
+    def begun_in(self, needle: bytes, first_only: bool = False) -> list[bytes]:
+        """The texts in which ``needle`` begins: they contain it, or end with a beginning of it."""
+        found = []
+        for text in self._holding_byte(needle[0]):
+            place = text.find(needle[:1])
+            while place >= 0:
+                if text.startswith(needle, place) or needle.startswith(text[place:]):
+                    found.append(text)
+                    break
+                place = -1 if first_only else text.find(needle[:1], place + 1)
+        return [text for text in found if text[0] == needle[0]] if first_only else found
+
+    def spelling(self, text: bytes, owner: str) -> list[bytes]:
+        """Per place of a text the longest token that writes on from there so that tokens can write the rest.
+
+        ``b""`` where there is none.
+
+        Raises:
+            VocabularyError: if tokens cannot write the whole text.
+        """
+        pieces = [b""] * len(text)
+        for place in reversed(range(len(text))):
+            for end in range(len(text), place, -1):
+                if (end == len(text) or pieces[end]) and self.ids_of(text[place:end]):
+                    pieces[place] = text[place:end]
+                    break
+        if text and not pieces[0]:
+            raise VocabularyError(
+                f"The tokens of {self.vocabulary.name} cannot write {text.decode(errors='replace')!r}, which "
+                f"{owner!r} waits for. Give the string as the model's tokenizer writes it."
+            )
+        return pieces
+
+
+@lru_cache(maxsize=8)
+def token_texts(vocabulary: Vocabulary) -> TokenTexts:
+    """The texts of a vocabulary, sorted once."""
+    return TokenTexts(vocabulary)
+
+
+def textless_ids(vocabulary: Vocabulary, vocab_size: int) -> NDArray[np.intp]:
+    """``[n] int``: the ids below a width that write nothing, without end-of-sequence ids."""
+    written = np.zeros(vocab_size, dtype=bool)
+    written[: vocabulary.size] = np.diff(vocabulary.offsets) > 0
+    written[[token for token in vocabulary.eos if token < vocab_size]] = True
+    return np.flatnonzero(~written)

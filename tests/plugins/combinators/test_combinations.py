@@ -1,0 +1,353 @@
+"""Combinations of constraints, case by case: borders of sections, special tokens, budgets, other processors."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import Context, Vocabulary, option, processors
+from logitloom.automata import AhoCorasick, TokenAutomaton
+from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, State, TokenSet, lift
+from logitloom.errors import BudgetExceeded, OptionError, VocabularyError
+from logitloom.hookspecs import TextEnd
+from logitloom_plugins.combinators import after, between, budget, until
+
+_TEXTS = [bytes([byte]) for byte in range(256)]
+_PIECES = [b"xy", b"a;", b";b", b"a;b", b"}}", b"xyz", b"ab", b"b;"]
+TAG = 257 + len(_PIECES)
+WORDS = Vocabulary(
+    [b"", *_TEXTS, *_PIECES, b"", b""], eos=[0], special=[TAG, TAG + 1], special_text={TAG: "<t>"}, name="pieces"
+)
+DIGITS = ["regex", {"pattern": r"\[[0-9,b;]*\]"}]
+#: Wider than the vocabulary, as padded models are.
+WIDTH = WORDS.size + 3
+SPELLED = {text: token for token, text in reversed(list(enumerate(WORDS.token_bytes))) if text}
+
+
+def ids(text: bytes) -> list[int]:
+    """One token per byte."""
+    return [SPELLED[bytes([byte])] for byte in text]
+
+
+def start(spec: Any, rows: int = 1) -> tuple[Any, Context, Any]:
+    chain = processors.load(spec, tokenizer=WORDS, debug=True)
+    logits = np.zeros((rows, WIDTH), np.float32)
+    context = Context.start(logits, vocabulary=WORDS, prompt=[[3]] * rows, max_length=99)
+    return chain, context, chain.init_state(context)
+
+
+def allowed(spec: Any, *texts: bytes | list[int]) -> list[set[Any]]:
+    """Per text what may come next: bytes of tokens, ids of what writes nothing."""
+    chain, context, state = start(spec, len(texts))
+    accepted = [ids(text) if isinstance(text, bytes) else text for text in texts]
+    logits, _ = chain.process(np.zeros((len(texts), WIDTH), np.float32), state, context.accept(accepted))
+    return [
+        {WORDS.token_bytes[token] or token if token < WORDS.size else token for token in np.flatnonzero(row > -np.inf)}
+        for row in logits
+    ]
+
+
+# -- defects of the past --------------------------------------------------------------------------------------
+
+
+def test_a_trigger_that_is_begun_inside_does_not_end_the_choice() -> None:
+    spec = until("xy", ("choice", {"choices": ["abc", "xyz"]}))
+    assert allowed(spec, b"", b"x", b"xy", b"abc", b"xyz") == [
+        {b"a", b"ab", b"x", b"xy", b"xyz"},
+        {b"y"},
+        {b"z"},
+        {0, b"x", b"xy", b"xyz"},
+        {0, b"x", b"xy", b"xyz"},
+    ]
+
+
+def test_a_trigger_within_the_inner_text_may_be_part_of_it() -> None:
+    spec = until("\n", ("regex", {"pattern": "ab\ncd|x"}))
+    assert allowed(spec, b"ab", b"ab\n", b"x") == [{b"\n"}, {b"c"}, {0, b"\n"}]
+
+
+def test_the_closing_string_may_close_nested_objects() -> None:
+    spec = between("{{", "}}", ("json", {"whitespace": "compact", "schema": {"type": "object"}}))
+    nested, closed = allowed(spec, b'{{{"a":{"b":1}', b'{{{"a":{"b":1}}')
+    assert nested - {b"}}"} == {b",", b"}"}
+    assert closed == {b"}", b"}}"}
+    assert 0 in allowed(spec, b'{{{"a":{"b":1}}}}')[0]
+
+
+@pytest.mark.parametrize("make", [until, lambda close, *inner: between("(", close, *inner)])
+def test_a_stateless_processor_inside_sees_its_rows_only(make: Any) -> None:
+    found = allowed(make(";", ("suppress_tokens", {"tokens": ids(b"q")})), b"(a", b"(aaa;", b"(b")
+    assert [b"q" in tokens for tokens in found] == [False, True, False]
+
+
+# -- borders ----------------------------------------------------------------------------------------------------
+
+
+def test_tokens_run_across_the_borders_of_sections() -> None:
+    spec = until(";", ("regex", {"pattern": "a*"}), then=("regex", {"pattern": "b+"}))
+    assert allowed(spec, b"", b"a;", b"a;b") == [{0, b"a", b";", b"a;", b";b", b"a;b"}, {b"b"}, {0, b"b"}]
+    assert allowed(after(";", ("regex", {"pattern": "b"})), b"")[0] >= {b";", b"a;", b";b", b"a;b"}
+
+
+def test_free_text_ends_with_the_first_occurrence() -> None:
+    assert allowed(after(";", ("regex", {"pattern": "1"})), b"a;")[0] == {b"1"}
+    found = allowed(after("ab", ("regex", {"pattern": "1"})), b"a")[0]
+    assert {b"b", b"a"} <= found
+    assert b"b;" not in found
+
+
+def test_special_ids_are_the_triggers_that_they_are_written_as() -> None:
+    spec = until("<t>", ("regex", {"pattern": "aa"}), then=after("<t>", ("regex", {"pattern": "b"})))
+    assert allowed(spec, b"a", b"aa", [*ids(b"aa"), TAG, *ids(b"x"), TAG]) == [{b"a"}, {0, b"<", TAG}, {b"b"}]
+    free = allowed(spec, [*ids(b"aa"), TAG])[0]
+    assert {TAG, TAG + 1, WIDTH - 1, 0} <= free
+
+
+# -- what only watches -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Banned(ConstraintProcessor):
+    """Bans phrases, written outside."""
+
+    phrases: tuple[str, ...] = option(help="What must not occur.")
+
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        return lift(_Without(self.phrases), vocabulary, vocab_size, restricts=False)
+
+
+class _Without(ByteAutomaton):
+    def __init__(self, phrases: Sequence[str]) -> None:
+        self.phrases = [phrase.encode() for phrase in phrases]
+
+    @property
+    def fingerprint(self) -> bytes:
+        return repr(self.phrases).encode()
+
+    def start(self) -> State:
+        return b""
+
+    def step(self, state: State, byte: int) -> State | None:
+        text: bytes = state + bytes([byte])  # type: ignore[operator]
+        if any(text.endswith(phrase) for phrase in self.phrases):
+            return None
+        begun = {phrase[:n] for phrase in self.phrases for n in range(len(phrase))}
+        return next(text[n:] for n in range(len(text) + 1) if text[n:] in begun)
+
+    def accepts(self, state: State) -> bool:
+        return True
+
+
+class Masking:
+    """Bans phrases with a mask of its own; not a constraint."""
+
+    stage = "constraint"
+    mask_only = True
+    preserves_masked = True
+
+    def __init__(self, *phrases: str) -> None:
+        self.phrases = [phrase.encode() for phrase in phrases]
+
+    def init_state(self, context: Context) -> Any:
+        from logitloom.state import Rows
+
+        return Rows([b""] * context.batch)
+
+    def process(self, logits: Any, state: Any, context: Context) -> tuple[Any, Any]:
+        if context.tokens is not None:
+            new = [[token for token in row if token >= 0] for row in context.tokens.tolist()]
+            state = type(state)(text + WORDS.text_bytes(row) for text, row in zip(state, new, strict=True))
+        logits = logits.copy()
+        for row, text in enumerate(state):
+            for token, more in enumerate(WORDS.token_bytes):
+                if more and any(phrase in (text + more)[-len(phrase) - len(more) + 1 :] for phrase in self.phrases):
+                    logits[row, token] = -np.inf
+        return logits, state
+
+
+def test_bans_of_others_behave_as_the_built_in() -> None:
+    texts = [b"", b"x", b"q", b"qx", b"q;", b"q;x"]
+    built_in = allowed(until(";", ("bad_words", {"phrases": ["xy", "qa"]})), *texts)
+    assert allowed(until(";", Banned(("xy", "qa"))), *texts) == built_in
+    assert allowed(until(";", Masking("xy", "qa")), *texts) == built_in
+    assert {b"a;", b";b", 0, TAG} <= built_in[0]
+    assert not {b"a", b"a;", b"ab"} & built_in[2]
+
+
+def test_a_banned_phrase_may_be_part_of_what_ends_the_section() -> None:
+    spec = until("xy", ("bad_words", {"phrases": ["x"]}), required=True)
+    assert b"x" in allowed(spec, b"a")[0]
+    assert b"xyz" in allowed(spec, b"a")[0]
+    assert allowed(spec, b"ax")[0] == {b"y", TAG, TAG + 1, *range(WORDS.size, WIDTH)}
+
+
+def test_after_a_stop_string_only_what_ends_the_section_may_come() -> None:
+    chain, context, state = start(between("(", ")", ("stop", {"strings": ["ab"]})))
+    tokens = context.accept([[*ids(b"("), SPELLED[b"ab"]]])
+    assert chain.text_ends(state, tokens) == [TextEnd(True, 2)]
+    assert allowed(between("(", ")", ("stop", {"strings": ["ab"]})), b"(ab")[0] == {b")"}
+    assert allowed(after("(", ("stop", {"strings": ["ab"]})), b"(ab")[0] == {0}
+    chain, context, state = start(after("(", ("stop", {"strings": ["ab"]})))
+    assert chain.text_ends(state, context.accept([[*ids(b"(ab"), 0]])) == [TextEnd(True, 2)]
+
+
+# -- several constraints --------------------------------------------------------------------------------------
+
+
+def test_several_constraints_are_satisfied_together() -> None:
+    both = [("regex", {"pattern": "[ab]{2}"}), ("bad_words", {"phrases": ["ab", "bb"]})]
+    again = {b"a", b"a;", b"a;b"}
+    assert allowed(until(";", *both), b"", b"a", b"b", b"ba") == [{b"a", b"b"}, again, again, {0, b";", b";b"}]
+
+
+def test_constraints_that_nothing_satisfies_are_refused() -> None:
+    both = [("regex", {"pattern": "a+b"}), ("bad_words", {"phrases": ["b"]})]
+    with pytest.raises(OptionError, match="No text satisfies all constraints .* in one part of 'until'"):
+        start(until(";", *both))
+
+
+def test_a_search_without_bound_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Counting(ConstraintProcessor):
+        def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+            return lift(_Depth(), vocabulary, vocab_size)
+
+    assert allowed(until(";", Counting()), b"((")[0] == {b"(", b")"}
+    with pytest.raises(BudgetExceeded, match="stand together in one part of 'until' have more than"):
+        start(until(";", Counting(), ("bad_words", {"phrases": ["()()"]})))
+
+
+class _Depth(ByteAutomaton):
+    fingerprint = b"brackets"
+
+    def start(self) -> State:
+        return 0
+
+    def step(self, state: State, byte: int) -> State | None:
+        depth: int = state + {ord("("): 1, ord(")"): -1}.get(byte, -1000)  # type: ignore[operator]
+        return depth if depth >= 0 else None
+
+    def accepts(self, state: State) -> bool:
+        return state == 0
+
+
+# -- constraints that know tokens only --------------------------------------------------------------------------
+
+
+class _TokensOnly(Constraint):
+    """A constraint that hides its automaton, as grammar engines do."""
+
+    def __init__(self, inner: Constraint) -> None:
+        self.inner, self.vocabulary, self.vocab_size = inner, inner.vocabulary, inner.vocab_size
+
+    @property
+    def fingerprint(self) -> bytes:
+        return b"tokens only" + self.inner.fingerprint
+
+    def start(self) -> State:
+        return self.inner.start()
+
+    def advance(self, state: State, token: int) -> State | None:
+        return self.inner.advance(state, token)
+
+    def allowed(self, state: State) -> TokenSet:
+        return self.inner.allowed(state)
+
+    def may_end(self, state: State) -> bool:
+        return self.inner.may_end(state)
+
+
+@dataclass(frozen=True)
+class Opaque(ConstraintProcessor):
+    """A regular expression of which tokens alone are known."""
+
+    pattern: str = option(help="The pattern.")
+
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        chain = processors.load(("regex", {"pattern": self.pattern}), tokenizer=vocabulary)
+        return _TokensOnly(chain["regex"].constraint(vocabulary, vocab_size))
+
+
+def test_what_knows_tokens_only_is_combined_at_their_borders() -> None:
+    texts = [b"", b"a", b"aa", b"aa;", b"aa;b"]
+    one, other = "a{0,2}", "b+"
+    exact = allowed(until(";", ("regex", {"pattern": one}), then=("regex", {"pattern": other})), *texts)
+    found = allowed(until(";", Opaque(one), then=Opaque(other)), *texts)
+    assert exact[0] == {0, b"a", b";", b"a;", b";b", b"a;b"}
+    assert found == [{0, b"a", b";", b";b"}, exact[1] - {b"a;", b"a;b"}, *exact[2:]]
+    with pytest.raises(OptionError, match="of one of them only tokens are known"):
+        start(until(";", Opaque(one), ("bad_words", {"phrases": ["b"]})))
+
+
+# -- budgets --------------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_ends_where_the_inner_text_may_end() -> None:
+    spec = budget(2, ("regex", {"pattern": "(abc)*1*"}), end=True)
+    assert allowed(spec, b"ab", b"abc", b"11", b"", b"1") == [{b"c"}, {0}, {0}, {0, b"a", b"ab", b"1"}, {0, b"1"}]
+
+
+def test_the_rest_of_a_token_counts_in_the_next_budget() -> None:
+    spec = after(";", budget(1, ("regex", {"pattern": "[ab]*"}), end=True))
+    assert allowed(spec, b";", [SPELLED[b";b"]], b";b") == [{0, b"a", b"b", b"ab"}, {0}, {0}]
+
+
+def test_a_budget_in_free_text_completes_the_character() -> None:
+    first, second = "é".encode()[:1], "é".encode()[1:]
+    assert first not in allowed(budget(2, end=True), b"a")[0]
+    assert first in allowed(budget(2, end=True), b"")[0]
+    assert second in allowed(budget(2, end=True), first)[0]
+    assert allowed(budget(2, end=True), first + second)[0] == {0}
+
+
+# -- constraints and others -------------------------------------------------------------------------------------
+
+
+def test_a_combination_is_a_constraint_unless_something_else_is_inside() -> None:
+    assert callable(until(";", ("regex", {"pattern": "a"})).constraint)
+    mixed = until(";", ("regex", {"pattern": "a"}), ("temperature", {"temperature": 0.5}))
+    assert mixed.constraint is None
+    assert after("x", mixed).constraint is None
+
+
+def test_with_other_processors_inside_the_section_is_over_when_its_string_is_complete() -> None:
+    inner = ("regex", {"pattern": "[a;]*"})
+    assert allowed(until(";", inner), b"a;")[0] >= {b"a", b"q", b";"}
+    mixed = until(";", inner, lambda logits: logits - 1, then=("regex", {"pattern": "b"}))
+    assert allowed(mixed, b"a;", b"a;;"[:1])[0] == {b"b"}
+
+
+def test_other_processors_get_the_tokens_of_their_part() -> None:
+    spec = after(";", ("min_tokens", {"n": 2}))
+    found = allowed(spec, b"aaaa;a", b";aa", [SPELLED[b";b"]], [SPELLED[b";b"], *ids(b"a")], b"aaa")
+    assert [0 in tokens for tokens in found] == [False, True, False, True, True]
+
+
+def test_states_are_values() -> None:
+    spec = ("until", {"trigger": "ab", "inner": ["between", {"open": "a", "close": "b;", "inner": DIGITS}]})
+    one, other = (processors.load(spec, tokenizer=WORDS)["until"].constraint(WORDS, WIDTH) for _ in range(2))
+    assert one.fingerprint == other.fingerprint
+    state, reached = one.start(), other.start()
+    for token in ids(b"xa[1,2]b;a"):
+        state = pickle.loads(pickle.dumps(one.advance(state, token)))
+        reached = other.advance(reached, token)
+        assert (state, hash(state)) == (reached, hash(reached))
+        np.testing.assert_array_equal(one.allowed(state).mask(WIDTH), other.allowed(state).mask(WIDTH))
+
+
+def test_a_vocabulary_that_cannot_write_is_refused() -> None:
+    few = Vocabulary([b"", b"a", b"b"], eos=[0])
+    with pytest.raises(VocabularyError, match="cannot write ';', which 'until' waits for"):
+        until(";", ("regex", {"pattern": "a"})).constraint(few, 3)
+
+
+def test_dense_automata_are_read_byte_by_byte() -> None:
+    automaton = TokenAutomaton(AhoCorasick(["ab"]).avoiding(), WORDS, WIDTH, restricts=False)
+    reached = automaton.automaton()
+    assert reached is not None
+    assert reached.step(reached.start(), ord("a")) == automaton.advance(automaton.start(), SPELLED[b"a"])
