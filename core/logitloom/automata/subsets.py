@@ -208,6 +208,24 @@ class Subsets:
         return found, plan.group_of
 
 
+class _Reading(NamedTuple):
+    """The number of a set of characters, the kinds in it that lead on, as bits, and whether a newline may end."""
+
+    set: int
+    going: int
+    ends: bool
+
+
+class _ContextPlan(NamedTuple):
+    """How what may be read divides the classes: by group its kind, what leads on and what ends; by class its group.
+
+    The group of a class that leads nowhere is -1.
+    """
+
+    groups: list[tuple[int, tuple[_Reading, ...], tuple[_Reading, ...]]]
+    group_of: list[int]
+
+
 class PlacesRead(NamedTuple):
     """A state of a pattern with boundaries.
 
@@ -243,6 +261,10 @@ class ContextSubsets:
         self.classes = classes
         self._kind_of = kind_of
         self._classes_at = [members[chars] for chars in nfa.chars]
+        sets, self._set_at = numbered_sets(nfa.chars)
+        self._classes_of = [members[chars] for chars in sets]
+        self._after: dict[tuple[int, int], list[tuple[_Reading, tuple[int, ...]]]] = {}
+        self._plans: dict[tuple[_Reading, ...], _ContextPlan] = {}
         self._alive = self._living()
         self.start = PlacesRead(BEGIN, frozenset([END_POSITION]), _EMPTY)
 
@@ -253,7 +275,10 @@ class ContextSubsets:
         kinds_at[END_POSITION] = 1 << BEGIN
         alive = [0] * len(nfa.chars)
         before: list[list[tuple[int, int]]] = [[] for _ in nfa.chars]
-        last = [bool(accept & context_bit(NEWLINE, END)) and bool(kinds_at[q] >> NEWLINE & 1) for q, accept in enumerate(nfa.accept)]  # fmt: skip  # noqa: E501
+        ends = context_bit(NEWLINE, END)
+        last = [
+            bool(accept & ends and kinds >> NEWLINE & 1) for accept, kinds in zip(nfa.accept, kinds_at, strict=True)
+        ]
         kinds = range(KINDS + 1)
         #: Of a set of contexts, the kinds before that fit a kind after.
         fitting: dict[tuple[int, int], int] = {}
@@ -310,36 +335,60 @@ class ContextSubsets:
 
     def targets(self, state: PlacesRead) -> tuple[list[PlacesRead], Sequence[int]]:
         """See :class:`SubsetAutomaton`."""
-        nfa, kind_of, classes_at, alive = self.nfa, self._kind_of, self._classes_at, self._alive
-        before = state.before
-        going: dict[int, set[int]] = {}
-        stopping: dict[int, set[int]] = {}
-        contexts = [context_bit(before, kind) for kind in range(LAST_NEWLINE)]
-        at_last, newline_end = context_bit(before, LAST_NEWLINE), context_bit(NEWLINE, END)
-        reached: dict[int, int] = {}
+        read: dict[_Reading, set[int]] = {}
         for p in state.places:
-            for q, mask in nfa.follow[p].items():
-                reached[q] = reached.get(q, 0) | mask
-        for q, mask in reached.items():
-            living = alive[q]
-            for c in classes_at[q]:
-                kind = kind_of[c]
-                if mask & contexts[kind]:
-                    if living >> kind & 1:
-                        going.setdefault(c, set()).add(q)
-                elif kind == NEWLINE and mask & at_last and nfa.accept[q] & newline_end:
-                    stopping.setdefault(c, set()).add(q)
+            for reading, places in self._readings(state.before, p):
+                known = read.get(reading)
+                if known is None:
+                    read[reading] = set(places)
+                else:
+                    known.update(places)
+        combined = tuple(sorted(read))
+        plan = self._plans.get(combined)
+        if plan is None:
+            plan = self._plans[combined] = self._plan(combined)
         index: dict[PlacesRead, int] = {}
+        numbers = []
+        for kind, going, stopping in plan.groups:
+            target = PlacesRead(kind, self._united(read, going), self._united(read, stopping))
+            numbers.append(index.setdefault(target, len(index)))
+        numbers.append(DEAD)  # index -1
+        return list(index), [numbers[group] for group in plan.group_of]
+
+    def _readings(self, before: int, p: int) -> list[tuple[_Reading, tuple[int, ...]]]:
+        """What may be read after a position, and the positions that read it."""
+        known = self._after.get((before, p))
+        if known is None:
+            contexts = [context_bit(before, kind) for kind in range(KINDS)]
+            at_last, newline_end = context_bit(before, LAST_NEWLINE), context_bit(NEWLINE, END)
+            found: dict[_Reading, list[int]] = {}
+            for q, mask in self.nfa.follow[p].items():
+                fitting = sum(1 << kind for kind in range(KINDS) if mask & contexts[kind])
+                ends = not fitting >> NEWLINE & 1 and mask & at_last and self.nfa.accept[q] & newline_end
+                reading = _Reading(self._set_at[q], fitting & self._alive[q], bool(ends))
+                if reading.going or reading.ends:
+                    found.setdefault(reading, []).append(q)
+            known = self._after[before, p] = [(reading, tuple(places)) for reading, places in found.items()]
+        return known
+
+    def _plan(self, readings: tuple[_Reading, ...]) -> _ContextPlan:
+        going: dict[int, list[_Reading]] = {}
+        stopping: dict[int, list[_Reading]] = {}
+        for reading in readings:
+            for c in self._classes_of[reading.set]:
+                if reading.going >> self._kind_of[c] & 1:
+                    going.setdefault(c, []).append(reading)
+                elif reading.ends and self._kind_of[c] == NEWLINE:
+                    stopping.setdefault(c, []).append(reading)
+        place: dict[tuple[int, tuple[_Reading, ...], tuple[_Reading, ...]], int] = {}
         group_of = [DEAD] * self.classes
-        same: dict[tuple[int, frozenset[int], frozenset[int]], int] = {}
         for c in sorted(going.keys() | stopping.keys()):
-            key = (kind_of[c], frozenset(going.get(c, ())), frozenset(stopping.get(c, ())))
-            found = same.get(key)
-            if found is None:
-                target = PlacesRead(key[0], self._reduced(key[1]), self._reduced(key[2]))
-                found = same[key] = index.setdefault(target, len(index))
-            group_of[c] = found
-        return list(index), group_of
+            group = (self._kind_of[c], tuple(going.get(c, ())), tuple(stopping.get(c, ())))
+            group_of[c] = place.setdefault(group, len(place))
+        return _ContextPlan(list(place), group_of)
+
+    def _united(self, read: Mapping[_Reading, set[int]], readings: tuple[_Reading, ...]) -> frozenset[int]:
+        return self._reduced(_EMPTY.union(*[read[reading] for reading in readings])) if readings else _EMPTY
 
     def _reduced(self, places: frozenset[int]) -> frozenset[int]:
         return _undominated(places, self.nfa.order) if len(places) > 1 and self.nfa.order else places

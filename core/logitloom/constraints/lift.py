@@ -33,6 +33,8 @@ _MOST_SUCCESSORS: Final = 1 << 16
 #: How many states a search for an end visits: byte by byte, and token by token.
 _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
+#: So few tokens below all that is left of a walk are sooner found one by one.
+_THIN: Final = 512
 
 
 def lift(
@@ -268,10 +270,30 @@ class LiftedAutomaton(Constraint):
                 found = note(notes, trie.first.take(nodes), trie.own.take(nodes), found)
                 inner = trie.child_count.take(nodes).nonzero()[0]
                 end = len(inner)
+                below = nodes.take(inner)
+                if int((trie.last.take(below) - trie.own.take(below)).sum()) < _THIN:
+                    alive = self._one_by_one(visited, below.tolist(), reached.take(inner).tolist())
+                    found = note(notes, trie.first.take(alive), trie.own.take(alive), found)
+                    break
                 if visited.nbytes > _MOST_TABLE_BYTES:
                     visited, reached = self._renumbered(visited, reached)
-                pairs[:end, 0], pairs[:end, 1] = nodes.take(inner), reached.take(inner)
+                pairs[:end, 0], pairs[:end, 1] = below, reached.take(inner)
             return TokenSet(*kernels.collect(notes, trie.order, found, self._free, self._textless, self.vocab_size))
+
+    def _one_by_one(self, visited: VisitedStates, nodes: list[int], states: list[int]) -> NDArray[np.int64]:
+        """The nodes below some pairs at which a state is left: what is thin is sooner walked node by node."""
+        child_start, child_count, byte = self._trie.views
+        found = []
+        stack = list(zip(nodes, states, strict=True))
+        while stack:
+            node, state = stack.pop()
+            begin = child_start[node]
+            for child in range(begin, begin + child_count[node]):
+                reached = visited.after(state, byte[child])
+                if reached >= 0:
+                    found.append(child)
+                    stack.append((child, reached))
+        return np.array(found, dtype=np.int64)
 
     def _renumbered(
         self, visited: VisitedStates, numbers: NDArray[np.int32]

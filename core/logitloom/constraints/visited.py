@@ -44,7 +44,8 @@ class VisitedStates:
         given = automaton.byte_classes()
         self._automaton = automaton
         self.byte_class: NDArray[np.uint8] = np.arange(256, dtype=np.uint8) if given is None else given
-        self.classes = int(self.byte_class.max()) + 1
+        self._column_of: list[int] = self.byte_class.tolist()
+        self.classes = max(self._column_of) + 1
         # One byte of each class stands for all.
         columns, first = np.unique(self.byte_class, return_index=True)
         self._byte_of = dict(zip(columns.tolist(), first.tolist(), strict=True))
@@ -92,25 +93,32 @@ class VisitedStates:
             found[unknown] = self.table.ravel().take(missing)
         return found
 
+    def after(self, state: int, byte: int) -> int:
+        """The number of the state after one byte, -1 for none."""
+        column = self._column_of[byte]
+        reached = int(self.table[state, column])
+        if reached < _NONE:
+            target = self._automaton.step(self.values[state], byte)
+            reached = _NONE if target is None else self.number(target)
+            with self._lock:
+                self.table[state, column] = reached
+        return reached
+
     def follow(self, state: int, text: bytes) -> int:
         """The number of the state after some bytes, -1 for none."""
         for byte in text:
-            reached = int(self.table[state, self.byte_class[byte]])
-            if reached < _NONE:
-                self._ask(np.array([state * self.classes + int(self.byte_class[byte])]))
-                reached = int(self.table[state, self.byte_class[byte]])
-            if reached == _NONE:
+            state = self.after(state, byte)
+            if state == _NONE:
                 return _NONE
-            state = reached
         return state
 
     def _ask(self, keys: NDArray[np.int64]) -> None:
+        """Fill some entries of the table: ``keys`` are their indices in it as one row."""
         step, values, byte_of = self._automaton.step, self.values, self._byte_of
-        asked = [divmod(key, self.classes) for key in keys.tolist()]
+        states, columns = (keys // self.classes).tolist(), (keys % self.classes).tolist()
         # Outside the lock: the automaton is a pure function, and may take its time.
-        targets = [step(values[state], byte_of[column]) for state, column in asked]
+        targets = [step(values[state], byte_of[column]) for state, column in zip(states, columns, strict=True)]
         with self._lock:
-            for (state, column), target in zip(asked, targets, strict=True):
-                # Numbered first: that may replace the table.
-                number = _NONE if target is None else self._numbered(target)
-                self.table[state, column] = number
+            # Numbered first: that may replace the table.
+            numbers = [_NONE if target is None else self._numbered(target) for target in targets]
+            self.table.ravel()[keys] = numbers
