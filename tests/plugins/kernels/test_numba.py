@@ -25,26 +25,20 @@ from logitloom.automata.row_walk import RowWalk
 from logitloom.automata.subsets import Subsets
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.automata.walk_memory import MEMORY
-from logitloom.constraints import DENSE_FINISHED as FINISHED
 from logitloom.constraints import ConstraintMemory, processor
-from logitloom.errors import BudgetExceeded, IllegalToken, LogitloomError, PluginImportError, UnsupportedPattern
+from logitloom.errors import BudgetExceeded, IllegalToken, PluginImportError, UnsupportedPattern
 from logitloom.masks import kernels
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.kernels import HostKernels, host_kernels
 from logitloom.masks.logits_pool import HostBuffer, LogitsPool
 from logitloom.masks.mask_row import MaskRow, which_allowed
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.value_reader import Position
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.values.moore_machine import Labelled
 from tests.core.automata.patterns import patterns
 from tests.core.automata.test_pattern import supported
 from tests.core.automata.test_token_automaton import PRACTICAL
 from tests.core.automata.vocabularies import mixed, tekken
 from tests.oracles.walk import Walk, walked
-from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
 pytest.importorskip("numba", reason="Numba is not installed")
 
@@ -128,119 +122,6 @@ def test_what_leaves_usual_paths() -> None:
         made[1]._kernels = None
         for found, expected in zip(made[0]._paths, made[1]._paths, strict=True):
             np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "string", "pattern": r"^(\\S+\\s+){0,9}\\S+$"},
-        {"type": "string", "pattern": "^[^é]+$", "maxLength": 40},
-        {"items": {"pattern": "^[a-z]+(-[a-z]+)*$", "minLength": 3, "maxLength": 30}},
-        {"patternProperties": {"^[a-f]{2,9}$": {"type": "integer"}}, "minProperties": 2, "type": "object"},
-        {"properties": {"a": {"pattern": "日本|x"}, "b": {"format": "date-time"}}, "required": ["a", "b"]},
-        {"items": {"format": "uri", "maxLength": 40}, "minItems": 3},
-        {"items": {"pattern": "[0-9a-f]+", "minLength": 12, "maxLength": 12}, "minItems": 3},
-        {"items": {"pattern": r"^(?:\S+\s+){0,99}\S+$", "minLength": 1}, "minItems": 3},
-        {"items": {"anyOf": [{"maxLength": 3}, {"minLength": 7, "maxLength": 9}]}, "type": "array"},
-        {"items": {"type": "string", "minLength": 2, "maxLength": 14, "pattern": "^.*é.*[.]txt$|^b"}, "minItems": 2},
-        {"items": {"enum": ["abstract", "absolute", 'a"b', chr(92), "日本", ""]}, "minItems": 2},
-        {"items": {"type": "string", "not": {"pattern": "^[ab]*$"}, "maxLength": 70000}, "minItems": 2},
-        {"patternProperties": {"^.*[.]x$": {"type": "null"}}, "additionalProperties": False, "minProperties": 2},
-    ],
-)
-@pytest.mark.parametrize("escapes", ["any", "ascii"])
-def test_rows_of_schemas(schema: Any, escapes: str) -> None:
-    machine = compile_schema(schema, SchemaOptions(Whitespace("flexible", 3), escapes))
-    compiled, plain = (NumberedTokens(machine, tekken()) for _ in "12")
-    assert compiled.walk._compiled is not None
-    plain.walk._compiled = None
-    random = np.random.default_rng(len(str(schema)))
-    state, same = compiled.start, plain.start
-    for step in range(25):
-        allowed = compiled.row(state)
-        assert allowed.tolist() == plain.row(same).tolist()
-        begins = [
-            token for token in allowed.tolist() if tekken().token_bytes[token][:1] in (b'"', b"{", b"[", b"a", b"1")
-        ]
-        token = int(random.choice(begins if begins and step % 3 else allowed))
-        state, same = compiled.advance(state, token), plain.advance(same, token)
-        if state == FINISHED:
-            break
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"pattern": "é$", "minLength": 8, "maxLength": 8},
-        {"pattern": "é[.]$", "minLength": 1, "maxLength": 13},
-        {"pattern": "^.*[.]txt$", "maxLength": 9},
-        {"pattern": "^(ab?|[^a]c)*$", "minLength": 4},
-        {"anyOf": [{"maxLength": 2}, {"pattern": "\\d$", "minLength": 5, "maxLength": 7}]},
-    ],
-)
-def test_rows_at_every_place_and_length_of_a_string(content: Any) -> None:
-    assert_every_place_agrees(compile_schema({"type": "string", **content}), tekken())
-
-
-@given(
-    pattern=patterns(anchors=True),
-    least=st.integers(0, 4),
-    more=st.none() | st.integers(0, 5),
-    escapes=st.sampled_from(["any", "minimal", "ascii"]),
-    tokens=st.sampled_from([0, 1, 5, 1024]),
-)
-def test_rows_of_random_patterns_with_bounds(
-    pattern: str, least: int, more: int | None, escapes: str, tokens: int
-) -> None:
-    bounds = {"minLength": least} | ({} if more is None else {"maxLength": least + more})
-    schema = {"type": "string", "pattern": pattern, **bounds}
-    try:
-        machine = compile_schema(schema, SchemaOptions(escapes=escapes), Budget(states=2_000))
-    except LogitloomError:
-        return
-    if machine.satisfiable:
-        with listing(tokens):
-            assert_every_place_agrees(machine, mixed())
-
-
-@given(
-    pattern=patterns(anchors=True),
-    other=st.none() | patterns(anchors=True),
-    closed=st.booleans(),
-    escapes=st.sampled_from(["any", "minimal", "ascii"]),
-)
-def test_rows_of_names_that_patterns_decide_about(pattern: str, other: str | None, closed: bool, escapes: str) -> None:
-    schema = {"type": "object", "properties": {"ab": {}}, "patternProperties": {pattern: {"type": "null"}}}
-    schema |= {} if other is None else {"propertyNames": {"pattern": other}}
-    schema |= {"additionalProperties": False} if closed else {}
-    try:
-        machine = compile_schema(schema, SchemaOptions(escapes=escapes), Budget(states=2_000))
-        tokens = NumberedTokens(machine, mixed())
-        state = tokens.advance(tokens.start, mixed().token_bytes.index(b"{"))
-        begins = tokens.advance(state, mixed().token_bytes.index(b'"')) >= 0
-    except LogitloomError:
-        return
-    if begins:
-        assert_every_place_agrees(machine, mixed(), b'{"')
-
-
-def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginning: bytes = b'"') -> None:
-    compiled, plain = (NumberedTokens(machine, vocabulary) for _ in "12")
-    plain.walk._compiled = None
-    for tokens in (compiled, plain):
-        begun = tokens.start
-        for byte in beginning:
-            begun = tokens.advance(begun, vocabulary.token_bytes.index(bytes([byte])))
-        stack = tokens.configuration(begun).stack
-    site = next(state[1] for state in machine.states if state[0] == "text")
-    boundaries = np.frombuffer(site.content.labelled.boundaries, dtype=bool)
-    for place in np.flatnonzero(boundaries)[:40].tolist():
-        for count in range(site.content.lengths):
-            state = site.text(place, count)
-            if state >= 0:
-                here = Position(state, stack)
-                rows = [tokens.row(tokens.at(here)).tolist() for tokens in (compiled, plain)]
-                assert rows[0] == rows[1], (place, count)
 
 
 # -- where characters above ASCII lead, and products -----------------------------------------------------

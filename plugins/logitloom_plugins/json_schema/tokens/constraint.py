@@ -135,7 +135,7 @@ class _Masks:
         self._size = constraint.vocab_size
         self._textless = constraint._textless
         self._most = constraint.vocab_size // 2
-        self._walk = TokenWalk(machine, int(words.trie.height[0]))
+        self._walk = TokenWalk(machine)
         self._strings = StringRows(machine, constraint.vocabulary, self._walk)
         self._distinct = DistinctRows(machine, words)
         self._common: dict[tuple[int, int], tuple[bool, NDArray[np.int32]]] = {}

@@ -46,7 +46,7 @@ def _walk_once(words: Words) -> None:
     """Do what takes milliseconds the first time in a process: better here than in somebody's first mask."""
     machine = compile_schema({"type": ["string", "integer"], "pattern": "^[a-z]+$", "not": {"pattern": "^b"}})
     begun = machine.stacks.applied(machine.code(machine.start, ord('"')), EMPTY)
-    TokenWalk(machine, int(words.trie.height[0])).from_root(words, *begun)
+    TokenWalk(machine).from_root(words, *begun)
 
 
 def string_tables(vocabulary: Vocabulary, escapes: str, names: bool) -> StringTables:

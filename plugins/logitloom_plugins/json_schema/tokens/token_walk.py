@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.row_walk import levels_of
 from logitloom.automata.trie import Trie, joined, members
-from logitloom.masks.kernels import host_kernels
 from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
 from logitloom_plugins.json_schema.structure.string_states import DIGITS
-from logitloom_plugins.json_schema.tokens.compiled_walk import CompiledWalk
 from logitloom_plugins.json_schema.tokens.name_ends import end_name
-from logitloom_plugins.json_schema.tokens.self_loops import LEVELS, UsualPaths
+from logitloom_plugins.json_schema.tokens.self_loops import SelfLoops
 
 __all__ = ["Found", "TokenWalk", "Words"]
 
@@ -32,8 +29,6 @@ _VERY_FEW: Final = 12
 _SIBLINGS: Final = 24
 #: So few of them need no whole row.
 _TWINS: Final = 4
-#: Nodes inside string values that are looked at one by one, before compiled loops are.
-_PATIENCE: Final = 24
 _BLANKS: Final = b" \n\t\r"
 
 
@@ -53,7 +48,6 @@ class Words:
         blank = np.zeros(256, dtype=bool)
         blank[list(_BLANKS)] = True
         first = np.arange(1, 1 + int(trie.child_count[0]))
-        self.level_of = levels_of(trie, LEVELS - 1)
         is_blank = blank[trie.byte[first]]
         level, depth = first[is_blank], 1
         nodes, depths, after, before = [level], [np.full(len(level), 1)], [], []
@@ -86,25 +80,8 @@ class Words:
         return node
 
 
-class Found(Protocol):
-    """What a walk has found."""
-
-    @property
-    def size(self) -> int:
-        """How many words are allowed."""
-        ...
-
-    def allowed(self) -> NDArray[np.int32]:
-        """The allowed words, in no particular order."""
-        ...
-
-    def forbidden(self) -> NDArray[np.int32]:
-        """The other words."""
-        ...
-
-
-class Listed(NamedTuple):
-    """By nodes of the trie.
+class Found(NamedTuple):
+    """What a walk has found, by nodes of the trie.
 
     Every word is below exactly one node of ``whole`` or ``dead``, at one of ``alive``, or below a child of one of
     ``opened`` that is none of ``entered``, which are alive.
@@ -162,12 +139,12 @@ class _Parts(NamedTuple):
         kept = (~gone).nonzero()[0]
         return nodes.take(kept), codes.take(kept), stacks.take(kept)
 
-    def found(self, trie: Trie) -> Listed:
+    def found(self, trie: Trie) -> Found:
         """All of it."""
         entered = np.array(self.entered, dtype=np.int64)
         alive = joined([*self.alive, entered])
         opened = np.array(self.opened, dtype=np.int64)
-        return Listed(trie, joined(self.whole), alive, joined(self.dead), opened, entered)
+        return Found(trie, joined(self.whole), alive, joined(self.dead), opened, entered)
 
 
 class TokenWalk:
@@ -175,15 +152,12 @@ class TokenWalk:
 
     Args:
         machine: the automaton over bytes.
-        longest: characters of the longest word, at least.
     """
 
-    def __init__(self, machine: Machine, longest: int) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._stacks = machine.stacks
-        self._paths = UsualPaths(machine.strings)
-        kernels = host_kernels()
-        self._compiled = None if kernels is None else CompiledWalk(machine, longest, kernels)
+        self._loops = SelfLoops(machine.strings)
 
     def from_root(self, words: Words, state: int, stack: int, written: bytes = b"") -> Found:
         """The words that may come in a state."""
@@ -226,10 +200,8 @@ class TokenWalk:
         return walk(words, pending, b"", _Parts([], [], [], [], []))
 
     def _walk(self, words: Words, pending: list[tuple[int, int, int]], written: bytes, parts: _Parts) -> Found:
-        """The walk below many nodes: compiled, or on whole levels."""
+        """The walk below many nodes, on whole levels."""
         triples = np.array(pending, dtype=np.int32)
-        if self._compiled is not None:
-            return self._compiled.found(words.trie, words.level_of, triples, parts.entered, written)
         above, states, stacks = triples.T
         machine, trie = self._machine, words.trie
         while len(above):
@@ -257,8 +229,8 @@ class TokenWalk:
                 codes[special], stacks[special] = both[:, 0], both[:, 1]
             states = codes
             if len(nodes) > _FEW:
-                self._paths.learn(machine.states)
-                done = self._paths.of(words.level_of).reads_on(trie, nodes, states)
+                self._loops.learn(machine.states)
+                done = self._loops.whole(trie, nodes, states)
                 if done.any():
                     parts.whole.append(nodes[done])
                     left = (~done).nonzero()[0]
@@ -278,18 +250,12 @@ class TokenWalk:
         bytes_of, texts, place_of, naming = trie.byte, words.bytes, words.bytes.find, machine.naming
         opened, entered = parts.opened, parts.entered
         wide: list[tuple[int, int, int]] = []
-        patience = _PATIENCE
         while pending:
             node, state, stack = pending.pop()
             size = sizes[node]
             if not size:
                 continue
             first = starts[node]
-            if self._compiled is not None and self._compiled.contents.covers(state):
-                patience -= 1
-                if patience < 0:
-                    wide.append((node, state, stack))
-                    continue
             if machine.states[state][0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
                 # What may follow takes a while to find out, and words that are not JSON have letters there.
                 opened.append(node)

@@ -196,27 +196,6 @@ class Content:
         # Between the bytes of a character the character has been counted: bytes that continue it are free.
         return any(bool(within[high, s] > within[low, s]) for s in self._boundaries(state))
 
-    @property
-    def lengths(self) -> int:
-        """How many numbers of characters are told apart; what is too many is one of them."""
-        if not self.counts:
-            return 1
-        return self.least + 1 if self.most is None else self.most + 2
-
-    def living(self, first: int, counts: int) -> NDArray[np.bool_]:
-        """``[counts, states]``: what :meth:`alive` says, for numbers of characters from one on."""
-        if not self.counts or self.free:
-            most = counts if self.limit is None else self.limit - first
-            return np.repeat(np.arange(counts)[:, None] < most, self.labelled.states, axis=1)
-        read = first + np.arange(counts)
-        if self.most is None:
-            lengths = self._lengths
-            return self._through(lengths[np.clip(self.least - read, 0, len(lengths) - 1)])
-        within = self._within
-        last = len(within) - 1
-        low, high = np.clip(self.least - read, 0, last), np.clip(self.most - read + 1, 0, last)
-        return self._through(within[high] > within[low])
-
     def _through(self, ends: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """``[n, states]``: the same, and inside characters what may come of their last bytes."""
         between, targets, starts = self._inner
@@ -274,13 +253,6 @@ class Content:
         if self.most is None:
             return FREE_FOREVER
         return self.most - count - int(self._nearest[state])
-
-    def rooms(self, first: int, counts: int) -> NDArray[np.int64]:
-        """``[counts, states]``: what :meth:`room` says, for numbers of characters from one on."""
-        if self.limit is None:
-            return np.full((counts, self.labelled.states), FREE_FOREVER)
-        rooms: NDArray[np.int64] = (self.limit - 1 - first - np.arange(counts))[:, None] - self._nearest
-        return rooms
 
     def is_far(self, count: int, more: int) -> bool:
         """Whether the bounds cannot matter for some more characters: from every state an end is within them."""
@@ -367,11 +339,6 @@ class LengthContent(Content):
     def is_uniform(self, count: int, more: int) -> bool:
         """Whether all these lengths are between the same bounds."""
         return bisect.bisect_right(self.points, count) == bisect.bisect_right(self.points, count + more)
-
-    @property
-    def lengths(self) -> int:
-        """How many numbers of characters are told apart."""
-        return 1 + int(self.points[-1])
 
     def alive(self, state: int, count: int) -> bool:
         """Whether a wanted length can still be reached."""

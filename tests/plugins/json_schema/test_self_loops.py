@@ -1,0 +1,243 @@
+"""Self-loop summaries: checked against the automata, character by character, and against walks without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logitloom.automata import Budget, any_text
+from logitloom.automata.above_ascii import _above_ascii
+from logitloom.automata.budget import Meter
+from logitloom.automata.char_sets import category
+from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
+from logitloom.errors import LogitloomError
+from logitloom.masks.kernels import host_kernels
+from logitloom.vocabulary import Vocabulary
+from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.tokens.self_loops import HIGH_SPECIAL, LOW_SPECIAL, SelfLoops, self_loops
+from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
+from logitloom_plugins.json_schema.values.formats import format_automaton
+from logitloom_plugins.json_schema.values.moore_machine import Labelled, joint
+from logitloom_plugins.json_schema.values.strings import Content, LengthContent
+from tests.core.automata.patterns import patterns
+from tests.core.automata.vocabularies import mixed, small, tekken
+from tests.plugins.json_schema.numbered_tokens import NumberedTokens
+
+PATTERNS = ["^[a-z]+$", "a.*b", "^[^x]{3,5}$", ".*", "[é-ü]x", "^[\\u0080-\\uffff]*$", "^(?!a).*", "[\\u0800-\\u0fff]z"]
+EVERY = [(0x80, 0xD7FF), (0xE000, 0x10FFFF)]
+
+_WORDS, _OTHERS = (
+    np.concatenate([np.arange(low, high + 1) for low, high in category(letter, 0).high.ranges]) for letter in "wW"
+)
+
+
+def automata() -> list[Labelled]:
+    alone = [any_text(), *map(compile_ecma, PATTERNS), *map(format_automaton, ("iri", "idn-email", "date"))]
+    beside = [
+        joint([compile_ecma(pattern)], any_text(), lambda members: members, Meter(Budget(), "a test"))
+        for pattern in PATTERNS
+    ]
+    labels: list[Any] = [[() if end else None for end in dfa.accepting.tolist()] for dfa in alone]
+    return [
+        *(Labelled(dfa.byte_class, dfa.next, label, dfa.start) for dfa, label in zip(alone, labels, strict=True)),
+        *beside,
+    ]
+
+
+@pytest.mark.parametrize("labelled", automata())
+def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(labelled: Labelled) -> None:
+    itself = np.arange(labelled.states)
+    found = _above_ascii(labelled.next, labelled.byte_class, itself)
+    for state in range(labelled.states):
+        ranges = [(max(low, 0x80), high, end) for low, high, end in labelled.intervals(state) if high >= 0x80]
+        ends = {end for _, _, end in ranges}
+        covered = sum(high - low + 1 for low, high, _ in ranges)
+        everywhere = len(ends) == 1 and covered in (sum(b - a + 1 for a, b in EVERY), 0x10FFFF - 0x7F)
+        assert (found[state] >= 0) == everywhere
+        assert not everywhere or found[state] in ends
+
+
+@pytest.mark.parametrize("labelled", automata())
+def test_characters_that_do_not_leave_a_state_lead_back_to_it(labelled: Labelled) -> None:
+    found = self_loops(labelled.next, labelled.byte_class, False)
+    for state in np.flatnonzero(np.frombuffer(labelled.boundaries, dtype=bool)).tolist():
+        reached = np.full(0x110000, -1)
+        for first, last, target in labelled.intervals(state):
+            reached[first : last + 1] = target
+        stays = reached == state
+        leaving = int(found.low[state]) | int(found.high[state]) << 64
+        special = int(LOW_SPECIAL) | int(HIGH_SPECIAL) << 64
+        assert leaving == special | sum(1 << point for point in range(0x80) if not stays[point])
+        if not found.marks[state] & HIGH_WORD:
+            assert stays[_WORDS].all()
+        if not found.marks[state] & HIGH_OTHER:
+            assert stays[_OTHERS].all()
+
+
+def test_any_text_may_follow_beside_a_pattern_but_not_within_one() -> None:
+    within = compile_ecma("^[a-z]+$")
+    assert HIGH_WORD & self_loops(within.next, within.byte_class, False).marks.min()
+    # All but the ends of lines, of which some are above ASCII.
+    dots = compile_ecma("^.*[.]txt$")
+    low, high, marks = self_loops(dots.next, dots.byte_class, False)
+    assert int(low[dots.start]) == int(LOW_SPECIAL) | 1 << ord(".")
+    assert high[dots.start] == HIGH_SPECIAL
+    # Without compiled loops no more is known than that some are.
+    assert marks[dots.start] == MALFORMED | HIGH_OTHER | HIGH_PARTIAL | (HIGH_WORD if host_kernels() is None else 0)
+
+
+@pytest.mark.parametrize("schema", [
+    {"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}},
+    {"type": "array", "items": {"type": "object", "minProperties": 2, "maxProperties": 2}},
+    {"anyOf": [{"minProperties": 3, "type": "object"}, {"type": "object", "required": ["b"], "maxProperties": 2}]},
+])  # fmt: skip
+def test_names_that_begin_and_end_within_one_token_are_not_written_twice(schema: Any) -> None:
+    words = ['{"a":1', '{"a":1,"a', '{"a":1,"b', ',"a":1', '":2', "}", "[", "]", ",", '[{"a":', "3", '{"b":1,"b":', '"']
+    vocabulary = small(*words, '{"', "a", "b", ":", '"a":1,"c":1}', "{")
+    tokens = NumberedTokens(compile_schema(schema), vocabulary)
+    seen, queue = {tokens.start}, [tokens.start]
+    for state in queue:  # grows on the way
+        allowed = tokens.mask(state).nonzero()[0].tolist()
+        reached = {token: tokens.advance(state, token) for token in range(vocabulary.size)}
+        assert allowed == [token for token, after in reached.items() if after != -1]
+        for after in reached.values():
+            if after >= 0 and after not in seen and len(seen) < 400:
+                seen.add(after)
+                queue.append(after)
+    assert len(seen) > 10
+
+
+# -- with the summaries every row is what it is without ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": r"^(\\S+\\s+){0,9}\\S+$"},
+        {"type": "string", "pattern": "^[^é]+$", "maxLength": 40},
+        {"items": {"pattern": "^[a-z]+(-[a-z]+)*$", "minLength": 3, "maxLength": 30}},
+        {"patternProperties": {"^[a-f]{2,9}$": {"type": "integer"}}, "minProperties": 2, "type": "object"},
+        {"properties": {"a": {"pattern": "日本|x"}, "b": {"format": "date-time"}}, "required": ["a", "b"]},
+        {"items": {"format": "uri", "maxLength": 40}, "minItems": 3},
+        {"items": {"pattern": "[0-9a-f]+", "minLength": 12, "maxLength": 12}, "minItems": 3},
+        {"items": {"pattern": r"^(?:\S+\s+){0,99}\S+$", "minLength": 1}, "minItems": 3},
+        {"items": {"anyOf": [{"maxLength": 3}, {"minLength": 7, "maxLength": 9}]}, "type": "array"},
+        {"items": {"type": "string", "minLength": 2, "maxLength": 14, "pattern": "^.*é.*[.]txt$|^b"}, "minItems": 2},
+        {"items": {"enum": ["abstract", "absolute", 'a"b', chr(92), "日本", ""]}, "minItems": 2},
+        {"items": {"type": "string", "not": {"pattern": "^[ab]*$"}, "maxLength": 70000}, "minItems": 2},
+        {"patternProperties": {"^.*[.]x$": {"type": "null"}}, "additionalProperties": False, "minProperties": 2},
+    ],
+)
+@pytest.mark.parametrize("escapes", ["any", "ascii"])
+def test_rows_of_schemas(schema: Any, escapes: str) -> None:
+    machine = compile_schema(schema, SchemaOptions(Whitespace("flexible", 3), escapes))
+    summed, plain = (NumberedTokens(machine, tekken()) for _ in "12")
+    assert isinstance(summed.walk._loops, SelfLoops)
+    plain.walk._loops = NoSummaries(machine.strings)
+    random = np.random.default_rng(len(str(schema)))
+    state, same = summed.start, plain.start
+    for step in range(25):
+        allowed = summed.row(state)
+        assert allowed.tolist() == plain.row(same).tolist()
+        begins = [
+            token for token in allowed.tolist() if tekken().token_bytes[token][:1] in (b'"', b"{", b"[", b"a", b"1")
+        ]
+        token = int(random.choice(begins if begins and step % 3 else allowed))
+        state, same = summed.advance(state, token), plain.advance(same, token)
+        if state == -2:
+            break
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"pattern": "é$", "minLength": 8, "maxLength": 8},
+        {"pattern": "é[.]$", "minLength": 1, "maxLength": 13},
+        {"pattern": "^.*[.]txt$", "maxLength": 9},
+        {"pattern": "^(ab?|[^a]c)*$", "minLength": 4},
+        {"anyOf": [{"maxLength": 2}, {"pattern": "\\d$", "minLength": 5, "maxLength": 7}]},
+    ],
+)
+def test_rows_at_every_place_and_length_of_a_string(content: Any) -> None:
+    assert_every_place_agrees(compile_schema({"type": "string", **content}), tekken())
+
+
+@given(
+    pattern=patterns(anchors=True),
+    least=st.integers(0, 4),
+    more=st.none() | st.integers(0, 5),
+    escapes=st.sampled_from(["any", "minimal", "ascii"]),
+)
+def test_rows_of_random_patterns_with_bounds(pattern: str, least: int, more: int | None, escapes: str) -> None:
+    bounds = {"minLength": least} | ({} if more is None else {"maxLength": least + more})
+    schema = {"type": "string", "pattern": pattern, **bounds}
+    try:
+        machine = compile_schema(schema, SchemaOptions(escapes=escapes), Budget(states=2_000))
+    except LogitloomError:
+        return
+    if machine.satisfiable:
+        assert_every_place_agrees(machine, mixed())
+
+
+@given(
+    pattern=patterns(anchors=True),
+    other=st.none() | patterns(anchors=True),
+    closed=st.booleans(),
+    escapes=st.sampled_from(["any", "minimal", "ascii"]),
+)
+def test_rows_of_names_that_patterns_decide_about(pattern: str, other: str | None, closed: bool, escapes: str) -> None:
+    schema = {"type": "object", "properties": {"ab": {}}, "patternProperties": {pattern: {"type": "null"}}}
+    schema |= {} if other is None else {"propertyNames": {"pattern": other}}
+    schema |= {"additionalProperties": False} if closed else {}
+    try:
+        machine = compile_schema(schema, SchemaOptions(escapes=escapes), Budget(states=2_000))
+        tokens = NumberedTokens(machine, mixed())
+        state = tokens.advance(tokens.start, mixed().token_bytes.index(b"{"))
+        begins = tokens.advance(state, mixed().token_bytes.index(b'"')) >= 0
+    except LogitloomError:
+        return
+    if begins:
+        assert_every_place_agrees(machine, mixed(), b'{"')
+
+
+class NoSummaries(SelfLoops):
+    """Knows of no self-loops, so that every token is walked."""
+
+    def whole(self, trie: Trie, nodes: Any, states: Any) -> Any:
+        del trie, states
+        return np.zeros(len(nodes), dtype=bool)
+
+
+def lengths(content: Content) -> range:
+    """The numbers of characters that are told apart."""
+    if isinstance(content, LengthContent):
+        return range(1 + int(content.points[-1]))
+    if not content.counts:
+        return range(1)
+    return range(content.least + 1 if content.most is None else content.most + 2)
+
+
+def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginning: bytes = b'"') -> None:
+    summed, plain = (NumberedTokens(machine, vocabulary) for _ in "12")
+    plain.walk._loops = NoSummaries(machine.strings)
+    for tokens in (summed, plain):
+        begun = tokens.start
+        for byte in beginning:
+            begun = tokens.advance(begun, vocabulary.token_bytes.index(bytes([byte])))
+        stack = tokens.configuration(begun).stack
+    site = next(state[1] for state in machine.states if state[0] == "text")
+    boundaries = np.frombuffer(site.content.labelled.boundaries, dtype=bool)
+    for place in np.flatnonzero(boundaries)[:40].tolist():
+        for count in lengths(site.content):
+            state = site.text(place, count)
+            if state >= 0:
+                here = Position(state, stack)
+                rows = [tokens.row(tokens.at(here)).tolist() for tokens in (summed, plain)]
+                assert rows[0] == rows[1], (place, count)
