@@ -203,6 +203,10 @@ class Context:
                     f"Accepted tokens are integers [rows, n] or [rows], but came as {tokens.dtype}{list(tokens.shape)}."
                 )
             self._check_ids(tokens)
+        elif not hasattr(tokens, "ndim") or not hasattr(tokens, "dtype"):
+            raise InvalidContext(
+                f"Accepted tokens are integers, one list per row or an array [rows, n], but came as {tokens!r:.100}."
+            )
         if tokens.ndim == 1:
             tokens = tokens[:, None]
         return backend.cast(tokens, "int32")

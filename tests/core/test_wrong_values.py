@@ -94,7 +94,7 @@ def test_tokens_for_another_number_of_rows_are_refused(name: str, tokens: Any) -
 IDS = {
     "too large": [[WIDTH], [1]], "much too large": [[2**31 - 1], [1]], "beyond 32 bits": [[2**40], [1]],
     "negative": [[-2], [1]], "very negative": [[-(2**40)], [1]], "half": [[1.5], [1]], "a text": [["a"], [1]],
-    "texts": ["ab", "c"], "nothing": [None, [1]], "nested": [[[1]], [1]],
+    "texts": ["ab", "c"], "one text": "ab", "one number": 5, "nothing": [None, [1]], "nested": [[[1]], [1]],
 }  # fmt: skip
 
 
