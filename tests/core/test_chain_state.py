@@ -236,3 +236,18 @@ def test_fingerprints_tell_options_apart(tmp_path: Path) -> None:
     assert len(set(found)) == len(values)
     assert found == [fingerprint_of(value, "option") for value in values]
     assert fingerprint_of({3, 1, 2}, "option") == fingerprint_of(frozenset([2, 3, 1]), "option")
+
+
+@pytest.mark.parametrize("kind", ["grammar", "json"])
+def test_files_count_by_what_was_read_from_them(tmp_path: Path, kind: str) -> None:
+    if kind == "grammar":
+        pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    texts = ['root ::= "a"', 'root ::= "b"'] if kind == "grammar" else ['{"const": "a"}', '{"const": "b"}']
+    option = {"grammar": "grammar", "json": "schema"}[kind]
+    made = []
+    for name, text in (("one", texts[0]), ("two", texts[0]), ("one", texts[1])):
+        path = tmp_path / f"{name}.{'gbnf' if kind == 'grammar' else 'json'}"
+        path.write_text(text, encoding="utf-8")
+        made.append(processors.load((kind, {option: path})))
+    assert made[0].fingerprint == made[1].fingerprint
+    assert "other options" in str(made[0].fingerprint.difference(made[2].fingerprint))

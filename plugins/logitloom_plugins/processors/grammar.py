@@ -11,11 +11,13 @@ from typing import Any, Final
 from logitloom import Vocabulary, option
 from logitloom.constraints import Constraint, ConstraintProcessor
 from logitloom.errors import OptionError, PluginImportError, UnsupportedGrammar
+from logitloom.fingerprint import fingerprint_of
 from logitloom.loading import text_or_file
+from logitloom.options import values
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammar_engines.context_free import Choice, pruned
+from logitloom_plugins.grammar_engines.engine import Engine
 from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
-from logitloom_plugins.grammar_engines.handles import Engine
 
 __all__ = ["Grammar"]
 
@@ -68,10 +70,16 @@ class Grammar(ConstraintProcessor):
                 f"The grammar has {len(text)} characters, and the option max_size is {self.max_size}. Shorten the "
                 f"grammar, or raise the option."
             )
+        object.__setattr__(self, "_text", text)
         syntax = self.syntax
         if syntax == "auto":
             syntax = _SUFFIXES.get(suffix) or ("gbnf" if _GBNF_RULE.search(text) else "lark")
         object.__setattr__(self, "_grammar", self._gbnf(text) if syntax == "gbnf" else self._lark(text))
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal options, where a file counts by the text that was read from it."""
+        return fingerprint_of({**values(self), "grammar": self.__dict__["_text"]}, "options of 'grammar'")
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """The engine's grammar over the tokens of a vocabulary.

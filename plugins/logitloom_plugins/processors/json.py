@@ -10,8 +10,10 @@ from logitloom import Vocabulary, option
 from logitloom.automata import Budget
 from logitloom.constraints import Constraint, ConstraintProcessor
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
+from logitloom.fingerprint import fingerprint_of
+from logitloom.options import values
 from logitloom.registry import load_plugin
-from logitloom_plugins.grammar_engines import handles
+from logitloom_plugins.grammar_engines.engine import Engine, Grammar
 from logitloom_plugins.json_schema.schema.dialects import dialect_of
 from logitloom_plugins.json_schema.schema.sources import schema_of
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
@@ -112,9 +114,15 @@ class Json(ConstraintProcessor):
         found = {"states": len(machine.states), "table_bytes": 4 * 256 * len(machine.states), "complete": limit is None}
         return found if limit is None else {**found, "limit": limit}
 
-    def _compiled(self) -> tuple[SchemaAutomaton | None, handles.Grammar | None]:
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal options, where a schema counts by its document, wherever that came from."""
+        return fingerprint_of({**values(self), "schema": self.__dict__["_document"]}, "options of 'json'")
+
+    def _compiled(self) -> tuple[SchemaAutomaton | None, Grammar | None]:
         """The automaton made for the schema, or the grammar of an engine."""
         document = schema_of(self.schema)
+        object.__setattr__(self, "_document", document)
         if self.engine in ("llguidance", "xgrammar"):
             return None, self._by_library(self.engine, document)
         try:
@@ -135,7 +143,7 @@ class Json(ConstraintProcessor):
         budget = Budget(states=self.max_states, seconds=self.max_seconds)
         return SchemaAutomaton(compile_schema(document, options, budget))
 
-    def _by_library(self, name: str, document: Any) -> handles.Grammar:
+    def _by_library(self, name: str, document: Any) -> Grammar:
         unlike = [
             f"{option}={value!r}"
             for option, value, only in (
@@ -150,7 +158,7 @@ class Json(ConstraintProcessor):
             )
         formats = self.formats == "assert" or (self.formats == "auto" and dialect_of(document, None, "").asserts_format)
         strict = self.strict or self.engine == "auto"
-        engine: handles.Engine = load_plugin("grammars", name)()
+        engine: Engine = load_plugin("grammars", name)()
         return engine.json_schema(document, whitespace=self.whitespace, formats=formats, strict=strict)
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
