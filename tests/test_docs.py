@@ -381,6 +381,14 @@ def test_links_to_files_lead_somewhere(path):
             assert (path.parent / target).exists(), f"{name_of(path)} links to {target}"
 
 
+def test_the_picture_of_the_floors_is_that_of_the_test():
+    spec = importlib.util.spec_from_file_location("floors_picture", DOCS / "mkdocs" / "floors_picture.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = module.PICTURE.read_text(encoding="utf-8")
+    assert written == module.draw(), "run: python docs/mkdocs/floors_picture.py"
+
+
 def test_the_picture_of_the_chain_names_every_stage():
     from logitloom.processor import STAGES
 

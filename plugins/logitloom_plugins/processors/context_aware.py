@@ -46,7 +46,6 @@ class ContextAware(Processor):
     """
 
     stage = "guidance"
-    differentiable = False
     preserves_masked = True
     keeps_last = True
     shift_invariant = True
