@@ -167,8 +167,8 @@ def _shown(told: dict[str, Any]) -> str:
     lines += ["", table(rows, header, sys.stdout)]
     for found in told["engines"]:
         if "limit" in found:
-            made = f"{found['engine']} makes states as texts visit them; here it"
-            lines += ["", f"{made} stopped early: {found['limit']}"]
+            counted = f"counting them in advance stopped at {found['states']:,}."
+            lines += ["", f"{found['engine']} makes states as texts visit them; {counted}"]
         if found["runs"]:
             continue
         lines += ["", f"{found['engine']} cannot run it:"]
