@@ -102,6 +102,17 @@ class Backend:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}{'' if self.device is None else f' on {self.device}'}>"
 
+    def __deepcopy__(self, memo: Any) -> Backend:
+        """Itself: it never changes."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Pickled are the library and, if it is not the default one, the device."""
+        if _load_backend is None or not self.name:
+            return super().__reduce__()
+        default = _load_backend(self.name).device
+        return _backend_again, (self.name, None if self.device == default else self.device)
+
     # -- placement ---------------------------------------------------------------------------------
 
     def at(self, device: Any) -> Backend:
@@ -416,6 +427,13 @@ def backend_of(array: Array) -> Backend:
     if backend is None:
         backend = _BACKEND_OF_TYPE[type(array)] = _find_backend(type(array))
     return backend.at(backend.device_of(array))
+
+
+def _backend_again(name: str, device: Any) -> Backend:
+    """The backend that was pickled, as it is in this process."""
+    assert _load_backend is not None, "Importing logitloom sets it."
+    backend = _load_backend(name)
+    return backend if device is None else backend.at(device)
 
 
 def _find_backend(kind: type) -> Backend:

@@ -51,6 +51,8 @@ class Processor:
             ``chosen_logprob`` declares it by that.
         reports_illegal: raises ``IllegalToken`` in host memory for rows that were fed a token which the processor had
             forbidden, before it writes anything.
+        differentiable: gradients pass from the result to the logits wherever the formula has one; through masks they
+            pass straight. Without, the result is a constant.
         compilable: works inside compiled loops (array operations only; no host objects, no values read back).
     """
 
@@ -64,6 +66,7 @@ class Processor:
     shift_invariant: ClassVar[bool] = False
     uses_buffer_pool: ClassVar[bool] = False
     sees_every_step: ClassVar[bool] = False
+    differentiable: ClassVar[bool] = True
     reports_illegal: ClassVar[bool] = False
     compilable: ClassVar[bool] = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 import warnings
@@ -338,6 +339,26 @@ class SequenceState:
             rows, weights, scored=scored, tokenizer=self.tokenizer, vocabulary=self.vocabulary, model=self.model,
             cache=cache,
         )  # fmt: skip
+
+    # -- copies --------------------------------------------------------------------------------------
+
+    def __copy__(self) -> SequenceState:
+        """Itself: it never changes."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> SequenceState:
+        """Itself: it never changes."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Pickled are tokens, weights, vocabulary and tokenizer. The model stays, and with it the cache.
+
+        Whoever goes on with the copy computes the cache anew; :meth:`save` and :meth:`load` take it along.
+        """
+        again = functools.partial(
+            SequenceState, scored=self.scored, tokenizer=self.tokenizer, vocabulary=self.vocabulary
+        )
+        return again, (self.rows, self.weights)
 
     # -- files ---------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """PyTorch backend: CPU, CUDA and whatever else PyTorch runs on.
 
 No operation waits for the device: there is no boolean indexing, no ``nonzero`` and no ``item``, except on the
-CPU, where there is nothing to wait for. Results never carry gradients: logits that require them are detached,
-so that writing into donated logits cannot fail or grow an autograd graph.
+CPU, where there is nothing to wait for. Logits that require gradients keep them: nothing is written into such a tensor,
+donated or not. Thresholds that are only compared with carry none.
 """
 
 from __future__ import annotations
@@ -110,47 +110,46 @@ class TorchBackend(Backend):
     def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
         """In place when donated."""
         if donate and _writable(x):
-            return _detached(x).masked_fill_(mask, value)
-        return torch.where(mask, value, _detached(x))
+            return x.masked_fill_(mask, value)
+        return torch.where(mask, value, x)
 
     def scale(self, x: Array, factor: float, donate: bool = False) -> Array:
         """In place when donated."""
-        return _detached(x).mul_(factor) if donate and _writable(x) else _detached(x) * factor
+        return x.mul_(factor) if donate and _writable(x) else x * factor
 
     def divide(self, x: Array, divisor: float, donate: bool = False) -> Array:
         """In place when donated."""
-        return _detached(x).div_(divisor) if donate and _writable(x) else _detached(x) / divisor
+        return x.div_(divisor) if donate and _writable(x) else x / divisor
 
     def add(self, x: Array, y: Array, donate: bool = False) -> Array:
         """In place when donated."""
-        y = _detached(y).to(x.dtype)
-        return _detached(x).add_(y) if donate and _writable(x) else _detached(x) + y
+        y = y.to(x.dtype)
+        return x.add_(y) if donate and _writable(x) and not y.requires_grad else x + y
 
     def softmax(self, x: Array) -> Array:
         """The fused kernel, which widens as it reads; rows of -inf are mended afterwards."""
-        x = _detached(x)
         return self._mend_dead_rows(torch.softmax(x, -1, dtype=_wide(x)), x, 0.0)
 
     def log_softmax(self, x: Array) -> Array:
         """The fused kernel, which widens as it reads; rows of -inf are mended afterwards."""
-        x = _detached(x)
         return self._mend_dead_rows(torch.log_softmax(x, -1, dtype=_wide(x)), x, NEG_INF)
 
     def _mend_dead_rows(self, result: Array, x: Array, value: float) -> Array:
         # On the CPU asking costs less than a pass over the vocabulary; a device must not be waited for. A dead
         # row comes out as not-a-number throughout, so its first column tells.
         if self.on_host and not torch.compiler.is_compiling():
-            told = float(result[..., 0].sum())
+            told = float(_detached(result)[..., 0].sum())
             if told == told:
                 return result
-        return result.masked_fill_(x.amax(-1, keepdim=True) == NEG_INF, value)
+        dead = x.amax(-1, keepdim=True) == NEG_INF
+        return torch.where(dead, value, result) if result.requires_grad else result.masked_fill_(dead, value)
 
     def sort_descending(self, x: Array) -> Array:
         """The native sort; on the CPU NumPy's, which is vectorised, where it has the dtype."""
-        if self.on_host and x.dtype in _NUMPY_SORTS and not torch.compiler.is_compiling():
-            ascending = np.sort(_detached(x).numpy(), axis=-1)
+        if self.on_host and x.dtype in _NUMPY_SORTS and not torch.compiler.is_compiling() and not x.requires_grad:
+            ascending = np.sort(x.numpy(), axis=-1)
             return torch.from_numpy(np.ascontiguousarray(ascending[..., ::-1]))
-        return torch.sort(_detached(x), dim=-1, descending=True).values
+        return torch.sort(x, dim=-1, descending=True).values
 
     def argsort_descending(self, x: Array) -> Array:
         """The native stable sort."""
@@ -172,7 +171,6 @@ class TorchBackend(Backend):
 
     def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
         """Two selections: of values, then of the first indices that hold the smallest of them."""
-        x = _detached(x)
         if k == 1:
             values, index = x.max(-1, keepdim=True)
             return values, index
@@ -218,6 +216,8 @@ class TorchBackend(Backend):
 
     def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
         """One scatter; skipped tokens repeat another write of their row."""
+        if x.requires_grad:  # entries that are written twice would get their gradient twice
+            return super().set_at(x, tokens, value)
         target = _target(x, donate)
         if tokens.shape[1] == 0:
             return target
@@ -235,10 +235,12 @@ class TorchBackend(Backend):
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
         """One scatter; skipped places repeat another write of their row."""
+        if x.requires_grad or values.requires_grad:  # as in set_at
+            return super().write_at(x, index, values)
         target = _target(x, donate)
         if index.shape[1] == 0:
             return target
-        values = _detached(values).to(x.dtype).expand(index.shape)
+        values = values.to(x.dtype).expand(index.shape)
         if self._all_valid(index, x.shape[-1]):
             return target.scatter_(1, index.long(), values)
         valid, place = _valid(index, x.shape[-1])
@@ -272,7 +274,9 @@ class TorchBackend(Backend):
         """On the CPU through a NumPy view of the same memory, without PyTorch's cost per call."""
         if not self.on_host:
             return super().apply_token_rows(logits, rows, donate)
-        x = _detached(logits)
+        if logits.requires_grad:
+            return super().apply_token_rows(logits, rows)
+        x = logits
         dtype = x.dtype
         narrow = dtype is torch.bfloat16
         # Nothing compiles this, so there is no need to ask whether something does.
@@ -349,14 +353,16 @@ def _wide(x: Array) -> torch.dtype:
 
 
 def _writable(x: Array) -> bool:
-    """Whether a donated tensor can be written to: not when it was made in inference mode and that has ended."""
+    """Whether a donated tensor can be written to: not with gradients, or from an inference mode that has ended."""
+    if x.requires_grad:
+        return False
     # A compiler cannot ask; it handles in-place operations by itself.
     return torch.compiler.is_compiling() or not x.is_inference() or torch.is_inference_mode_enabled()
 
 
 def _target(x: Array, donate: bool) -> Array:
     """The tensor to write to."""
-    return _detached(x) if donate and _writable(x) else _detached(x).clone()
+    return x if donate and _writable(x) else x.clone()
 
 
 def _valid(tokens: Array, vocab: int) -> tuple[Array, Array]:

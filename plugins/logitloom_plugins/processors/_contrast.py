@@ -76,7 +76,7 @@ def like(out: Array, logits: Array, context: Context) -> Array:
 
 def _branches(backend: Backend, first: Array, second: Array, normalize: bool) -> tuple[Array, Array]:
     if normalize:
-        return backend.log_softmax(first), backend.log_softmax(second)
+        return backend.log_softmax(_constant(first)), backend.log_softmax(_constant(second))
     return at_least_float32(backend, _constant(first)), at_least_float32(backend, _constant(second))
 
 

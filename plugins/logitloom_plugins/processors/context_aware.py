@@ -46,6 +46,7 @@ class ContextAware(Processor):
     """
 
     stage = "guidance"
+    differentiable = False
     preserves_masked = True
     keeps_last = True
     shift_invariant = True

@@ -47,6 +47,7 @@ class Contrastive(Processor):
     """
 
     stage = "guidance"
+    differentiable = False
     preserves_masked = True
     keeps_last = True
     shift_invariant = True

@@ -52,6 +52,7 @@ class Guidance(Processor):
     """
 
     stage = "guidance"
+    differentiable = False
     preserves_masked = True
     keeps_last = True
     shift_invariant = True

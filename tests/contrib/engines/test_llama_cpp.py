@@ -159,13 +159,6 @@ def test_a_list_and_a_criterion_by_hand_match_as_well(llama: Any) -> None:
     assert set(layouts) == {(12,)}  # one field of records, in the library's own memory
 
 
-def test_a_stop_string_ends_the_text(llama: Any) -> None:
-    processor = to_llama_cpp(chain_of(("stop", {"strings": ["4, 5"]})), llama)
-    answer = processor.complete("Count: 1, 2, 3, 4, 5, 6, 7. Count: 1,", max_tokens=24, temperature=0.0)
-    assert text_of(answer).endswith("4, 5")
-    assert answer["choices"][0]["finish_reason"] == "stop"
-
-
 @dataclass(frozen=True)
 class Failing(Processor):
     """Fails at one step of every text."""
@@ -355,3 +348,31 @@ def test_what_the_context_cannot_hold_is_refused(llama: Any, adapter: LlamaCppMo
     logits, _ = small.forward(np.array([[5], [6]]), small.empty_cache(2))
     close(logits[1], alone(adapter, [6])[-1])
     small.close()
+
+
+@pytest.mark.parametrize("form", ["processor", "[processor]", "chain", "[chain]"])
+def test_a_chain_runs_in_any_form_that_the_library_calls(llama: Any, form: str) -> None:
+    chain = chain_of(("regex", {"pattern": REAL_PATTERNS[0]}))
+    given = {"processor": to_llama_cpp(chain, llama), "chain": chain}[form.strip("[]")]
+    for _ in range(2):
+        answer = llama.create_completion(
+            PROMPTS[0], max_tokens=24, temperature=0.0, logits_processor=[given] if form.startswith("[") else given
+        )
+        assert re.fullmatch(REAL_PATTERNS[0], text_of(answer))
+
+
+@pytest.mark.parametrize("most", [3, 8])
+def test_an_exception_surfaces_without_the_criterion(llama: Any, most: int) -> None:
+    processor = to_llama_cpp(chain_of(Failing()))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="step 2 cannot be processed"):
+            llama.create_completion(PROMPTS[0], max_tokens=most, temperature=0.0, logits_processor=processor)
+        assert not {"sample", "detokenize"} & set(vars(llama))
+
+
+def test_a_stop_string_is_left_out_as_in_our_own_loop(llama: Any) -> None:
+    processor = to_llama_cpp(chain_of(("stop", {"strings": ["4, 5"]})), llama)
+    answer = processor.complete("Count: 1, 2, 3, 4, 5, 6, 7. Count: 1,", max_tokens=24, temperature=0.0)
+    assert "4, 5" not in text_of(answer)
+    assert text_of(answer).endswith("3, ")
+    assert answer["choices"][0]["finish_reason"] == "stop"

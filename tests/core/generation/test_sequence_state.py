@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from logitloom import Vocabulary, load_backend
 from logitloom.context import padded
 from logitloom.errors import BatchMismatchError, GenerationError, SampleMismatchError, SequenceIndexError
-from logitloom.generation import Multinomial, SequenceState, continuous
+from logitloom.generation import Generator, Multinomial, SequenceState, continuous
 from logitloom.generation.prefix_cache import PrefixCachedModel
 from tests.core.generation.words import BOS, HALVES, VOCABULARY, Counting, Encoder, fresh_logits, generator, tiny_model
 from tests.oracles.toy_model import ToyModel
@@ -491,3 +493,29 @@ def test_slices_and_sums_keep_the_cache_on_every_backend(backend: Any) -> None:
     fresh, _ = model.forward(tokens, model.empty_cache(3))
     assert changed.held_cache.lengths.any()
     assert np.allclose(backend.to_numpy(logits), backend.to_numpy(fresh), atol=1e-4)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "mlx", "jax"])
+def test_states_are_copied_and_pickled_and_go_on(library: str) -> None:
+    from logitloom_contrib.llama import random_model
+
+    model = random_model(installed(library))
+    words = Vocabulary([bytes([32 + i]) for i in range(64)])
+    write = continuous(Generator(model, vocabulary=words))
+    made = write([40, 41], max_tokens=3)
+    assert copy.deepcopy(made) is copy.copy(made) is made
+    pickled = pickle.loads(pickle.dumps(made))
+    assert (pickled.rows, pickled.model, pickled.held_cache) == (made.rows, None, None)
+    assert np.array_equal(pickled.weights, made.weights)
+    assert np.array_equal(pickled.scored, made.scored)
+    assert write(pickled, max_tokens=3).rows == write(made, max_tokens=3).rows
+    assert copy.deepcopy(model.backend) is pickle.loads(pickle.dumps(model.backend)) is model.backend
+    other = continuous(Generator(model, vocabulary=Vocabulary([bytes([33 + i]) for i in range(64)])))
+    with pytest.raises(GenerationError, match="its ids would mean something else"):
+        other(pickled, max_tokens=1)
+
+
+def installed(library: str) -> str:
+    if library != "numpy":
+        pytest.importorskip("mlx.core" if library == "mlx" else library, reason=f"needs {library}")
+    return library

@@ -34,12 +34,18 @@ def native() -> Backend:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("donate", [False, True])
-def test_logits_that_require_gradients_are_detached(native: Backend, operation: str, donate: bool) -> None:
+def test_logits_that_require_gradients_keep_them_and_stay_as_they_are(
+    native: Backend, operation: str, donate: bool
+) -> None:
     values = torch.arange(8.0).reshape(2, 4) - 3
     expected = OPERATIONS[operation](native, values.clone(), False)
-    result = OPERATIONS[operation](native, values.clone().requires_grad_(), donate)
-    assert not result.requires_grad
+    given = values.clone().requires_grad_()
+    result = OPERATIONS[operation](native, given, donate)
+    assert result.requires_grad
     assert torch.equal(result, expected)
+    assert torch.equal(given, values)
+    result.masked_fill(result == float("-inf"), 0.0).sum().backward()
+    assert given.grad is not None
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

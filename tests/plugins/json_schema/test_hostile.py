@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from logitloom.automata import DEAD, FINISHED, Budget
+from logitloom.automata import DEAD, Budget
+from logitloom.constraints import DENSE_FINISHED as FINISHED
 from logitloom.errors import BudgetExceeded, LogitloomError
 from logitloom_plugins.json_schema.schema.keywords import are_equal
 from logitloom_plugins.json_schema.structure.acceptance import read

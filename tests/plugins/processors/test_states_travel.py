@@ -1,0 +1,78 @@
+"""Two processes: a state of any built-in processor goes on in the other one as it would have gone on.
+
+Here from 24 random prefixes of each case; with ``LOGITLOOM_EXHAUSTIVE=1`` from 200.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import load_backend, processors
+from logitloom.errors import StateMismatch
+from tests.plugins.processors import travelling
+
+ROWS = 200 if os.environ.get("LOGITLOOM_EXHAUSTIVE", "") not in ("", "0") else 24
+ROOT = Path(__file__).parents[3]
+SUITES = travelling.suites()
+
+
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
+    """Per case the walk, its state, and what the other process gave."""
+    backend, folder = load_backend("numpy"), tmp_path_factory.mktemp("states")
+    walks, sent = {}, {}
+    for key, suite in SUITES.items():
+        made, state = travelling.walk(suite, key[1], backend, ROWS, seed=1)
+        chain, _ = travelling.begin(suite, key[1], backend, 1)
+        walks[key] = made, state
+        sent[key] = made, chain.save_state(state), pickle.dumps(state)
+    (folder / "sent").write_bytes(pickle.dumps(sent))
+    command = [sys.executable, "-m", travelling.__name__, str(folder / "sent"), str(folder / "back")]
+    # Another seed of hashes, so that nothing may depend on the order of sets.
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "77"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    back = pickle.loads((folder / "back").read_bytes())
+    return {key: (*walks[key], back[key]) for key in walks}
+
+
+@pytest.mark.parametrize(("name", "case"), SUITES)
+def test_a_state_goes_on_in_another_process(crossed: Any, name: str, case: str) -> None:
+    made, state, ways = crossed[name, case]
+    expected = travelling.go_on(SUITES[name, case], case, load_backend("numpy"), made, state)
+    assert len(ways) == 2
+    for found in ways:
+        for step, (ours, theirs) in enumerate(zip(expected, found, strict=True)):
+            assert np.array_equal(ours > -np.inf, theirs > -np.inf), f"masks differ {step} steps later"
+            np.testing.assert_allclose(theirs, ours, rtol=1e-6)
+
+
+def test_every_built_in_processor_is_among_them() -> None:
+    tested = {suite.processor for suite in SUITES.values()}
+    installed = {record.name for record in processors.available() if record.distribution == "logitloom"}
+    assert tested >= installed - {"grammar", "json"}
+
+
+@pytest.mark.parametrize(("name", "case"), SUITES)
+def test_another_chain_refuses_it(crossed: Any, name: str, case: str) -> None:
+    _, state, _ = crossed[name, case]
+    backend = load_backend("numpy")
+    suite = SUITES[name, case]
+    chain, context = travelling.begin(suite, case, backend, 1)
+    data = chain.save_state(state)
+    (link,) = chain.links
+    wrong = processors.load("temperature" if link.plugin != "temperature" else "top_p")
+    wrong = wrong.configure(temperature={"temperature": 0.31}) if wrong.labels == ("temperature",) else wrong.configure(
+        top_p={"p": 0.31}
+    )  # fmt: skip
+    with pytest.raises(StateMismatch, match=rf"Its processor number 1 is '{link.label}', and here it is"):
+        wrong.load_state(data, context)
