@@ -63,7 +63,7 @@ class Part:
 
     Attributes:
         automaton: of the inner constraints; ``None`` for free text.
-        start: the state of the automaton in which the section begins.
+        start: the state of the automaton in which the section begins, and ``written`` the text that leads there.
         restricts: whether the inner constraints restrict the text. If not, or without any, the first occurrence of a
             string ends the section.
         exits: the strings that end it, and for each the number of the section that follows.
@@ -74,6 +74,7 @@ class Part:
 
     automaton: ByteAutomaton | None = None
     start: State = None
+    written: str = ""
     restricts: bool = False
     exits: tuple[tuple[bytes, int], ...] = ()
     at_start: tuple[bool, ...] = ()
@@ -119,7 +120,7 @@ class CombinedAutomaton(ByteAutomaton):
         for part in self.parts:
             inner = b"" if part.automaton is None else part.automaton.fingerprint
             rest = (part.restricts, part.exits, part.at_start, part.budget, part.after, part.may_end, part.ends)
-            digest.update(repr((inner, part.start, rest)).encode())
+            digest.update(repr((inner, part.written, rest)).encode())
         digest.update(repr(self.decided).encode())
         return digest.digest()
 

@@ -142,6 +142,7 @@ class Combinator(ConstraintProcessor):
             part = Part(
                 automaton,
                 None if inner is None else section.inner.start(inner),
+                "" if inner is None else section.inner.written,
                 inner is not None and inner.restricts,
                 tuple((exit.string.encode(), exit.section) for exit in section.exits),
                 tuple(exit.at_start for exit in section.exits),

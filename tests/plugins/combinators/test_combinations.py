@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -338,6 +342,36 @@ def test_states_are_values() -> None:
         reached = other.advance(reached, token)
         assert (state, hash(state)) == (reached, hash(reached))
         np.testing.assert_array_equal(one.allowed(state).mask(WIDTH), other.allowed(state).mask(WIDTH))
+
+
+def test_states_go_on_in_another_process() -> None:
+    """Sets have another order there."""
+    inner = ["between", {"open": "a", "close": "b;", "inner": DIGITS}]
+    begun = ["thinking", {"required": False, "begin": "outside", "then": inner}]
+    spec = ("until", {"trigger": "ab", "inner": inner, "then": ["until", {"trigger": ";", "inner": begun}]})
+    program = f"""
+        import numpy as np
+        from logitloom import Context, Vocabulary, processors
+        words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+        chain = processors.load({spec!r}, tokenizer=words)
+        logits = np.zeros((1, 257), np.float32)
+        context = Context.start(logits, vocabulary=words)
+        state = chain.init_state(context)
+        for token in [1 + byte for byte in b"xa[1,2]b;a"]:
+            found, state = chain.process(logits, state, context.accept([[token]]))
+        read = sys.stdin.buffer.read()
+        if read:
+            found, state = chain.process(logits, chain.load_state(read, context), context)
+        told = chain["until"].constraint(words, 257).fingerprint + np.packbits(found[0] > -np.inf).tobytes()
+        sys.stdout.buffer.write(told if read else chain.save_state(state) + told)
+    """
+    def run(seed: str, given: bytes) -> bytes:
+        command = [sys.executable, "-c", "import sys\n" + textwrap.dedent(program)]
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        return subprocess.run(command, input=given, env=env, capture_output=True, check=True).stdout
+
+    told = run("1", b"")
+    assert run("2", told[:-49]) == told[-49:]
 
 
 def test_a_vocabulary_that_cannot_write_is_refused() -> None:
