@@ -75,6 +75,8 @@ class Combination(Constraint):
             [self._spelling(text, special, exit) for exit, (text, _) in enumerate(part.exits)]
             for part, special in zip(parts, self._special, strict=True)
         ]
+        #: Per section the tokens in which one of its strings begins.
+        self._begun = [_begun(vocabulary, _anywhere(part), part.at_tokens) for part in parts]
         self.of_place = lru_cache(maxsize=_REMEMBERED)(self._of_place)
         self._of_state = lru_cache(maxsize=_REMEMBERED)(self._of_states)
         if not any(self._viable(place) for place in self._automaton.start()):
@@ -175,7 +177,7 @@ class Combination(Constraint):
         part = self._automaton.parts[place.section]
         if place.exit >= 0 or place.over or place.hold >= 0 or part.matcher is not None or part.automaton is None:
             return True
-        return bool(part.exits) and text in _begun(self.vocabulary, _anywhere(part), part.at_tokens)[0]
+        return bool(part.exits) and text in self._begun[place.section][0]
 
     def _inside(self, place: Place, token: int) -> Iterable[Place]:
         """The places after a token inside a section."""
@@ -282,7 +284,8 @@ class Combination(Constraint):
         found: list[int] = []
         if part.at_tokens and not part.automaton.accepts(place.state):
             return []
-        _, trie = _begun(self.vocabulary, _anywhere(part), part.at_tokens)
+        _, trie = self._begun[place.section]
+        steps: dict[tuple[Place, int], Place | None] = {}  # many tokens stay in the same few states
         stack: list[tuple[_Node, Place | None, set[Place]]] = [(trie, place, set())]
         while stack:
             node, main, others = stack.pop()
@@ -290,8 +293,12 @@ class Combination(Constraint):
                 reached = set(automaton.read(others, byte)[0]) if others else set()
                 inside = None
                 if main is not None:
-                    reached.update(after for after, _ in automaton.begun(main, byte))
-                    inside = automaton.inside(main, byte) if child.children and not part.at_tokens else None
+                    if byte in part.beginning:
+                        reached.update(after for after, _ in automaton.begun(main, byte))
+                    if child.children and not part.at_tokens:
+                        if (main, byte) not in steps:
+                            steps[main, byte] = automaton.inside(main, byte)
+                        inside = steps[main, byte]
                 if reached and child.ids and self._ends_well(reached):
                     found += child.ids
                 if child.children and (reached or inside is not None):

@@ -365,6 +365,7 @@ def test_states_go_on_in_another_process() -> None:
         told = chain["until"].constraint(words, 257).fingerprint + np.packbits(found[0] > -np.inf).tobytes()
         sys.stdout.buffer.write(told if read else chain.save_state(state) + told)
     """
+
     def run(seed: str, given: bytes) -> bytes:
         command = [sys.executable, "-c", "import sys\n" + textwrap.dedent(program)]
         env = {**os.environ, "PYTHONHASHSEED": seed}
