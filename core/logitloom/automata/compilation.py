@@ -14,7 +14,7 @@ from logitloom.automata.determinize import determinize
 from logitloom.automata.dfa import Dfa
 from logitloom.automata.lazy_dfa import LazyDfa
 from logitloom.automata.minimize import minimize
-from logitloom.automata.nfa import has_boundaries, position_automaton
+from logitloom.automata.nfa import has_atomic_parts, has_boundaries, position_automaton
 from logitloom.automata.pattern import Atomic, parse_pattern, shortened, too_deep, unsupported
 from logitloom.automata.subsets import ContextSubsets, Subsets
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
@@ -26,12 +26,14 @@ __all__ = ["compile_automaton", "compile_pattern"]
 _NO_PLAIN_TEXT: Final = re.compile(r"[\\.^$*+?{}\[\]()\ud800-\udfff]")
 
 #: What is cheap enough to be built whole: states over characters, these times the positions of the pattern, and states
-#: over bytes. With counted repeats, which mostly have a state for each position at least, so many positions and states.
-#: It must depend on the pattern alone: states of one kind mean nothing to an automaton of the other.
+#: over bytes. It must depend on the pattern alone: states of one kind mean nothing to an automaton of the other.
 _WHOLE_STATES: Final = 2000
 _WHOLE_WORK: Final = 1 << 22
 _WHOLE_BYTE_STATES: Final = 1 << 16
+#: Patterns with counted repeats have about as many states as positions if each character says where it is read, and
+#: often very many if not: so many positions, and so many states where a character may be read at several positions.
 _WHOLE_COUNTED: Final = 256
+_WHOLE_AMBIGUOUS: Final = 96
 
 
 def compile_pattern(pattern: str, flags: int = 0, *, budget: Budget | None = None, minimal: bool = False) -> Dfa:
@@ -91,9 +93,11 @@ def compile_automaton(pattern: str, flags: int = 0, *, budget: Budget | None = N
     if (found := _listed(pattern, flags, meter, minimal=False)) is not None:
         return found
     subsets, letters = _subsets(pattern, flags, meter)
-    positions, counted = len(subsets.nfa.chars), bool(subsets.nfa.order)
-    limit = min(_WHOLE_COUNTED if counted else _WHOLE_STATES, _WHOLE_WORK // positions, meter.budget.states)
-    table = None if counted and positions > limit else determinize(subsets, meter, limit)
+    positions = len(subsets.nfa.chars)
+    limit = min(_WHOLE_STATES, _WHOLE_WORK // positions, meter.budget.states)
+    if subsets.nfa.order and not (positions <= _WHOLE_COUNTED and subsets.is_deterministic):
+        limit = 0 if positions > _WHOLE_COUNTED else min(limit, _WHOLE_AMBIGUOUS)
+    table = None if limit < positions // 2 else determinize(subsets, meter, limit)
     if table is not None:
         try:
             return letters.lower(*table, meter.narrowed(_WHOLE_BYTE_STATES))
@@ -130,7 +134,8 @@ def _subsets(pattern: str, flags: int, meter: Meter) -> tuple[Subsets | ContextS
             return Subsets(nfa, letters.members, letters.classes), letters
         for part in repeated_atomic_parts(tree):
             raise refuse(part)
-        position_automaton(without_boundaries(tree), meter, refuse)
+        if has_atomic_parts(tree):
+            position_automaton(without_boundaries(tree), meter, refuse)  # which looks at them
         context = context_automaton(tree, meter)
     except RecursionError as error:
         raise too_deep(meter) from error

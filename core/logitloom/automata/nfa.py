@@ -19,7 +19,15 @@ from logitloom.automata.char_sets import NEVER, CharSet
 from logitloom.automata.pattern import Alternation, Atomic, Boundary, Characters, Node, Repeat, Sequence_
 from logitloom.errors import UnsupportedPattern
 
-__all__ = ["END_POSITION", "Order", "PositionAutomaton", "has_boundaries", "ordered_copies", "position_automaton"]
+__all__ = [
+    "END_POSITION",
+    "Order",
+    "PositionAutomaton",
+    "has_atomic_parts",
+    "has_boundaries",
+    "ordered_copies",
+    "position_automaton",
+]
 
 END_POSITION: Final = 0
 #: How much is done between two looks at the clock, and about how many bytes a place takes in a set.
@@ -68,15 +76,24 @@ class _AtomicPart(NamedTuple):
 
 def has_boundaries(node: Node) -> bool:
     """Whether an anchor or word boundary occurs anywhere in a tree."""
-    if isinstance(node, Characters):
-        return False
-    if isinstance(node, Boundary):
+    return _has(node, Boundary)
+
+
+def has_atomic_parts(node: Node) -> bool:
+    """Whether an atomic part occurs anywhere in a tree."""
+    return _has(node, Atomic)
+
+
+def _has(node: Node, kind: type[Node]) -> bool:
+    if isinstance(node, kind):
         return True
+    if isinstance(node, Characters | Boundary):
+        return False
     if isinstance(node, Sequence_):
-        return any(has_boundaries(part) for part in node.parts)
+        return any(_has(part, kind) for part in node.parts)
     if isinstance(node, Alternation):
-        return any(has_boundaries(part) for part in node.branches)
-    return has_boundaries(node.part)
+        return any(_has(part, kind) for part in node.branches)
+    return _has(node.part, kind)
 
 
 def places(node: Node) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -67,6 +67,11 @@ class SubsetAutomaton(Protocol[S]):
     @property
     def fingerprint(self) -> bytes:
         """Equal for equal automata with equal states."""
+        ...
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether each character leads to one position at most: then there are about as many states as positions."""
         ...
 
 
@@ -121,6 +126,18 @@ def _plan(sets: Iterable[int], classes_of: list[tuple[int, ...]], classes: int) 
     return _Plan(list(place), group_of)
 
 
+def _is_deterministic(follow: Iterable[Collection[int]], set_at: list[int], classes_of: list[tuple[int, ...]]) -> bool:
+    for places in follow:
+        if len(places) > 1:
+            seen: set[int] = set()
+            for p in places:
+                classes = classes_of[set_at[p]]
+                if not seen.isdisjoint(classes):
+                    return False
+                seen.update(classes)
+    return True
+
+
 def _digest(*parts: Any) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
@@ -147,15 +164,6 @@ class Subsets:
         self.classes = classes
         sets, self._set_at = numbered_sets(nfa.chars)
         self.classes_of = [members[chars] for chars in sets]
-        self._follow = list(nfa.follow)
-        if nfa.order:
-            # Neighbours share their sets, so each is looked through once.
-            reduced: dict[int, frozenset[int]] = {}
-            for p, places in enumerate(nfa.follow):
-                found = reduced.get(id(places))
-                if found is None:
-                    found = reduced[id(places)] = _undominated(places, nfa.order)
-                self._follow[p] = found
         self._plans: dict[tuple[int, ...], _Plan] = {}
         self.start: frozenset[int] = _undominated(nfa.first, nfa.order) if nfa.order else nfa.first
 
@@ -175,6 +183,11 @@ class Subsets:
         """See :class:`SubsetAutomaton`."""
         return frozenset(struct.unpack(f"<{len(data) // 4}i", data))
 
+    @property
+    def is_deterministic(self) -> bool:
+        """See :class:`SubsetAutomaton`."""
+        return _is_deterministic([self.nfa.first, *self.nfa.follow], self._set_at, self.classes_of)
+
     @cached_property
     def fingerprint(self) -> bytes:
         """See :class:`SubsetAutomaton`."""
@@ -183,7 +196,7 @@ class Subsets:
 
     def targets(self, state: frozenset[int]) -> tuple[list[frozenset[int]], Sequence[int]]:
         """See :class:`SubsetAutomaton`."""
-        follow, set_at = self._follow, self._set_at
+        follow, set_at = self.nfa.follow, self._set_at
         read: dict[int, list[frozenset[int]]] = {}
         for p in state:
             if p != END_POSITION:
@@ -200,11 +213,8 @@ class Subsets:
         found = []
         for group in plan.groups:
             followers = read[group[0]] if len(group) == 1 else [places for s in group for places in read[s]]
-            if len(followers) == 1:
-                found.append(followers[0])
-            else:
-                target = followers[0].union(*followers[1:])
-                found.append(_undominated(target, order) if order else target)
+            target = followers[0] if len(followers) == 1 else followers[0].union(*followers[1:])
+            found.append(_undominated(target, order) if order and len(target) > 1 else target)
         return found, plan.group_of
 
 
@@ -325,6 +335,11 @@ class ContextSubsets:
         """See :class:`SubsetAutomaton`."""
         before, count, *places = struct.unpack(f"<{len(data) // 4}i", data)
         return PlacesRead(before, frozenset(places[:count]), frozenset(places[count:]))
+
+    @property
+    def is_deterministic(self) -> bool:
+        """See :class:`SubsetAutomaton`."""
+        return _is_deterministic(self.nfa.follow, self._set_at, self._classes_of)
 
     @cached_property
     def fingerprint(self) -> bytes:
