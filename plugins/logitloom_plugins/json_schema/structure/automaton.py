@@ -48,7 +48,7 @@ class SchemaAutomaton(ByteAutomaton):
         #: From so many states on the memory is full. A schema alone may need many.
         self._most_states = begun + (machine.budget.states - begun) // 2
         self.names = ConfigurationNames(machine)
-        self._fresh = True
+        self._fresh, self._is_full = True, False
 
     @property
     def machine(self) -> Machine:
@@ -71,9 +71,7 @@ class SchemaAutomaton(ByteAutomaton):
             BudgetExceeded: if there is no room in an empty machine either.
         """
         with self._lock:
-            machine = self.names.machine
-            remembered = self.names.size + machine.distinct.size + machine.stacks.size
-            if len(machine.states) > self._most_states or remembered > _MOST_REMEMBERED:
+            if self._is_full:
                 self.forget()
             fresh, self._fresh = self._fresh, False
             try:
@@ -88,10 +86,21 @@ class SchemaAutomaton(ByteAutomaton):
         """The configuration after some more bytes; ``None`` if no accepted text has this prefix."""
 
         def found(position: Position) -> Configuration | None:
-            reached = self.machine.read(position, text)
-            return None if reached is None else self.names.configuration(reached)
+            names = self.names
+            reached = names.machine.read(position, text)
+            if reached is None:
+                return None
+            known = names.configurations.get(reached)
+            return self._named(reached) if known is None else known
 
         return self.run(found, configuration)
+
+    def _named(self, reached: Position) -> Configuration:
+        """The configuration of a position that has not been visited."""
+        names, machine = self.names, self.names.machine
+        remembered = len(names.configurations) + machine.distinct.size + machine.stacks.size
+        self._is_full = len(machine.states) > self._most_states or remembered > _MOST_REMEMBERED
+        return names.configuration(reached)
 
     # --- the contract ------------------------------------------------------------------------------------------
 

@@ -79,11 +79,14 @@ class ConfigurationNames:
 
     Args:
         machine: the automaton over bytes.
+
+    Attributes:
+        configurations: those that have been named, by position.
     """
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._configurations: dict[Position, Configuration] = {}
+        self.configurations: dict[Position, Configuration] = {}
         self._names: dict[int, Name] = {}
         self._numbers: dict[Name, int] = {}
         self._returns: dict[int, Name] = {}
@@ -96,20 +99,15 @@ class ConfigurationNames:
             lambda below, entry: stacks.number((self._return_number(entry[0]), below, entry[1])),
         )
 
-    @property
-    def size(self) -> int:
-        """How many configurations have been named."""
-        return len(self._configurations)
-
     def configuration(self, position: Position) -> Configuration:
         """The value of a position."""
-        known = self._configurations.get(position)
+        known = self.configurations.get(position)
         if known is None:
             state, stack, written, place = position
             items = self.machine.distinct.open_names.chain(place.frame), place.phase, place.text, place.escape
             known = Configuration(self.name(state), self._stacks.chain(stack), written, items)
             known.position = self.machine, position
-            self._configurations[position] = known
+            self.configurations[position] = known
         return known
 
     def position(self, configuration: Configuration) -> Position:
@@ -125,7 +123,7 @@ class ConfigurationNames:
             Place(self.machine.distinct.open_names.number(open_items), phase, text, escape),
         )
         configuration.position = self.machine, position
-        self._configurations.setdefault(position, configuration)
+        self.configurations.setdefault(position, configuration)
         return position
 
     # --- states ------------------------------------------------------------------------------------------------

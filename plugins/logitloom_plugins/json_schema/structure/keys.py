@@ -131,7 +131,7 @@ class Keys:
         tree = self._plain
         return tree.outside[state - self.base], tree.children[state - self.base]
 
-    @property
+    @cached_property
     def base(self) -> int:
         """The first state of the names' prefix tree; earlier ones have left it. Without patterns and demands only."""
         return any_text().states

@@ -86,12 +86,10 @@ class StringRows:
                 known = self._far[key] = _written(tables, room, ends, most)
             return known
         ends = np.zeros(len(tables.ending), dtype=bool)
-        codes = [site.end(place, content.counted(count + more)) for more in range(min(room, tables.longest) + 1)]
-        code_of = np.full(tables.longest + 1, DEAD, dtype=np.int64)
-        code_of[: len(codes)] = codes
-        for code in dict.fromkeys(codes):
+        for first, last, ahead in content.end_ranges(count, min(room, tables.longest)):
+            code = site.end(place, content.counted(count + ahead))
             if code != DEAD:
-                fits = code_of.take(tables.lengths) == code
+                fits = (tables.lengths >= first) & (tables.lengths <= last)
                 ends |= fits & self._allowed_rests(tables, code, stack).take(tables.rest)
         return _written(tables, room, ends, most)
 

@@ -238,6 +238,14 @@ class Content:
             return 0
         return FREE_FOREVER if self.most is None else max(self.most - count, 0)
 
+    def end_ranges(self, count: int, most: int) -> list[tuple[int, int, int]]:
+        """The numbers of further characters, up to some, after which a text ends alike: first, last, one of them."""
+        if self.is_uniform(count, most):
+            return [(0, most, 0)]
+        first = max(self.least - count, 0)
+        last = most if self.most is None else min(self.most - count, most)
+        return [(first, last, first)] if first <= last else []
+
     def is_uniform(self, count: int, more: int) -> bool:
         """Whether it makes no difference for an end how many of some more characters are still read."""
         return count >= self.least and (self.most is None or count + more <= self.most)
@@ -335,6 +343,12 @@ class LengthContent(Content):
     def free_from(self, state: int, count: int) -> int:
         """How many more characters certainly leave a wanted end possible."""
         return FREE_FOREVER if self.limit is None else max(self.limit - 1 - count, 0)
+
+    def end_ranges(self, count: int, most: int) -> list[tuple[int, int, int]]:
+        """The numbers of further characters between two bounds each."""
+        borders = [point - count for point in self.points if count < point <= count + most]
+        starts = [0, *borders]
+        return [(first, after - 1, first) for first, after in zip(starts, [*borders, most + 1], strict=True)]
 
     def is_uniform(self, count: int, more: int) -> bool:
         """Whether all these lengths are between the same bounds."""
