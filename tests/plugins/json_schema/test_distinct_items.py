@@ -15,7 +15,7 @@ from logitloom_plugins.json_schema.structure import automaton, distinct_items, r
 from logitloom_plugins.json_schema.structure.acceptance import accepts, read
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.members import Demand
+from logitloom_plugins.json_schema.structure.members import ValueConstraint
 from logitloom_plugins.json_schema.structure.serialisation import serialise
 from logitloom_plugins.json_schema.structure.value_counts import values_of
 from logitloom_plugins.json_schema.structure.value_reader import Position, number_of
@@ -307,7 +307,7 @@ def test_what_cannot_be_enforced_is_refused_before_anything_is_written(schema: A
 )  # fmt: skip
 def test_how_many_values_there_are_at_least(schema: Any, count: int) -> None:
     machine = compile_schema({"type": "array", "items": schema})
-    frame = machine.values.opened("array", machine.values.of_type(Demand(("s", 0)), "array"), frozenset([()]))
+    frame = machine.values.opened("array", machine.values.of_type(ValueConstraint(("s", 0)), "array"), frozenset([()]))
     assert isinstance(frame, ArrayFrame)
     assert values_of(machine.values, frame.plan.hard_item(0), 50) == count
 

@@ -24,7 +24,7 @@ from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens.self_loops import HIGH_SPECIAL, LOW_SPECIAL, SelfLoops, self_loops
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.formats import format_automaton
-from logitloom_plugins.json_schema.values.moore_machine import Labelled, joint
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
 from logitloom_plugins.json_schema.values.strings import Content, LengthContent
 from tests.core.automata.patterns import patterns
 from tests.core.automata.vocabularies import mixed, small, tekken
@@ -38,7 +38,7 @@ _WORDS, _OTHERS = (
 )
 
 
-def automata() -> list[Labelled]:
+def automata() -> list[MooreMachine]:
     alone = [any_text(), *map(compile_ecma, PATTERNS), *map(format_automaton, ("iri", "idn-email", "date"))]
     beside = [
         joint([compile_ecma(pattern)], any_text(), lambda members: members, Meter(Budget(), "a test"))
@@ -46,13 +46,13 @@ def automata() -> list[Labelled]:
     ]
     labels: list[Any] = [[() if end else None for end in dfa.accepting.tolist()] for dfa in alone]
     return [
-        *(Labelled(dfa.byte_class, dfa.next, label, dfa.start) for dfa, label in zip(alone, labels, strict=True)),
+        *(MooreMachine(dfa.byte_class, dfa.next, label, dfa.start) for dfa, label in zip(alone, labels, strict=True)),
         *beside,
     ]
 
 
 @pytest.mark.parametrize("labelled", automata())
-def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(labelled: Labelled) -> None:
+def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(labelled: MooreMachine) -> None:
     itself = np.arange(labelled.states)
     found = _above_ascii(labelled.next, labelled.byte_class, itself)
     for state in range(labelled.states):
@@ -65,7 +65,7 @@ def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(labelled
 
 
 @pytest.mark.parametrize("labelled", automata())
-def test_characters_that_do_not_leave_a_state_lead_back_to_it(labelled: Labelled) -> None:
+def test_characters_that_do_not_leave_a_state_lead_back_to_it(labelled: MooreMachine) -> None:
     found = self_loops(labelled.next, labelled.byte_class, False)
     for state in np.flatnonzero(np.frombuffer(labelled.boundaries, dtype=bool)).tolist():
         reached = np.full(0x110000, -1)
@@ -232,11 +232,11 @@ def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginnin
         for byte in beginning:
             begun = tokens.advance(begun, vocabulary.token_bytes.index(bytes([byte])))
         stack = tokens.configuration(begun).stack
-    site = next(state[1] for state in machine.states if state[0] == "text")
-    boundaries = np.frombuffer(site.content.labelled.boundaries, dtype=bool)
+    context = next(state[1] for state in machine.states if state[0] == "text")
+    boundaries = np.frombuffer(context.content.labelled.boundaries, dtype=bool)
     for place in np.flatnonzero(boundaries)[:40].tolist():
-        for count in lengths(site.content):
-            state = site.text(place, count)
+        for count in lengths(context.content):
+            state = context.text(place, count)
             if state >= 0:
                 here = Position(state, stack)
                 rows = [tokens.row(tokens.at(here)).tolist() for tokens in (summed, plain)]

@@ -33,7 +33,7 @@ from logitloom.masks.kernels import HostKernels, host_kernels
 from logitloom.masks.logits_pool import HostBuffer, LogitsPool
 from logitloom.masks.mask_row import MaskRow, which_allowed
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.json_schema.values.moore_machine import Labelled
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from tests.core.automata.patterns import patterns
 from tests.core.automata.test_pattern import supported
 from tests.core.automata.test_token_automaton import PRACTICAL
@@ -132,7 +132,7 @@ def test_where_characters_above_ascii_lead(pattern: str) -> None:
     if not supported(pattern, 0) or compile_pattern(pattern).is_empty:
         return
     dfa = compile_pattern(pattern)
-    labelled = Labelled(dfa.byte_class, dfa.next, [end or None for end in dfa.accepting.tolist()], dfa.start)
+    labelled = MooreMachine(dfa.byte_class, dfa.next, [end or None for end in dfa.accepting.tolist()], dfa.start)
     targets = dfa.next[:, dfa.byte_class[ord("é".encode()[:1])]]
     for usual in (np.arange(dfa.states), np.where(targets >= 0, 0, -1), dfa.next[:, dfa.byte_class[ord("a")]]):
         found = marks_above_ascii(dfa.next, dfa.byte_class, usual.astype(np.int32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, substitute
-from logitloom_plugins.json_schema.structure.members import Demand, Member, Outcome, split
+from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint, split
 from logitloom_plugins.json_schema.structure.names import Name
 
 __all__ = ["ArrayFrame", "ArrayPlan", "end_array", "item", "start_array"]
@@ -20,7 +20,7 @@ class ArrayFrame(NamedTuple):
     length: int
     soft: Formula
     extras: tuple[Formula, ...]
-    wanted: frozenset[Outcome]
+    wanted: frozenset[TruthVector]
 
 
 class ArrayPlan:
@@ -55,7 +55,7 @@ class ArrayPlan:
 
 
 def start_array(
-    owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[Outcome]
+    owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]
 ) -> ArrayFrame | None:
     """The frame of an array that has just been opened."""
     if must is False:
@@ -85,7 +85,7 @@ def item(frame: ArrayFrame) -> Member | None:
         return None
     if frame.soft is True and not frame.extras:
         following = frame._replace(length=count)
-        return Member(Demand(must), lambda outcome: following)
+        return Member(ValueConstraint(must), lambda truth: following)
     asked: dict[Formula, int] = {}
     effects: dict[Any, Any] = {}
     for atom in dict.fromkeys(a for f in (frame.soft, *frame.extras) for a in atoms(f)):
@@ -118,7 +118,7 @@ def item(frame: ArrayFrame) -> Member | None:
         else:
             effects[atom] = (kind, asked.setdefault(child, len(asked)))
 
-    def after(outcome: Outcome) -> ArrayFrame | None:
+    def after(truth: TruthVector) -> ArrayFrame | None:
         def value(atom: Any) -> Formula:
             effect = effects.get(atom)
             if effect is None:
@@ -126,7 +126,7 @@ def item(frame: ArrayFrame) -> Member | None:
             if isinstance(effect, bool):
                 return effect
             kind, place = effect
-            met = place is None or outcome[place]
+            met = place is None or truth[place]
             if kind == "contains":
                 return _contained(atom) if met else atom
             if not met:
@@ -142,7 +142,7 @@ def item(frame: ArrayFrame) -> Member | None:
         following = plan.owner.array_plan(plan.limit, (*plan.hard, *new)) if new else plan
         return ArrayFrame(following, count, soft, extras, frame.wanted)
 
-    return Member(Demand(must, tuple(asked)), after)
+    return Member(ValueConstraint(must, tuple(asked)), after)
 
 
 def _contained(atom: Any) -> Formula:
@@ -156,7 +156,7 @@ def _contained(atom: Any) -> Formula:
     return ("contains", child, least, None if most is None else most - 1)
 
 
-def end_array(frame: ArrayFrame) -> Outcome | None:
+def end_array(frame: ArrayFrame) -> TruthVector | None:
     """The answer if the array is closed here; ``None`` if it must not be."""
     if frame.length < frame.plan.least:
         return None
@@ -170,5 +170,5 @@ def end_array(frame: ArrayFrame) -> Outcome | None:
 
     if substitute(frame.soft, value) is not True:
         return None
-    outcome = tuple([substitute(extra, value) is True for extra in frame.extras])
-    return outcome if outcome in frame.wanted else None
+    truth = tuple([substitute(extra, value) is True for extra in frame.extras])
+    return truth if truth in frame.wanted else None

@@ -12,7 +12,7 @@ from typing import Any
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.names import Chain, ChainNumbers, Name
 from logitloom_plugins.json_schema.structure.satisfiability import Frame
-from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, Site
+from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, StringContext
 from logitloom_plugins.json_schema.structure.value_reader import Place, Position
 
 __all__ = ["Configuration", "ConfigurationNames"]
@@ -91,7 +91,7 @@ class ConfigurationNames:
         self._numbers: dict[Name, int] = {}
         self._returns: dict[int, Name] = {}
         self._frames: dict[Frame, Name] = {}
-        self._sites: dict[Site, Name] = {}
+        self._contexts: dict[StringContext, Name] = {}
         stacks = machine.stacks
         self._stacks: ChainNumbers[tuple[Name, frozenset[str]]] = ChainNumbers(
             lambda stack: stacks.entry(stack)[1],
@@ -139,7 +139,7 @@ class ConfigurationNames:
     def _name(self, state: tuple[Any, ...]) -> Name:
         kind, *rest = state
         if kind in STRING_KINDS:
-            return Name(kind, self._site(rest[0]), *rest[1:])
+            return Name(kind, self._context(rest[0]), *rest[1:])
         if kind == "value":
             return Name(kind, rest[0], self._return(rest[1]), *rest[2:])
         if kind == "number":
@@ -161,7 +161,7 @@ class ConfigurationNames:
     def _state(self, name: Name) -> tuple[Any, ...]:
         kind, *rest = name.parts
         if kind in STRING_KINDS:
-            return (kind, self._site_of(rest[0]), *rest[1:])
+            return (kind, self._context_of(rest[0]), *rest[1:])
         if kind == "value":
             return (kind, rest[0], self._return_number(rest[1]), *rest[2:])
         if kind == "number":
@@ -179,13 +179,13 @@ class ConfigurationNames:
         known = self._returns.get(number)
         if known is None:
             targets = sorted(self.machine.returns[number].items())
-            known = Name(*[(outcome, self.name(state)) for outcome, state in targets])
+            known = Name(*[(truth, self.name(state)) for truth, state in targets])
             self._returns[number] = known
         return known
 
     def _return_number(self, name: Name) -> int:
         states = self.machine.states
-        return self.machine.returning({outcome: states[self.number(state)] for outcome, state in name.parts})
+        return self.machine.returning({truth: states[self.number(state)] for truth, state in name.parts})
 
     def _frame(self, frame: Frame) -> Name:
         known = self._frames.get(frame)
@@ -196,14 +196,14 @@ class ConfigurationNames:
     def _frame_of(self, name: Name) -> Any:
         return self.machine.values.frame(*name.parts)
 
-    def _site(self, site: Site) -> Name:
-        known = self._sites.get(site)
+    def _context(self, context: StringContext) -> Name:
+        known = self._contexts.get(context)
         if known is None:
-            kind, *rest = site.key
-            known = self._sites[site] = Name(kind, self._frame(rest[0])) if kind == "key" else Name(kind, *rest)
+            kind, *rest = context.key
+            known = self._contexts[context] = Name(kind, self._frame(rest[0])) if kind == "key" else Name(kind, *rest)
         return known
 
-    def _site_of(self, name: Name) -> Site:
+    def _context_of(self, name: Name) -> StringContext:
         kind, *rest = name.parts
         structure = self.machine.structure
-        return structure.name_site(self._frame_of(rest[0])) if kind == "key" else structure.value_site(*rest)
+        return structure.name_context(self._frame_of(rest[0])) if kind == "key" else structure.text_context(*rest)

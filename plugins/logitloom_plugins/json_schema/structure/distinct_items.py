@@ -2,7 +2,7 @@
 
 An item that equals one that has come must not end, so whatever may be written is asked for a way to a value that has
 not come: as soon as the unfinished item differs from all others any way of the machine will do, and before that they
-are searched. What it could become are its rivals.
+are searched. What it could become are its candidates.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["DistinctItems"]
 
 _ENDS: Final = b"]},"
 _DIGITS: Final = b"0123456789"
-#: Rivals, and answers about ways, that are remembered.
+#: Candidates, and answers about ways, that are remembered.
 _MOST_REMEMBERED: Final = 1 << 16
 #: Places that a search for another item looks at.
 _MOST_SEARCHED: Final = 1 << 15
 
-Rivals = frozenset[bytes | None]
-_SOME: Final[Rivals] = frozenset([None])
-_NONE: Final[Rivals] = frozenset()
+Candidates = frozenset[bytes | None]
+_SOME: Final[Candidates] = frozenset([None])
+_NONE: Final[Candidates] = frozenset()
 _NOTHING: Final[frozenset[int]] = frozenset()
 
 
@@ -56,50 +56,54 @@ class DistinctItems(ValueReader):
     def __init__(self, machine: Texts) -> None:
         super().__init__()
         self._machine = machine
-        self._rivals: dict[Place, Rivals] = {}
+        self._candidates: dict[Place, Candidates] = {}
         self._wholes: dict[int, frozenset[int]] = {}
         self._remembered = 0
-        self._ways: dict[Position, bool] = {}
+        self._completions: dict[Position, bool] = {}
 
-    def rivals(self, place: Place) -> Rivals:
+    def candidates(self, place: Place) -> Candidates:
         """What an unfinished item, or the name of a member, would have to become to have come before.
 
         Of strings and names these are their characters, as UTF-8; elsewhere ``None`` stands for there being some, and
         may do so beside numbers that differ.
         """
-        known = self._rivals.get(place)
+        known = self._candidates.get(place)
         if known is None:
-            known = self._find_rivals(place)
+            known = self._find_candidates(place)
             self._make_room(len(known))
-            self._rivals[place] = known
+            self._candidates[place] = known
         return known
 
     def _make_room(self, more: int) -> None:
         if self._remembered > _MOST_REMEMBERED:
-            self._rivals.clear()
+            self._candidates.clear()
             self._wholes.clear()
             self._remembered = 0
         self._remembered += more + 1
 
     def next_bytes(self, place: Place) -> frozenset[int] | None:
-        """The bytes after which there can be rivals still, or what is unfinished has become one; ``None``: any."""
+        """The bytes after which there can be candidates still, or what is unfinished has become one; ``None``: any."""
         if place.text[:1] != b'"' or place.escape:
             return None
         length = len(place.text) - 1
-        strings = [rival for rival in self.rivals(place) if rival is not None]
+        strings = [candidate for candidate in self.candidates(place) if candidate is not None]
         return frozenset([BACKSLASH, *[string[length] if len(string) > length else QUOTE for string in strings]])
 
-    def _find_rivals(self, place: Place) -> Rivals:
+    def _find_candidates(self, place: Place) -> Candidates:
         frame, text = self.frame(place.frame), place.text
         if text[:1] == b'"' and (len(text) > 1 or place.escape):
             # Some are left of those a few bytes before, at the latest where the string began.
             for size in range(len(text) if place.escape else len(text) - 1, 0, -1):
                 before = Place(place.frame, place.phase, text[:size])
-                if size == 1 or before in self._rivals:
+                if size == 1 or before in self._candidates:
                     break
             begun = text[1:]
-            left = [rival for rival in self.rivals(before) if rival is not None and rival.startswith(begun)]
-            return frozenset([rival for rival in left if goes_on(place, rival)] if place.escape else left)
+            left = [
+                candidate
+                for candidate in self.candidates(before)
+                if candidate is not None and candidate.startswith(begun)
+            ]
+            return frozenset([candidate for candidate in left if goes_on(place, candidate)] if place.escape else left)
         if place.phase == "name":
             done = self.listed(frame.done)
             come = frozenset([name for name, _ in done])
@@ -152,26 +156,26 @@ class DistinctItems(ValueReader):
         parts = {items[count] for items in wholes if len(items) > count}
         return parts.union(self.listed(frame.done)) if frame.kind == "distinct" else parts
 
-    def has_way(self, reached: Position) -> bool:
+    def has_completion(self, reached: Position) -> bool:
         """Whether a text that has got into such an array can be completed so that nothing comes twice.
 
         Raises:
             BudgetExceeded: if that takes too long to find out.
         """
-        if not self.rivals(reached.items):
+        if not self.candidates(reached.items):
             return True
         gap = self._machine.gap(reached.state)
         if gap is not None:
             # Whitespace changes nothing.
             reached = reached._replace(state=gap[0])
-        known = self._ways.get(reached)
+        known = self._completions.get(reached)
         if known is None:
-            if len(self._ways) >= _MOST_REMEMBERED:
-                self._ways.clear()
-            known = self._ways[reached] = self._find_way(reached)
+            if len(self._completions) >= _MOST_REMEMBERED:
+                self._completions.clear()
+            known = self._completions[reached] = self._find_completion(reached)
         return known
 
-    def _find_way(self, reached: Position) -> bool:
+    def _find_completion(self, reached: Position) -> bool:
         """Breadth first, because numbers may have zeros at their end for ever."""
         follow = self._machine.follow
         seen = {reached}
@@ -200,7 +204,7 @@ class DistinctItems(ValueReader):
                 if byte == COMMA and not in_string:
                     # A number ends with it. That yet another item can follow was asked when the array began.
                     after = after._replace(phase="next")
-                if not after.frame or not self.rivals(after):
+                if not after.frame or not self.candidates(after):
                     return True
                 key = following._replace(items=self._alike(following.items))
                 if key not in seen:

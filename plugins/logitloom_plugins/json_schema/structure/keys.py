@@ -14,7 +14,7 @@ import numpy as np
 from logitloom.automata import Dfa, any_text, choice
 from logitloom.automata.budget import Meter
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
-from logitloom_plugins.json_schema.values.moore_machine import Labelled, joint
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
 from logitloom_plugins.json_schema.values.strings import encodable
 
 __all__ = ["Keys"]
@@ -32,7 +32,7 @@ class _NameTree(NamedTuple):
         outside: per state of the tree where the automaton of all texts would be.
     """
 
-    labelled: Labelled
+    labelled: MooreMachine
     below: list[int]
     children: list[dict[int, int]]
     outside: list[int]
@@ -72,7 +72,7 @@ class Keys:
         self._known: dict[tuple[Any, Any], bool] = {}
 
     @cached_property
-    def labelled(self) -> Labelled:
+    def labelled(self) -> MooreMachine:
         """The automaton, over the UTF-8 of decoded names."""
         if not self.patterns and not self.demands:
             return self._plain.labelled
@@ -124,7 +124,7 @@ class Keys:
         labels += [labels[outside_state] for outside_state in at]
         for state, i in ends.items():
             labels[base + state] = ("name", self.names[i])
-        return _NameTree(Labelled(byte_class, table, labels, base), [other] * base + below, children, at)
+        return _NameTree(MooreMachine(byte_class, table, labels, base), [other] * base + below, children, at)
 
     def in_tree(self, state: int) -> tuple[int, dict[int, int]]:
         """Of a state of the tree: where the automaton of all texts would be, and the next states of the tree."""

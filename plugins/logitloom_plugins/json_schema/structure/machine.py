@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from logitloom.automata.budget import Budget, Meter
 from logitloom_plugins.json_schema.schema.keywords import Keywords
 from logitloom_plugins.json_schema.structure.distinct_items import DistinctItems
-from logitloom_plugins.json_schema.structure.members import Demand, Outcome
+from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame
-from logitloom_plugins.json_schema.structure.reachable import visit_demands
+from logitloom_plugins.json_schema.structure.reachable import visit_constraints
 from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.structure.stacks import Stacks
-from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, Site, StringStates
+from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, StringContext, StringStates
 from logitloom_plugins.json_schema.structure.structure_states import DEAD, Operation, StructureStates
 from logitloom_plugins.json_schema.structure.value_reader import Position
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
@@ -86,17 +86,17 @@ class Machine:
         self.opening: set[int] = set()
         self.operations: list[Operation] = []
         self._operation: dict[Operation, int] = {}
-        self.returns: list[dict[Outcome, int]] = []
+        self.returns: list[dict[TruthVector, int]] = []
         self.stacks = Stacks(self.operations, self.returns)
         self._return: dict[tuple[Any, ...], int] = {}
-        self._sites: dict[Any, Site] = {}
+        self._contexts: dict[Any, StringContext] = {}
         done = self.returning({(): DONE})
-        root = Demand(("s", keywords.document.root))
+        root = ValueConstraint(("s", keywords.document.root))
         self.satisfiable = self.values.possible(root)
         self.start = self.number(("value", root, done, 0, "none"))
         if self.satisfiable:
             if keywords.unclear:
-                visit_demands(self.values, root)
+                visit_constraints(self.values, root)
             # The first mask asks for it in any case, and what is too large here is said before decoding starts.
             for code in (self.few(self.start) or {}).values():
                 self.few(code if code >= 0 else self.operations[-2 - code].target)
@@ -150,24 +150,24 @@ class Machine:
                 self.naming.add(-2 - known)
         return -2 - known
 
-    def returning(self, states: dict[Outcome, State]) -> int:
+    def returning(self, states: dict[TruthVector, State]) -> int:
         """The number of a return."""
         key = tuple(sorted(states.items(), key=lambda pair: pair[0]))
         known = self._return.get(key)
         if known is None:
             known = self._return[key] = len(self.returns)
-            self.returns.append({outcome: self.number(state) for outcome, state in states.items()})
+            self.returns.append({truth: self.number(state) for truth, state in states.items()})
         return known
 
-    def pop(self, outcome: Outcome) -> int:
+    def pop(self, truth: TruthVector) -> int:
         """The code for the end of a string, object or array."""
-        return self.operation(Operation("pop", outcome))
+        return self.operation(Operation("pop", truth))
 
-    def site(self, key: Any, make: Any) -> Site:
-        """The site of a kind of string, made once."""
-        found = self._sites.get(key)
+    def context(self, key: Any, make: Any) -> StringContext:
+        """The context of a kind of string, made once."""
+        found = self._contexts.get(key)
         if found is None:
-            found = self._sites[key] = make()
+            found = self._contexts[key] = make()
             found.key = key
         return found
 
@@ -258,7 +258,7 @@ class Machine:
     def read(self, reached: Position, text: bytes) -> Position | None:
         """Read some bytes; ``None`` if they are not allowed."""
         following = self.follow(reached, text)
-        if following is None or not following.items.frame or self.distinct.has_way(following):
+        if following is None or not following.items.frame or self.distinct.has_completion(following):
             return following
         return None
 

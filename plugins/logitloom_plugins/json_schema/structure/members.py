@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 from logitloom_plugins.json_schema.schema.formula import Formula, conjunction, is_atom, parts_of
 
-__all__ = ["Demand", "Member", "Outcome", "split"]
+__all__ = ["Member", "TruthVector", "ValueConstraint", "split"]
 
-Outcome = tuple[bool, ...]
+TruthVector = tuple[bool, ...]
 
 
-class Demand(NamedTuple):
+class ValueConstraint(NamedTuple):
     """What is asked of a value: a formula over nodes that must hold, and others whose truth is wanted."""
 
     must: Formula
@@ -33,8 +33,8 @@ class Demand(NamedTuple):
 class Member(NamedTuple):
     """The next member of a frame: what it is asked for, and the frame after each answer."""
 
-    demand: Demand
-    after: Callable[[Outcome], Any]
+    demand: ValueConstraint
+    after: Callable[[TruthVector], Any]
 
 
 def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Any, ...], Formula]:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, substitute
 from logitloom_plugins.json_schema.structure.keys import Keys
-from logitloom_plugins.json_schema.structure.members import Demand, Member, Outcome, split
+from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint, split
 from logitloom_plugins.json_schema.structure.names import Name
 
 __all__ = ["ObjectFrame", "ObjectPlan", "end_object", "member", "next_members", "skip", "start_object"]
@@ -40,7 +40,7 @@ class ObjectFrame(NamedTuple):
     missing: frozenset[str]
     soft: Formula
     extras: tuple[Formula, ...]
-    wanted: frozenset[Outcome]
+    wanted: frozenset[TruthVector]
     tracked: bool = False
 
 
@@ -126,7 +126,7 @@ class ObjectPlan:
     def _bit_if_possible(self, key: Any) -> int:
         if key not in self.keys.bit:
             return 0
-        return int(self.keys.bit[key]) if self.owner.possible(Demand(self.hard_child(key))) else 0
+        return int(self.keys.bit[key]) if self.owner.possible(ValueConstraint(self.hard_child(key))) else 0
 
     def is_additional(self, key: Any, names: frozenset[str], patterns: frozenset[str]) -> bool:
         """Whether a key is in none of some names and matches none of some patterns."""
@@ -136,7 +136,7 @@ class ObjectPlan:
 
 
 def start_object(
-    owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[Outcome]
+    owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]
 ) -> ObjectFrame | None:
     """The frame of an object that has just been opened."""
     if must is False:
@@ -242,8 +242,8 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
         return None
     wanted, known = reached.wanted, found
 
-    def after(outcome: Outcome) -> ObjectFrame | None:
-        following = known.after(outcome)
+    def after(truth: TruthVector) -> ObjectFrame | None:
+        following = known.after(truth)
         return None if following is None else following._replace(wanted=wanted)
 
     return Member(found.demand, after)
@@ -293,7 +293,7 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
     missing = frame.missing - {name} if name in frame.missing else frame.missing
     if frame.soft is True and not frame.extras:
         following = frame._replace(place=place, length=count, missing=missing)
-        return Member(Demand(must), lambda outcome: following)
+        return Member(ValueConstraint(must), lambda truth: following)
     asked: dict[Formula, int] = {}
     effects: dict[Any, Any] = {}
     for atom in dict.fromkeys(a for f in (frame.soft, *frame.extras) for a in atoms(f)):
@@ -331,23 +331,23 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
         effects[atom] = (asked[child], kind == "prop")
 
     @cache
-    def after(outcome: Outcome) -> ObjectFrame | None:
+    def after(truth: TruthVector) -> ObjectFrame | None:
         def value(atom: Any) -> Formula:
             effect = effects.get(atom)
             if effect is None:
                 return atom
             if isinstance(effect, bool):
                 return effect
-            if not outcome[effect[0]]:
+            if not truth[effect[0]]:
                 return False
             return True if effect[1] else atom
 
         return settled(frame, place, count, missing, value)
 
-    return Member(Demand(must, tuple(asked)), after)
+    return Member(ValueConstraint(must, tuple(asked)), after)
 
 
-def end_object(frame: ObjectFrame) -> Outcome | None:
+def end_object(frame: ObjectFrame) -> TruthVector | None:
     """The answer if the object is closed here; ``None`` if it must not be."""
     plan = frame.plan
     if frame.missing or any(i >= frame.place for i in plan.required):
@@ -364,5 +364,5 @@ def end_object(frame: ObjectFrame) -> Outcome | None:
 
     if substitute(frame.soft, value) is not True:
         return None
-    outcome = tuple([substitute(extra, value) is True for extra in frame.extras])
-    return outcome if outcome in frame.wanted else None
+    truth = tuple([substitute(extra, value) is True for extra in frame.extras])
+    return truth if truth in frame.wanted else None

@@ -8,15 +8,15 @@ from typing import Final
 from logitloom.errors import UnsupportedSchema
 from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
-from logitloom_plugins.json_schema.structure.members import Demand
+from logitloom_plugins.json_schema.structure.members import ValueConstraint
 from logitloom_plugins.json_schema.structure.satisfiability import EVERYTHING, Frame, Satisfiability
 
-__all__ = ["visit_demands"]
+__all__ = ["visit_constraints"]
 
 _MOST: Final = 1 << 12
 
 
-def visit_demands(values: Satisfiability, root: Demand) -> None:
+def visit_constraints(values: Satisfiability, root: ValueConstraint) -> None:
     """Open every object and array that can be asked for, so that what cannot be enforced is an error now.
 
     Raises:
@@ -51,7 +51,7 @@ def _frames(values: Satisfiability, frame: Frame) -> Iterable[Frame]:
     return [frame]
 
 
-def _members(frame: Frame) -> list[Demand]:
+def _members(frame: Frame) -> list[ValueConstraint]:
     if isinstance(frame, ArrayFrame):
         item = arrays.item(frame)
         return [item.demand] if item is not None else []

@@ -18,11 +18,11 @@ from logitloom_plugins.json_schema.schema.keywords import Keywords
 from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, ArrayPlan
 from logitloom_plugins.json_schema.structure.keys import Keys
-from logitloom_plugins.json_schema.structure.members import Demand, Member, Outcome
+from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.names import Name
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.structure.value_counts import values_of
-from logitloom_plugins.json_schema.values.moore_machine import Labelled
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.numbers import number_automaton
 from logitloom_plugins.json_schema.values.strings import Content, content_of
 
@@ -53,9 +53,9 @@ class Satisfiability:
     def __init__(self, keywords: Keywords, meter: Meter) -> None:
         self.keywords = keywords
         self.meter = meter
-        self._answers: dict[Demand, frozenset[Outcome]] = {}
-        self._provisional: dict[Demand, frozenset[Outcome]] = {}
-        self._done: set[Demand] = set()
+        self._answers: dict[ValueConstraint, frozenset[TruthVector]] = {}
+        self._provisional: dict[ValueConstraint, frozenset[TruthVector]] = {}
+        self._done: set[ValueConstraint] = set()
         self._depth = 0
         #: Whether what is being worked out has relied on something that is not certain yet.
         self._unsure = False
@@ -65,7 +65,7 @@ class Satisfiability:
         self._object_plans: dict[Any, ObjectPlan] = {}
         self._array_plans: dict[Any, ArrayPlan] = {}
         self._contents: dict[Any, Content] = {}
-        self._numbers: dict[Any, Labelled] = {}
+        self._numbers: dict[Any, MooreMachine] = {}
         self._distinct: set[ArrayFrame] = set()
         self._limits: dict[ObjectPlan, int] = {}
         self._work = 0
@@ -183,7 +183,7 @@ class Satisfiability:
             self._contents[formulas, plain] = found
         return found
 
-    def number(self, formulas: tuple[Formula, ...]) -> Labelled:
+    def number(self, formulas: tuple[Formula, ...]) -> MooreMachine:
         """Numbers: the first formula must hold, labels are the truth of the others."""
         found = self._numbers.get(formulas)
         if found is None:
@@ -192,7 +192,7 @@ class Satisfiability:
 
     # --- answers -----------------------------------------------------------------------------------------------
 
-    def of_type(self, demand: Demand, kind: str) -> tuple[Formula, ...]:
+    def of_type(self, demand: ValueConstraint, kind: str) -> tuple[Formula, ...]:
         """The formulas of a demand for values of one type; empty if none can be right."""
         must = self.keywords.of_nodes(demand.must, kind)
         if must is False:
@@ -200,7 +200,7 @@ class Satisfiability:
         formulas = (must, *[self.keywords.of_nodes(extra, kind) for extra in demand.extras])
         return self.keywords.together(formulas) if len(formulas) > 2 else formulas
 
-    def answers(self, demand: Demand) -> frozenset[Outcome]:
+    def answers(self, demand: ValueConstraint) -> frozenset[TruthVector]:
         """The answers that values with what must hold can give."""
         known = self._answers.get(demand)
         if known is not None:
@@ -234,12 +234,12 @@ class Satisfiability:
         self._provisional, self._done, self._unsure = {}, set(), False
         return result
 
-    def _one_pass(self, demand: Demand) -> frozenset[Outcome]:
+    def _one_pass(self, demand: ValueConstraint) -> frozenset[TruthVector]:
         self._done.add(demand)
         self._provisional.setdefault(demand, frozenset())
         unsure_before, self._unsure = self._unsure, False
         self._count_work("demands")
-        found: set[Outcome] = set(self._provisional[demand])
+        found: set[TruthVector] = set(self._provisional[demand])
         everything = 2 ** len(demand.extras)
         for kind in ("null", "false", "true", "string", "number", "array", "object"):
             if len(found) == everything:
@@ -264,19 +264,19 @@ class Satisfiability:
         self._unsure = unsure_before or not certain
         return result
 
-    def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[Outcome]) -> Frame | None:
+    def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> Frame | None:
         """The frame of a container that has just been opened."""
         start = objects.start_object if kind == "object" else arrays.start_array
         return start(self, formulas[0], formulas[1:], wanted)
 
-    def _container_answers(self, kind: str, formulas: tuple[Formula, ...]) -> set[Outcome]:
+    def _container_answers(self, kind: str, formulas: tuple[Formula, ...]) -> set[TruthVector]:
         extras = len(formulas) - 1
         if not extras:
             frame = self.opened(kind, formulas, frozenset([()]))
             return {()} if frame is not None and self.lives(frame) else set()
-        # Every outcome that some end has; frames that differ only in what is wanted behave alike.
+        # Every truth that some end has; frames that differ only in what is wanted behave alike.
         frame = self.opened(kind, formulas, EVERYTHING)
-        found: set[Outcome] = set()
+        found: set[TruthVector] = set()
         if frame is None:
             return found
         for reached in self.explored(frame, thorough=True):
@@ -289,7 +289,7 @@ class Satisfiability:
 
     # --- frames ------------------------------------------------------------------------------------------------
 
-    def end(self, frame: Frame) -> Outcome | None:
+    def end(self, frame: Frame) -> TruthVector | None:
         """The answer of a container that is closed here."""
         return objects.end_object(frame) if isinstance(frame, ObjectFrame) else arrays.end_array(frame)
 
@@ -314,7 +314,7 @@ class Satisfiability:
         self._unsure = unsure_before or not certain
         return result
 
-    def possible(self, demand: Demand) -> bool:
+    def possible(self, demand: ValueConstraint) -> bool:
         """Whether any value has what must hold."""
         if demand.must is True and not demand.extras:
             return True
@@ -351,7 +351,7 @@ class Satisfiability:
         if plan.most is not None and plan.most < max(plan.least, frame.length):
             return False
         last = min(plan.least, plan.varied + 1)
-        return all(self.possible(Demand(plan.hard_item(i))) for i in range(min(frame.length, last), last))
+        return all(self.possible(ValueConstraint(plan.hard_item(i))) for i in range(min(frame.length, last), last))
 
     def _object_lives(self, frame: ObjectFrame) -> bool:
         plan = frame.plan
@@ -360,7 +360,7 @@ class Satisfiability:
         count = max(frame.length, 0) + len(needed)
         if plan.most is not None and count > plan.most:
             return False
-        if not all(self.possible(Demand(plan.hard_child(key))) for key in needed):
+        if not all(self.possible(ValueConstraint(plan.hard_child(key))) for key in needed):
             return False
         if any(name not in plan.keys.bit_names for name in [key[1] for key in needed]):
             return False
@@ -368,14 +368,14 @@ class Satisfiability:
             return True
         missing = plan.least - count
         for key in plan.keys.others:
-            if self.possible(Demand(plan.hard_child(key))):
+            if self.possible(ValueConstraint(plan.hard_child(key))):
                 return True
         free = [
             name
             for name in plan.keys.names
             if ("name", name) not in needed
             and (name not in plan.index or plan.index[name] >= frame.place)
-            and self.possible(Demand(plan.hard_child(("name", name))))
+            and self.possible(ValueConstraint(plan.hard_child(("name", name))))
         ]
         return len(free) >= missing or any(name not in plan.index for name in free)
 
@@ -440,14 +440,14 @@ class Satisfiability:
     def _after(self, member: Member | None) -> Any:
         if member is None:
             return
-        for outcome in self.answers(member.demand):
-            following = member.after(outcome)
+        for truth in self.answers(member.demand):
+            following = member.after(truth)
             if following is not None:
                 yield following
 
 
 @functools.lru_cache(maxsize=512)
-def _number(formulas: tuple[Formula, ...], budget: Budget) -> Labelled:
+def _number(formulas: tuple[Formula, ...], budget: Budget) -> MooreMachine:
     must, extras = formulas[0], formulas[1:]
 
     def label(holds: Any) -> Any:

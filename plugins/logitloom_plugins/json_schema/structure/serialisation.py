@@ -14,7 +14,7 @@ from typing import Any
 from logitloom_plugins.json_schema.schema.keywords import type_of
 from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.members import Demand, Outcome
+from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.satisfiability import EVERYTHING
 
 __all__ = ["serialise"]
@@ -25,7 +25,7 @@ def serialise(machine: Machine, instance: Any) -> str:
 
     What makes an instance invalid is written all the same, so the text is accepted exactly if the instance is valid.
     """
-    demand = Demand(("s", machine.keywords.document.root))
+    demand = ValueConstraint(("s", machine.keywords.document.root))
     return _Writer(machine).value(instance, demand)[0]
 
 
@@ -39,7 +39,7 @@ class _Writer:
     def scalar(self, value: Any) -> str:
         return json.dumps(value, ensure_ascii=self.ascii)
 
-    def value(self, value: Any, demand: Demand | None) -> tuple[str, Outcome | None]:
+    def value(self, value: Any, demand: ValueConstraint | None) -> tuple[str, TruthVector | None]:
         """The text, and what the value answers to the demand (``None``: it is wrong, or nothing is asked)."""
         kind = type_of(value)
         formulas = self.values.of_type(demand, kind) if demand is not None else ()
@@ -66,18 +66,18 @@ class _Writer:
     def opened(self, kind: str, formulas: Any) -> Any:
         return self.values.opened(kind, formulas, EVERYTHING) if formulas else None
 
-    def array(self, value: Any, formulas: Any) -> tuple[str, Outcome | None]:
+    def array(self, value: Any, formulas: Any) -> tuple[str, TruthVector | None]:
         frame = self.opened("array", formulas)
         texts = []
         for part in value:
             member = arrays.item(frame) if frame is not None else None
-            text, outcome = self.value(part, member.demand if member is not None else None)
-            frame = member.after(outcome) if member is not None and outcome is not None else None
+            text, truth = self.value(part, member.demand if member is not None else None)
+            frame = member.after(truth) if member is not None and truth is not None else None
             texts.append(text)
         end = arrays.end_array(frame) if frame is not None else None
         return f"[{self.comma.join(texts)}]", end
 
-    def object(self, value: Mapping[str, Any], formulas: Any) -> tuple[str, Outcome | None]:
+    def object(self, value: Mapping[str, Any], formulas: Any) -> tuple[str, TruthVector | None]:
         frame = self.opened("object", formulas)
         names = frame.plan.names if frame is not None else ()
         declared = [name for name in names if name in value]
@@ -87,8 +87,8 @@ class _Writer:
             if frame is not None:
                 label = frame.plan.keys.label_of(name)
                 member = objects.member(frame, label) if label is not None else None
-            text, outcome = self.value(value[name], member.demand if member is not None else None)
-            frame = member.after(outcome) if member is not None and outcome is not None else None
+            text, truth = self.value(value[name], member.demand if member is not None else None)
+            frame = member.after(truth) if member is not None and truth is not None else None
             texts.append(f"{self.scalar(name)}{self.colon}{text}")
         end = objects.end_object(frame) if frame is not None else None
         return f"{{{self.comma.join(texts)}}}", end

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from logitloom_plugins.json_schema.structure.members import Outcome
+from logitloom_plugins.json_schema.structure.members import TruthVector
 from logitloom_plugins.json_schema.structure.structure_states import DEAD, Operation
 
 __all__ = ["EMPTY", "Stacks", "name_of"]
@@ -33,7 +33,7 @@ class Stacks:
         operations, returns: those of the machine, which go on growing.
     """
 
-    def __init__(self, operations: list[Operation], returns: list[dict[Outcome, int]]) -> None:
+    def __init__(self, operations: list[Operation], returns: list[dict[TruthVector, int]]) -> None:
         self._operations = operations
         self._returns = returns
         # A return, the number of what was remembered before, and names.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from logitloom_plugins.json_schema.values.moore_machine import LEADING, UNESCAPED
 from logitloom_plugins.json_schema.values.strings import FREE_FOREVER, Content
 
-__all__ = ["DIGITS", "STRING_KINDS", "KeySite", "Site", "StringStates", "ValueSite"]
+__all__ = ["DIGITS", "STRING_KINDS", "NameContext", "StringContext", "StringStates", "TextContext"]
 
 #: First members of states inside strings.
 STRING_KINDS: Final = frozenset(("text", "escape", "hex", "low"))
@@ -56,7 +56,7 @@ DIGITS: Final = frozenset((_HEX + _HEX.upper()).encode())
 _MARKS: Final = [ord('"'), ord("\\")]
 
 
-class Site:
+class StringContext:
     """A kind of string in its place: its content, and where to go at its end."""
 
     #: Whether what is written must be remembered, because a name must not come twice.
@@ -89,7 +89,7 @@ class Site:
         raise NotImplementedError
 
 
-class ValueSite(Site):
+class TextContext(StringContext):
     """A string value."""
 
     def alive(self, state: int, count: int) -> bool:
@@ -100,9 +100,9 @@ class ValueSite(Site):
         return self.content.alive(state, count)
 
     @cached_property
-    def unbounded(self) -> ValueSite:
+    def unbounded(self) -> TextContext:
         """The same without bounds on the length."""
-        return ValueSite(self.machine, Content(self.content.labelled))
+        return TextContext(self.machine, Content(self.content.labelled))
 
     def end(self, state: int, count: int) -> int:
         """The end of the value, with its answer."""
@@ -110,7 +110,7 @@ class ValueSite(Site):
         return DEAD if label is None else int(self.machine.pop(label))
 
 
-class KeySite(Site):
+class NameContext(StringContext):
     """The name of a member, in an open object."""
 
     def __init__(self, machine: Any, frame: Any, mask: int) -> None:
@@ -177,7 +177,7 @@ class KeySite(Site):
 class StringStates:
     """The rows of states inside strings.
 
-    States are ``("text", site, state, count)`` between characters and inside them, ``("escape", ...)`` after a
+    States are ``("text", context, state, count)`` between characters and inside them, ``("escape", ...)`` after a
     backslash, ``("hex", ..., digits)`` after ``\\u``, ``("low", ..., high, written)`` after a high surrogate.
     """
 
@@ -185,21 +185,21 @@ class StringStates:
         self.machine = machine
         self.escapes = escapes
         self._plain: list[bool] = UNESCAPED[escapes == "ascii"].tolist()
-        self._points: dict[tuple[Site, int, int], tuple[list[int], list[int]]] = {}
+        self._points: dict[tuple[StringContext, int, int], tuple[list[int], list[int]]] = {}
 
     def free(self, state: Any) -> int:
         """How many bytes of any text without special characters may come here: what a walk need not look at."""
-        _, site, place, count = state
+        _, context, place, count = state
         if self.escapes == "ascii":
             return 0
-        if isinstance(site, KeySite):
+        if isinstance(context, NameContext):
             # Behind the beginnings of all names that are mentioned, one is like another.
-            return FREE_FOREVER if place < site.outside and site.free(place) else 0
-        return int(site.content.free_from(place, count))
+            return FREE_FOREVER if place < context.outside and context.free(place) else 0
+        return int(context.content.free_from(place, count))
 
     def far(self, state: Any, more: int) -> Any:
         """Of a state where bounds on the length cannot matter for some characters: the one without; else ``None``."""
-        if state[0] != "text" or not isinstance(state[1], ValueSite) or not state[1].content.is_far(state[3], more):
+        if state[0] != "text" or not isinstance(state[1], TextContext) or not state[1].content.is_far(state[3], more):
             return None
         return ("text", state[1].unbounded, state[2], 0)
 
@@ -207,8 +207,12 @@ class StringStates:
         """Whether few bytes may come: in escapes, in names of which only listed ones are allowed, in short lists."""
         if state[0] != "text":
             return True
-        _, site, place, _ = state
-        return site.listed(place) if isinstance(site, KeySite) and site.plain else site.content.labelled.narrow[place]
+        _, context, place, _ = state
+        return (
+            context.listed(place)
+            if isinstance(context, NameContext) and context.plain
+            else context.content.labelled.narrow[place]
+        )
 
     def fill(self, row: Codes, state: Any) -> None:
         """Fill in what may come in a state."""
@@ -223,37 +227,37 @@ class StringStates:
 
     def code(self, number: int, byte: int) -> int:
         """What one byte leads to in a text."""
-        _, site, place, count = self.machine.states[number]
-        if not self._plain[byte] or (isinstance(site, KeySite) and site.in_tree(place)):
+        _, context, place, count = self.machine.states[number]
+        if not self._plain[byte] or (isinstance(context, NameContext) and context.in_tree(place)):
             return int(self.machine.row(number)[byte])
-        content = site.content
+        content = context.content
         labelled = content.labelled
         target = int(labelled.next[place, labelled.byte_class[byte]])
         if target < 0:
             return DEAD
-        return int(site.text(target, content.counted(count + labelled.boundaries[place])))
+        return int(context.text(target, content.counted(count + labelled.boundaries[place])))
 
-    def escape(self, site: Site, place: int, count: int) -> int:
+    def escape(self, context: StringContext, place: int, count: int) -> int:
         """The state after a backslash between two characters, or ``DEAD``."""
-        if not self._some_escape(site, place, count):
+        if not self._some_escape(context, place, count):
             return DEAD
-        return int(self.machine.number(("escape", site, place, count)))
+        return int(self.machine.number(("escape", context, place, count)))
 
     def is_small(self, state: Any) -> bool:
         """Whether the automaton of a string has so few states that their rows are best made together."""
-        return state[0] == "text" and isinstance(state[1], ValueSite) and state[1].content.labelled.states <= _SMALL
+        return state[0] == "text" and isinstance(state[1], TextContext) and state[1].content.labelled.states <= _SMALL
 
     def rows_beside(self, state: Any) -> tuple[list[int], NDArray[np.int32]]:
         """The rows of a state in a small automaton, and of the others after as many characters: numbers and rows."""
-        _, site, _, count = state
-        content = site.content
+        _, context, _, count = state
+        content = context.content
         labelled = content.labelled
         columns = labelled.columns(self.escapes == "ascii")
         every = range(labelled.states)
-        here = [site.text(place, count) for place in every]
+        here = [context.text(place, count) for place in every]
         here[state[2]] = self.machine.number(state)
         following = content.counted(count + 1)
-        after = [site.text(place, following) for place in every] if following != count else here
+        after = [context.text(place, following) for place in every] if following != count else here
         table = labelled.next.take(columns.classes, axis=1)
         boundaries = np.frombuffer(labelled.boundaries, dtype=bool)
         # A character counts from its first byte on.
@@ -267,51 +271,53 @@ class StringStates:
         kept = [place for place in every if here[place] != DEAD and not labelled.narrow[place]]
         for place in kept:
             if labelled.boundaries[place]:
-                self._ends(rows[place], site, place, count, some[place])
+                self._ends(rows[place], context, place, count, some[place])
         return [here[place] for place in kept], rows[kept]
 
-    def _text(self, row: Codes, site: Site, place: int, count: int) -> None:
-        if isinstance(site, KeySite) and site.in_tree(place):
-            some = self._in_name(row, site, place)
+    def _text(self, row: Codes, context: StringContext, place: int, count: int) -> None:
+        if isinstance(context, NameContext) and context.in_tree(place):
+            some = self._in_name(row, context, place)
         else:
-            some = self._characters(row, site, place, count)
-        if site.content.labelled.boundaries[place]:
-            self._ends(row, site, place, count, some)
+            some = self._characters(row, context, place, count)
+        if context.content.labelled.boundaries[place]:
+            self._ends(row, context, place, count, some)
 
-    def _ends(self, row: Codes, site: Site, place: int, count: int, some: bool) -> None:
+    def _ends(self, row: Codes, context: StringContext, place: int, count: int, some: bool) -> None:
         """The closing quote, and the backslash; ``some`` characters may stand for themselves."""
-        row[ord('"')] = site.end(place, count)
+        row[ord('"')] = context.end(place, count)
         # Whatever may be written may also be escaped; only where nothing else may, the special ones are asked.
-        known = site.escapes if isinstance(site, KeySite) else True if some and self.escapes == "any" else None
-        if self._some_escape(site, place, count) if known is None else known:
-            if isinstance(site, KeySite):
-                place = site.escaped_from(place)
-            row[ord("\\")] = self.machine.number(("escape", site, place, count))
+        known = (
+            context.escapes if isinstance(context, NameContext) else True if some and self.escapes == "any" else None
+        )
+        if self._some_escape(context, place, count) if known is None else known:
+            if isinstance(context, NameContext):
+                place = context.escaped_from(place)
+            row[ord("\\")] = self.machine.number(("escape", context, place, count))
 
-    def _in_name(self, row: Codes, site: KeySite, place: int) -> bool:
+    def _in_name(self, row: Codes, context: NameContext, place: int) -> bool:
         """The characters after the beginning of a name that the schema mentions: as after any other, but for a few."""
-        outside, children = site.frame.plan.keys.in_tree(place)
+        outside, children = context.frame.plan.keys.in_tree(place)
         plain = self._plain
         number = self.machine.number
         if not isinstance(row, dict):
-            row[:] = self.machine.row(number(("text", site, outside, 0)))
+            row[:] = self.machine.row(number(("text", context, outside, 0)))
             row[_MARKS] = DEAD
         for byte, target in children.items():
             if plain[byte]:
-                code = site.text(target, 0)
+                code = context.text(target, 0)
                 if code != DEAD:
                     row[byte] = code
         return True
 
-    def _characters(self, row: Codes, site: Site, place: int, count: int) -> bool:
+    def _characters(self, row: Codes, context: StringContext, place: int, count: int) -> bool:
         """The characters that stand for themselves; returns whether there are any."""
-        content = site.content
+        content = context.content
         labelled = content.labelled
         # A character counts from its first byte on.
         following = content.counted(count + labelled.boundaries[place])
         columns = labelled.columns(self.escapes == "ascii")
         targets = labelled.next[place].take(columns.classes).tolist()
-        text_of = {target: site.text(target, following) for target in dict.fromkeys(targets) if target >= 0}
+        text_of = {target: context.text(target, following) for target in dict.fromkeys(targets) if target >= 0}
         if isinstance(row, dict):
             for i, target in enumerate(targets):
                 if target >= 0:
@@ -321,70 +327,72 @@ class StringStates:
             row[:] = np.array(codes, dtype=np.int32).take(columns.of_byte)
         return max(text_of.values(), default=DEAD) != DEAD
 
-    def _some_escape(self, site: Site, place: int, count: int) -> bool:
+    def _some_escape(self, context: StringContext, place: int, count: int) -> bool:
         """Whether a backslash may come between two characters."""
-        return self._may_begin(site, place, count, (*_BEGIN[self.escapes, isinstance(site, KeySite)], *_MARKS))
+        return self._may_begin(
+            context, place, count, (*_BEGIN[self.escapes, isinstance(context, NameContext)], *_MARKS)
+        )
 
-    def _may_begin(self, site: Site, place: int, count: int, begins: tuple[int, ...]) -> bool:
+    def _may_begin(self, context: StringContext, place: int, count: int, begins: tuple[int, ...]) -> bool:
         """Whether a character that begins with one of some bytes may come."""
-        content = site.content
+        content = context.content
         labelled = content.labelled
         following = content.counted(count + 1)
         # After a lead byte a string can be completed if it can after some character that begins with it.
         reached = set(labelled.next[place].take(labelled.columns_of(begins)).tolist())
-        return any(site.alive(target, following) for target in reached if target >= 0)
+        return any(context.alive(target, following) for target in reached if target >= 0)
 
-    def _range(self, site: Site, place: int, count: int, low: int, high: int) -> bool:
+    def _range(self, context: StringContext, place: int, count: int, low: int, high: int) -> bool:
         """Whether some character of a range may be written as ``\\uXXXX``."""
-        points = self._points.get((site, place, count))
+        points = self._points.get((context, place, count))
         if points is None:
-            points = self._points[site, place, count] = self._find_points(site, place, count)
+            points = self._points[context, place, count] = self._find_points(context, place, count)
         firsts, lasts = points
         at = bisect.bisect_right(firsts, high) - 1
         return at >= 0 and lasts[at] >= low
 
-    def _find_points(self, site: Site, place: int, count: int) -> tuple[list[int], list[int]]:
+    def _find_points(self, context: StringContext, place: int, count: int) -> tuple[list[int], list[int]]:
         """Ranges of characters that may be written as ``\\uXXXX`` here: where they begin, and where they end."""
-        content = site.content
-        allowed = _POINTS[self.escapes, isinstance(site, KeySite)]
-        if isinstance(site, ValueSite) and content.reads_any(place, count):
+        content = context.content
+        allowed = _POINTS[self.escapes, isinstance(context, NameContext)]
+        if isinstance(context, TextContext) and content.reads_any(place, count):
             return [low for low, _ in allowed], [high for _, high in allowed]
         following = content.counted(count + 1)
         found = [
             (max(low, first), min(high, last))
             for first, last, target in content.labelled.intervals(place)
-            if site.alive(target, following)
+            if context.alive(target, following)
             for low, high in allowed
             if low <= last and high >= first
         ]
         return [low for low, _ in found], [high for _, high in found]
 
-    def _some(self, site: Site, place: int, count: int) -> bool:
+    def _some(self, context: StringContext, place: int, count: int) -> bool:
         """Whether any character may be written as ``\\uXXXX``; asked more often than which."""
-        return self._may_begin(site, place, count, _BEGIN[self.escapes, isinstance(site, KeySite)])
+        return self._may_begin(context, place, count, _BEGIN[self.escapes, isinstance(context, NameContext)])
 
-    def _character(self, site: Site, place: int, count: int, point: int) -> int:
+    def _character(self, context: StringContext, place: int, count: int, point: int) -> int:
         """The state after one character, or ``DEAD``."""
-        content = site.content
+        content = context.content
         following = content.counted(count + 1)
         for target in content.reach(place, point, point):
-            found = site.text(target, following)
+            found = context.text(target, following)
             if found != DEAD:
                 return found
         return DEAD
 
-    def _escape(self, row: Codes, site: Site, place: int, count: int) -> None:
-        content = site.content
+    def _escape(self, row: Codes, context: StringContext, place: int, count: int) -> None:
+        content = context.content
         labelled = content.labelled
         following = content.counted(count + 1)
         targets = labelled.next[place].take(labelled.byte_class[_WRITTEN]).tolist()
         for letter, target in zip(_SHORT, targets, strict=True):
-            if target >= 0 and (letter != "/" or (self.escapes == "any" and not isinstance(site, KeySite))):
-                row[ord(letter)] = site.text(target, following)
-        if self._some(site, place, count):
-            row[ord("u")] = self.machine.number(("hex", site, place, count, ""))
+            if target >= 0 and (letter != "/" or (self.escapes == "any" and not isinstance(context, NameContext))):
+                row[ord(letter)] = context.text(target, following)
+        if self._some(context, place, count):
+            row[ord("u")] = self.machine.number(("hex", context, place, count, ""))
 
-    def _hex(self, row: Codes, site: Site, place: int, count: int, digits: str) -> None:
+    def _hex(self, row: Codes, context: StringContext, place: int, count: int, digits: str) -> None:
         for digit in _HEX:
             text = digits + digit
             low = int(text.ljust(4, "0"), 16)
@@ -393,25 +401,25 @@ class StringStates:
             if len(text) == 4:
                 if 0xD800 <= low < 0xDC00:
                     first = 0x10000 + ((low - 0xD800) << 10)
-                    if self._range(site, place, count, first, first + 0x3FF):
-                        code = self.machine.number(("low", site, place, count, low, ""))
-                elif self._range(site, place, count, low, low):
-                    code = self._character(site, place, count, low)
+                    if self._range(context, place, count, first, first + 0x3FF):
+                        code = self.machine.number(("low", context, place, count, low, ""))
+                elif self._range(context, place, count, low, low):
+                    code = self._character(context, place, count, low)
             else:
-                alive = self._range(site, place, count, low, high)
+                alive = self._range(context, place, count, low, high)
                 if not alive and low <= 0xDBFF and high >= 0xD800:
                     first = 0x10000 + ((max(low, 0xD800) - 0xD800) << 10)
                     last = 0x10000 + ((min(high, 0xDBFF) - 0xD800) << 10) + 0x3FF
-                    alive = self._range(site, place, count, first, last)
+                    alive = self._range(context, place, count, first, last)
                 if alive:
-                    code = self.machine.number(("hex", site, place, count, text))
+                    code = self.machine.number(("hex", context, place, count, text))
             if code != DEAD:
                 row[ord(digit)] = row[ord(digit.upper())] = code
 
-    def _low(self, row: Codes, site: Site, place: int, count: int, high: int, written: str) -> None:
+    def _low(self, row: Codes, context: StringContext, place: int, count: int, high: int, written: str) -> None:
         number = self.machine.number
         if len(written) < 2:
-            row[ord("\\u"[len(written)])] = number(("low", site, place, count, high, written + "\\u"[len(written)]))
+            row[ord("\\u"[len(written)])] = number(("low", context, place, count, high, written + "\\u"[len(written)]))
             return
         base = 0x10000 + ((high - 0xD800) << 10)
         for digit in _HEX:
@@ -422,8 +430,8 @@ class StringStates:
                 continue
             code = DEAD
             if len(text) == 4:
-                code = self._character(site, place, count, base + low - 0xDC00)
-            elif self._range(site, place, count, base + low - 0xDC00, base + last - 0xDC00):
-                code = number(("low", site, place, count, high, "\\u" + text))
+                code = self._character(context, place, count, base + low - 0xDC00)
+            elif self._range(context, place, count, base + low - 0xDC00, base + last - 0xDC00):
+                code = number(("low", context, place, count, high, "\\u" + text))
             if code != DEAD:
                 row[ord(digit)] = row[ord(digit.upper())] = code

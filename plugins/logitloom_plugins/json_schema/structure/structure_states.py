@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from logitloom_plugins.json_schema.structure import arrays, objects
-from logitloom_plugins.json_schema.structure.members import Demand, Member, Outcome
+from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame
 from logitloom_plugins.json_schema.structure.satisfiability import Frame
-from logitloom_plugins.json_schema.structure.string_states import KeySite, Site, ValueSite
-from logitloom_plugins.json_schema.values.moore_machine import Labelled
+from logitloom_plugins.json_schema.structure.string_states import NameContext, StringContext, TextContext
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
 __all__ = ["DEAD", "Operation", "StructureStates"]
 
@@ -52,9 +52,9 @@ class StructureStates:
         self.values = machine.values
         self.whitespace = machine.whitespace
         self._masks: dict[ObjectFrame, int] = {}
-        self._numbers: dict[Any, Labelled] = {}
+        self._numbers: dict[Any, MooreMachine] = {}
         #: By the automaton of some numbers what it is made from.
-        self.number_keys: dict[Labelled, tuple[tuple[Any, ...], frozenset[Outcome]]] = {}
+        self.number_keys: dict[MooreMachine, tuple[tuple[Any, ...], frozenset[TruthVector]]] = {}
 
     def fill(self, row: Codes, state: State) -> None:
         """Fill in what may come in a state."""
@@ -106,7 +106,7 @@ class StructureStates:
         if self._spaces(row, gap, used, state, 3):
             self._value_bytes(row, demand, back)
 
-    def _value_bytes(self, row: Codes, demand: Demand, back: int) -> None:
+    def _value_bytes(self, row: Codes, demand: ValueConstraint, back: int) -> None:
         returns = self.machine.returns[back]
         wanted = frozenset(returns)
         for kind, text in (("null", b"null"), ("false", b"false"), ("true", b"true")):
@@ -117,9 +117,9 @@ class StructureStates:
                     row[text[0]] = self.machine.number(("literal", text[1:], target))
         formulas = self.values.of_type(demand, "string")
         if formulas:
-            site = self.value_site(formulas, wanted)
-            if site.alive(site.start, 0):
-                row[ord('"')] = self._push(back, ("text", site, site.start, 0))
+            context = self.text_context(formulas, wanted)
+            if context.alive(context.start, 0):
+                row[ord('"')] = self._push(back, ("text", context, context.start, 0))
         formulas = self.values.of_type(demand, "number")
         if formulas:
             self._number_bytes(row, formulas, wanted, back)
@@ -130,35 +130,37 @@ class StructureStates:
                 if frame is not None and self.values.lives(frame):
                     row[opening[0]] = self._push(back, (kind, frame, "open", 0))
 
-    def value_site(self, formulas: tuple[Any, ...], wanted: frozenset[Outcome]) -> Site:
+    def text_context(self, formulas: tuple[Any, ...], wanted: frozenset[TruthVector]) -> StringContext:
         """The strings with one of some answers to formulas."""
 
-        def made() -> Site:
+        def made() -> StringContext:
             content = self.values.content(formulas)
             if content.found - wanted:
                 content = content.restricted(lambda label: label in wanted)
-            return ValueSite(self.machine, content)
+            return TextContext(self.machine, content)
 
-        site: Site = self.machine.site(("value", formulas, wanted), made)
-        return site
+        context: StringContext = self.machine.context(("value", formulas, wanted), made)
+        return context
 
-    def name_site(self, frame: ObjectFrame) -> Site:
+    def name_context(self, frame: ObjectFrame) -> StringContext:
         """The names of members that may come next in an open object."""
-        site: Site = self.machine.site(("key", frame), lambda: KeySite(self.machine, frame, self.key_mask(frame)))
-        return site
+        context: StringContext = self.machine.context(
+            ("key", frame), lambda: NameContext(self.machine, frame, self.key_mask(frame))
+        )
+        return context
 
     def _push(self, back: int, state: State) -> int:
         return int(self.machine.operation(Operation("push", back, self.machine.number(state))))
 
     # --- numbers -----------------------------------------------------------------------------------------------
 
-    def _number_bytes(self, row: Codes, formulas: tuple[Any, ...], wanted: frozenset[Outcome], back: int) -> None:
+    def _number_bytes(self, row: Codes, formulas: tuple[Any, ...], wanted: frozenset[TruthVector], back: int) -> None:
         labelled = self.number_automaton(formulas, wanted)
         first = labelled.row(labelled.start)
         for byte in (first >= 0).nonzero()[0].tolist():
             row[byte] = self.machine.number(("number", labelled, int(first[byte]), back))
 
-    def number_automaton(self, formulas: tuple[Any, ...], wanted: frozenset[Outcome]) -> Labelled:
+    def number_automaton(self, formulas: tuple[Any, ...], wanted: frozenset[TruthVector]) -> MooreMachine:
         """The numbers with one of some answers to formulas."""
         every = self.values.number(formulas)
         key = formulas, wanted & every.found
@@ -185,17 +187,17 @@ class StructureStates:
 
     # --- members -----------------------------------------------------------------------------------------------
 
-    def _returns_of(self, member: Any, after: Any) -> dict[Outcome, State]:
+    def _returns_of(self, member: Any, after: Any) -> dict[TruthVector, State]:
         """The states after a member by its answer, where the container lives on."""
-        result: dict[Outcome, State] = {}
+        result: dict[TruthVector, State] = {}
         if member is None or member.demand.must is False:
             return result
-        for outcome in (
+        for truth in (
             self.values.answers(member.demand) if member.demand.must is not True or member.demand.extras else [()]
         ):
-            following = member.after(outcome)
+            following = member.after(truth)
             if following is not None and self.values.lives(following):
-                result[outcome] = after(following)
+                result[truth] = after(following)
         return result
 
     def _object_row(self, row: Codes, state: State) -> None:
@@ -211,13 +213,13 @@ class StructureStates:
         if phase == "open" and ready:
             self._close(row, frame, b"}")
         if ready and self.key_mask(frame):
-            site = self.name_site(frame)
-            row[ord('"')] = self.machine.number(("text", site, site.start, 0))
+            context = self.name_context(frame)
+            row[ord('"')] = self.machine.number(("text", context, context.start, 0))
 
     def _close(self, row: Codes, frame: Frame, byte: bytes) -> None:
-        outcome = self.values.end(frame)
-        if outcome is not None:
-            row[byte[0]] = self.machine.pop(outcome)
+        truth = self.values.end(frame)
+        if truth is not None:
+            row[byte[0]] = self.machine.pop(truth)
 
     def key_mask(self, frame: ObjectFrame) -> int:
         """The keys that may come next, as bits of the key automaton's labels."""
@@ -238,11 +240,11 @@ class StructureStates:
         demand = member.demand
         if demand.must is False:
             return False
-        outcomes = self.values.answers(demand) if demand.must is not True or demand.extras else [()]
-        following = (member.after(outcome) for outcome in outcomes)
+        truths = self.values.answers(demand) if demand.must is not True or demand.extras else [()]
+        following = (member.after(truth) for truth in truths)
         return any(frame is not None and self.values.lives(frame) for frame in following)
 
-    def member_returns(self, frame: ObjectFrame, label: Any) -> dict[Outcome, State]:
+    def member_returns(self, frame: ObjectFrame, label: Any) -> dict[TruthVector, State]:
         """The states after the value of a key."""
         return self._returns_of(objects.member(frame, label), lambda following: ("object", following, "next", 0))
 

@@ -6,10 +6,10 @@ from typing import Any, Final, Protocol
 
 from logitloom_plugins.json_schema.schema.formula import Formula
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
-from logitloom_plugins.json_schema.structure.members import Demand, Outcome
+from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame
 from logitloom_plugins.json_schema.structure.value_reader import number_of
-from logitloom_plugins.json_schema.values.moore_machine import Labelled
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["values_of"]
@@ -18,11 +18,11 @@ __all__ = ["values_of"]
 class Values(Protocol):
     """What is asked about the values of a schema."""
 
-    def possible(self, demand: Demand) -> bool: ...
-    def of_type(self, demand: Demand, kind: str) -> tuple[Formula, ...]: ...
+    def possible(self, demand: ValueConstraint) -> bool: ...
+    def of_type(self, demand: ValueConstraint, kind: str) -> tuple[Formula, ...]: ...
     def content(self, formulas: tuple[Formula, ...]) -> Content: ...
-    def number(self, formulas: tuple[Formula, ...]) -> Labelled: ...
-    def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[Outcome]) -> Any: ...
+    def number(self, formulas: tuple[Formula, ...]) -> MooreMachine: ...
+    def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> Any: ...
     def lives(self, frame: Any) -> bool: ...
 
 
@@ -40,7 +40,7 @@ def values_of(values: Values, must: Formula, enough: int, depth: int = 0) -> int
     if must is True:
         return enough
     enough = min(enough, _MOST_COUNTED)
-    demand = Demand(must)
+    demand = ValueConstraint(must)
     if depth > _DEEPEST:
         return int(values.possible(demand))
     found = sum(bool(values.of_type(demand, kind)) for kind in ("null", "false", "true"))
@@ -79,7 +79,7 @@ def _strings(content: Content, enough: int) -> int:
     return min(found + len(begun), enough)
 
 
-def _numbers(labelled: Labelled, enough: int) -> int:
+def _numbers(labelled: MooreMachine, enough: int) -> int:
     found: set[Any] = set()
     pending = [(labelled.start, b"")]
     for count, (state, text) in enumerate(pending):
@@ -113,7 +113,7 @@ def _arrays(values: Values, frame: ArrayFrame, enough: int, depth: int) -> int:
     if plan.items:
         return 1
     item = plan.hard_item(0)
-    if plan.most == 0 or not values.possible(Demand(item)):
+    if plan.most == 0 or not values.possible(ValueConstraint(item)):
         return 1
     if plan.most is None and not plan.distinct:
         return enough

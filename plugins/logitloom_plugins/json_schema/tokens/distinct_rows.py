@@ -49,7 +49,7 @@ class DistinctRows:
             return self._commas.opened
         inside = self._machine.states[reached.state][0] in STRING_KINDS
         commas = self._commas.quoted if inside else self._commas.every
-        if not self._machine.distinct.rivals(place):
+        if not self._machine.distinct.candidates(place):
             return commas
         return np.concatenate([commas, self._alike(reached)])
 
@@ -98,7 +98,7 @@ class DistinctRows:
                 after = machine.follow(before, bytes([byte]))
                 if after is None:
                     ended.append(child)
-                elif after.items.frame and distinct.rivals(after.items):
+                elif after.items.frame and distinct.candidates(after.items):
                     here.append(child)
                     pending.append((child, after))
         begins = trie.first.take(here)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from logitloom.automata.above_ascii import EVERYTHING, marks_above_ascii
 from logitloom.automata.row_walk import ascii_columns
 from logitloom.automata.trie import MALFORMED, Trie
-from logitloom_plugins.json_schema.structure.string_states import KeySite, Site, StringStates
+from logitloom_plugins.json_schema.structure.string_states import NameContext, StringContext, StringStates
 
 __all__ = ["HIGH_SPECIAL", "LOW_SPECIAL", "SelfLoops", "self_loops"]
 
@@ -63,7 +63,7 @@ class SelfLoops:
 
     def __init__(self, strings: StringStates) -> None:
         self._strings = strings
-        self._sites: dict[Site, Leaving | None] = {}
+        self._contexts: dict[StringContext, Leaving | None] = {}
         self._names: dict[tuple[Any, bytes], Leaving] = {}
         self._known = 0
         self._leaving = Leaving(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint8))
@@ -83,30 +83,34 @@ class SelfLoops:
             # Between the bytes of a character no state leads to itself.
             if kind != "text" or not rest[0].content.labelled.boundaries[rest[1]]:
                 continue
-            site, place, count = rest
+            context, place, count = rest
             characters = self._strings.free(states[number])
             if characters:
                 low[number], high[number], marks[number] = LOW_SPECIAL, HIGH_SPECIAL, MALFORMED
                 self._room[number] = characters
-            elif not site.content.free and not (isinstance(site, KeySite) and site.in_tree(place)):
-                found = self._of(site)
+            elif not context.content.free and not (isinstance(context, NameContext) and context.in_tree(place)):
+                found = self._of(context)
                 if found is not None:
                     low[number], high[number], marks[number] = found.low[place], found.high[place], found.marks[place]
-                    self._room[number] = site.content.room(place, count)
+                    self._room[number] = context.content.room(place, count)
         self._known = len(states)
 
-    def _of(self, site: Site) -> Leaving | None:
-        if site not in self._sites:
-            self._sites[site] = self._found(site)
-        return self._sites[site]
+    def _of(self, context: StringContext) -> Leaving | None:
+        if context not in self._contexts:
+            self._contexts[context] = self._found(context)
+        return self._contexts[context]
 
-    def _found(self, site: Site) -> Leaving | None:
-        labelled, ascii_only = site.content.labelled, self._strings.escapes == "ascii"
-        if labelled.states > _MOST_STATES or all(labelled.narrow) or (isinstance(site, KeySite) and site.plain):
+    def _found(self, context: StringContext) -> Leaving | None:
+        labelled, ascii_only = context.content.labelled, self._strings.escapes == "ascii"
+        if (
+            labelled.states > _MOST_STATES
+            or all(labelled.narrow)
+            or (isinstance(context, NameContext) and context.plain)
+        ):
             return None
-        if not isinstance(site, KeySite):
+        if not isinstance(context, NameContext):
             return self_loops(labelled.next, labelled.byte_class, ascii_only)
-        living = site.living()
+        living = context.living()
         # Names that may come are often the same in other objects.
         key = labelled, living.tobytes()
         if key not in self._names:

@@ -15,10 +15,10 @@ from logitloom.automata.trie import members
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
 from logitloom_plugins.json_schema.structure.stacks import name_of
-from logitloom_plugins.json_schema.structure.string_states import KeySite, ValueSite
+from logitloom_plugins.json_schema.structure.string_states import NameContext, TextContext
 from logitloom_plugins.json_schema.tokens.string_tables import StringTables, string_tables, words_of
 from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk
-from logitloom_plugins.json_schema.values.moore_machine import Labelled
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
 __all__ = ["StringRows"]
 
@@ -46,8 +46,8 @@ class StringRows:
         self.longest = self._values.longest
         self._after: dict[tuple[bool, int, int], NDArray[np.bool_]] = {}
         self._far: dict[tuple[int, int, int, int], tuple[bool, NDArray[np.int32]]] = {}
-        self._named: dict[tuple[KeySite, int, int, int], tuple[bool, NDArray[np.int32]]] = {}
-        self._completed: dict[tuple[Labelled, int], list[tuple[int, int]]] = {}
+        self._named: dict[tuple[NameContext, int, int, int], tuple[bool, NDArray[np.int32]]] = {}
+        self._completed: dict[tuple[MooreMachine, int], list[tuple[int, int]]] = {}
 
     def row(self, state: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]] | None:
         """The tokens of a state, ``None`` if it is not inside a free string.
@@ -63,20 +63,22 @@ class StringRows:
         kind, *rest = self._machine.states[state]
         if kind != "text":
             return None
-        site, place, count = rest
-        if isinstance(site, ValueSite):
-            if site.content.free and place == site.start:
-                return self._value(site, place, count, stack, most)
-        elif isinstance(site, KeySite) and site.free(place):
-            return self._name(site, place, stack, most)
+        context, place, count = rest
+        if isinstance(context, TextContext):
+            if context.content.free and place == context.start:
+                return self._value(context, place, count, stack, most)
+        elif isinstance(context, NameContext) and context.free(place):
+            return self._name(context, place, stack, most)
         return None
 
-    def _value(self, site: ValueSite, place: int, count: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
-        tables, content = self._values, site.content
+    def _value(
+        self, context: TextContext, place: int, count: int, stack: int, most: int
+    ) -> tuple[bool, NDArray[np.int32]]:
+        tables, content = self._values, context.content
         room = content.free_from(place, count)
         if not content.counts or content.is_uniform(count, tables.longest):
             # Far from its bounds a string is the same wherever it is.
-            code = site.end(place, count)
+            code = context.end(place, count)
             key = (code, stack, min(room, tables.longest), most)
             known = self._far.get(key)
             if known is None:
@@ -87,30 +89,30 @@ class StringRows:
             return known
         ends = np.zeros(len(tables.ending), dtype=bool)
         for first, last, ahead in content.end_ranges(count, min(room, tables.longest)):
-            code = site.end(place, content.counted(count + ahead))
+            code = context.end(place, content.counted(count + ahead))
             if code != DEAD:
                 fits = (tables.lengths >= first) & (tables.lengths <= last)
                 ends |= fits & self._allowed_rests(tables, code, stack).take(tables.rest)
         return _written(tables, room, ends, most)
 
-    def _name(self, site: KeySite, place: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
-        key = (site, place, stack, most)
+    def _name(self, context: NameContext, place: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
+        key = (context, place, stack, most)
         known = self._named.get(key)
         if known is None:
             if len(self._named) >= _MOST_ROWS:
                 self._named.clear()
-            known = self._named[key] = self._find_name(site, place, stack, most)
+            known = self._named[key] = self._find_name(context, place, stack, most)
         return known
 
-    def _find_name(self, site: KeySite, place: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
+    def _find_name(self, context: NameContext, place: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
         tables, trie = self._names, self._words.trie
-        ends = self._allowed_rests(tables, site.other_end(), stack).take(tables.rest)
-        completed = self._completing(site.content.labelled, place, site)
+        ends = self._allowed_rests(tables, context.other_end(), stack).take(tables.rest)
+        completed = self._completing(context.content.labelled, place, context)
         if completed:
             going: list[tuple[int, int]] = []
             for node, named in completed:
                 first, own, last = int(trie.first[node]), int(trie.own[node]), int(trie.last[node])
-                code = site.end(named, 0)
+                code = context.end(named, 0)
                 if code in self._machine.naming:
                     code = self._machine.operations[-2 - code].target
                 ends[tables.place[trie.order[first:own]]] = code != DEAD
@@ -141,7 +143,7 @@ class StringRows:
                     found.append(words.trie.order[words.trie.first[node] : words.trie.last[node]])
         return np.concatenate(found)
 
-    def _completing(self, labelled: Labelled, place: int, site: KeySite) -> list[tuple[int, int]]:
+    def _completing(self, labelled: MooreMachine, place: int, context: NameContext) -> list[tuple[int, int]]:
         """The nodes of closing quotes that complete a name of the schema, each with the name's state."""
         known = self._completed.get((labelled, place))
         if known is not None:
@@ -151,7 +153,7 @@ class StringRows:
         nodes = np.zeros(1, dtype=np.int64)
         places = np.full(1, place, dtype=np.int64)
         labels, byte_class, following = labelled.labels, labelled.byte_class, labelled.next
-        while len(nodes) and place >= site.outside:
+        while len(nodes) and place >= context.outside:
             counts = trie.child_count.take(nodes)
             children = members(trie.child_start.take(nodes), counts)
             before = places.repeat(counts)
@@ -161,7 +163,7 @@ class StringRows:
                 if label is not None and label[0] == "name":
                     found.append((int(children[i]), int(before[i])))
             after = following[before, byte_class.take(read)]
-            kept = (after >= site.outside).nonzero()[0]
+            kept = (after >= context.outside).nonzero()[0]
             nodes, places = children.take(kept), after.take(kept)
         if len(self._completed) >= _MOST_REMEMBERED:
             self._completed.clear()

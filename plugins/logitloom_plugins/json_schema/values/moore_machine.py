@@ -14,7 +14,7 @@ from logitloom.automata.budget import Meter
 from logitloom.automata.product import product
 from logitloom.automata.reach import ends_reachable
 
-__all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "Labelled", "explored", "joint"]
+__all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "MooreMachine", "explored", "joint"]
 
 Label = Any
 
@@ -57,7 +57,7 @@ class Columns:
         return known
 
 
-class Labelled:
+class MooreMachine:
     """A deterministic automaton with a label per state.
 
     Args:
@@ -81,13 +81,13 @@ class Labelled:
         self._columns_of: dict[tuple[int, ...], NDArray[np.uint8]] = {}
 
     @classmethod
-    def of(cls, dfa: Dfa, label: Label) -> Labelled:
+    def of(cls, dfa: Dfa, label: Label) -> MooreMachine:
         """An automaton whose texts all have one label."""
         labels = [label if end else None for end in dfa.accepting.tolist()]
         found = frozenset([label] if label is not None and dfa.accepting.any() else ())
         return cls(dfa.byte_class, dfa.next, labels, dfa.start)._knowing(found, dfa.accepting)
 
-    def _knowing(self, found: frozenset[Label], accepting: NDArray[np.bool_]) -> Labelled:
+    def _knowing(self, found: frozenset[Label], accepting: NDArray[np.bool_]) -> MooreMachine:
         """With what would take a while to see."""
         self.found, self.accepting = found, accepting
         return self
@@ -97,14 +97,14 @@ class Labelled:
         """Number of states."""
         return len(self.labels)
 
-    def restricted(self, wanted: Callable[[Label], bool]) -> Labelled:
+    def restricted(self, wanted: Callable[[Label], bool]) -> MooreMachine:
         """The same automaton with only some of the labels, and no steps from which none of them can be reached."""
         decided = {label: wanted(label) for label in self.found}
         labels = [label if label is not None and decided[label] else None for label in self.labels]
         goal = np.array([label is not None for label in labels], dtype=bool)
         alive = ends_reachable(self.next, goal)
         found = frozenset(label for label, wanted_one in decided.items() if wanted_one)
-        return Labelled(self.byte_class, self.among(alive), labels, self.start)._knowing(found, goal)
+        return MooreMachine(self.byte_class, self.among(alive), labels, self.start)._knowing(found, goal)
 
     def among(self, living: NDArray[np.bool_]) -> NDArray[np.int32]:
         """``[states, classes] int32``: the next states that are among some, ``DEAD`` elsewhere."""
@@ -250,7 +250,7 @@ def explored(
     alphabet: str,
     meter: Meter,
     alike: Callable[[Any], Sequence[int]],
-) -> Labelled:
+) -> MooreMachine:
     """The automaton of a step function over ASCII characters.
 
     Args:
@@ -286,10 +286,10 @@ def explored(
             meter.check_states(len(queue))
     byte_class = np.full(256, len(alphabet), dtype=np.uint8)
     byte_class[list(alphabet.encode())] = np.arange(len(alphabet))
-    return Labelled(byte_class, np.array(rows, dtype=np.int32), [label(state) for state in queue])
+    return MooreMachine(byte_class, np.array(rows, dtype=np.int32), [label(state) for state in queue])
 
 
-def joint(dfas: Sequence[Dfa], universe: Dfa, label: Callable[[tuple[bool, ...]], Label], meter: Meter) -> Labelled:
+def joint(dfas: Sequence[Dfa], universe: Dfa, label: Callable[[tuple[bool, ...]], Label], meter: Meter) -> MooreMachine:
     """All automata side by side, within a universe; labels are made from who accepts.
 
     Args:
@@ -316,4 +316,4 @@ def joint(dfas: Sequence[Dfa], universe: Dfa, label: Callable[[tuple[bool, ...]]
         if row not in cache:
             cache[row] = label(row)
         labels.append(cache[row])
-    return Labelled(byte_class, table, labels, start)
+    return MooreMachine(byte_class, table, labels, start)

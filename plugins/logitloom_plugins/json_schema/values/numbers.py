@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from logitloom.automata.budget import Meter
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, parts_of
-from logitloom_plugins.json_schema.values.moore_machine import Label, Labelled, explored
+from logitloom_plugins.json_schema.values.moore_machine import Label, MooreMachine, explored
 
 __all__ = ["number_automaton"]
 
@@ -97,7 +97,7 @@ class _State(NamedTuple):
 
 def number_automaton(
     formulas: list[Formula], label: Callable[[Callable[[Formula], bool]], Label], meter: Meter
-) -> Labelled:
+) -> MooreMachine:
     """The automaton of JSON numbers, labelled by which formulas hold.
 
     Args:
@@ -156,7 +156,7 @@ class _Reader:
             factor >= Fraction(1, 10 ** (_TINY - 1)) for _, factor in [a for a in self.atoms if a[0] == "mult"]
         )
 
-    def automaton(self) -> Labelled:
+    def automaton(self) -> MooreMachine:
         start = _State(
             "s",
             order=(0,) * len(self.thresholds),

@@ -21,7 +21,7 @@ from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, parts_of
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, lengthwise
 from logitloom_plugins.json_schema.values.formats import format_automaton
-from logitloom_plugins.json_schema.values.moore_machine import BEGINNING, CONTINUING, Label, Labelled, joint
+from logitloom_plugins.json_schema.values.moore_machine import BEGINNING, CONTINUING, Label, MooreMachine, joint
 
 __all__ = ["FREE_FOREVER", "Content", "content_of", "encodable", "pattern_problem"]
 
@@ -82,7 +82,7 @@ class Content:
         counts: whether there are bounds at all.
     """
 
-    def __init__(self, labelled: Labelled, least: int = 0, most: int | None = None) -> None:
+    def __init__(self, labelled: MooreMachine, least: int = 0, most: int | None = None) -> None:
         self.labelled = labelled
         self.least = least
         self.most = most
@@ -432,21 +432,21 @@ def _with_lengths(
 
 
 @cache
-def _everything(label: Label) -> Labelled:
-    return Labelled.of(any_text(), label)
+def _everything(label: Label) -> MooreMachine:
+    return MooreMachine.of(any_text(), label)
 
 
-def _joint(everything: list[Any], label: Callable[[tuple[bool, ...]], Label], meter: Meter) -> Labelled:
+def _joint(everything: list[Any], label: Callable[[tuple[bool, ...]], Label], meter: Meter) -> MooreMachine:
     languages = [language(atom, meter.budget) for atom in everything]
     if len(languages) == 1 and label((False,)) is None:
-        return Labelled.of(languages[0], label((True,)))
+        return MooreMachine.of(languages[0], label((True,)))
     result = joint(languages, any_text(), label, meter)
     return result.restricted(lambda label: label is not None)
 
 
 def _finite(
     finite: list[Any], everything: list[Any], label: Callable[[tuple[bool, ...]], Label], meter: Meter
-) -> Labelled:
+) -> MooreMachine:
     texts = [t for t in sorted(frozenset.intersection(*[atom[1] for atom in finite])) if encodable(t)]
     others = {a: language(a, meter.budget) for a in everything if a[0] not in ("any",)}
     labels: dict[str, Label] = {}
@@ -459,4 +459,4 @@ def _finite(
     of_state: list[Label] = [None] * dfa.states
     for text, found in labels.items():
         of_state[dfa.walk(text.encode())] = found
-    return Labelled(dfa.byte_class, dfa.next, of_state, dfa.start)
+    return MooreMachine(dfa.byte_class, dfa.next, of_state, dfa.start)
