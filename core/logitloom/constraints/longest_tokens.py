@@ -103,7 +103,9 @@ class LongestTokens(Constraint):
         if not all(text and longest.startswith(text) for text in texts):
             return members
         kept = [token for token, text in zip(members.ids.tolist(), texts, strict=True) if text == longest]
-        return TokenSet(True, np.array(kept, dtype=np.int32))
+        ids = np.array(kept, dtype=np.int32)
+        ids.flags.writeable = False
+        return TokenSet(True, ids)
 
     def tables(self) -> TokenTables | None:
         """The inner tables with fewer allowed classes."""

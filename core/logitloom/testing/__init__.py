@@ -15,6 +15,7 @@ _PARTS = (
     "backend",
     "candidate",
     "conformance",
+    "constraint",
     "engine",
     "vocabulary",
 )
@@ -24,6 +25,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 from logitloom.testing.backend import BackendConformance  # noqa: E402
 from logitloom.testing.candidate import CandidateConformance  # noqa: E402
 from logitloom.testing.conformance import Conformance  # noqa: E402
+from logitloom.testing.constraint import ConstraintConformance  # noqa: E402
 from logitloom.testing.engine import EngineConformance  # noqa: E402
 from logitloom.testing.processor import ProcessorConformance  # noqa: E402
 from logitloom.testing.vocabulary import VocabularyConformance  # noqa: E402
@@ -32,6 +34,7 @@ __all__ = [
     "BackendConformance",
     "CandidateConformance",
     "Conformance",
+    "ConstraintConformance",
     "EngineConformance",
     "ProcessorConformance",
     "VocabularyConformance",

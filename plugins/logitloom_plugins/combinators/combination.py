@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import Final
 
-import numpy as np
-
 from logitloom import Vocabulary
 from logitloom.constraints import FINISHED, Constraint, State, TokenSet
 from logitloom.errors import VocabularyError
@@ -250,7 +248,7 @@ class Combination(Constraint):
             return nothing()
         if inner is None:
             ends = [token for token in self.vocabulary.eos if token < self.vocab_size]
-            base = TokenSet(False, np.array(sorted([*ends, *self._special[place.section]]), dtype=np.int32))
+            base = TokenSet(False, selected([*ends, *self._special[place.section]]).ids)
         else:
             base = inner.allowed(place.state)
         removed: list[int] = []

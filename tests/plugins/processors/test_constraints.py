@@ -1,0 +1,38 @@
+"""The constraints of all built-in processors pass the suite for constraints."""
+
+from __future__ import annotations
+
+from logitloom import load_backend
+from logitloom.constraints import Constraint
+from logitloom.context import Context
+from logitloom.testing import ConstraintConformance
+from tests.plugins.processors.travelling import begin, suites
+
+
+def _found() -> dict[str, tuple[str, str]]:
+    """The cases of all processors that are constraints."""
+    found = {}
+    for name, case in (known := suites()):
+        (link,) = known[name, case].chain(case, load_backend("numpy")).links
+        if getattr(link.processor, "constraint", None) is not None:
+            found[f"{name}-{case}"] = name, case
+    return found
+
+
+class TestBuiltInConstraints(ConstraintConformance):
+    cases = _found()
+    follows_only_allowed = False  # stop strings and longest tokens
+
+    def constraint(self, case: str) -> Constraint:
+        name, label = self.cases[case]
+        suite = suites()[name, label]
+        chain, context = begin(suite, label, load_backend("numpy"), 1)
+        context = context if context.vocabulary else context.with_fields(vocabulary=suite.vocabulary)
+        assert isinstance(context, Context)
+        made: Constraint = chain.links[0].processor.constraint_for(context)
+        return made
+
+
+def test_regex_choice_json_and_grammar_are_among_them() -> None:
+    processors = {name for name, _ in TestBuiltInConstraints.cases.values()}
+    assert {"TestRegex", "TestChoice", "TestStop", "TestBadWords", "TestFsm", "TestJson"} <= processors
