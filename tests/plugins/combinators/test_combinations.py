@@ -105,6 +105,13 @@ def test_free_text_ends_with_the_first_occurrence() -> None:
     assert b"b;" not in found
 
 
+@pytest.mark.parametrize("inner", [(), ("bad_words", {"phrases": ["q"]})])
+def test_of_several_triggers_the_first_that_is_complete_counts(inner: Any) -> None:
+    spec = until(["ab", "bcd"], inner, then=("regex", {"pattern": "1"}))
+    assert allowed(spec, b"ab", b"bcd") == [{b"1"}, {b"1"}]
+    assert {b"d", b"c"} <= allowed(spec, b"bc")[0]
+
+
 def test_special_ids_are_the_triggers_that_they_are_written_as() -> None:
     spec = until("<t>", ("regex", {"pattern": "aa"}), then=after("<t>", ("regex", {"pattern": "b"})))
     assert allowed(spec, b"a", b"aa", [*ids(b"aa"), TAG, *ids(b"x"), TAG]) == [{b"a"}, {0, b"<", TAG}, {b"b"}]

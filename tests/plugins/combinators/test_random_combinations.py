@@ -112,12 +112,7 @@ def test_every_finished_text_is_accepted(vocabulary: Vocabulary, part: int) -> N
 
 
 def test_every_finished_text_is_accepted_over_a_vocabulary_of_a_model() -> None:
-    check_walks(range(1000, 1025), tekken(), walks=1)
-
-
-@pytest.mark.exhaustive
-def test_every_finished_text_is_accepted_in_all_combinations_over_a_vocabulary_of_a_model() -> None:
-    check_walks(range(2000, 2150), tekken(), walks=2)
+    check_walks(range(2000, 2150), tekken(), walks=1)
 
 
 @cache
