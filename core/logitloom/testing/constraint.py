@@ -157,18 +157,21 @@ class ConstraintConformance(Conformance):
     def test_states_never_change(self, case: str) -> None:
         """What a state allows is what it allowed before others were visited, and the start is always the start.
 
-        Troubleshooting: ``advance`` makes a new state; the given one stays as it is.
+        Troubleshooting: ``advance`` makes a new state, and ``allowed`` an array that nobody writes to later.
         """
         constraint = self.constraint(case)
-        known = [(state, constraint.allowed(state), constraint.may_end(state)) for state in self.visited(constraint)]
+        size = constraint.vocab_size
+        held = [(state, constraint.allowed(state)) for state in self.visited(constraint)]
+        known = [(state, constraint.allowed(state).listed(size).copy(), constraint.may_end(state)) for state, _ in held]
         self.visited_elsewhere(constraint)
         assert constraint.start() == self.constraint(case).start(), "The start is another state later"
-        for state, members, ends in known:
+        for (state, members), (_, ids, _) in zip(held, known, strict=True):
+            assert np.array_equal(members.listed(size), ids), f"The set of {state!r:.200} was written to later"
+        for state, ids, ends in known:
             for token in self.ids(constraint, state, 2)[:4]:
                 constraint.advance(state, token)
-            now = constraint.allowed(state)
-            same = np.array_equal(members.listed(constraint.vocab_size), now.listed(constraint.vocab_size))
-            assert same, f"{state!r:.200} allows other tokens than before"
+            now = constraint.allowed(state).listed(size)
+            assert np.array_equal(now, ids), f"{state!r:.200} allows other tokens than before"
             assert constraint.may_end(state) == ends, f"{state!r:.200} is an end at one time and none at another"
 
     def test_many_states_at_once(self, case: str) -> None:
