@@ -32,12 +32,14 @@ def theirs() -> Iterator[Any]:
     spec.loader.exec_module(module)
     register("their_bad_words", module.TheirBadWords)
     register("their_regex", module.TheirRegex)
+    register("their_stop", module.TheirStop)
     yield module
     del sys.modules["logitloom_elsewhere"]
 
 
 PAIRS: dict[str, tuple[Any, Any]] = {
     "bad_words": (["bad_words", {"phrases": ["ab", "c;"]}], ["their_bad_words", {"phrases": ["ab", "c;"]}]),
+    "stop": (["stop", {"strings": ["bc", "x;"]}], ["their_stop", {"strings": ["bc", "x;"]}]),
     "regex": (["regex", {"pattern": "(ab|c)+x*"}], ["their_regex", {"pattern": "(ab|c)+x*"}]),
 }
 AROUND: dict[str, Any] = {
@@ -62,6 +64,8 @@ def test_masks_and_forced_tokens_are_those_of_the_built_in(name: str, around: st
         for _ in range(8):
             forced = [chain.forced_tokens(at, step) for chain, at in zip((ours, others), states, strict=True)]
             assert forced[0] == forced[1]
+            ends = [chain.text_ends(at, step) for chain, at in zip((ours, others), states, strict=True)]
+            assert ends[0] == ends[1]
             made = [chain.process(blank, at, step) for chain, at in zip((ours, others), states, strict=True)]
             assert np.array_equal(made[0][0], made[1][0])
             states = [state for _, state in made]

@@ -17,7 +17,7 @@ from logitloom.automata import trie_walk
 from logitloom.automata.row_walk import NO_PATHS, SORTED_BY_MASK
 from logitloom.automata.trie import Trie, vocabulary_trie
 from logitloom.automata.walk_memory import MEMORY, note
-from logitloom.constraints.contract import ByteAutomaton, Constraint, State, TokenSet
+from logitloom.constraints.contract import FINISHED, ByteAutomaton, Constraint, State, TokenSet
 from logitloom.constraints.visited import VisitedStates
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
@@ -99,6 +99,7 @@ class LiftedAutomaton(Constraint):
         #: Whether the state after a token is more than the state after its bytes.
         self._has_borders = type(automaton).token_border is not ByteAutomaton.token_border
         self._must_end = type(automaton).must_end is not ByteAutomaton.must_end
+        self.ends_texts = type(automaton).text_end is not ByteAutomaton.text_end
         self.forget()
         if not self._has_text():
             raise VocabularyError(
@@ -140,6 +141,10 @@ class LiftedAutomaton(Constraint):
     def may_end(self, state: State) -> bool:
         """Whether the automaton accepts."""
         return self._automaton.accepts(state)
+
+    def finish(self, state: State) -> State:
+        """A state in which the text was over still says where."""
+        return state if self._automaton.text_end(state).finished else FINISHED
 
     def text_end(self, state: State) -> TextEnd:
         """As the automaton says."""

@@ -7,8 +7,9 @@ from typing import Any
 
 from logitloom import Vocabulary, option
 from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, State, lift
+from logitloom.hookspecs import TextEnd
 
-__all__ = ["TheirBadWords", "TheirRegex"]
+__all__ = ["TheirBadWords", "TheirRegex", "TheirStop"]
 
 
 class Bans(ByteAutomaton):
@@ -34,6 +35,45 @@ class Bans(ByteAutomaton):
     def accepts(self, state: Any) -> bool:
         del state
         return True
+
+
+class Stops(ByteAutomaton):
+    """Texts that end with one of some strings. A state is the end of the text that begins one, and what is too much.
+
+    ``too_much`` is -1 before a string is complete, and then the number of bytes that do not belong to the text.
+    """
+
+    def __init__(self, strings: tuple[bytes, ...]) -> None:
+        self.strings = strings
+
+    @property
+    def fingerprint(self) -> bytes:
+        return b"stops " + repr(self.strings).encode()
+
+    def start(self) -> State:
+        return b"", -1
+
+    def step(self, state: Any, byte: int) -> State | None:
+        end, too_much = state
+        if too_much >= 0:
+            return b"", too_much + 1
+        text = end + bytes([byte])
+        found = [len(string) for string in self.strings if text.endswith(string)]
+        if found:
+            return b"", max(found)
+        ends = (text[n:] for n in range(len(text) + 1))
+        return next(end for end in ends if any(string.startswith(end) for string in self.strings)), -1
+
+    def accepts(self, state: Any) -> bool:
+        del state
+        return True
+
+    def must_end(self, state: Any) -> bool:
+        return bool(state[1] >= 0)
+
+    def text_end(self, state: Any) -> TextEnd:
+        end, too_much = state
+        return TextEnd(True, too_much) if too_much >= 0 else TextEnd(False, len(end))
 
 
 class Pattern(ByteAutomaton):
@@ -146,6 +186,19 @@ class TheirBadWords(ConstraintProcessor):
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """The bans over a vocabulary."""
         return lift(Bans(tuple(p.encode() for p in self.phrases)), vocabulary, vocab_size, restricts=False)
+
+
+@dataclass(frozen=True)
+class TheirStop(ConstraintProcessor):
+    """Stop after a string."""
+
+    compilable = False
+
+    strings: tuple[str, ...] = option(help="Where the text ends.")
+
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        """The strings over a vocabulary."""
+        return lift(Stops(tuple(s.encode() for s in self.strings)), vocabulary, vocab_size, restricts=False)
 
 
 @dataclass(frozen=True)
