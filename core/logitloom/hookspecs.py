@@ -6,6 +6,7 @@ needed to give pluggy options. Signatures are checked when a plug-in is loaded.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import pluggy
@@ -26,6 +27,7 @@ __all__ = [
     "process",
     "text_end",
     "vocabulary",
+    "vocabulary_version",
 ]
 
 
@@ -138,6 +140,23 @@ def vocabulary(tokenizer: Any) -> Vocabulary | None:
 
     Raises:
         VocabularyError: if the tokenizer is of this reader's kind but its bytes cannot be told exactly.
+    """
+
+
+@hookspec(firstresult=True)
+def vocabulary_version(tokenizer: Any) -> Hashable | None:
+    """What tells whether a tokenizer changed since it was read (tokenizer readers; optional, default: read each time).
+
+    Asked of the same tokenizer object again and again, so it must be much cheaper than reading. An object whose
+    version is the same as before is not read again.
+
+    Args:
+        tokenizer: as for :func:`vocabulary`.
+
+    Returns:
+        A value that differs whenever ``vocabulary`` would give something else for this object: its number of tokens,
+        the tokens that were added, its end-of-sequence ids. None to have the object read each time, and for
+        tokenizers of another kind.
     """
 
 

@@ -28,6 +28,7 @@ from logitloom.loading import rules
 from logitloom.masks.kernels import HostKernels, host_kernels, load_kernels_with
 from logitloom.plugin_manager import PluginManager
 from logitloom.vocabulary import Vocabulary
+from logitloom.vocabulary_memory import VocabularyMemory
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint  # imported where it is used: it costs half as much as NumPy
@@ -62,6 +63,8 @@ BLOCK_VARIABLE = "LOGITLOOM_BLOCK"
 
 #: (kind, name) -> object given to :func:`register`.
 _REGISTERED: dict[tuple[str, str], Any] = {}
+
+_VOCABULARIES = VocabularyMemory()
 
 
 @dataclass(frozen=True)
@@ -125,13 +128,14 @@ def refresh() -> None:
     _entry_points.cache_clear()
     _missing_requirements.cache_clear()
     _load_entry_point.cache_clear()
-    _forget_backends()
+    _forget_loaded()
 
 
-def _forget_backends() -> None:
+def _forget_loaded() -> None:
     _backend_plugin.cache_clear()
     forget_types()
     host_kernels.cache_clear()
+    _VOCABULARIES.clear()
 
 
 def _distribution_of(point: EntryPoint) -> str:
@@ -251,7 +255,7 @@ def register(name: str, plugin: Any, *, kind: str = "processors", replace: bool 
                 f"Choose another name, or give replace=True."
             )
     _REGISTERED[kind, name] = plugin
-    _forget_backends()
+    _forget_loaded()
 
 
 def unregister(name: str, *, kind: str = "processors") -> None:
@@ -263,7 +267,7 @@ def unregister(name: str, *, kind: str = "processors") -> None:
     if (kind, name) not in _REGISTERED:
         raise UnknownPlugin(f"No plug-in was registered as {name!r} among {kind} in this process.")
     del _REGISTERED[kind, name]
-    _forget_backends()
+    _forget_loaded()
 
 
 def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
@@ -392,6 +396,8 @@ def _first_kernels() -> HostKernels | None:
 def read_vocabulary(tokenizer: Any) -> Vocabulary:
     """The vocabulary of a tokenizer of any library, through the installed tokenizer readers.
 
+    Each tokenizer object is read once, and again after it changed (tokens were added, another end was set).
+
     Args:
         tokenizer: a tokenizer object, a path that a reader knows, or a Vocabulary (returned as it is).
 
@@ -402,8 +408,8 @@ def read_vocabulary(tokenizer: Any) -> Vocabulary:
         return tokenizer
     manager = PluginManager()
     broken = []
-    names = [record.name for record in available("tokenizers") if not record.blocked]
-    for name in dict.fromkeys(names):
+    names = tuple(dict.fromkeys(record.name for record in available("tokenizers") if not record.blocked))
+    for name in names:
         try:
             reader = load_plugin("tokenizers", name)
             manager.add(reader() if isinstance(reader, type) else reader, name, required="vocabulary")
@@ -411,7 +417,7 @@ def read_vocabulary(tokenizer: Any) -> Vocabulary:
             raise
         except BaseException as error:  # one broken reader is no reason to do without the others
             broken.append(f"{name} ({type(error).__name__}: {_told(error)})")
-    found: Vocabulary | None = manager.hook.vocabulary(tokenizer=tokenizer)
+    found = _first_reading(manager, tokenizer, names)
     if found is None:
         also = f" These readers could not be used: {'; '.join(broken)}." if broken else ""
         raise VocabularyError(
@@ -419,6 +425,22 @@ def read_vocabulary(tokenizer: Any) -> Vocabulary:
             f"readers: {', '.join(names) or 'none'}.{also} Give a logitloom.Vocabulary, or install a reader."
         )
     return found
+
+
+def _first_reading(manager: PluginManager, tokenizer: Any, names: tuple[str, ...]) -> Vocabulary | None:
+    """What the first reader that knows a tokenizer reads, or read when the tokenizer was in the same version."""
+    for found in reversed(manager.hook.vocabulary.get_hookimpls()):
+        version_of = manager.implementation(found.plugin_name, "vocabulary_version")
+        version = None if version_of is None else version_of(tokenizer)
+        version = None if version is None else (names, found.plugin_name, version)
+        known = None if version is None else _VOCABULARIES.get(tokenizer, version)
+        if known is not None:
+            return known
+        read = manager.implementation(found.plugin_name, "vocabulary")
+        vocabulary = None if read is None else read(tokenizer)
+        if isinstance(vocabulary, Vocabulary):
+            return vocabulary if version is None else _VOCABULARIES.keep(tokenizer, version, vocabulary)
+    return None
 
 
 def _path_of(plugin: Any) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+import weakref
 from importlib.metadata import distributions
 
 import numpy as np
 import pytest
 
-from logitloom import errors, processors, registry
+from logitloom import Vocabulary, errors, processors, read_vocabulary, registry
 from logitloom.backend import Backend, backend_of
 from logitloom.document import from_document
 
@@ -395,22 +397,16 @@ def test_backends_are_one_object_per_device():
 
 
 def test_a_vocabulary_is_read_as_itself():
-    from logitloom import Vocabulary, read_vocabulary
-
     vocabulary = Vocabulary([b"a"])
     assert read_vocabulary(vocabulary) is vocabulary
 
 
 def test_a_tokenizer_nobody_knows_is_named_with_the_installed_readers():
-    from logitloom import read_vocabulary
-
     with pytest.raises(errors.VocabularyError, match=r"No tokenizer reader knows .*\.Doubling.*Installed readers: "):
         read_vocabulary(Doubling())
 
 
 def test_a_registered_reader_is_asked(register):
-    from logitloom import Vocabulary, read_vocabulary
-
     class Reader:
         def vocabulary(self, tokenizer):
             return Vocabulary([b"x"], name="mine") if isinstance(tokenizer, Doubling) else None
@@ -420,8 +416,6 @@ def test_a_registered_reader_is_asked(register):
 
 
 def test_a_broken_reader_is_mentioned_only_if_no_other_reads(register):
-    from logitloom import Vocabulary, read_vocabulary
-
     class Unfit:
         def read(self, tokenizer):
             return None
@@ -435,6 +429,77 @@ def test_a_broken_reader_is_mentioned_only_if_no_other_reads(register):
         read_vocabulary(Tripling())
     register("mine", Reader, kind="tokenizers")
     assert read_vocabulary(Doubling()).name == "mine"
+
+
+class Versioned:
+    """A reader that counts what it reads; a tokenizer's letters may be changed."""
+
+    def __init__(self):
+        self.read = 0
+
+    def vocabulary(self, tokenizer):
+        if not isinstance(tokenizer, Doubling):
+            return None
+        self.read += 1
+        return Vocabulary([letter.encode() for letter in tokenizer.letters], name="mine")
+
+    def vocabulary_version(self, tokenizer):
+        return tokenizer.letters if isinstance(tokenizer, Doubling) else None
+
+
+def lettered(letters):
+    tokenizer = Doubling()
+    tokenizer.letters = letters
+    return tokenizer
+
+
+def test_a_tokenizer_is_read_once_and_again_after_it_changed(register):
+    reader = Versioned()
+    register("mine", reader, kind="tokenizers")
+    tokenizer = lettered("ab")
+    first = read_vocabulary(tokenizer)
+    assert (read_vocabulary(tokenizer) is first, reader.read) == (True, 1)
+    tokenizer.letters = "abc"
+    assert (read_vocabulary(tokenizer).size, read_vocabulary(tokenizer).size, reader.read) == (3, 3, 2)
+
+
+def test_tokenizers_of_equal_content_have_one_vocabulary(register):
+    register("mine", Versioned(), kind="tokenizers")
+    one, two, other = lettered("ab"), lettered("ab"), lettered("ba")
+    assert read_vocabulary(one) is read_vocabulary(two)
+    assert read_vocabulary(one) is not read_vocabulary(other)
+
+
+def test_a_reader_without_versions_is_asked_each_time(register):
+    class Unversioned(Versioned):
+        vocabulary_version = None
+
+    reader = Unversioned()
+    register("mine", reader, kind="tokenizers")
+    tokenizer = lettered("ab")
+    assert [read_vocabulary(tokenizer).size, read_vocabulary(tokenizer).size, reader.read] == [2, 2, 2]
+
+
+def test_neither_tokenizers_nor_their_vocabularies_are_kept_alive(register):
+    register("mine", Versioned(), kind="tokenizers")
+    tokenizer = lettered("ab")
+    ends = weakref.ref(tokenizer), weakref.ref(read_vocabulary(tokenizer))
+    del tokenizer
+    gc.collect()
+    assert [end() for end in ends] == [None, None]
+
+
+def test_what_a_blocked_or_replaced_reader_read_is_not_remembered(register, monkeypatch):
+    register("mine", Versioned(), kind="tokenizers")
+    tokenizer = lettered("ab")
+    assert read_vocabulary(tokenizer).size == 2
+    with monkeypatch.context() as patch:
+        patch.setenv(registry.BLOCK_VARIABLE, "tokenizers/mine")
+        with pytest.raises(errors.VocabularyError, match="No tokenizer reader knows"):
+            read_vocabulary(tokenizer)
+    other = Versioned()
+    register("mine", other, kind="tokenizers", replace=True)
+    assert (read_vocabulary(tokenizer).size, other.read) == (2, 1)
 
 
 # -- what is blocked is blocked at every depth ------------------------------------------------------------

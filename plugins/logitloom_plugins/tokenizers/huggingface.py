@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from logitloom.errors import VocabularyError
@@ -17,15 +17,19 @@ from logitloom_plugins.tokenizers.sentencepiece import SentencePieceReader
 
 __all__ = ["HuggingFaceReader"]
 
+#: How many tokens of a table are compared to find out whether it was replaced by another of its size.
+_SAMPLED = 256
+
 
 class HuggingFaceReader:
     """Turns a Hugging Face tokenizer into a vocabulary.
 
     Takes ``tokenizers.Tokenizer``, every transformers tokenizer that runs on one
-    (``PreTrainedTokenizerFast``), those that run on a SentencePiece model, and processors that hold a
-    tokenizer. A token's bytes are what the tokenizer's decoder writes for it in the middle of a text:
-    ``▁the``, ``Ġthe`` and a WordPiece ``the`` are all ``b" the"``, although most decoders drop that space
-    where a text begins.
+    (``PreTrainedTokenizerFast``), those that run on a SentencePiece model, processors that hold a
+    tokenizer, and mlx-lm's ``TokenizerWrapper`` around one, whose own end-of-sequence ids count, too. A
+    token's bytes are what the tokenizer's decoder writes for it in the middle of a text: ``▁the``,
+    ``Ġthe`` and a WordPiece ``the`` are all ``b" the"``, although most decoders drop that space where a
+    text begins.
 
     Special added tokens, unknown tokens and ids without a token are special; other added tokens are text, as
     the decoder writes it. The ids that end a sequence are the tokenizer's end-of-sequence token and those in
@@ -57,11 +61,58 @@ class HuggingFaceReader:
         if comes_from(tokenizer, "transformers", "ProcessorMixin"):
             inner = getattr(tokenizer, "tokenizer", None)
             return None if inner is None else self.vocabulary(inner)
+        if comes_from(tokenizer, "mlx_lm", "TokenizerWrapper"):
+            return _wrapped_vocabulary(self.vocabulary(tokenizer._tokenizer), tokenizer.eos_token_ids)
         if comes_from(tokenizer, "tokenizers", "Tokenizer"):
             return _fast_vocabulary(tokenizer, lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False)))
         if comes_from(tokenizer, "tokenizers", "BaseTokenizer"):
             return self.vocabulary(tokenizer._tokenizer)
         return None
+
+    def vocabulary_version(self, tokenizer: Any) -> Hashable | None:
+        """What the table depends on and users change: added tokens, ends, the decoder, and a sample of the tokens.
+
+        Args:
+            tokenizer: any object.
+
+        Returns:
+            The version, or None if the object is no tokenizer that runs on the ``tokenizers`` library.
+        """
+        if comes_from(tokenizer, "transformers", "PreTrainedTokenizerBase"):
+            backend = getattr(tokenizer, "backend_tokenizer", None)
+            if not comes_from(backend, "tokenizers", "Tokenizer"):
+                return None
+            clean_up = getattr(tokenizer, "clean_up_tokenization_spaces", False)
+            ends = (*_end_ids(tokenizer), None, *tokenizer.all_special_ids)
+            return (_fast_version(backend), clean_up, ends, getattr(tokenizer, "name_or_path", ""))
+        if comes_from(tokenizer, "transformers", "ProcessorMixin"):
+            return self.vocabulary_version(getattr(tokenizer, "tokenizer", None))
+        if comes_from(tokenizer, "mlx_lm", "TokenizerWrapper"):
+            inner = self.vocabulary_version(tokenizer._tokenizer)
+            return None if inner is None else (inner, frozenset(tokenizer.eos_token_ids))
+        if comes_from(tokenizer, "tokenizers", "Tokenizer"):
+            return _fast_version(tokenizer)
+        if comes_from(tokenizer, "tokenizers", "BaseTokenizer"):
+            return _fast_version(tokenizer._tokenizer)
+        return None
+
+
+def _fast_version(backend: Any) -> Hashable:
+    """What tells whether a ``tokenizers.Tokenizer`` changed."""
+    size = backend.get_vocab_size(with_added_tokens=True)
+    sample = tuple(backend.id_to_token(i) for i in range(0, size, max(1, size // _SAMPLED)))
+    added = tuple((i, t.content, t.special) for i, t in sorted(backend.get_added_tokens_decoder().items()))
+    model, decoder = backend.model, backend.decoder
+    # A repr and not the state, because a decoder written in Python has none.
+    return (size, sample, added, type(model).__name__, getattr(model, "unk_token", None), repr(decoder))
+
+
+def _wrapped_vocabulary(inner: Vocabulary | None, ends: Iterable[int]) -> Vocabulary | None:
+    """The table with the ends of a wrapper after those of the tokenizer inside it."""
+    if inner is None:
+        return None
+    more = sorted(i for i in set(ends) - set(inner.eos) if i < inner.size)
+    return inner.with_eos([*inner.eos, *more]) if more else inner
 
 
 def _transformers_vocabulary(tokenizer: Any) -> Vocabulary:
@@ -72,9 +123,7 @@ def _transformers_vocabulary(tokenizer: Any) -> Vocabulary:
 
     name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
     special = [i for i in tokenizer.all_special_ids if i is not None]
-    eos_text = tokenizer.special_tokens_map.get("eos_token")
-    eos_id = None if eos_text is None else tokenizer.convert_tokens_to_ids(str(eos_text))
-    eos = [*([] if eos_id is None else [eos_id]), *_generation_eos(tokenizer)]
+    eos = _end_ids(tokenizer)
 
     if hasattr(tokenizer, "backend_tokenizer"):
         backend = tokenizer.backend_tokenizer
@@ -95,6 +144,13 @@ def _transformers_vocabulary(tokenizer: Any) -> Vocabulary:
         f"{name}: {type(tokenizer).__name__} runs on Python code, whose token bytes cannot be known. Load "
         f"the model's fast tokenizer, transformers.AutoTokenizer.from_pretrained(..., use_fast=True)."
     )
+
+
+def _end_ids(tokenizer: Any) -> list[int]:
+    """The ids that end a sequence: the tokenizer's own, and those of the model's generation configuration."""
+    text = tokenizer.special_tokens_map.get("eos_token")
+    own = None if text is None else tokenizer.convert_tokens_to_ids(str(text))
+    return [*([] if own is None else [own]), *_generation_eos(tokenizer)]
 
 
 def _with_added(base: Vocabulary, tokenizer: Any, eos: list[int], special: list[int], name: str) -> Vocabulary:

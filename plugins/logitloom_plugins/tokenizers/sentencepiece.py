@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Hashable
 from typing import Any
 
 from logitloom.errors import VocabularyError
@@ -56,3 +58,9 @@ class SentencePieceReader:
             name="SentencePiece model",
         )
         return require_agreement(vocabulary, tokenizer.decode)
+
+    def vocabulary_version(self, tokenizer: Any) -> Hashable | None:
+        """The model that is loaded, as a digest; None if the object is no ``SentencePieceProcessor``."""
+        if not comes_from(tokenizer, "sentencepiece", "SentencePieceProcessor"):
+            return None
+        return hashlib.blake2b(tokenizer.serialized_model_proto()).digest()

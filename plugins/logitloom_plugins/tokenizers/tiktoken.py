@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from logitloom.vocabulary import Vocabulary
@@ -58,3 +59,9 @@ class TiktokenReader:
             special_text=specials,
             name=f"tiktoken encoding {tokenizer.name}",
         )
+
+    def vocabulary_version(self, tokenizer: Any) -> Hashable | None:
+        """The name and size of an encoding, which nothing changes; None if the object is no ``tiktoken.Encoding``."""
+        if not comes_from(tokenizer, "tiktoken", "Encoding"):
+            return None
+        return (tokenizer.name, tokenizer.max_token_value, frozenset(tokenizer.special_tokens_set))

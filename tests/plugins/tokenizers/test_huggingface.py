@@ -475,3 +475,52 @@ def test_a_tokenizer_in_python_is_refused() -> None:
     canine = pytest.importorskip("transformers.models.canine", reason="needs transformers")
     with pytest.raises(VocabularyError, match="runs on Python code"):
         HuggingFaceReader().vocabulary(canine.CanineTokenizer())
+
+
+# ---- reading once
+
+
+def renamed_end(tokenizer: Any) -> None:
+    tokenizer.eos_token = "<unused>"
+
+
+def another_decoder(tokenizer: Any) -> None:
+    tokenizer.backend_tokenizer.decoder = tokenizers.decoders.Sequence(
+        [tokenizers.decoders.ByteFallback(), tokenizers.decoders.Fuse()]
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tokenizer: tokenizer.add_tokens(["<a new word>"]),
+        lambda tokenizer: tokenizer.add_special_tokens({"additional_special_tokens": ["the"]}),
+        renamed_end,
+        another_decoder,
+    ],
+    ids=["a token", "a special token", "the end", "the decoder"],
+)
+def test_a_tokenizer_is_read_once_and_again_after_each_change(change: Callable[[Any], Any], corpus: list[str]) -> None:
+    from logitloom import read_vocabulary
+
+    tokenizer = fast(byte_level(corpus), eos_token="<|end|>")
+    tokenizer.add_tokens(["<unused>"])
+    before = read_vocabulary(tokenizer)
+    assert read_vocabulary(tokenizer) is before
+    change(tokenizer)
+    after = read_vocabulary(tokenizer)
+    assert after.fingerprint == read(tokenizer).fingerprint != before.fingerprint
+
+
+def test_tokenizers_of_mlx_lm_have_the_table_of_what_they_wrap_and_ends_of_their_own(corpus: list[str]) -> None:
+    wrapper = pytest.importorskip("mlx_lm.tokenizer_utils", reason="needs mlx-lm").TokenizerWrapper
+    from logitloom import read_vocabulary
+
+    inner = fast(byte_level(corpus), eos_token="<|end|>")
+    inner.add_special_tokens({"additional_special_tokens": ["<|turn|>"]})
+    tokenizer, plain = wrapper(inner), read(inner)
+    vocabulary = read_vocabulary(tokenizer)
+    assert (vocabulary.token_bytes, vocabulary.eos) == (plain.token_bytes, plain.eos)
+    assert read_vocabulary(tokenizer) is vocabulary
+    tokenizer.add_eos_token("<|turn|>")
+    assert read_vocabulary(tokenizer).eos == (*plain.eos, inner.convert_tokens_to_ids("<|turn|>"))

@@ -1,0 +1,64 @@
+"""Vocabularies that were read from tokenizers in this process, so that each is read once."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable
+from typing import Any
+
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["VocabularyMemory"]
+
+
+class VocabularyMemory:
+    """What was read from which tokenizer, in which version of it.
+
+    A tokenizer is known by identity and held weakly: its entry ends with it. Vocabularies of equal content are one
+    object, whatever tokenizers they were read from, because tables of constraints are kept per vocabulary.
+
+    Example:
+        >>> class Tokenizer:
+        ...     pass
+        >>> memory, one, two = VocabularyMemory(), Tokenizer(), Tokenizer()
+        >>> kept = memory.keep(one, 1, Vocabulary([b"a", b"b"]))
+        >>> memory.get(one, 1) is kept, memory.get(one, 2), memory.get(two, 1)
+        (True, None, None)
+        >>> memory.keep(two, 1, Vocabulary([b"a", b"b"])) is kept
+        True
+    """
+
+    def __init__(self) -> None:
+        self._by_tokenizer: dict[int, tuple[weakref.ref[Any], Hashable, Vocabulary]] = {}
+        self._by_content: weakref.WeakValueDictionary[Hashable, Vocabulary] = weakref.WeakValueDictionary()
+
+    def get(self, tokenizer: Any, version: Hashable) -> Vocabulary | None:
+        """What was read from this very object when it had this version; else None."""
+        entry = self._by_tokenizer.get(id(tokenizer))
+        if entry is None or entry[0]() is not tokenizer or entry[1] != version:
+            return None
+        return entry[2]
+
+    def keep(self, tokenizer: Any, version: Hashable, vocabulary: Vocabulary) -> Vocabulary:
+        """Remember what was read, and return it, or the vocabulary of equal content that is there already.
+
+        A tokenizer that cannot be held weakly is not remembered.
+        """
+        content = (vocabulary.fingerprint, vocabulary.name, tuple(sorted(vocabulary.special_text.items())))
+        vocabulary = self._by_content.setdefault(content, vocabulary)
+        identity, entries = id(tokenizer), self._by_tokenizer
+
+        def ended(reference: weakref.ref[Any]) -> None:
+            if entries.get(identity, (None,))[0] is reference:
+                del entries[identity]
+
+        try:
+            reference = weakref.ref(tokenizer, ended)
+        except TypeError:
+            return vocabulary
+        entries[identity] = (reference, version, vocabulary)
+        return vocabulary
+
+    def clear(self) -> None:
+        """Forget what was read from tokenizers (other readers may read them differently)."""
+        self._by_tokenizer.clear()
