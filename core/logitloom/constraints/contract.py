@@ -281,5 +281,8 @@ class Constraint(ABC):
         return None
 
     def automaton(self) -> ByteAutomaton | None:
-        """The automaton over bytes of which this constraint is the lifting, if it is one: combinators read it."""
+        """The automaton over bytes of which this constraint is the lifting, if it is one: combinators read it.
+
+        Its states are those of the constraint: a token leads where its bytes lead.
+        """
         return None
