@@ -123,7 +123,8 @@ def test_longest_tokens_force_literals_without_losing_texts() -> None:
     chain, context, at = begin(backend, ("regex", {"pattern": pattern, "longest_tokens": True}))
     foobar = WORDS.token_bytes.index(b"foobar")
     assert chain.forced_tokens(at, context) == [[foobar]]
-    assert begin(backend, ("regex", {"pattern": pattern}))[0].forced_tokens(at, context) is None
+    other, other_context, other_at = begin(backend, ("regex", {"pattern": pattern}))
+    assert other.forced_tokens(other_at, other_context) is None
     texts = set()
     for seed in range(60):
         walk = random_walk(automaton_of(chain, context), seed, 12)
