@@ -19,10 +19,11 @@ def test_a_traced_generation_prints_the_same_text_and_writes_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], way: list[str]
 ) -> None:
     command = ["generate", "abcabcab", "--raw", "--loader", "toy", "--max-tokens", "9", "--regex", "[a-c]{12,20}", *way]
-    assert main(command) == 0
+    code = main(command)
+    assert code in (0, 3)  # 3: the text was cut before the pattern matched
     plain = capsys.readouterr().out
     page = tmp_path / "trace.html"
-    assert main([*command, "--trace", str(page)]) == 0
+    assert main([*command, "--trace", str(page)]) == code
     told = capsys.readouterr()
     assert told.out == plain
     assert f"The trace is in {page}" in told.err

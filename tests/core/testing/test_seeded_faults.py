@@ -171,6 +171,9 @@ def executed(monkeypatch: pytest.MonkeyPatch, original: ModuleType, source: str)
     monkeypatch.setitem(sys.modules, original.__name__, module)
     monkeypatch.setattr(sys.modules[package], name, module)
     exec(compile(source, str(original.__file__), "exec"), module.__dict__)
+    for public, value in vars(original).items():  # what the package exports of it
+        if not public.startswith("_") and vars(sys.modules[package]).get(public) is value and public in vars(module):
+            monkeypatch.setattr(sys.modules[package], public, vars(module)[public])
     return module
 
 

@@ -272,9 +272,9 @@ def test_rows_that_are_not_two_per_sequence_are_refused() -> None:
     chain = processors.load(("cfg", {"form": "one_pass"}))
     context = Context.start(np.zeros((4, 3), dtype=np.float32), prompt=[[1], [2]], branches=2)
     state = chain.init_state(context)
-    with pytest.raises(InvalidContext, match="takes two rows of logits per sequence"):
+    with pytest.raises(InvalidContext, match="3 rows of logits cannot be split into 2 branches"):
         chain.process(np.zeros((3, 3), dtype=np.float32), state, context)
-    with pytest.raises(InvalidContext, match="got 2 rows for 2 sequences"):
+    with pytest.raises(InvalidContext, match="accepted for 2 rows, but there are logits for 1 sequences"):
         chain.process(np.zeros((2, 3), dtype=np.float32), state, context.accept([1, 2]))
 
 
