@@ -244,11 +244,21 @@ BASE: dict[str, dict[str, Any]] = {
     "min_p": {"p": 0.1}, "typical_p": {"p": 0.9}, "epsilon_cutoff": {"epsilon": 1e-3}, "eta_cutoff": {"epsilon": 1e-3},
     "frequency_penalty": {"penalty": 0.5}, "presence_penalty": {"penalty": 0.5}, "repetition_penalty": {"penalty": 1.2},
     "logit_bias": {"bias": {1: 1.0}}, "no_repeat_ngram": {"n": 2}, "suppress_tokens": {"tokens": [1]},
+    "encoder_repetition_penalty": {"penalty": 1.2}, "eos_above": {"p": 0.5}, "quadratic": {"factor": 0.5},
+    "exponential_decay_length_penalty": {"start": 1, "factor": 1.1}, "whisper_no_speech": {"token": 4, "eos": 0},
+    "sequence_bias": {"sequences": [[1], [2, 1]], "biases": [1.0, 1.0]},
 }  # fmt: skip
 
 
 #: Processors whose numbers are probed.
-CHECKED = {*BASE, "dry", "temperature", "top_n_sigma", "xtc"}
+CHECKED = {
+    *BASE, "adaptive_p", "dry", "dynamic_temperature", "mirostat", "mirostat_v2", "temperature", "top_h", "top_n_sigma",
+    "watermark_greenlist", "xtc",
+}  # fmt: skip
+#: Those that see every step: tokens come one by one.
+STEPWISE = {"adaptive_p", "mirostat", "mirostat_v2", "whisper_no_speech"}
+#: A number, among the neighbours in its option's type that it needs.
+GIVEN: dict[str, Any] = {"logit_bias": lambda value: {1: value}, "sequence_bias": lambda value: [value, value]}
 
 
 def numbers_of_all() -> list[tuple[str, str]]:
@@ -264,10 +274,9 @@ def numbers_of_all() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(("name", "option"), numbers_of_all())
 def test_no_number_that_an_option_takes_ruins_a_row(name: str, option: str, dtype: Any) -> None:
-    kind = next(o.type_text for o in processors.describe(name).options if o.name == option)
     taken = 0
     for value in EXTREMES:
-        given: Any = {1: value} if "dict" in kind else value
+        given = GIVEN.get(name, float)(value)
         try:
             chain = processors.load((name, {**BASE.get(name, {}), option: given}), tokenizer=WORDS)
         except OptionError:
@@ -277,13 +286,43 @@ def test_no_number_that_an_option_takes_ruins_a_row(name: str, option: str, dtyp
         logits[:, 3] = -np.inf
         context = Context.start(logits, prompt=[[1, 2], [4]], max_length=30, vocabulary=WORDS)
         state = chain.init_state(context)
-        for tokens in ([[1, 2, 1], [2, 1, 2]], [[1], [2]], [[1], [2]]):
-            out, state = chain.process(logits.copy(), state, context.accept(tokens))
+        first = None if name in STEPWISE else [[1, 2, 1], [2, 1, 2]]
+        for tokens in (first, [[1], [2]], [[1], [2]]):
+            out, state = chain.process(logits.copy(), state, context.accept(tokens) if tokens else context)
             assert not np.isnan(out).any(), (value, out)
             assert not np.isposinf(out).any(), (value, out)
             assert np.isfinite(out).any(axis=1).all(), (value, out)
             assert np.isneginf(out[:, 3]).all(), (value, out)
     assert taken
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "dynamic_temperature": {"low": 1e-4, "high": 1e-4},
+    "exponential_decay_length_penalty": {"start": 0, "factor": 100.0, "eos": [0]},
+    "quadratic": {"factor": 100.0, "curve": 1.0},
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_strongest_options_do_not_ruin_the_largest_logits(name: str, dtype: Any) -> None:
+    chain = processors.load((name, HOSTILE[name]))
+    most = float(np.finfo(dtype).max) / 2
+    logits = np.array([[most, -most, 0.0, -np.inf], [-np.inf, 5.0, 4.0, -5.0], [0.0, -most, 1.0, most]], dtype=dtype)
+    context = Context.start(logits)
+    out, _ = chain.process(logits.copy(), chain.init_state(context), context.accept([[1] * 3000] * 3))
+    assert not np.isnan(out).any()
+    assert not np.isposinf(out).any()
+    assert np.isfinite(out.max(axis=1)).all()
+    assert np.isneginf(out[np.isneginf(logits)]).all()
+    if name != "exponential_decay_length_penalty":
+        assert out.argmax(axis=1).tolist() == [0, 1, 3]
+
+
+def test_a_bias_of_a_sequence_is_a_number_that_logits_have_or_forbids() -> None:
+    for wrong in (-1e5, -1e300):
+        with pytest.raises(OptionError, match=r"must hold numbers from -10000 to 10000, or -inf .* but has -1"):
+            processors.load(("sequence_bias", {"sequences": [[1]], "biases": [wrong]}))
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in numbers_of_all()} | {"top_k", "no_repeat_ngram"}))

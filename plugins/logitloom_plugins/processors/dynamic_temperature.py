@@ -10,6 +10,7 @@ from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.processors._entropy import entropy
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
+from logitloom_plugins.processors.temperature import LARGEST, SHARP
 
 __all__ = ["DynamicTemperature"]
 
@@ -44,9 +45,9 @@ class DynamicTemperature(Processor):
     argmax_invariant = True
     shift_invariant = True
 
-    low: float = option(0.5, help="Temperature of a distribution with all mass on one token.", gt=0.0)
-    high: float = option(1.5, help="Temperature of a uniform distribution.", gt=0.0)
-    exponent: float = option(1.0, help="Shape between the two; above 1 stays low for longer.", gt=0.0)
+    low: float = option(0.5, help="Temperature of a distribution with all mass on one token.", ge=1e-4, le=1e4)
+    high: float = option(1.5, help="Temperature of a uniform distribution.", ge=1e-4, le=1e4)
+    exponent: float = option(1.0, help="Shape between the two; above 1 stays low for longer.", gt=0.0, le=100.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,4 +66,10 @@ class DynamicTemperature(Processor):
         sure = xp.clip(sure, 0.0, 1.0)
         temperature = self.low + (self.high - self.low) * sure**self.exponent
         temperature = backend.masked_fill(temperature, count < 2, 1.0)
-        return in_dtype_of(logits, backend, at_least_float32(backend, logits) / temperature), state
+        x = at_least_float32(backend, logits)
+        if self.low < SHARP:
+            top = xp.max(x, axis=-1, keepdims=True)
+            x = x - backend.masked_fill(top, top == NEG_INF, 0.0)
+            # What the quotient would overflow for has no probability.
+            x = backend.masked_fill(x, x < -LARGEST * temperature, NEG_INF, True)
+        return in_dtype_of(logits, backend, x / temperature), state

@@ -38,7 +38,7 @@ class EncoderRepetitionPenalty(Processor):
     preserves_masked = True
     keeps_last = True
 
-    penalty: float = option(help="Factor; above 1 favours the prompt's tokens.", gt=0.0, lt=float("inf"))
+    penalty: float = option(help="Factor; above 1 favours the prompt's tokens.", ge=0.01, le=100.0)
 
     def init_state(self, context: Context) -> Seen:
         """What the prompt holds: a table over the vocabulary."""

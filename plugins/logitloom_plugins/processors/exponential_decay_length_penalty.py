@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from logitloom import Array, Context, Processor, option
 from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
@@ -11,13 +12,19 @@ from logitloom_plugins.processors._precision import at_least_float32, in_dtype_o
 
 __all__ = ["ExponentialDecayLengthPenalty"]
 
+#: Logarithm of the power up to which a logit is raised; larger ones would overflow.
+_MOST: Final = 40.0
+#: The largest size of a logit that counts, so that its product with the power is a number.
+_WIDEST: Final = 1e20
+
 
 @dataclass(frozen=True)
 class ExponentialDecayLengthPenalty(Processor):
     """Raise the logits of end-of-sequence ids, exponentially in the number of tokens beyond a start.
 
     ``out = logits + abs(logits) * (factor ** (generated - start) - 1)`` for rows that generated more than ``start``
-    tokens. A forbidden end stays forbidden.
+    tokens. A forbidden end stays forbidden. The power grows up to ``e ** 40``, and the logit up to the largest number
+    of its dtype.
 
     Example:
         >>> import numpy as np
@@ -39,9 +46,7 @@ class ExponentialDecayLengthPenalty(Processor):
     keeps_last = True
 
     start: int = option(help="Generated tokens before the decay begins.", ge=0, unit="tokens")
-    factor: float = option(
-        help="Growth per token; above 1 hastens the end, below 1 delays it.", gt=0.0, lt=float("inf")
-    )
+    factor: float = option(help="Growth per token; above 1 hastens the end, below 1 delays it.", gt=0.0, le=100.0)
     eos: tuple[int, ...] | None = option(
         None, help="Ids that end a sequence; default: those of the tokenizer.", ge=0, unit="id"
     )
@@ -68,6 +73,10 @@ class ExponentialDecayLengthPenalty(Processor):
         beyond = backend.cast(xp.maximum(context.step - self.start, 0 * context.step), "float32")[:, None]
         index = xp.broadcast_to(ids, (logits.shape[0], ids.shape[1]))
         ends = at_least_float32(backend, backend.gather(logits, index))
-        size = backend.masked_fill(xp.abs(ends), xp.abs(ends) == float("inf"), 0.0)
+        # That of a forbidden end is infinite.
+        size = xp.clip(xp.abs(ends), None, _WIDEST)
+        if self.factor > 1.0:
+            beyond = xp.clip(beyond, None, _MOST / math.log(self.factor))
         raised = ends + size * (self.factor**beyond - 1.0)
+        raised = xp.clip(raised, None, float(xp.finfo(logits.dtype).max))
         return backend.write_at(logits, index, in_dtype_of(logits, backend, raised), context.donate), state

@@ -48,8 +48,8 @@ class Mirostat(Processor):
     shift_invariant = True
     sees_every_step = True
 
-    tau: float = option(5.0, help="Surprise that the text should have, on average.", gt=0.0, unit="bits")
-    eta: float = option(0.1, help="Share of the error that is corrected at each token.", ge=0.0)
+    tau: float = option(5.0, help="Surprise that the text should have, on average.", gt=0.0, le=100.0, unit="bits")
+    eta: float = option(0.1, help="Share of the error that is corrected at each token.", ge=0.0, le=100.0)
     m: int = option(100, help="How many of the most likely tokens the estimate looks at.", ge=2, unit="tokens")
     observe: Observe = option(
         "own", help="Whose probability of the chosen token counts: what is left here, or what the sampler chose from."

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
 
 __all__ = ["Quadratic"]
+
+#: Farther tokens are forbidden, or have no probability: their cube would overflow.
+_FARTHEST: Final = 1e12
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Quadratic(Processor):
     argmax_invariant = True
     shift_invariant = True
 
-    factor: float = option(help="Weight of the polynomial.", gt=0.0)
+    factor: float = option(help="Weight of the polynomial.", gt=0.0, le=100.0)
     curve: float = option(1.0, help="Share of the cube; 1 has none of it, 3 nothing else.", ge=1.0, le=3.0)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
@@ -48,8 +51,11 @@ class Quadratic(Processor):
         x = at_least_float32(backend, logits)
         top = xp.max(x, axis=-1, keepdims=True)
         top = backend.masked_fill(top, top == NEG_INF, 0.0)
-        # A forbidden token has no distance; it is put back below.
-        distance = xp.where(logits == NEG_INF, xp.zeros_like(x), top - x)
+        distance = top - x
+        gone = distance > _FARTHEST
+        distance = backend.masked_fill(distance, gone, 0.0, True)
         bent = (3.0 - self.curve) / 2.0 * distance**2 + (self.curve - 1.0) / 2.0 * distance**3
-        out = in_dtype_of(logits, backend, top - self.factor * bent)
-        return backend.masked_fill(out, logits == NEG_INF, NEG_INF, True), state
+        # What is lower than the dtype holds has no probability, and stays possible.
+        lowest = -float(xp.finfo(logits.dtype).max)
+        out = in_dtype_of(logits, backend, xp.clip(top - self.factor * bent, lowest, None))
+        return backend.masked_fill(out, gone, NEG_INF, True), state

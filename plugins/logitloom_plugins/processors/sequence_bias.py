@@ -45,7 +45,7 @@ class SequenceBias(Processor):
     shift_invariant = True
 
     sequences: tuple[tuple[int, ...], ...] = option(help="Sequences of ids.", ge=0, unit="id")
-    biases: tuple[float, ...] = option(help="The bias of each of them; -inf forbids.", lt=float("inf"))
+    biases: tuple[float, ...] = option(help="The bias of each of them; -inf forbids.", le=1e4)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +53,12 @@ class SequenceBias(Processor):
             raise OptionError(
                 f"Options 'sequences' and 'biases' of 'sequence_bias' must be as many sequences of at least one id as "
                 f"biases, but are {self.sequences!r} and {self.biases!r}."
+            )
+        lowest = min((bias for bias in self.biases if bias > NEG_INF), default=0.0)
+        if lowest < -1e4:
+            raise OptionError(
+                f"Option 'biases' of 'sequence_bias' must hold numbers from -10000 to 10000, or -inf to forbid a "
+                f"sequence, but has {lowest!r}."
             )
 
     @property

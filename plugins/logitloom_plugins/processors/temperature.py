@@ -8,12 +8,12 @@ from typing import Any, Final
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 
-__all__ = ["Temperature"]
+__all__ = ["LARGEST", "SHARP", "Temperature"]
 
 #: Temperatures below it could make quotients overflow.
-_SHARP: Final = 0.1
+SHARP: Final = 0.1
 #: About the largest number of float16.
-_LARGEST: Final = 6e4
+LARGEST: Final = 6e4
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Temperature(Processor):
         """One pass over the logits; none at temperature 1."""
         if self.temperature == 1.0:
             return logits, state
-        if self.temperature < _SHARP:
+        if self.temperature < SHARP:
             xp = context.backend.xp
             top = xp.max(logits, axis=-1, keepdims=True)
             # A row without any legal token has no highest logit, and stays as it is.
             shifted = logits - xp.where(top == NEG_INF, xp.zeros_like(top), top)
             # What the quotient would overflow for has no probability.
-            lost = shifted < -_LARGEST * self.temperature
+            lost = shifted < -LARGEST * self.temperature
             shifted = context.backend.masked_fill(shifted, lost, NEG_INF, True)
             return context.backend.divide(shifted, self.temperature, True), state
         return context.backend.divide(logits, self.temperature, context.donate), state
