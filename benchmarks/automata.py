@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from logitloom.automata import TokenAutomaton, Trie, compile_pattern, vocabulary_trie
+from logitloom.automata import TokenAutomaton, compile_pattern
+from logitloom.automata.trie import Trie, vocabulary_trie
 from logitloom.vocabulary import Vocabulary
 
 PATTERNS = {

@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.automata import peer
 from logitloom import Vocabulary
-from logitloom.automata import Dfa, TokenAutomaton, compile_automaton, vocabulary_trie
+from logitloom.automata import Dfa, TokenAutomaton, compile_automaton
+from logitloom.automata.trie import vocabulary_trie
 from logitloom.constraints import lift
 from logitloom.errors import LogitloomError
 from tests.core.automata.vocabularies import tekken

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import re
 import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 import pytest
 
@@ -90,6 +92,82 @@ def test_the_example_uses_only_what_is_documented(path):
 
 def _is_self(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+# -- public names ---------------------------------------------------------------------------------------
+
+
+def object_named(name: str) -> object:
+    """The object with a dotted name: a module, or what stands in one."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        module, _, attribute = name.rpartition(".")
+        return getattr(object_named(module), attribute)
+
+
+@functools.cache
+def documented() -> dict[str, object]:
+    """The objects that ``docs/reference.md`` shows, by dotted name: those listed, and the ``__all__`` of modules."""
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    shown = {name: object_named(name) for name in re.findall(r"^::: (logitloom\S*)$", page, re.M)}
+    for name, value in list(shown.items()):
+        if isinstance(value, ModuleType):
+            shown |= {f"{name}.{public}": getattr(value, public) for public in value.__all__}
+    return shown
+
+
+def names_of_core(tree: ast.Module) -> set[str]:
+    """The dotted names that a module takes from core: by imports, and as attributes of the modules it imports."""
+    taken, aliases = set(), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            taken |= {alias.name for alias in node.names if alias.name.partition(".")[0] == "logitloom"}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "logitloom":
+            taken |= {f"{node.module}.{alias.name}" for alias in node.names}
+            aliases |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    modules = {alias: name for alias, name in aliases.items() if isinstance(object_named(name), ModuleType)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            taken.add(f"{modules[node.value.id]}.{node.attr}")
+    return taken
+
+
+def test_names_of_core_are_found_wherever_they_stand():
+    code = "from logitloom import errors as e, Chain\ndef f():\n    from logitloom.rng import fold\n    raise e.Oops\n"
+    assert names_of_core(ast.parse(code)) == {
+        "logitloom.errors",
+        "logitloom.errors.Oops",
+        "logitloom.Chain",
+        "logitloom.rng.fold",
+    }
+
+
+@pytest.mark.parametrize("path", modules(PLUGINS, CONTRIB), ids=name_of)
+def test_plugins_and_contrib_use_documented_names_of_core(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert names_of_core(tree) - documented().keys() == set(), "list them in docs/reference.md, or do without them"
+
+
+def test_functions_named_as_their_module_are_listed_themselves():
+    """The reference leaves out a name of a package that a module in it has, too."""
+    listed = documented()
+    hidden = {
+        f"{name}.{name.rpartition('.')[2]}"
+        for name, value in listed.items()
+        if isinstance(value, FunctionType) and f"{value.__module__}" == name
+    }
+    assert hidden
+    assert hidden - listed.keys() == set()
+
+
+def test_everything_documented_says_what_it_is():
+    silent = [
+        name
+        for name, value in documented().items()
+        if isinstance(value, ModuleType | FunctionType | type) and "logitloom" in repr(value) and not value.__doc__
+    ]
+    assert silent == []
 
 
 # -- floors and cycles ---------------------------------------------------------------------------------

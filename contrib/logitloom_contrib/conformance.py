@@ -13,8 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from logitloom import Chain
-from logitloom.testing import EngineConformance
-from logitloom.testing.engine import Call
+from logitloom.testing import Call, EngineConformance
 
 
 class TestMlxLm(EngineConformance):

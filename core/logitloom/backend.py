@@ -18,11 +18,22 @@ from numpy.typing import NDArray
 
 from logitloom.errors import BackendMissing
 
-__all__ = ["Array", "Backend", "BufferPool", "HostTable", "TokenIds", "backend_of", "library_of", "load_backends_with"]
+__all__ = [
+    "NEG_INF",
+    "Array",
+    "Backend",
+    "BufferPool",
+    "HostTable",
+    "TokenIds",
+    "backend_of",
+    "library_of",
+    "load_backends_with",
+]
 
 #: An array of any supported library. Array libraries share no base class, so the type is open.
 Array = Any
 
+#: The logit of a forbidden token: its probability is exactly 0.
 NEG_INF = float("-inf")
 
 #: Module roots under which a library's array types live, where that is not the library's own name.

@@ -44,7 +44,9 @@ class TextEnd(NamedTuple):
     hold: int
 
 
+#: Marks the specification of a hook.
 hookspec = pluggy.HookspecMarker("logitloom")
+#: Marks the implementation of a hook. The marker is optional and takes options of pluggy.
 hookimpl = pluggy.HookimplMarker("logitloom")
 
 

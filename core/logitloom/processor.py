@@ -10,6 +10,7 @@ from logitloom import options
 
 __all__ = ["NEEDS", "STAGES", "Processor", "Stage"]
 
+#: The place of a processor in a chain.
 Stage = Literal["guidance", "penalty", "constraint", "warp"]
 
 #: Stages in the order in which they belong.

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, Backend
+from logitloom import Array, Backend
 from logitloom.errors import ModelError
-from logitloom.generation.model import Cache
+from logitloom.generation import Cache
 
 __all__ = ["ColumnCache", "check_tokens"]
 

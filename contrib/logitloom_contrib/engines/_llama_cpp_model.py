@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, Backend
+from logitloom import Array, Backend
 from logitloom.errors import ModelError
 from logitloom.registry import load_backend
 from logitloom_contrib.engines._column_cache import check_tokens

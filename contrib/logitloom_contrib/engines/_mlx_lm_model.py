@@ -9,7 +9,7 @@ import numpy as np
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, Backend
+from logitloom import Array, Backend
 from logitloom.errors import ModelError
 from logitloom.registry import load_backend
 from logitloom_contrib.engines._column_cache import ColumnCache, check_tokens

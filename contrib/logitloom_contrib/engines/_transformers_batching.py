@@ -19,7 +19,7 @@ import torch
 from transformers.generation.continuous_batching import continuous_api
 from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
 
-from logitloom.chain import Chain
+from logitloom import Chain
 from logitloom.document import VERSION, from_document, to_json
 from logitloom.engines import bind
 from logitloom.errors import NeedsNotMet

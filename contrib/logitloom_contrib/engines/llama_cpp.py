@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.chain import Chain
+from logitloom import Chain
 from logitloom.engines import RowTracker, bind, stop_strings
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines._llama_cpp_model import LlamaCppModel

@@ -20,10 +20,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom import Array, Chain, ChainState, Context
 from logitloom import state as row_state
-from logitloom.backend import Array
-from logitloom.chain import Chain, ChainState
-from logitloom.context import Context
 from logitloom.engines import RowTracker, WrittenText, bind, written_text
 from logitloom.errors import InvalidContext
 from logitloom_contrib.engines._mlx_lm_model import MlxModel

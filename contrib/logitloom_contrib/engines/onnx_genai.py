@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.chain import Chain
+from logitloom import Chain
 from logitloom.engines import RowTracker, WrittenText, bind, right_aligned, written_text
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines._onnx_genai_model import OnnxGenAiModel

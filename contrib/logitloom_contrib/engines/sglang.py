@@ -20,8 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from logitloom.backend import Array, backend_of
-from logitloom.chain import Chain
+from logitloom import Array, Chain, backend_of
 from logitloom.engines import RowTracker, bind, right_aligned
 from logitloom.errors import NeedsNotMet, UnknownPlugin
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from logitloom.chain import Chain
+from logitloom import Chain
 from logitloom.engines import RowTracker, bind, right_aligned
 from logitloom.errors import InvalidContext
 

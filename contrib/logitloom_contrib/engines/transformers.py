@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import LogitsProcessorList
 
-from logitloom.chain import Chain
+from logitloom import Chain
 from logitloom.engines import RowTracker, WrittenText, bind, written_text
 from logitloom.errors import NeedsNotMet
 from logitloom.registry import read_vocabulary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from logitloom.backend import Backend
+from logitloom import Backend
 from logitloom.registry import load_backend
 from logitloom_contrib.llama.gguf_file import GGUFFile
 from logitloom_contrib.llama.kv_cache import KVCache

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, Backend
+from logitloom import Array, Backend
 from logitloom.errors import ModelError
 
 __all__ = ["KVCache", "KVLayout"]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom import Array, Backend, Vocabulary
+from logitloom.backend import NEG_INF
 from logitloom.errors import ModelError
-from logitloom.vocabulary import Vocabulary
 from logitloom_contrib.llama.kv_cache import Buffers, KVCache, KVLayout
 from logitloom_contrib.llama.weights import LayerWeights, LlamaConfig, LlamaWeights, random_weights
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array
+from logitloom import Array
 from logitloom.errors import ModelError
 from logitloom_contrib.llama.gguf_file import GGUFFile
 

@@ -31,7 +31,7 @@ from logitloom.automata.algebra import (
     star,
     union,
 )
-from logitloom.automata.budget import DEFAULT_BUDGET, Budget
+from logitloom.automata.budget import DEFAULT_BUDGET, Budget, Meter
 from logitloom.automata.cache import AutomatonCache, default_cache
 from logitloom.automata.compilation import compile_automaton, compile_pattern
 from logitloom.automata.dense import DenseAutomaton
@@ -39,7 +39,6 @@ from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.lazy_dfa import LazyDfa
 from logitloom.automata.minimize import minimize
 from logitloom.automata.token_automaton import TokenAutomaton
-from logitloom.automata.trie import Trie, vocabulary_trie
 
 __all__ = [
     "DEAD",
@@ -51,9 +50,9 @@ __all__ = [
     "Dfa",
     "LazyDfa",
     "Match",
+    "Meter",
     "StopAutomaton",
     "TokenAutomaton",
-    "Trie",
     "any_bytes",
     "any_text",
     "choice",
@@ -71,5 +70,4 @@ __all__ = [
     "repeat",
     "star",
     "union",
-    "vocabulary_trie",
 ]

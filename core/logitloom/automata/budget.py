@@ -39,6 +39,7 @@ class Budget:
     seconds: float = 10.0
 
 
+#: The limits where the caller gives none.
 DEFAULT_BUDGET = Budget()
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEAD", "Dfa"]
 
+#: The state from which no text is accepted; tables hold it where a byte leads nowhere.
 DEAD: Final = -1
 
 

@@ -32,11 +32,14 @@ __all__ = [
     "vocabulary_trie",
 ]
 
-# Bits of `Trie.marks`, besides the two words of ASCII characters: what else occurs below a node.
-HIGH_WORD: Final = 1  # a character above ASCII that \w matches
-HIGH_OTHER: Final = 2  # another character above ASCII
-MALFORMED: Final = 4  # bytes that are no UTF-8, if the node stands between two characters
-HIGH_PARTIAL: Final = 8  # a token that ends inside a character
+#: Bit of ``Trie.marks``: below the node is a character above ASCII that ``\w`` matches.
+HIGH_WORD: Final = 1
+#: Bit of ``Trie.marks``: below the node is a character above ASCII that ``\w`` does not match.
+HIGH_OTHER: Final = 2
+#: Bit of ``Trie.marks``: below the node are bytes that are no UTF-8, if the node stands between two characters.
+MALFORMED: Final = 4
+#: Bit of ``Trie.marks``: below the node is a token that ends inside a character.
+HIGH_PARTIAL: Final = 8
 
 #: One node; the fields are the attributes of :class:`Trie`.
 NODE: Final = np.dtype(

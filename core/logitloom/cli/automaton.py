@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from logitloom import registry
-from logitloom.automata import TokenAutomaton, compile_pattern, vocabulary_trie
+from logitloom.automata import TokenAutomaton, compile_pattern
+from logitloom.automata.trie import vocabulary_trie
 from logitloom.cli.drawing import draw
 from logitloom.masks.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary

@@ -1,15 +1,28 @@
-"""Decoding over any model adapter, written once for every backend: greedy, multinomial and beam search."""
+"""Decoding over any model adapter, written once for every backend: greedy, multinomial and beam search.
+
+Whoever writes a model adapter needs :class:`ModelAdapter` and :class:`Cache`; whoever writes a candidate generator
+needs :class:`CandidateGenerator`, :class:`DraftRequest` and :class:`Drafts`.
+"""
 
 from __future__ import annotations
 
 from logitloom.generation.beam_search import BeamSearch, Carried, Hypothesis, beam_search
-from logitloom.generation.candidates import CandidateGenerator, DraftRequest, Drafts
+from logitloom.generation.candidates import (
+    CandidateGenerator,
+    Configured,
+    DraftRequest,
+    Drafts,
+    carry,
+    legal_prefix,
+    until_end,
+)
 from logitloom.generation.continuous import ContinuousGenerator, continuous
 from logitloom.generation.generator import Generated, Generator, Piece, Progress
 from logitloom.generation.greedy import Greedy
 from logitloom.generation.loop import Emission, Sampler, decode
-from logitloom.generation.model import Cache, ModelAdapter
-from logitloom.generation.multinomial import Multinomial
+from logitloom.generation.model import Cache, LoadedModel, ModelAdapter, ModelLoader
+from logitloom.generation.multinomial import Multinomial, draw
+from logitloom.generation.schedules import Policy, Schedule
 from logitloom.generation.sequence_state import SequenceState
 from logitloom.generation.speculation import Round, Statistics, speculate
 
@@ -18,6 +31,7 @@ __all__ = [
     "Cache",
     "CandidateGenerator",
     "Carried",
+    "Configured",
     "ContinuousGenerator",
     "DraftRequest",
     "Drafts",
@@ -26,16 +40,24 @@ __all__ = [
     "Generator",
     "Greedy",
     "Hypothesis",
+    "LoadedModel",
     "ModelAdapter",
+    "ModelLoader",
     "Multinomial",
     "Piece",
+    "Policy",
     "Progress",
     "Round",
     "Sampler",
+    "Schedule",
     "SequenceState",
     "Statistics",
     "beam_search",
+    "carry",
     "continuous",
     "decode",
+    "draw",
+    "legal_prefix",
     "speculate",
+    "until_end",
 ]

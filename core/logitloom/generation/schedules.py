@@ -9,6 +9,7 @@ import numpy as np
 
 __all__ = ["Policy", "Schedule", "adapted_threshold", "next_count"]
 
+#: How the number of drafted tokens changes from round to round; see :func:`next_count`.
 Schedule = Literal["constant", "heuristic", "heuristic_transient"]
 
 #: A threshold is adapted when so many verified tokens are known, and from so many of the latest.

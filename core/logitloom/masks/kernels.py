@@ -28,9 +28,11 @@ __all__ = [
     "load_kernels_with",
 ]
 
-#: Kinds of prepared masks: few ids are allowed; a byte for each id; few ids are forbidden.
+#: A kind of prepared mask: its ids are the allowed ones.
 ALLOWED: Final = 0
+#: A kind of prepared mask: it has a byte for each id.
 DENSE: Final = 1
+#: A kind of prepared mask: its ids are the forbidden ones.
 FORBIDDEN: Final = 2
 
 #: For :meth:`HostKernels.walk`: without a pause.

@@ -26,16 +26,19 @@ from logitloom.testing.backend import BackendConformance  # noqa: E402
 from logitloom.testing.candidate import CandidateConformance  # noqa: E402
 from logitloom.testing.conformance import Conformance  # noqa: E402
 from logitloom.testing.constraint import ConstraintConformance  # noqa: E402
-from logitloom.testing.engine import EngineConformance  # noqa: E402
+from logitloom.testing.engine import Call, EngineConformance  # noqa: E402
 from logitloom.testing.processor import ProcessorConformance  # noqa: E402
+from logitloom.testing.toy_model import ToyModel  # noqa: E402
 from logitloom.testing.vocabulary import VocabularyConformance  # noqa: E402
 
 __all__ = [
     "BackendConformance",
+    "Call",
     "CandidateConformance",
     "Conformance",
     "ConstraintConformance",
     "EngineConformance",
     "ProcessorConformance",
+    "ToyModel",
     "VocabularyConformance",
 ]

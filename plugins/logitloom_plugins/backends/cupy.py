@@ -12,7 +12,8 @@ import cupyx
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom import Array, Backend
+from logitloom.backend import NEG_INF
 
 __all__ = ["CupyBackend", "CupyPlugin"]
 

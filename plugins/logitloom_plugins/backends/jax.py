@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom import Array, Backend
+from logitloom.backend import NEG_INF
 
 __all__ = ["JaxBackend", "JaxPlugin"]
 

@@ -14,7 +14,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom import Array, Backend
+from logitloom.backend import NEG_INF
 
 __all__ = ["MlxBackend", "MlxPlugin"]
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import NEG_INF, Array, Backend, BufferPool, TokenIds
+from logitloom import Array, Backend
+from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
 from logitloom.masks.nucleus import LEAST_VOCAB, nucleus_threshold

@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 
 from logitloom import Array, Context, option, rng
 from logitloom.context import padded
-from logitloom.generation.candidates import Configured, DraftRequest, Drafts
-from logitloom.generation.model import Cache, ModelAdapter
-from logitloom.generation.multinomial import draw
-from logitloom.generation.schedules import Policy, Schedule
+from logitloom.generation import Cache, Configured, DraftRequest, Drafts, ModelAdapter, Policy, Schedule, draw
 from logitloom.state import Rows
 
 __all__ = ["DraftOptions", "Followed", "ModelDrafts", "ModelState", "forward_shared"]

@@ -7,8 +7,7 @@ from typing import Any
 
 from logitloom import Array, Context, option
 from logitloom.errors import GenerationError
-from logitloom.generation.candidates import carry
-from logitloom.generation.model import ModelAdapter
+from logitloom.generation import ModelAdapter, carry
 from logitloom_plugins.candidates._model_drafts import ModelDrafts, ModelState
 
 __all__ = ["Assistant"]

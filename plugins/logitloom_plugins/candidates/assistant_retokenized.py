@@ -10,8 +10,7 @@ import numpy as np
 
 from logitloom import Context, Vocabulary, option
 from logitloom.errors import GenerationError
-from logitloom.generation.candidates import DraftRequest, Drafts, until_end
-from logitloom.generation.model import Cache
+from logitloom.generation import Cache, DraftRequest, Drafts, until_end
 from logitloom.registry import read_vocabulary
 from logitloom.state import Rows
 from logitloom_plugins.candidates._model_drafts import DraftOptions, forward_shared

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from logitloom import Context, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import GenerationError
-from logitloom.generation.candidates import Configured, DraftRequest, Drafts
+from logitloom.generation import Configured, DraftRequest, Drafts
 
 __all__ = ["Grammar"]
 

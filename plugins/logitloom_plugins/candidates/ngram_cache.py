@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logitloom import Context, option
-from logitloom.generation.candidates import Configured, DraftRequest, Drafts, legal_prefix, until_end
+from logitloom.generation import Configured, DraftRequest, Drafts, legal_prefix, until_end
 from logitloom.state import Rows
 
 __all__ = ["NgramCache"]

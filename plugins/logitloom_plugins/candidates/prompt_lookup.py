@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Context, option
-from logitloom.generation.candidates import Configured, DraftRequest, Drafts, legal_prefix, until_end
+from logitloom.generation import Configured, DraftRequest, Drafts, legal_prefix, until_end
 
 __all__ = ["PromptLookup"]
 

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import Array, Context, Vocabulary, option
-from logitloom.backend import NEG_INF, Backend, HostTable
+from logitloom import Array, Backend, Context, HostTable, Vocabulary, option
+from logitloom.backend import NEG_INF
 from logitloom.errors import GenerationError
-from logitloom.generation.candidates import carry
-from logitloom.generation.model import ModelAdapter
+from logitloom.generation import ModelAdapter, carry
 from logitloom.registry import read_vocabulary
 from logitloom_plugins.candidates._model_drafts import ModelDrafts, ModelState
 from logitloom_plugins.candidates._retokenization import shown

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom.options import option
+from logitloom import option
 from logitloom_plugins.combinators.combinator import Combinator
 from logitloom_plugins.combinators.inner import Inner
 from logitloom_plugins.combinators.section import Exit, Section

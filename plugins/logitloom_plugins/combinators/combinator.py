@@ -8,9 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from logitloom import Context, Vocabulary, option
+from logitloom import Array, Context, Vocabulary, option
 from logitloom import state as rows
-from logitloom.backend import Array
 from logitloom.constraints import Constraint, ConstraintProcessor, State
 from logitloom.errors import IllegalToken
 from logitloom.hookspecs import TextEnd

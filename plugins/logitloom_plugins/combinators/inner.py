@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from logitloom import Context, Vocabulary, processors
-from logitloom.backend import NEG_INF, Array
-from logitloom.chain import Chain
+from logitloom import Array, Chain, Context, Vocabulary, processors
+from logitloom.backend import NEG_INF
 from logitloom.constraints import Constraint, LongestTokens, State
 from logitloom.errors import ChainIncomplete, NeedsNotMet, OptionError, StageOrderError
 from logitloom.hookspecs import TextEnd

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from logitloom import Backend, Vocabulary
-from logitloom.testing import CandidateConformance
-from logitloom.testing.toy_model import ToyModel
+from logitloom.testing import CandidateConformance, ToyModel
 
 
 class _Letters:

@@ -12,8 +12,7 @@ import pytest
 
 from logitloom import Backend, Vocabulary
 from logitloom.automata import AhoCorasick, compile_pattern, difference
-from logitloom.testing import ProcessorConformance
-from logitloom.testing.toy_model import ToyModel
+from logitloom.testing import ProcessorConformance, ToyModel
 
 EOS = 0
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from logitloom import Vocabulary
 from logitloom.constraints import Constraint
-from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.context_free import Grammar as ContextFree
 
 __all__ = ["Engine", "Grammar"]

@@ -18,8 +18,8 @@ import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom import Vocabulary
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
-from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.context_free import Grammar
 from logitloom_plugins.grammar_engines.lexemes import lexed
 from logitloom_plugins.grammar_engines.matcher_constraint import MatcherConstraint

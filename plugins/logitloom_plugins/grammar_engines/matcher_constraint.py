@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom import Vocabulary
 from logitloom.constraints import Constraint, State, TokenSet
 from logitloom.errors import StateMismatch, VocabularyError
-from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.tokens_read import NOTHING_READ, TokensRead
 
 __all__ = ["MatcherConstraint"]

@@ -20,8 +20,8 @@ import numpy as np
 import xgrammar
 from numpy.typing import NDArray
 
+from logitloom import Vocabulary
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
-from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.context_free import Grammar, Node, Reference, Repeat, children
 from logitloom_plugins.grammar_engines.matcher_constraint import MatcherConstraint
 from logitloom_plugins.grammar_engines.notation import to_ebnf

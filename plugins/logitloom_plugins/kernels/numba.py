@@ -15,7 +15,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from logitloom.automata.dfa import DEAD
+from logitloom.automata import DEAD
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
 from logitloom.constraints import DENSE_FINISHED
 from logitloom.errors import BackendUnsupported

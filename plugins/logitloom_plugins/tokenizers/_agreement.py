@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from logitloom import Vocabulary
 from logitloom.errors import VocabularyError
-from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.tokenizers._token_text import complete_utf8
 
 __all__ = ["require_agreement"]

@@ -7,8 +7,8 @@ import os
 import struct
 from typing import Any
 
+from logitloom import Vocabulary
 from logitloom.errors import VocabularyError
-from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.tokenizers._origin import comes_from
 from logitloom_plugins.tokenizers._token_text import SPACE_MARK, byte_fallback, byte_level
 

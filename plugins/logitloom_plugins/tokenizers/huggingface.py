@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
+from logitloom import Vocabulary
 from logitloom.errors import VocabularyError
-from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.tokenizers._agreement import require_agreement
 from logitloom_plugins.tokenizers._origin import comes_from
 from logitloom_plugins.tokenizers._token_text import byte_fallback, byte_level

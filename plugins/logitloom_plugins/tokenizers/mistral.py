@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from logitloom import Vocabulary
 from logitloom.errors import VocabularyError
-from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.tokenizers._origin import comes_from
 from logitloom_plugins.tokenizers.sentencepiece import SentencePieceReader
 

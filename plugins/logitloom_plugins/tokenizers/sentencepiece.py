@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Hashable
 from typing import Any
 
+from logitloom import Vocabulary
 from logitloom.errors import VocabularyError
-from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.tokenizers._agreement import require_agreement
 from logitloom_plugins.tokenizers._origin import comes_from
 from logitloom_plugins.tokenizers._token_text import SPACE_MARK, byte_fallback

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from logitloom.vocabulary import Vocabulary
+from logitloom import Vocabulary
 from logitloom_plugins.tokenizers._origin import comes_from
 
 __all__ = ["TiktokenReader"]

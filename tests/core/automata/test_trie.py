@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom.automata import Trie, vocabulary_trie
-from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
+from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie, vocabulary_trie
 from logitloom.vocabulary import Vocabulary
 from tests.core.automata.vocabularies import mixed, smollm2
 

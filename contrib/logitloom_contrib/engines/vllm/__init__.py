@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from logitloom.chain import Chain
+from logitloom import Chain
 from logitloom.document import to_document, to_json
 from logitloom.engines import bind
 from logitloom_contrib.engines.vllm.request_document import KEY

@@ -9,13 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from logitloom.chain import Chain
-from logitloom.context import Context
+from logitloom import Chain, Context, Vocabulary
 from logitloom.document import from_document
 from logitloom.engines import bind
 from logitloom.errors import ChainDocumentError, LogitloomError
 from logitloom.loading import loading
-from logitloom.vocabulary import Vocabulary
 from logitloom_contrib.engines.vllm.permissions import Permissions
 from logitloom_contrib.engines.vllm.request_document import RequestDocument, RequestGuard, read
 

@@ -7,10 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from logitloom import Array, Chain, ChainState, Context, backend_of
 from logitloom import state as row_state
-from logitloom.backend import NEG_INF, Array, backend_of
-from logitloom.chain import Chain, ChainState
-from logitloom.context import Context
+from logitloom.backend import NEG_INF
 from logitloom.errors import NoLegalToken
 from logitloom_contrib.engines.vllm.request import Request
 

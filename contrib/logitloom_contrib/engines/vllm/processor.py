@@ -10,7 +10,7 @@ import os
 import weakref
 from typing import Any, Final
 
-from logitloom.backend import Array
+from logitloom import Array
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines.vllm.interfaces import BASES, MISSING
 from logitloom_contrib.engines.vllm.misplaced import require_right_key

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from logitloom.backend import Array, backend_of
+from logitloom import Array, backend_of
 from logitloom_contrib.engines.vllm import batch_order
 from logitloom_contrib.engines.vllm.chain_rows import ChainRows, force_end
 from logitloom_contrib.engines.vllm.request import Request

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from logitloom.backend import Array
+from logitloom import Array
 from logitloom_contrib.engines.vllm.chain_rows import ChainRows, DraftRows, force_end
 from logitloom_contrib.engines.vllm.device_history import DeviceHistory
 from logitloom_contrib.engines.vllm.request import Request

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from logitloom import Vocabulary
 from logitloom.engines import stop_strings
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom.registry import read_vocabulary
-from logitloom.vocabulary import Vocabulary
 from logitloom_contrib.engines.vllm.chain_cache import ChainCache, CompiledChain
 from logitloom_contrib.engines.vllm.permissions import Permissions
 from logitloom_contrib.engines.vllm.request_document import KEY

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
-from logitloom.automata.budget import Meter
+from logitloom.automata import Meter
 from logitloom.errors import UnsupportedSchema
 from logitloom_plugins.json_schema.schema.dialects import Dialect, dialect_of
 

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from logitloom.automata.budget import Budget, Meter
+from logitloom.automata import Budget, Meter
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom.masks.kernels import host_kernels
 from logitloom_plugins.json_schema.schema.container_keywords import MOST_UNIQUE

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from logitloom.automata import Dfa, any_text, choice
-from logitloom.automata.budget import Meter
+from logitloom.automata import Dfa, Meter, any_text, choice
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
 from logitloom_plugins.json_schema.values.strings import encodable

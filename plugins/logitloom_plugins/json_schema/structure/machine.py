@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.budget import Budget, Meter
+from logitloom.automata import Budget, Meter
 from logitloom_plugins.json_schema.schema.keywords import Keywords
 from logitloom_plugins.json_schema.structure.distinct_items import DistinctItems
 from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint

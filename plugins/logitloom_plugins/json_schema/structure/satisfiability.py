@@ -10,8 +10,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any, Final
 
-from logitloom.automata import Budget
-from logitloom.automata.budget import Meter
+from logitloom.automata import Budget, Meter
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, substitute
 from logitloom_plugins.json_schema.schema.keywords import Keywords

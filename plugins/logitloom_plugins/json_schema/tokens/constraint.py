@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom import Vocabulary
 from logitloom.constraints import Constraint, TokenSet
 from logitloom.errors import VocabularyError
-from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.configuration import Configuration
 from logitloom_plugins.json_schema.structure.machine import Machine

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom import Vocabulary
 from logitloom.automata.trie import members
-from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
 from logitloom_plugins.json_schema.structure.stacks import name_of
 from logitloom_plugins.json_schema.structure.string_states import NameContext, TextContext

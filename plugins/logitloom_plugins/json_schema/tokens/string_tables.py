@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata import vocabulary_trie
-from logitloom.automata.trie import Trie, joined, members
-from logitloom.vocabulary import Vocabulary
+from logitloom import Vocabulary
+from logitloom.automata.trie import Trie, joined, members, vocabulary_trie
 from logitloom_plugins.json_schema.structure.acceptance import read
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.stacks import EMPTY

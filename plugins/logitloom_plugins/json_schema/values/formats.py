@@ -14,8 +14,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from logitloom.automata import Dfa, compile_pattern, concatenation, difference, union
-from logitloom.automata.budget import Meter
+from logitloom.automata import Dfa, Meter, compile_pattern, concatenation, difference, union
 from logitloom_plugins.json_schema.values.moore_machine import explored
 
 __all__ = ["IRREGULAR", "LENGTHS", "REGULAR", "format_automaton"]

@@ -9,8 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata import DEAD, Dfa
-from logitloom.automata.budget import Meter
+from logitloom.automata import DEAD, Dfa, Meter
 from logitloom.automata.product import product
 from logitloom.automata.reach import ends_reachable
 

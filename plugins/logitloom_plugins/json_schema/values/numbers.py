@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from logitloom.automata.budget import Meter
+from logitloom.automata import Meter
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, parts_of
 from logitloom_plugins.json_schema.values.moore_machine import Label, MooreMachine, explored
 

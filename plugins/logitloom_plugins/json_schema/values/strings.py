@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata import Budget, Dfa, any_text, choice, compile_pattern, nothing
-from logitloom.automata.budget import Meter
+from logitloom.automata import Budget, Dfa, Meter, any_text, choice, compile_pattern, nothing
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, parts_of
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, lengthwise
