@@ -31,7 +31,7 @@ from logitloom.automata.algebra import (
     star,
     union,
 )
-from logitloom.automata.budget import DEFAULT_BUDGET, Budget, Meter
+from logitloom.automata.budget import DEFAULT_BUDGET, Budget, BudgetTracker
 from logitloom.automata.cache import AutomatonCache, default_cache
 from logitloom.automata.compilation import compile_automaton, compile_pattern
 from logitloom.automata.dense import DenseAutomaton
@@ -46,11 +46,11 @@ __all__ = [
     "AhoCorasick",
     "AutomatonCache",
     "Budget",
+    "BudgetTracker",
     "DenseAutomaton",
     "Dfa",
     "LazyDfa",
     "Match",
-    "Meter",
     "StopAutomaton",
     "TokenAutomaton",
     "any_bytes",

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import category
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.automata.utf8 import high_partition
@@ -45,7 +45,7 @@ class Kinds(NamedTuple):
 def kinds() -> Kinds:
     """The kinds of characters, made once."""
     words, others = category("w", 0).high, category("W", 0).high
-    partition = high_partition(frozenset([words, others]), Meter())
+    partition = high_partition(frozenset([words, others]), BudgetTracker())
     nodes, root = partition.shape(tuple(range(partition.classes)))
     of_group = np.zeros(partition.classes, dtype=np.uint8)
     of_group[list(partition.members[words])] = HIGH_WORD
@@ -135,7 +135,7 @@ def _same(each: NDArray[Any]) -> NDArray[Any]:
 
 def _reads_words(state: int, next_state: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> bool:
     """Whether every word character above ASCII leads from a state back to it."""
-    partition = high_partition(frozenset([category("w", 0).high]), Meter())
+    partition = high_partition(frozenset([category("w", 0).high]), BudgetTracker())
     nodes, root = partition.shape((0,))
     by_byte = next_state[:, byte_class[128:]]
     columns = partition.column_of

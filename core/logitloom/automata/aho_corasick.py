@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.budget import Budget, Meter
+from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.errors import OptionError
 
@@ -79,15 +79,15 @@ class AhoCorasick:
                 f"The string at place {given.index(b'')} is empty, and an empty string is found before anything is "
                 f"written. Leave it out."
             )
-        meter = Meter(budget, "the search automaton")
-        meter.check_states(1 + sum(map(len, self.strings)))
+        tracker = BudgetTracker(budget, "the search automaton")
+        tracker.check_states(1 + sum(map(len, self.strings)))
         used = sorted(set(b"".join(self.strings)))
         classes = np.full(256, len(used), dtype=np.int64)
         classes[used] = np.arange(len(used))
         width = len(used) + (len(used) < 256)
         self.byte_class: NDArray[np.uint8] = classes.astype(np.uint8)
         children, found = self._prefix_tree(classes.tolist())
-        meter.check_bytes(4 * len(children) * width)
+        tracker.check_bytes(4 * len(children) * width)
         table = np.zeros((len(children), width), dtype=np.int32)
         fallback = [0] * len(children)
         queue = [0]
@@ -102,7 +102,7 @@ class AhoCorasick:
             for column, child in children[state].items():
                 table[state, column] = child
             if len(queue) % 1024 == 0:
-                meter.check_time()
+                tracker.check_time()
         self.next: NDArray[np.int32] = table
         self.found: NDArray[np.int32] = np.array(found, dtype=np.int32)
         for array in (self.byte_class, self.next, self.found):

@@ -14,7 +14,7 @@ from functools import cache, reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.budget import Budget, Meter
+from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.choice import choice, literal, nothing
 from logitloom.automata.compilation import compile_pattern
 from logitloom.automata.dfa import DEAD, Dfa
@@ -108,14 +108,14 @@ def _fold(
 ) -> Dfa:
     # Loaded once per process, at nobody's cost in particular.
     host_kernels()
-    meter = Meter(budget, subject)
-    result = reduce(lambda a, b: _product(a, b, accepts, needs, meter).trimmed(), others, first.trimmed())
-    return minimize(result, meter=meter) if minimal else result
+    tracker = BudgetTracker(budget, subject)
+    result = reduce(lambda a, b: _product(a, b, accepts, needs, tracker).trimmed(), others, first.trimmed())
+    return minimize(result, tracker=tracker) if minimal else result
 
 
-def _product(a: Dfa, b: Dfa, accepts: Combination, needs: tuple[bool, bool], meter: Meter) -> Dfa:
+def _product(a: Dfa, b: Dfa, accepts: Combination, needs: tuple[bool, bool], tracker: BudgetTracker) -> Dfa:
     """Both automata side by side."""
-    found = product((a.byte_class, a.next, a.start), (b.byte_class, b.next, b.start), needs, meter)
+    found = product((a.byte_class, a.next, a.start), (b.byte_class, b.next, b.start), needs, tracker)
     accepting = accepts(np.append(a.accepting, False)[found.first], np.append(b.accepting, False)[found.second])
     return Dfa(found.byte_class, found.next, accepting)
 
@@ -133,7 +133,7 @@ def concatenation(*dfas: Dfa, budget: Budget | None = None, minimal: bool = True
     if not dfas:
         return literal("")
     follow = [[i + 1] for i in range(len(dfas) - 1)] + [[]]
-    return _glue(list(dfas), follow, {len(dfas) - 1}, False, Meter(budget, "the concatenation"), minimal)
+    return _glue(list(dfas), follow, {len(dfas) - 1}, False, BudgetTracker(budget, "the concatenation"), minimal)
 
 
 def optional(dfa: Dfa, *, budget: Budget | None = None, minimal: bool = True) -> Dfa:
@@ -160,20 +160,22 @@ def repeat(dfa: Dfa, least: int, most: int | None, *, budget: Budget | None = No
     if most == 0:
         return literal("")
     copies = max(least, 1) if most is None else most
-    meter = Meter(budget, "the repetition")
-    meter.check_states(copies * dfa.states)
+    tracker = BudgetTracker(budget, "the repetition")
+    tracker.check_states(copies * dfa.states)
     follow = [[i + 1] for i in range(copies - 1)] + [[] if most is not None else [copies - 1]]
     final = set(range(max(least - 1, 0), copies))
-    return _glue([dfa] * copies, follow, final, least == 0, meter, minimal)
+    return _glue([dfa] * copies, follow, final, least == 0, tracker, minimal)
 
 
-def _glue(parts: list[Dfa], follow: list[list[int]], final: set[int], empty: bool, meter: Meter, minimal: bool) -> Dfa:
+def _glue(
+    parts: list[Dfa], follow: list[list[int]], final: set[int], empty: bool, tracker: BudgetTracker, minimal: bool
+) -> Dfa:
     """Where ``parts[i]`` accepts, the parts ``follow[i]`` may begin; a text may end where a final part accepts."""
     parts = [part.trimmed() for part in parts]
     classes = np.stack([part.byte_class for part in {id(p): p for p in parts}.values()]).T
     _, representative, byte_class = np.unique(classes, axis=0, return_index=True, return_inverse=True)
     offsets = np.cumsum([0, *[part.states for part in parts]])
-    meter.check_bytes(4 * int(offsets[-1]) * len(representative))
+    tracker.check_bytes(4 * int(offsets[-1]) * len(representative))
     rows: list[list[int]] = []
     owner: list[int] = []
     accepting: list[bool] = []
@@ -218,7 +220,7 @@ def _glue(parts: list[Dfa], follow: list[list[int]], final: set[int], empty: boo
             if target not in number:
                 number[target] = len(queue)
                 queue.append(target)
-                meter.check_states(len(queue))
+                tracker.check_states(len(queue))
             row.append(number[target])
         steps.append(row)
     if empty and not ends[0]:
@@ -228,4 +230,4 @@ def _glue(parts: list[Dfa], follow: list[list[int]], final: set[int], empty: boo
         result = Dfa(byte_class.ravel(), steps, ends, len(steps) - 1).trimmed()
     else:
         result = Dfa(byte_class.ravel(), steps, ends).trimmed()
-    return minimize(result, meter=meter) if minimal else result
+    return minimize(result, tracker=tracker) if minimal else result

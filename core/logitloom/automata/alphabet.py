@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import ASCII_ALL, CharSet
 from logitloom.automata.dfa import Dfa
-from logitloom.automata.lowering import Lowering
 from logitloom.automata.small_cache import Cache
 from logitloom.automata.utf8 import HighPartition, high_partition
+from logitloom.automata.utf8_expansion import Utf8Expansion
 
 __all__ = ["Alphabet", "alphabet"]
 
@@ -30,16 +30,16 @@ class Alphabet:
         members: for each set, the classes it consists of.
     """
 
-    def __init__(self, sets: frozenset[CharSet], meter: Meter) -> None:
+    def __init__(self, sets: frozenset[CharSet], tracker: BudgetTracker) -> None:
         parts = [ASCII_ALL]
         for mask in {chars.ascii for chars in sets}:
-            meter.check_time()
+            tracker.check_time()
             if mask and mask != ASCII_ALL:
                 parts = [piece for part in parts for piece in (part & mask, part & ~mask) if piece]
         # The order of a set of ints is no promise; equal patterns should give equal tables.
         parts.sort(key=lambda part: part & -part)
         self.ascii_classes = len(parts)
-        self.high: HighPartition = high_partition(frozenset([s.high for s in sets if s.high.ranges]), meter)
+        self.high: HighPartition = high_partition(frozenset([s.high for s in sets if s.high.ranges]), tracker)
         self.classes = len(parts) + self.high.classes
         self.members: dict[CharSet, tuple[int, ...]] = {}
         for chars in sets:
@@ -55,32 +55,32 @@ class Alphabet:
         byte_class.setflags(write=False)
         self.byte_class = byte_class
 
-    def lower(
+    def expand(
         self,
         rows: Sequence[Sequence[int]] | NDArray[np.int32],
         accepting: Sequence[bool] | NDArray[np.bool_],
-        meter: Meter,
+        tracker: BudgetTracker,
     ) -> Dfa:
         """Turn a trim automaton over character classes, state 0 first, into one over bytes.
 
         Args:
             rows: ``[states][classes]`` next states, ``DEAD`` where the text cannot go on.
             accepting: whether a text may end, per state.
-            meter: the budget.
+            tracker: the budget.
         """
         table = np.asarray(rows, dtype=np.int32).reshape(len(rows), self.classes)
-        lowering = Lowering(self.high, self.ascii_classes, table, meter)
-        accepts = np.zeros(lowering.states, dtype=bool)
+        expansion = Utf8Expansion(self.high, self.ascii_classes, table, tracker)
+        accepts = np.zeros(expansion.states, dtype=bool)
         accepts[: len(rows)] = accepting
-        if not lowering.blocks:
-            return Dfa(self.byte_class, lowering.filled_table(), accepts, trim=True, characters=lowering)
-        return Dfa(self.byte_class, lowering.table, accepts, trim=True, characters=lowering, lowering=lowering)
+        if not expansion.blocks:
+            return Dfa(self.byte_class, expansion.filled_table(), accepts, trim=True, characters=expansion)
+        return Dfa(self.byte_class, expansion.table, accepts, trim=True, characters=expansion, expansion=expansion)
 
 
 _alphabets: Cache[frozenset[CharSet], Alphabet] = Cache(256)
 
 
-def alphabet(sets: Iterable[CharSet], meter: Meter) -> Alphabet:
+def alphabet(sets: Iterable[CharSet], tracker: BudgetTracker) -> Alphabet:
     """The (cached) alphabet of some character sets."""
     distinct = frozenset(sets)
-    return _alphabets.get(distinct) or _alphabets.add(distinct, Alphabet(distinct, meter))
+    return _alphabets.get(distinct) or _alphabets.add(distinct, Alphabet(distinct, tracker))

@@ -1,7 +1,7 @@
 """Limits on what a compilation may cost: states, bytes of tables, seconds.
 
 A short pattern can stand for an automaton of astronomic size, and a server compiles patterns that
-strangers send. So every phase of every compilation in this package asks a :class:`Meter` whether it may go on,
+strangers send. So every phase of every compilation in this package asks a :class:`BudgetTracker` whether it may go on,
 and the answer "no" is an exception with a sentence, raised before any decoding starts.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from logitloom.errors import BudgetExceeded
 
-__all__ = ["DEFAULT_BUDGET", "Budget", "Meter"]
+__all__ = ["DEFAULT_BUDGET", "Budget", "BudgetTracker"]
 
 # The standard library's parser cannot be interrupted, so its time is bounded by the length of the text.
 _PARSED_CHARACTERS_PER_SECOND = 100_000
@@ -43,7 +43,7 @@ class Budget:
 DEFAULT_BUDGET = Budget()
 
 
-class Meter:
+class BudgetTracker:
     """A budget that is being spent: one object is handed through all phases of one compilation.
 
     Args:
@@ -61,11 +61,11 @@ class Meter:
         self.subject = subject
         self._deadline = time.thread_time() + self.budget.seconds
 
-    def narrowed(self, states: int) -> Meter:
+    def narrowed(self, states: int) -> BudgetTracker:
         """The same with at most so many states; the clock goes on."""
-        meter = Meter(replace(self.budget, states=min(states, self.budget.states)), self.subject)
-        meter._deadline = self._deadline
-        return meter
+        tracker = BudgetTracker(replace(self.budget, states=min(states, self.budget.states)), self.subject)
+        tracker._deadline = self._deadline
+        return tracker
 
     def check_states(self, count: int, what: str = "states") -> None:
         """Refuse ``count`` states, and refuse to go on after the time limit."""

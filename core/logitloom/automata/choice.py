@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from logitloom.automata.budget import Budget, Meter
+from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.minimize import minimize
 
@@ -35,7 +35,7 @@ def choice(
     *,
     budget: Budget | None = None,
     minimal: bool = True,
-    meter: Meter | None = None,
+    tracker: BudgetTracker | None = None,
 ) -> Dfa:
     """One of several texts.
 
@@ -43,14 +43,14 @@ def choice(
         texts: the texts; repetitions are allowed.
         budget: what it may cost.
         minimal: whether to merge equal endings; off, the automaton is the texts' prefix tree.
-        meter: a budget that is already being spent, instead of ``budget``.
+        tracker: a budget that is already being spent, instead of ``budget``.
 
     Example:
         >>> yes_or_no = choice(["yes", "no"])
         >>> yes_or_no.fullmatch("no"), yes_or_no.fullmatch("yesno")
         (True, False)
     """
-    meter = meter if meter is not None else Meter(budget, "the choice")
+    tracker = tracker if tracker is not None else BudgetTracker(budget, "the choice")
     words = sorted({t.encode() if isinstance(t, str) else bytes(t) for t in texts})
     if not words:
         return nothing()
@@ -72,11 +72,11 @@ def choice(
                 children.append({})
                 accepting.append(False)
         accepting[state] = True
-        meter.check_states(len(children))
-    meter.check_bytes(4 * len(children) * width)
+        tracker.check_states(len(children))
+    tracker.check_bytes(4 * len(children) * width)
     table = np.full((len(children), width), DEAD, dtype=np.int32)
     for state, row in enumerate(children):
         for column, target in row.items():
             table[state, column] = target
     dfa = Dfa(byte_class.astype(np.uint8), table, accepting, trim=True)
-    return minimize(dfa, meter=meter) if minimal else dfa
+    return minimize(dfa, tracker=tracker) if minimal else dfa

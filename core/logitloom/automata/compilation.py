@@ -7,7 +7,7 @@ from typing import Final
 
 from logitloom.automata.alphabet import Alphabet, alphabet
 from logitloom.automata.boundaries import kind_sets
-from logitloom.automata.budget import Budget, Meter
+from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.choice import choice
 from logitloom.automata.context_nfa import context_automaton, repeated_atomic_parts, without_boundaries
 from logitloom.automata.determinize import determinize
@@ -58,14 +58,14 @@ def compile_pattern(pattern: str, flags: int = 0, *, budget: Budget | None = Non
         >>> compile_pattern(r"[0-9]{4}-[0-9]{2}").fullmatch("2024-05")
         True
     """
-    meter = _meter(pattern, budget)
-    if (found := _listed(pattern, flags, meter, minimal)) is not None:
+    tracker = _tracker(pattern, budget)
+    if (found := _listed(pattern, flags, tracker, minimal)) is not None:
         return found
-    subsets, letters = _subsets(pattern, flags, meter)
-    table = determinize(subsets, meter)
+    subsets, letters = _subsets(pattern, flags, tracker)
+    table = determinize(subsets, tracker)
     assert table is not None  # without a limit too many states are an error
-    dfa = letters.lower(*table, meter)
-    return minimize(dfa, meter=meter) if minimal else dfa
+    dfa = letters.expand(*table, tracker)
+    return minimize(dfa, tracker=tracker) if minimal else dfa
 
 
 def compile_automaton(pattern: str, flags: int = 0, *, budget: Budget | None = None) -> Dfa | LazyDfa:
@@ -89,58 +89,58 @@ def compile_automaton(pattern: str, flags: int = 0, *, budget: Budget | None = N
         >>> compile_automaton(r".{0,100} Darwin/\\d.{0,100}\\(Mac.{0,100}x")
         LazyDfa(pattern '.{0,100} Darwin/\\d.{0,100}\\(Mac.{0,100}x')
     """
-    meter = _meter(pattern, budget)
-    if (found := _listed(pattern, flags, meter, minimal=False)) is not None:
+    tracker = _tracker(pattern, budget)
+    if (found := _listed(pattern, flags, tracker, minimal=False)) is not None:
         return found
-    subsets, letters = _subsets(pattern, flags, meter)
+    subsets, letters = _subsets(pattern, flags, tracker)
     positions = len(subsets.nfa.chars)
-    limit = min(_WHOLE_STATES, _WHOLE_WORK // positions, meter.budget.states)
+    limit = min(_WHOLE_STATES, _WHOLE_WORK // positions, tracker.budget.states)
     if subsets.nfa.order and not (positions <= _WHOLE_COUNTED and subsets.is_deterministic):
         limit = 0 if positions > _WHOLE_COUNTED else min(limit, _WHOLE_AMBIGUOUS)
-    table = None if limit < positions // 2 else determinize(subsets, meter, limit)
+    table = None if limit < positions // 2 else determinize(subsets, tracker, limit)
     if table is not None:
         try:
-            return letters.lower(*table, meter.narrowed(_WHOLE_BYTE_STATES))
+            return letters.expand(*table, tracker.narrowed(_WHOLE_BYTE_STATES))
         except BudgetExceeded:
-            meter.check_time()
-    return LazyDfa(subsets, letters, meter.subject)
+            tracker.check_time()
+    return LazyDfa(subsets, letters, tracker.subject)
 
 
-def _meter(pattern: str, budget: Budget | None) -> Meter:
+def _tracker(pattern: str, budget: Budget | None) -> BudgetTracker:
     host_kernels()  # the first time this may take seconds, which are none of the budget's
-    return Meter(budget, f"pattern {shortened(pattern)}" if isinstance(pattern, str) else "a pattern")
+    return BudgetTracker(budget, f"pattern {shortened(pattern)}" if isinstance(pattern, str) else "a pattern")
 
 
-def _listed(pattern: str, flags: int, meter: Meter, minimal: bool) -> Dfa | None:
+def _listed(pattern: str, flags: int, tracker: BudgetTracker, minimal: bool) -> Dfa | None:
     """The automaton of texts with bars between them; ``None`` for other patterns."""
     if not isinstance(pattern, str) or flags != 0 or _NO_PLAIN_TEXT.search(pattern):
         return None
     # Long lists of texts are common, and parsers are slow on them.
-    meter.check_pattern_length(len(pattern))
-    return choice(pattern.split("|"), meter=meter, minimal=minimal)
+    tracker.check_pattern_length(len(pattern))
+    return choice(pattern.split("|"), tracker=tracker, minimal=minimal)
 
 
-def _subsets(pattern: str, flags: int, meter: Meter) -> tuple[Subsets | ContextSubsets, Alphabet]:
+def _subsets(pattern: str, flags: int, tracker: BudgetTracker) -> tuple[Subsets | ContextSubsets, Alphabet]:
     """The automaton over sets of positions, and its alphabet."""
-    tree = parse_pattern(pattern, flags, meter)
+    tree = parse_pattern(pattern, flags, tracker)
 
     def refuse(part: Atomic) -> UnsupportedPattern:
         return unsupported(pattern, part.name, part.ordinal, bool(flags & 64))
 
     try:
         if not has_boundaries(tree):
-            nfa = position_automaton(tree, meter, refuse)
-            letters = alphabet(nfa.chars, meter)
+            nfa = position_automaton(tree, tracker, refuse)
+            letters = alphabet(nfa.chars, tracker)
             return Subsets(nfa, letters.members, letters.classes), letters
         for part in repeated_atomic_parts(tree):
             raise refuse(part)
         if has_atomic_parts(tree):
-            position_automaton(without_boundaries(tree), meter, refuse)  # which looks at them
-        context = context_automaton(tree, meter)
+            position_automaton(without_boundaries(tree), tracker, refuse)  # which looks at them
+        context = context_automaton(tree, tracker)
     except RecursionError as error:
-        raise too_deep(meter) from error
+        raise too_deep(tracker) from error
     kinds = kind_sets()
-    letters = alphabet([*context.chars, *kinds], meter)
+    letters = alphabet([*context.chars, *kinds], tracker)
     kind_of = [0] * letters.classes
     for kind, chars in enumerate(kinds):
         for c in letters.members[chars]:

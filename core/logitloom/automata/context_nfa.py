@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from logitloom.automata.boundaries import ALL_CONTEXTS
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import NEVER, CharSet
 from logitloom.automata.nfa import Order, ordered_copies, places
 from logitloom.automata.pattern import Alternation, Atomic, Boundary, Characters, Node, Repeat, Sequence_
@@ -36,10 +36,10 @@ class ContextAutomaton(NamedTuple):
     order: Order
 
 
-def context_automaton(node: Node, meter: Meter) -> ContextAutomaton:
+def context_automaton(node: Node, tracker: BudgetTracker) -> ContextAutomaton:
     """Build the position automaton of any tree."""
-    meter.check_states(places(node), "places")
-    builder = _Builder(meter)
+    tracker.check_states(places(node), "places")
+    builder = _Builder(tracker)
     first, last, empty = builder.build(node)
     builder.follow[0] = first
     accept = [0] * len(builder.chars)
@@ -93,8 +93,8 @@ def _narrowed(some: Places, contexts: int) -> Places:
 
 
 class _Builder:
-    def __init__(self, meter: Meter) -> None:
-        self.meter = meter
+    def __init__(self, tracker: BudgetTracker) -> None:
+        self.tracker = tracker
         self.chars: list[CharSet] = [NEVER]
         self.follow: list[Places] = [{}]
         self.order: Order = {}
@@ -111,8 +111,8 @@ class _Builder:
             self.edges += len(first)
             if self.work > _WORK:
                 self.work = 0
-                self.meter.check_time()
-                self.meter.check_bytes(_EDGE_BYTES * self.edges, "the connections of its places")
+                self.tracker.check_time()
+                self.tracker.check_bytes(_EDGE_BYTES * self.edges, "the connections of its places")
 
     def build(self, node: Node) -> tuple[Places, Places, int]:
         """``(first, last, contexts of the empty text)`` of a tree, its positions appended."""
@@ -171,7 +171,7 @@ class _Builder:
         optional = []
         for _ in range(node.most - max(node.least, 1)):
             optional.append(self.build(node.part))
-            self.meter.check_time()
+            self.tracker.check_time()
         if optional:
             tail = optional.pop()
             while optional:

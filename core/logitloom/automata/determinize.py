@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.subsets import SubsetAutomaton, Subsets, numbered_sets
 from logitloom.automata.utf8 import DEAD
 from logitloom.masks.kernels import HostKernels, host_kernels
@@ -42,12 +42,12 @@ class ClassTable(NamedTuple):
     accepting: list[bool] | NDArray[np.bool_]
 
 
-def determinize(automaton: SubsetAutomaton[Any], meter: Meter, limit: int | None = None) -> ClassTable | None:
+def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: int | None = None) -> ClassTable | None:
     """All states that a subset automaton reaches.
 
     Args:
         automaton: the states and where they lead.
-        meter: the budget.
+        tracker: the budget.
         limit: how many states there may be; default: as many as the budget allows, and then it is an error.
 
     Returns:
@@ -56,7 +56,7 @@ def determinize(automaton: SubsetAutomaton[Any], meter: Meter, limit: int | None
     """
     if isinstance(automaton, Subsets) and not automaton.nfa.order and len(automaton.nfa.chars) >= _FEW:
         kernels = host_kernels()
-        most = meter.budget.states if limit is None else limit
+        most = tracker.budget.states if limit is None else limit
         found = None if kernels is None else _compiled(automaton, kernels, most)
         if found is not None and len(found.rows) <= most:
             return found
@@ -87,9 +87,9 @@ def determinize(automaton: SubsetAutomaton[Any], meter: Meter, limit: int | None
             return None
         if countdown < 0:
             countdown = _CHECK_EVERY
-            meter.check_states(len(queue))
-            meter.check_bytes(size, "its sets of places")
-    meter.check_states(len(queue))
+            tracker.check_states(len(queue))
+            tracker.check_bytes(size, "its sets of places")
+    tracker.check_states(len(queue))
     return ClassTable(rows, accepting)
 
 

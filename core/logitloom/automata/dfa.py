@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from logitloom.automata.reach import ends_reachable, reachable
 
 if TYPE_CHECKING:
-    from logitloom.automata.lowering import Lowering
+    from logitloom.automata.utf8_expansion import Utf8Expansion
 
 __all__ = ["DEAD", "Dfa"]
 
@@ -34,7 +34,7 @@ class Dfa:
         start: the state before the first byte.
         trim: promises that every state can be reached and can reach acceptance, so that nobody has to check.
         characters: the automaton over characters that this one was made from, if it was.
-        lowering: what fills ``next`` where it is read, if it is not filled yet.
+        expansion: what fills ``next`` where it is read, if it is not filled yet.
 
     Example:
         >>> digit = np.zeros(256, dtype=np.uint8)
@@ -52,12 +52,12 @@ class Dfa:
         start: int = 0,
         *,
         trim: bool = False,
-        characters: Lowering | None = None,
-        lowering: Lowering | None = None,
+        characters: Utf8Expansion | None = None,
+        expansion: Utf8Expansion | None = None,
     ) -> None:
         self._known_trim = trim
         self.characters = characters
-        self._lowering = lowering
+        self._expansion = expansion
         self.byte_class: NDArray[np.uint8] = np.asarray(byte_class, dtype=np.uint8)
         self._next: NDArray[np.int32] = np.ascontiguousarray(next, dtype=np.int32)
         self.accepting: NDArray[np.bool_] = np.asarray(accepting, dtype=np.bool_)
@@ -69,15 +69,15 @@ class Dfa:
             )
         for array in (self.byte_class, self.accepting):
             array.setflags(write=False)
-        if lowering is None:
+        if expansion is None:
             self._next.setflags(write=False)
 
     @property
     def next(self) -> NDArray[np.int32]:
         """``[states, classes] int32``, next states, ``DEAD`` where there is none."""
-        if self._lowering is not None:
-            self._lowering.filled_table()
-            self._lowering = None
+        if self._expansion is not None:
+            self._expansion.filled_table()
+            self._expansion = None
             self._next.setflags(write=False)
         return self._next
 
@@ -86,14 +86,14 @@ class Dfa:
 
         Large tables are filled where they are read; a walk through few states need not pay for all.
         """
-        if self._lowering is not None:
-            self._lowering.prepare(states)
+        if self._expansion is not None:
+            self._expansion.prepare(states)
         return self._next
 
     @property
     def ready(self) -> NDArray[np.bool_]:
         """``[states]``: which rows of what :meth:`rows` returns can be relied on."""
-        return self._every_row if self._lowering is None else self._lowering.ready
+        return self._every_row if self._expansion is None else self._expansion.ready
 
     @cached_property
     def _every_row(self) -> NDArray[np.bool_]:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.budget import Budget, Meter
+from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.dfa import DEAD, Dfa
 
 __all__ = ["minimize"]
 
 
-def minimize(dfa: Dfa, *, budget: Budget | None = None, meter: Meter | None = None) -> Dfa:
+def minimize(dfa: Dfa, *, budget: Budget | None = None, tracker: BudgetTracker | None = None) -> Dfa:
     """The smallest automaton of the same language, its states numbered in breadth-first order.
 
     Equal languages give equal tables, so the fingerprint of a minimal automaton identifies its language.
@@ -27,20 +27,20 @@ def minimize(dfa: Dfa, *, budget: Budget | None = None, meter: Meter | None = No
     Args:
         dfa: any automaton.
         budget: what it may cost; ``None`` for the default.
-        meter: a budget that is already being spent, instead of ``budget``.
+        tracker: a budget that is already being spent, instead of ``budget``.
 
     Raises:
         BudgetExceeded: if it takes longer than the budget allows.
     """
-    meter = meter if meter is not None else Meter(budget)
+    tracker = tracker if tracker is not None else BudgetTracker(budget)
     dfa = dfa.trimmed()
     # Columns are merged first: fewer columns make every round of refinement cheaper.
     columns, byte_class = _merged_columns(dfa.next, dfa.byte_class)
-    block = _distances(columns, dfa.accepting, meter)
+    block = _distances(columns, dfa.accepting, tracker)
     count = int(block.max(initial=0)) + 1
     weights = _mixed(np.arange(columns.shape[1], dtype=np.uint64) + np.uint64(1)) | np.uint64(1)
     while True:
-        meter.check_time()
+        tracker.check_time()
         seen = np.append(block, DEAD)[columns]
         key = (_mixed(seen.astype(np.uint64)) * weights).sum(axis=1, dtype=np.uint64)
         key += _mixed(block.astype(np.uint64) + np.uint64(1 << 40))
@@ -67,7 +67,7 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return values ^ (values >> np.uint64(31))
 
 
-def _distances(table: NDArray[np.int32], accepting: NDArray[np.bool_], meter: Meter) -> NDArray[np.int64]:
+def _distances(table: NDArray[np.int32], accepting: NDArray[np.bool_], tracker: BudgetTracker) -> NDArray[np.int64]:
     """Bytes to the nearest accepting state: 0 for accepting ones. Unreachable acceptance counts as the largest."""
     states, columns = table.shape
     distance = np.where(accepting, 0, -1).astype(np.int64)
@@ -81,7 +81,7 @@ def _distances(table: NDArray[np.int32], accepting: NDArray[np.bool_], meter: Me
     while len(frontier):
         steps += 1
         if steps % 256 == 0:
-            meter.check_time()
+            tracker.check_time()
         counts = starts[frontier + 1] - starts[frontier]
         ends = np.cumsum(counts)
         total = int(ends[-1])

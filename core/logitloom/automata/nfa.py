@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import NEVER, CharSet
 from logitloom.automata.pattern import Alternation, Atomic, Boundary, Characters, Node, Repeat, Sequence_
 from logitloom.errors import UnsupportedPattern
@@ -111,22 +111,24 @@ def places(node: Node) -> int:
     return 0
 
 
-def position_automaton(node: Node, meter: Meter, refuse: Callable[[Atomic], UnsupportedPattern]) -> PositionAutomaton:
+def position_automaton(
+    node: Node, tracker: BudgetTracker, refuse: Callable[[Atomic], UnsupportedPattern]
+) -> PositionAutomaton:
     """Build the position automaton of a tree without boundaries.
 
     Args:
         node: the tree.
-        meter: the budget.
+        tracker: the budget.
         refuse: makes the error for an atomic part that would change the language.
     """
-    meter.check_states(places(node), "places")
-    builder = _Builder(meter)
+    tracker.check_states(places(node), "places")
+    builder = _Builder(tracker)
     first, last, nullable = builder.build(node)
     follow = builder.follow
     for p in last:
         follow[p] = follow[p] | {END_POSITION}
     for part in builder.atomic:
-        check_atomic(part, builder.chars, follow, refuse, meter)
+        check_atomic(part, builder.chars, follow, refuse, tracker)
     if nullable:
         first = first | {END_POSITION}
     if builder.fails:
@@ -171,8 +173,8 @@ def ordered_copies(order: Order, start: int, size: int, copies: range, shorter_f
 
 
 class _Builder:
-    def __init__(self, meter: Meter) -> None:
-        self.meter = meter
+    def __init__(self, tracker: BudgetTracker) -> None:
+        self.tracker = tracker
         self.chars: list[CharSet] = [NEVER]
         self.follow: list[Places] = [_NONE]
         self.atomic: list[_AtomicPart] = []
@@ -194,8 +196,8 @@ class _Builder:
         self.work += len(last) * (1 + len(first) // 64)
         if self.work > _WORK:
             self.work = 0
-            self.meter.check_time()
-            self.meter.check_bytes(_EDGE_BYTES * self.edges, "the connections of its places")
+            self.tracker.check_time()
+            self.tracker.check_bytes(_EDGE_BYTES * self.edges, "the connections of its places")
 
     def build(self, node: Node) -> tuple[Places, Places, bool]:
         """``(first, last, nullable)`` of a tree, its positions appended."""
@@ -312,7 +314,7 @@ def check_atomic(
     chars: list[CharSet],
     follow: list[Places],
     refuse: Callable[[Atomic], UnsupportedPattern],
-    meter: Meter,
+    tracker: BudgetTracker,
 ) -> None:
     """Refuse an atomic part unless forbidding to backtrack into it provably changes nothing.
 
@@ -327,11 +329,13 @@ def check_atomic(
         raise refuse(part.node)
     for p in part.inside:
         going_on = part.follow[p]
-        if not _pairwise_disjoint(going_on, chars, meter):
+        if not _pairwise_disjoint(going_on, chars, tracker):
             raise refuse(part.node)
-        if p in part.last and not _disjoint(going_on, exits - going_on, chars, meter):
+        if p in part.last and not _disjoint(going_on, exits - going_on, chars, tracker):
             raise refuse(part.node)
-    if not _pairwise_disjoint(part.first, chars, meter) or not _disjoint(part.first, exits - part.first, chars, meter):
+    if not _pairwise_disjoint(part.first, chars, tracker) or not _disjoint(
+        part.first, exits - part.first, chars, tracker
+    ):
         raise refuse(part.node)
 
 
@@ -367,14 +371,16 @@ def can_be_empty(node: Node) -> bool:
     return True
 
 
-def _pairwise_disjoint(positions: Places, chars: list[CharSet], meter: Meter) -> bool:
+def _pairwise_disjoint(positions: Places, chars: list[CharSet], tracker: BudgetTracker) -> bool:
     ordered = [p for p in positions if p != END_POSITION]
-    return all(_disjoint({p}, set(ordered[:i]), chars, meter) for i, p in enumerate(ordered))
+    return all(_disjoint({p}, set(ordered[:i]), chars, tracker) for i, p in enumerate(ordered))
 
 
-def _disjoint(first: set[int] | Places, second: set[int] | Places, chars: list[CharSet], meter: Meter) -> bool:
+def _disjoint(
+    first: set[int] | Places, second: set[int] | Places, chars: list[CharSet], tracker: BudgetTracker
+) -> bool:
     for p in first:
-        meter.check_time()
+        tracker.check_time()
         if not all(chars[p].disjoint(chars[q]) for q in second):
             return False
     return True

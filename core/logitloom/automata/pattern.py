@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from logitloom.automata import char_sets
 from logitloom.automata.boundaries import boundary_contexts
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import CharSet
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 
@@ -84,13 +84,13 @@ ATOMIC: Final = "atomic group"
 POSSESSIVE: Final = "possessive quantifier"
 
 
-def parse_pattern(pattern: str, flags: int = 0, meter: Meter | None = None) -> Node:
+def parse_pattern(pattern: str, flags: int = 0, tracker: BudgetTracker | None = None) -> Node:
     """Translate a pattern to a tree.
 
     Args:
         pattern: a regular expression in the syntax of Python's ``re`` for text.
         flags: flags of ``re``, as an int: ``IGNORECASE``, ``MULTILINE``, ``DOTALL``, ``VERBOSE``, ``ASCII``.
-        meter: the budget; a new default one if left out.
+        tracker: the budget; a new default one if left out.
 
     Raises:
         UnsupportedPattern: if the text is no valid regular expression, or uses a construct that is not regular.
@@ -107,12 +107,12 @@ def parse_pattern(pattern: str, flags: int = 0, meter: Meter | None = None) -> N
             f"Flags {re.RegexFlag(flags & ~int(_SUPPORTED_FLAGS))!r} of pattern {shortened(pattern)} have no meaning "
             f"here. Use IGNORECASE, MULTILINE, DOTALL, VERBOSE or ASCII only."
         )
-    meter = meter if meter is not None else Meter(subject=f"pattern {shortened(pattern)}")
-    meter.check_pattern_length(len(pattern))
+    tracker = tracker if tracker is not None else BudgetTracker(subject=f"pattern {shortened(pattern)}")
+    tracker.check_pattern_length(len(pattern))
     try:
         parsed = sre_parser.parse(pattern, flags)
         flags = parsed.state.flags
-        return _Translator(pattern, flags, meter).sequence(parsed.data, flags)
+        return _Translator(pattern, flags, tracker).sequence(parsed.data, flags)
     except re.error as error:
         where = f"at position {error.pos}" if error.pos is not None else "at an unknown position"
         raise UnsupportedPattern(
@@ -120,13 +120,13 @@ def parse_pattern(pattern: str, flags: int = 0, meter: Meter | None = None) -> N
             f"the syntax is that of Python's re."
         ) from error
     except (RecursionError, OverflowError) as error:
-        raise too_deep(meter) from error
+        raise too_deep(tracker) from error
 
 
-def too_deep(meter: Meter) -> BudgetExceeded:
+def too_deep(tracker: BudgetTracker) -> BudgetExceeded:
     """The error for a pattern whose nesting exceeds what the parser (or a counted repeat what it) can take."""
     return BudgetExceeded(
-        f"Compiling {meter.subject} ran out of stack or integer range: its groups are nested too deeply or a repeat "
+        f"Compiling {tracker.subject} ran out of stack or integer range: its groups are nested too deeply or a repeat "
         f"count is too large. Nest less, or raise the limit with sys.setrecursionlimit."
     )
 
@@ -138,9 +138,9 @@ def shortened(pattern: str, limit: int = 60) -> str:
 
 
 class _Translator:
-    def __init__(self, pattern: str, flags: int, meter: Meter) -> None:
+    def __init__(self, pattern: str, flags: int, tracker: BudgetTracker) -> None:
         self.pattern = pattern
-        self.meter = meter
+        self.tracker = tracker
         self.verbose = bool(flags & re.VERBOSE)
         self.atomic_groups = 0
         self.possessive_quantifiers = 0
@@ -154,7 +154,7 @@ class _Translator:
         return Sequence_(tuple([self.node(item, flags) for item in items]))
 
     def node(self, item: tuple[Any, Any], flags: int) -> Node:
-        self.meter.check_time()
+        self.tracker.check_time()
         op, value = item
         if op is sre.LITERAL:
             return Characters(char_sets.literal(value, flags & 258))

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.dfa import DEAD
 from logitloom.masks.kernels import host_kernels
 
@@ -37,14 +37,14 @@ def product(
     first: tuple[NDArray[np.uint8], NDArray[np.int32], int],
     second: tuple[NDArray[np.uint8], NDArray[np.int32], int],
     needs: tuple[bool, bool],
-    meter: Meter,
+    tracker: BudgetTracker,
 ) -> Product:
     """Both automata side by side.
 
     Args:
         first, second: ``[256]`` byte classes, ``[states, classes]`` next states, and the start of each.
         needs: which of them a text must not have left; of neither: not both at once.
-        meter: the budget.
+        tracker: the budget.
 
     Raises:
         BudgetExceeded: if there are too many pairs.
@@ -53,11 +53,11 @@ def product(
     tables = _padded(first[1], pairs >> 8), _padded(second[1], pairs & 255)
     kernels = host_kernels()
     if kernels is not None and len(tables[0]) * len(tables[1]) <= _MOST_PAIRS:
-        found, table = kernels.product(*tables, first[2], second[2], *needs, meter.budget.states)
-        meter.check_states(len(found))
+        found, table = kernels.product(*tables, first[2], second[2], *needs, tracker.budget.states)
+        tracker.check_states(len(found))
         of_first, of_second = found.T
     else:
-        of_first, of_second, table = _found(*tables, (first[2], second[2]), needs, meter)
+        of_first, of_second, table = _found(*tables, (first[2], second[2]), needs, tracker)
     return Product(byte_class.ravel().astype(np.uint8), table, of_first, of_second)
 
 
@@ -70,7 +70,11 @@ def _padded(table: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.
 
 
 def _found(
-    first: NDArray[np.int32], second: NDArray[np.int32], start: tuple[int, int], needs: tuple[bool, bool], meter: Meter
+    first: NDArray[np.int32],
+    second: NDArray[np.int32],
+    start: tuple[int, int],
+    needs: tuple[bool, bool],
+    tracker: BudgetTracker,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     width = len(second)
     code = start[0] * width + start[1]
@@ -97,7 +101,7 @@ def _found(
         fresh = [one for one in found if one != DEAD and one not in number]
         number.update(zip(fresh, range(len(number), len(number) + len(fresh)), strict=True))
         frontier = np.array(fresh, dtype=np.int64)
-        meter.check_states(len(number))
+        tracker.check_states(len(number))
     codes, every = np.array(list(number), dtype=np.int64), np.concatenate(collected)
     order = codes.argsort()
     place = order[np.minimum(np.searchsorted(codes[order], every), len(codes) - 1)]

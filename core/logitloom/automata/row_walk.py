@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from logitloom.automata.above_ascii import EVERYTHING, marks_above_ascii
 from logitloom.automata.dfa import Dfa
-from logitloom.automata.lowering import Lowering
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie, joined, members
 from logitloom.automata.trie_walk import children
+from logitloom.automata.utf8_expansion import Utf8Expansion
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.masks.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
 
@@ -333,7 +333,7 @@ def followed(
     return all_low, all_high, all_marks
 
 
-def marks_of_characters(made_of: Lowering, usual: NDArray[np.int32]) -> NDArray[np.uint8]:
+def marks_of_characters(made_of: Utf8Expansion, usual: NDArray[np.int32]) -> NDArray[np.uint8]:
     """Which kinds of characters above ASCII may lead off the usual path, asked of the automaton over characters.
 
     Args:

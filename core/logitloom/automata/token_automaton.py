@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from logitloom.automata.budget import Budget, Meter
+from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.reach import ends_reachable
@@ -344,11 +344,11 @@ class TokenAutomaton(Constraint):
 
     @cached_property
     def _tables(self) -> TokenTables:
-        meter = Meter(self.budget, f"the token tables of {self.dfa!r}")
+        tracker = BudgetTracker(self.budget, f"the token tables of {self.dfa!r}")
         states = self.dfa.states
-        of_token, inner = token_classes(self.dfa, self._trie, self.vocab_size, meter)
+        of_token, inner = token_classes(self.dfa, self._trie, self.vocab_size, tracker)
         textless, end = inner.shape[1], inner.shape[1] + (not self.restricts)
-        meter.check_bytes(5 * (states + 2) * (end + 1))
+        tracker.check_bytes(5 * (states + 2) * (end + 1))
         if not self.restricts:
             of_token[self._textless] = textless
         of_token[list(self.eos)] = end

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import trie_walk
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.trie import Trie
 
@@ -40,8 +40,8 @@ class _Functions:
     part of a large automaton.
     """
 
-    def __init__(self, dfa: Dfa, meter: Meter) -> None:
-        self.meter = meter
+    def __init__(self, dfa: Dfa, tracker: BudgetTracker) -> None:
+        self.tracker = tracker
         self.width = dfa.classes
         self.step = dfa.next
         every = np.tile(np.arange(dfa.states, dtype=np.int32), (2, 1))
@@ -72,7 +72,7 @@ class _Functions:
         while begin < len(asked):
             end = bisect_right(parts, parts[begin], lo=begin)
             self._find_some(functions[begin:end].tolist(), classes[begin:end], sizes[begin:end])
-            self.meter.check_time()
+            self.tracker.check_time()
             begin = end
 
     def _find_some(self, functions: list[int], classes: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
@@ -95,7 +95,7 @@ class _Functions:
                     grown = np.full((2 * number, self.width), _UNKNOWN, dtype=np.int32)
                     grown[:number] = self.then
                     self.then = grown
-                self.meter.check_bytes(self.bytes + self.then.nbytes, "the functions of its tokens")
+                self.tracker.check_bytes(self.bytes + self.then.nbytes, "the functions of its tokens")
             self.then[function, byte_class] = number
 
     def table(self, functions: list[int]) -> NDArray[np.int32]:
@@ -107,20 +107,20 @@ class _Functions:
         return np.ascontiguousarray(result.T)
 
 
-def token_classes(dfa: Dfa, trie: Trie, size: int, meter: Meter) -> TokenClasses:
+def token_classes(dfa: Dfa, trie: Trie, size: int, tracker: BudgetTracker) -> TokenClasses:
     """Tokens by what they do to the states of an automaton.
 
     Args:
         dfa: the automaton.
         trie: the trie of the vocabulary.
         size: length of ``of_token``; ids that are not in the trie are in class 0.
-        meter: the budget.
+        tracker: the budget.
 
     Returns:
         Class 0 holds the tokens that lead from every state to ``DEAD``; classes are numbered by first appearance
         in the order of the trie.
     """
-    functions = _Functions(dfa, meter)
+    functions = _Functions(dfa, tracker)
     of_sorted = np.zeros(len(trie.order), dtype=np.int32)
 
     def step(states: NDArray[np.int32], bytes_read: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -142,5 +142,5 @@ def token_classes(dfa: Dfa, trie: Trie, size: int, meter: Meter) -> TokenClasses
     number = (np.cumsum(used) - 1).astype(np.int32)
     of_token = np.zeros(size, dtype=np.int32)
     of_token[trie.order] = number[of_sorted]
-    meter.check_bytes(4 * dfa.states * int(number[-1] + 1))
+    tracker.check_bytes(4 * dfa.states * int(number[-1] + 1))
     return TokenClasses(of_token, functions.table(np.flatnonzero(used).tolist()))

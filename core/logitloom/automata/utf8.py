@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import HighSet, category
 from logitloom.automata.small_cache import Cache
 
@@ -99,19 +99,19 @@ class HighPartition:
         column_of: ``[128] uint8``, the column of each byte from 0x80.
     """
 
-    def __init__(self, sets: tuple[HighSet, ...], meter: Meter) -> None:
+    def __init__(self, sets: tuple[HighSet, ...], tracker: BudgetTracker) -> None:
         flat = []
         for high_set in sets:
             flat.append(np.array([(low, high + 1) for low, high in high_set.ranges], dtype=np.int64).ravel())
-            meter.check_time()
+            tracker.check_time()
         bounds = np.unique(np.concatenate([np.array([0x80, 0xD800, 0xE000, 0x110000]), *flat]))
         self._starts: NDArray[np.int64] = bounds[:-1]
         # By segment one bit for each set; segments with equal bits are one class.
-        meter.check_bytes(len(sets) * len(self._starts) // 8, "its sets of characters")
+        tracker.check_bytes(len(sets) * len(self._starts) // 8, "its sets of characters")
         held = np.zeros((-(-len(sets) // 8), len(self._starts)), dtype=np.uint8)
         for row, edges in enumerate(flat):
             held[row // 8] |= (np.searchsorted(edges, self._starts, side="right") & 1).astype(np.uint8) << (row % 8)
-            meter.check_time()
+            tracker.check_time()
         labels = np.full(len(self._starts), DEAD, dtype=np.int64)
         used = np.flatnonzero(held.any(axis=0))
         columns = np.ascontiguousarray(held[:, used].T).view(f"V{max(len(held), 1)}").ravel()
@@ -125,8 +125,8 @@ class HighPartition:
         for row, high_set in enumerate(sets):
             self.members[high_set] = tuple(np.unique(labels[(held[row // 8] >> (row % 8)) & 1 == 1]).tolist())
             size += 8 * len(self.members[high_set])
-            meter.check_time()
-            meter.check_bytes(size, "its sets of characters")
+            tracker.check_time()
+            tracker.check_bytes(size, "its sets of characters")
         nodes, root = self._compress(labels)
         table = np.concatenate([nodes, root[None]], axis=0)
         seen: dict[bytes, int] = {}
@@ -238,7 +238,7 @@ class _Rows:
 _partitions: Cache[frozenset[HighSet], HighPartition] = Cache(256)
 
 
-def high_partition(sets: frozenset[HighSet], meter: Meter) -> HighPartition:
+def high_partition(sets: frozenset[HighSet], tracker: BudgetTracker) -> HighPartition:
     """The (cached) partition that some sets make; empty sets are of no consequence."""
     known = _partitions.get(sets)
-    return known or _partitions.add(sets, HighPartition(tuple(sorted(sets, key=lambda s: s.ranges)), meter))
+    return known or _partitions.add(sets, HighPartition(tuple(sorted(sets, key=lambda s: s.ranges)), tracker))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom.automata import Budget, Dfa, LazyDfa, compile_automaton, compile_pattern
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.compilation import _subsets
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom.masks.kernels import host_kernels
@@ -34,7 +34,7 @@ LARGE = [
 
 
 def lazy(pattern: str, flags: int = 0) -> LazyDfa:
-    return LazyDfa(*_subsets(pattern, flags, Meter()))
+    return LazyDfa(*_subsets(pattern, flags, BudgetTracker()))
 
 
 def expected(pattern: str, flags: int, text: str) -> bool:

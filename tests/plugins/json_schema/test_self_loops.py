@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from logitloom.automata import Budget, any_text
 from logitloom.automata.above_ascii import _above_ascii
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import category
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
 from logitloom.errors import LogitloomError
@@ -41,7 +41,7 @@ _WORDS, _OTHERS = (
 def automata() -> list[MooreMachine]:
     alone = [any_text(), *map(compile_ecma, PATTERNS), *map(format_automaton, ("iri", "idn-email", "date"))]
     beside = [
-        joint([compile_ecma(pattern)], any_text(), lambda members: members, Meter(Budget(), "a test"))
+        joint([compile_ecma(pattern)], any_text(), lambda members: members, BudgetTracker(Budget(), "a test"))
         for pattern in PATTERNS
     ]
     labels: list[Any] = [[() if end else None for end in dfa.accepting.tolist()] for dfa in alone]

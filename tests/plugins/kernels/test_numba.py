@@ -16,7 +16,7 @@ from logitloom import Context, load_backend, processors, registry
 from logitloom.automata import TokenAutomaton, compile_pattern, default_cache, determinize
 from logitloom.automata.above_ascii import marks_above_ascii
 from logitloom.automata.alphabet import alphabet
-from logitloom.automata.budget import Budget, Meter
+from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.char_sets import category
 from logitloom.automata.nfa import position_automaton
 from logitloom.automata.pattern import parse_pattern
@@ -149,15 +149,15 @@ def test_where_characters_above_ascii_lead(pattern: str) -> None:
 
 def subsets(pattern: str, states: int = 100_000) -> tuple[Any, Any]:
     """Subset construction of a pattern, compiled and plain."""
-    nfa = position_automaton(parse_pattern(pattern), Meter(), lambda part: UnsupportedPattern(part.name))
-    letters = alphabet(nfa.chars, Meter())
+    nfa = position_automaton(parse_pattern(pattern), BudgetTracker(), lambda part: UnsupportedPattern(part.name))
+    letters = alphabet(nfa.chars, BudgetTracker())
     automaton = Subsets(nfa._replace(order={}), letters.members, letters.classes)
     kernels = host_kernels()
     assert kernels is not None
     found = determinize._compiled(automaton, kernels, states)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(determinize, "host_kernels", lambda: None)
-        return found, determinize.determinize(automaton, Meter())
+        return found, determinize.determinize(automaton, BudgetTracker())
 
 
 @given(pattern=patterns(anchors=False))
@@ -197,7 +197,7 @@ def test_products(first: str, second: str) -> None:
     starts = dfas[0].start, dfas[1].start
     for needs in ((True, True), (True, False), (False, True), (False, False)):
         found, table = kernels_found.product(*tables, *starts, *needs, 100_000)
-        expected = _found(*tables, starts, needs, Meter())
+        expected = _found(*tables, starts, needs, BudgetTracker())
         assert found.T.tolist() == [expected[0].tolist(), expected[1].tolist()]
         assert table.tolist() == expected[2].tolist()
     assert len(kernels_found.product(*tables, *starts, False, False, 2)[0]) <= 2 + table.shape[1]

@@ -88,7 +88,7 @@ class KeywordReader(ABC):
     def is_sound(self, node: Node, keyword: str, pattern: str) -> bool:
         """Whether an automaton can be made of a pattern; if not, that is noted."""
         if pattern not in self._sound:
-            problem = self.strings.pattern_problem(pattern, keyword == "pattern", self.document.meter.budget)
+            problem = self.strings.pattern_problem(pattern, keyword == "pattern", self.document.tracker.budget)
             if problem is not None:
                 self.refuse(node, keyword, problem)
                 return False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
-from logitloom.automata import Meter
+from logitloom.automata import BudgetTracker
 from logitloom.errors import UnsupportedSchema
 from logitloom_plugins.json_schema.schema.dialects import Dialect, dialect_of
 
@@ -66,14 +66,14 @@ class Document:
 
     Args:
         schema: the root schema.
-        meter: the budget that reading it may spend.
+        tracker: the budget that reading it may spend.
 
     Raises:
         UnsupportedSchema: if the schema, or a part of it that can be reached, is neither an object nor a boolean.
     """
 
-    def __init__(self, schema: Any, meter: Meter) -> None:
-        self.meter = meter
+    def __init__(self, schema: Any, tracker: BudgetTracker) -> None:
+        self.tracker = tracker
         self.nodes: list[Node] = []
         self._numbers: dict[tuple[int, str, Scope], int] = {}
         self._kept: list[Any] = []
@@ -103,7 +103,7 @@ class Document:
             found = self._numbers[key] = len(self.nodes)
             self.nodes.append(node)
             if len(self.nodes) % 64 == 0:
-                self.meter.check_states(len(self.nodes), "subschemas")
+                self.tracker.check_states(len(self.nodes), "subschemas")
         return found
 
     def child(self, parent: Node, schema: Any, relative: str) -> int:
@@ -139,7 +139,7 @@ class Document:
             schema, base, dialect, pointer = stack.pop()
             count += 1
             if count % 256 == 0:
-                self.meter.check_time()
+                self.tracker.check_time()
             if not isinstance(schema, dict):
                 continue
             dialect = dialect_of(schema, dialect, pointer)

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from logitloom.automata import Budget, Meter
+from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom.masks.kernels import host_kernels
 from logitloom_plugins.json_schema.schema.container_keywords import MOST_UNIQUE
@@ -70,16 +70,16 @@ def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Bu
     options = options if options is not None else SchemaOptions()
     # Loaded once per process, at no schema's cost in particular.
     host_kernels()
-    meter = Meter(budget, "the schema")
+    tracker = BudgetTracker(budget, "the schema")
     try:
-        return _compiled(Document(schema, meter), options, meter)
+        return _compiled(Document(schema, tracker), options, tracker)
     except RecursionError as error:
         raise BudgetExceeded(
             "The schema is nested too deeply to be compiled. Nest less, or raise the limit with sys.setrecursionlimit."
         ) from error
 
 
-def _compiled(document: Document, options: SchemaOptions, meter: Meter) -> Machine:
+def _compiled(document: Document, options: SchemaOptions, tracker: BudgetTracker) -> Machine:
     def checked(repeatable: frozenset[int]) -> Keywords:
         keywords = Keywords(
             document,
@@ -88,21 +88,21 @@ def _compiled(document: Document, options: SchemaOptions, meter: Meter) -> Machi
             additional_properties=options.additional_properties,
             repeatable=repeatable,
         )
-        check(keywords, meter)
+        check(keywords, tracker)
         return keywords
 
     keywords = checked(frozenset())
     machine = None
     if not (options.strict and keywords.problems):
         try:
-            machine = Machine(keywords, options.whitespace, options.escapes, meter)
+            machine = Machine(keywords, options.whitespace, options.escapes, tracker)
         except UnsupportedSchema:
             unclear = keywords.unclear
             if not unclear:
                 raise
             if not options.strict:
                 keywords = checked(frozenset(unclear))
-                machine = Machine(keywords, options.whitespace, options.escapes, meter)
+                machine = Machine(keywords, options.whitespace, options.escapes, tracker)
             for number in unclear:
                 keywords.refuse(document.nodes[number], "uniqueItems", _NOT_DISTINCT)
     problems = keywords.problems
@@ -122,7 +122,7 @@ def _said(problems: dict[tuple[str, str], str]) -> str:
     return f"The schema has keywords that cannot be enforced: {listed}."
 
 
-def check(keywords: Keywords, meter: Meter) -> None:
+def check(keywords: Keywords, tracker: BudgetTracker) -> None:
     """Look at every keyword that can play a part, and note those that cannot be enforced."""
     document = keywords.document
     seen = {document.root}
@@ -130,7 +130,7 @@ def check(keywords: Keywords, meter: Meter) -> None:
     distinct = False
     for count, number in enumerate(queue):
         if count % 32 == 0:
-            meter.check_time()
+            tracker.check_time()
         for kind in _CHECKED:
             formula = keywords.of(number, kind)
             if formula is True or formula is False:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from logitloom.automata import Dfa, Meter, any_text, choice
+from logitloom.automata import BudgetTracker, Dfa, any_text, choice
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
 from logitloom_plugins.json_schema.values.strings import encodable
@@ -51,7 +51,7 @@ class Keys:
         names: names with a meaning of their own.
         patterns: patterns that decide about names.
         demands: atoms ``("names", formula)`` with the automaton of the names that satisfy each.
-        meter: the budget.
+        tracker: the budget.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Keys:
         names: tuple[str, ...],
         patterns: tuple[str, ...],
         demands: dict[Any, Dfa],
-        meter: Meter,
+        tracker: BudgetTracker,
     ) -> None:
         self.key = names, patterns, tuple(demands)
         self.names = tuple([name for name in names if encodable(name)])
@@ -67,7 +67,7 @@ class Keys:
         self.patterns = patterns
         self.demands = demands
         self.bit_names = frozenset(self.names)
-        self._meter = meter
+        self._tracker = tracker
         self._known: dict[tuple[Any, Any], bool] = {}
 
     @cached_property
@@ -75,10 +75,10 @@ class Keys:
         """The automaton, over the UTF-8 of decoded names."""
         if not self.patterns and not self.demands:
             return self._plain.labelled
-        listed = choice(self.names, budget=self._meter.budget, minimal=False)
-        dfas = [compile_ecma(p, self._meter.budget) for p in self.patterns]
+        listed = choice(self.names, budget=self._tracker.budget, minimal=False)
+        dfas = [compile_ecma(p, self._tracker.budget) for p in self.patterns]
         dfas += list(self.demands.values())
-        result = joint([listed, *dfas], any_text(), lambda members: ("other", members[1:]), self._meter)
+        result = joint([listed, *dfas], any_text(), lambda members: ("other", members[1:]), self._tracker)
         for name in self.names:
             result.labels[result.walk(name.encode())] = ("name", name)
         result.found = frozenset(label for label in result.labels if label is not None)
@@ -139,7 +139,7 @@ class Keys:
         """Whether a key matches one of the patterns."""
         if key[0] == "other":
             return bool(key[1][self.patterns.index(pattern)])
-        return self._asked(key, pattern, lambda: compile_ecma(pattern, self._meter.budget))
+        return self._asked(key, pattern, lambda: compile_ecma(pattern, self._tracker.budget))
 
     def satisfies(self, key: Any, atom: Any) -> bool:
         """Whether a key satisfies one of the demands on names."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata import Budget, Meter
+from logitloom.automata import Budget, BudgetTracker
 from logitloom_plugins.json_schema.schema.keywords import Keywords
 from logitloom_plugins.json_schema.structure.distinct_items import DistinctItems
 from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
@@ -51,7 +51,7 @@ class Machine:
         keywords: the formulas of the schema.
         whitespace: where whitespace may stand.
         escapes: how characters of strings may be written: ``any``, ``minimal`` or ``ascii``.
-        meter: the budget of the compilation.
+        tracker: the budget of the compilation.
 
     Attributes:
         start: the first state.
@@ -65,16 +65,16 @@ class Machine:
         opening: states in which such an array has just begun.
     """
 
-    def __init__(self, keywords: Keywords, whitespace: Whitespace, escapes: str, meter: Meter) -> None:
+    def __init__(self, keywords: Keywords, whitespace: Whitespace, escapes: str, tracker: BudgetTracker) -> None:
         #: For whoever reads on: states and rows are made as they are visited, by all who share the schema.
         self.lock = keywords.lock
         self.keywords = keywords
         self.whitespace = whitespace
-        self.values = Satisfiability(keywords, meter)
+        self.values = Satisfiability(keywords, tracker)
         self.strings = StringStates(self, escapes)
         self.structure = StructureStates(self)
-        self.budget: Budget = meter.budget
-        self.meter = meter
+        self.budget: Budget = tracker.budget
+        self.tracker = tracker
         self.states: list[State] = []
         self._number: dict[State, int] = {}
         self._rows: NDArray[np.int32] = np.empty((_CAPACITIES[0], 256), dtype=np.int32)
@@ -100,7 +100,7 @@ class Machine:
             # The first mask asks for it in any case, and what is too large here is said before decoding starts.
             for code in (self.few(self.start) or {}).values():
                 self.few(code if code >= 0 else self.operations[-2 - code].target)
-        meter.stop_the_clock()
+        tracker.stop_the_clock()
 
     @property
     def description(self) -> str:
@@ -116,7 +116,7 @@ class Machine:
         Raises:
             BudgetExceeded: if that takes too long.
         """
-        return Machine(self.keywords, self.whitespace, self.strings.escapes, Meter(self.budget, "the schema"))
+        return Machine(self.keywords, self.whitespace, self.strings.escapes, BudgetTracker(self.budget, "the schema"))
 
     # --- numbers for things ------------------------------------------------------------------------------------
 
@@ -136,8 +136,8 @@ class Machine:
             elif state[0] == "array" and state[2:] == ("open", 0) and state[1].plan.distinct:
                 self.opening.add(known)
             if known % 256 == 255:
-                self.meter.check_states(known)
-                self.meter.check_bytes(known * self._rows[0].nbytes, "its states")
+                self.tracker.check_states(known)
+                self.tracker.check_bytes(known * self._rows[0].nbytes, "its states")
         return known
 
     def operation(self, operation: Operation) -> int:

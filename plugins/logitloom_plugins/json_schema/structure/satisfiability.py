@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any, Final
 
-from logitloom.automata import Budget, Meter
+from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, substitute
 from logitloom_plugins.json_schema.schema.keywords import Keywords
@@ -46,12 +46,12 @@ class Satisfiability:
 
     Args:
         keywords: the formulas of the nodes.
-        meter: the budget.
+        tracker: the budget.
     """
 
-    def __init__(self, keywords: Keywords, meter: Meter) -> None:
+    def __init__(self, keywords: Keywords, tracker: BudgetTracker) -> None:
         self.keywords = keywords
-        self.meter = meter
+        self.tracker = tracker
         self._answers: dict[ValueConstraint, frozenset[TruthVector]] = {}
         self._provisional: dict[ValueConstraint, frozenset[TruthVector]] = {}
         self._done: set[ValueConstraint] = set()
@@ -91,7 +91,7 @@ class Satisfiability:
         if found is None:
             names, patterns, demands = key
             languages = {atom: self._names_language(atom[1]) for atom in demands}
-            found = self._keys[key] = Keys(names, patterns, languages, self.meter)
+            found = self._keys[key] = Keys(names, patterns, languages, self.tracker)
         return found
 
     def _names_language(self, formula: Formula) -> Any:
@@ -171,14 +171,14 @@ class Satisfiability:
 
             if must is False:
                 must_formula: Formula = ("any", frozenset())
-                found = content_of((must_formula,), lambda holds: None, self.meter)
+                found = content_of((must_formula,), lambda holds: None, self.tracker)
             elif plain:
                 # Lengths inside, so that the automaton alone is the language.
                 found = content_of(
-                    (True, must), lambda holds: () if substitute(must, holds) is True else None, self.meter, True
+                    (True, must), lambda holds: () if substitute(must, holds) is True else None, self.tracker, True
                 )
             else:
-                found = content_of(formulas, label, self.meter)
+                found = content_of(formulas, label, self.tracker)
             self._contents[formulas, plain] = found
         return found
 
@@ -186,7 +186,7 @@ class Satisfiability:
         """Numbers: the first formula must hold, labels are the truth of the others."""
         found = self._numbers.get(formulas)
         if found is None:
-            found = self._numbers[formulas] = _number(formulas, self.meter.budget)
+            found = self._numbers[formulas] = _number(formulas, self.tracker.budget)
         return found
 
     # --- answers -----------------------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ class Satisfiability:
     def _count_work(self, what: str) -> None:
         self._work += 1
         if self._work % 64 == 0:
-            self.meter.check_states(self._work, what)
+            self.tracker.check_states(self._work, what)
 
     def explored(self, frame: Frame, thorough: bool) -> Iterator[Frame]:
         """The frames that can be reached, one after the other."""
@@ -454,5 +454,5 @@ def _number(formulas: tuple[Formula, ...], budget: Budget) -> MooreMachine:
             return None
         return tuple([substitute(extra, holds) is True for extra in extras])
 
-    found = number_automaton(list(formulas), label, Meter(budget, "a range of numbers"))
+    found = number_automaton(list(formulas), label, BudgetTracker(budget, "a range of numbers"))
     return found.restricted(lambda label: True)

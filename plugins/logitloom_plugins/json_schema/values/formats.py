@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from logitloom.automata import Dfa, Meter, compile_pattern, concatenation, difference, union
+from logitloom.automata import BudgetTracker, Dfa, compile_pattern, concatenation, difference, union
 from logitloom_plugins.json_schema.values.moore_machine import explored
 
 __all__ = ["IRREGULAR", "LENGTHS", "REGULAR", "format_automaton"]
@@ -155,7 +155,7 @@ def _time() -> Dfa:
     characters = "0123456789:.zZ+-"
     each = range(len(characters))
     leap = explored(
-        ("", ""), _leap_step, lambda s: s[1] == "done" or None, characters, Meter(None, "time"), lambda s: each
+        ("", ""), _leap_step, lambda s: s[1] == "done" or None, characters, BudgetTracker(None, "time"), lambda s: each
     )
     accepting = [label is not None for label in leap.labels]
     return union(usual, Dfa(leap.byte_class, leap.next, accepting))

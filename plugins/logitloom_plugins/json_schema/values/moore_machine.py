@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata import DEAD, Dfa, Meter
+from logitloom.automata import DEAD, BudgetTracker, Dfa
 from logitloom.automata.product import product
 from logitloom.automata.reach import ends_reachable
 
@@ -247,7 +247,7 @@ def explored(
     step: Callable[[Any, str], Hashable | None],
     label: Callable[[Any], Label],
     alphabet: str,
-    meter: Meter,
+    tracker: BudgetTracker,
     alike: Callable[[Any], Sequence[int]],
 ) -> MooreMachine:
     """The automaton of a step function over ASCII characters.
@@ -257,7 +257,7 @@ def explored(
         step: from a state and a character to the next state, ``None`` if there is none.
         label: what a text that ends in a state is.
         alphabet: the characters.
-        meter: the budget.
+        tracker: the budget.
         alike: from a state, per character of the alphabet the place of one before it that leads to the same, its own,
             or -1 if it leads nowhere.
     """
@@ -282,26 +282,28 @@ def explored(
         row.append(DEAD)
         rows.append(row)
         if len(rows) % 256 == 0:
-            meter.check_states(len(queue))
+            tracker.check_states(len(queue))
     byte_class = np.full(256, len(alphabet), dtype=np.uint8)
     byte_class[list(alphabet.encode())] = np.arange(len(alphabet))
     return MooreMachine(byte_class, np.array(rows, dtype=np.int32), [label(state) for state in queue])
 
 
-def joint(dfas: Sequence[Dfa], universe: Dfa, label: Callable[[tuple[bool, ...]], Label], meter: Meter) -> MooreMachine:
+def joint(
+    dfas: Sequence[Dfa], universe: Dfa, label: Callable[[tuple[bool, ...]], Label], tracker: BudgetTracker
+) -> MooreMachine:
     """All automata side by side, within a universe; labels are made from who accepts.
 
     Args:
         dfas: automata over bytes.
         universe: texts outside of it are dead.
         label: from one flag per automaton to a label; asked where the universe accepts.
-        meter: the budget.
+        tracker: the budget.
     """
     byte_class, table, start = universe.byte_class, universe.next, universe.start
     ends = universe.accepting
     members = np.zeros((len(table), 0), dtype=bool)
     for dfa in dfas:
-        found = product((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), (True, False), meter)
+        found = product((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), (True, False), tracker)
         accepting = np.append(dfa.accepting, False)[found.second]
         members = np.concatenate([members[found.first], accepting[:, None]], axis=1)
         ends = ends[found.first]

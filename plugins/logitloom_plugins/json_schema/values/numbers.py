@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from logitloom.automata import Meter
+from logitloom.automata import BudgetTracker
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, parts_of
 from logitloom_plugins.json_schema.values.moore_machine import Label, MooreMachine, explored
 
@@ -96,16 +96,16 @@ class _State(NamedTuple):
 
 
 def number_automaton(
-    formulas: list[Formula], label: Callable[[Callable[[Formula], bool]], Label], meter: Meter
+    formulas: list[Formula], label: Callable[[Callable[[Formula], bool]], Label], tracker: BudgetTracker
 ) -> MooreMachine:
     """The automaton of JSON numbers, labelled by which formulas hold.
 
     Args:
         formulas: over the atoms ``int ge gt le lt mult eq``.
         label: from a function that says whether an atom holds to the label.
-        meter: the budget.
+        tracker: the budget.
     """
-    return _Reader(formulas, label, meter).automaton()
+    return _Reader(formulas, label, tracker).automaton()
 
 
 def _threshold(value: Decimal) -> _Threshold:
@@ -115,14 +115,14 @@ def _threshold(value: Decimal) -> _Threshold:
 
 class _Reader:
     def __init__(
-        self, formulas: list[Formula], label: Callable[[Callable[[Formula], bool]], Label], meter: Meter
+        self, formulas: list[Formula], label: Callable[[Callable[[Formula], bool]], Label], tracker: BudgetTracker
     ) -> None:
         self.label_of = label
-        self.meter = meter
+        self.tracker = tracker
         self.atoms = list(dict.fromkeys(atom for formula in formulas for atom in atoms(formula)))
         bounds = [atom[1] for atom in self.atoms if atom[0] in _BROKEN]
         for bound in bounds:
-            meter.check_states(abs(bound.adjusted()), "digits")
+            tracker.check_states(abs(bound.adjusted()), "digits")
         #: Only bounds are about magnitudes and signs; the first threshold tells what is zero.
         self.signed = bool(bounds)
         self.thresholds = list(dict.fromkeys([_Threshold("0", ""), *map(_threshold, bounds)])) if bounds else []
@@ -131,7 +131,7 @@ class _Reader:
         for atom in self.atoms:
             if atom[0] == "mult":
                 self.multiples.append(_multiple(atom[1]))
-                meter.check_states(self.multiples[-1].modulus, "remainders")
+                tracker.check_states(self.multiples[-1].modulus, "remainders")
         self.multiple_of = {atom: i for i, atom in enumerate([a for a in self.atoms if a[0] == "mult"])}
         self._printed: dict[tuple[bool, bool], bool] = {}
         # Digits are compared with those of the thresholds; those that lie between the same two are alike, but
@@ -163,7 +163,7 @@ class _Reader:
             residues=(0,) * len(self.multiples),
             exact=(True,) * len(self.multiples),
         )
-        return explored(start, self.step, self.label, _ALPHABET, self.meter, self.alike)
+        return explored(start, self.step, self.label, _ALPHABET, self.tracker, self.alike)
 
     def alike(self, s: _State) -> list[int]:
         """Which characters a state need not be asked for, because they lead where an earlier one does."""

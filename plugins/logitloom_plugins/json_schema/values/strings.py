@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata import Budget, Dfa, Meter, any_text, choice, compile_pattern, nothing
+from logitloom.automata import Budget, BudgetTracker, Dfa, any_text, choice, compile_pattern, nothing
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, parts_of
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, lengthwise
@@ -367,7 +367,7 @@ class LengthContent(Content):
 def content_of(
     formulas: tuple[Formula, ...],
     label: Callable[[Callable[[Formula], bool]], Label],
-    meter: Meter,
+    tracker: BudgetTracker,
     plain: bool = False,
 ) -> Content:
     """The content for some formulas over the atoms ``any fmt len pat``.
@@ -375,7 +375,7 @@ def content_of(
     Args:
         formulas: the first is what must hold; bounds on the length that are part of it are counted.
         label: from a function that says whether an atom holds to the label.
-        meter: the budget.
+        tracker: the budget.
         plain: whether the automaton alone must decide, without counting beside it.
     """
     must, written = _with_lengths(parts_of(formulas[0]), formulas[1:])
@@ -387,7 +387,7 @@ def content_of(
     least = max([atom[1] for atom in lengths], default=0)
     most = min([atom[2] for atom in lengths if atom[2] is not None], default=None)
     if most is not None and least > most:
-        return content_of((("any", frozenset()),), lambda holds: None, meter)
+        return content_of((("any", frozenset()),), lambda holds: None, tracker)
     place = {atom: i for i, atom in enumerate(everything)}
     bounds = set(lengths)
     if everything and not plain and all(atom[0] == "len" for atom in everything):
@@ -404,8 +404,8 @@ def content_of(
     finite = [atom for atom in parts_of(rest) if atom[0] == "any"]
     if finite:
         # A finite set is best filtered text by text.
-        return Content(_finite(finite, everything, of_members, meter), least, most)
-    labelled = _joint(everything, of_members, meter) if everything else _everything(of_members(()))
+        return Content(_finite(finite, everything, of_members, tracker), least, most)
+    labelled = _joint(everything, of_members, tracker) if everything else _everything(of_members(()))
     return Content(labelled, least, most)
 
 
@@ -435,26 +435,26 @@ def _everything(label: Label) -> MooreMachine:
     return MooreMachine.of(any_text(), label)
 
 
-def _joint(everything: list[Any], label: Callable[[tuple[bool, ...]], Label], meter: Meter) -> MooreMachine:
-    languages = [language(atom, meter.budget) for atom in everything]
+def _joint(everything: list[Any], label: Callable[[tuple[bool, ...]], Label], tracker: BudgetTracker) -> MooreMachine:
+    languages = [language(atom, tracker.budget) for atom in everything]
     if len(languages) == 1 and label((False,)) is None:
         return MooreMachine.of(languages[0], label((True,)))
-    result = joint(languages, any_text(), label, meter)
+    result = joint(languages, any_text(), label, tracker)
     return result.restricted(lambda label: label is not None)
 
 
 def _finite(
-    finite: list[Any], everything: list[Any], label: Callable[[tuple[bool, ...]], Label], meter: Meter
+    finite: list[Any], everything: list[Any], label: Callable[[tuple[bool, ...]], Label], tracker: BudgetTracker
 ) -> MooreMachine:
     texts = [t for t in sorted(frozenset.intersection(*[atom[1] for atom in finite])) if encodable(t)]
-    others = {a: language(a, meter.budget) for a in everything if a[0] not in ("any",)}
+    others = {a: language(a, tracker.budget) for a in everything if a[0] not in ("any",)}
     labels: dict[str, Label] = {}
     for text in texts:
         members = tuple(text in a[1] if a[0] == "any" else others[a].fullmatch(text) for a in everything)
         found = label(members)
         if found is not None:
             labels[text] = found
-    dfa = choice(labels, budget=meter.budget, minimal=False)
+    dfa = choice(labels, budget=tracker.budget, minimal=False)
     of_state: list[Label] = [None] * dfa.states
     for text, found in labels.items():
         of_state[dfa.walk(text.encode())] = found

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logitloom.automata import compile_pattern
-from logitloom.automata import lowering as lowering_module
+from logitloom.automata import compile_pattern, utf8_expansion
 from logitloom.automata.row_walk import RowWalk
 from logitloom.automata.trie import vocabulary_trie
 from tests.core.automata.vocabularies import mixed
@@ -46,9 +45,9 @@ def test_walking_text_fills_what_it_needs(pattern: str) -> None:
 
 def test_a_first_row_touches_few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     filled = []
-    fill = lowering_module.Lowering._fill
+    fill = utf8_expansion.Utf8Expansion._fill
     monkeypatch.setattr(
-        lowering_module.Lowering, "_fill", lambda self, state: (filled.append(state), fill(self, state))[1]
+        utf8_expansion.Utf8Expansion, "_fill", lambda self, state: (filled.append(state), fill(self, state))[1]
     )
     dfa = compile_pattern(r"ab: \w{200}")
     assert dfa.states > 50_000

@@ -12,20 +12,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.budget import Meter
+from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.utf8 import DEAD, HighPartition, Shape
 
-__all__ = ["Lowering"]
+__all__ = ["Utf8Expansion"]
 
 
-class Lowering:
+class Utf8Expansion:
     """The table of a byte automaton, filled on demand.
 
     Args:
         high: the classes above ASCII.
         split: how many classes of characters are ASCII.
         characters: ``[states, classes] int32``, the automaton over character classes.
-        meter: the budget.
+        tracker: the budget.
 
     Attributes:
         characters: as given; its states are the first states of the byte automaton.
@@ -35,7 +35,7 @@ class Lowering:
         ready: ``[states]``, which rows are.
     """
 
-    def __init__(self, high: HighPartition, split: int, characters: NDArray[np.int32], meter: Meter) -> None:
+    def __init__(self, high: HighPartition, split: int, characters: NDArray[np.int32], tracker: BudgetTracker) -> None:
         self.high = high
         self.split = split
         self.characters = characters
@@ -55,14 +55,14 @@ class Lowering:
                 block = by_targets[targets] = len(self._bases)
                 self._bases.append(base)
                 base += alike or len(self._shape(targets)[0].nodes)
-                meter.check_states(base)
+                tracker.check_states(base)
             block_of.append(block)
         self.states = base
         self._block_of = block_of
         #: By block where the classes above ASCII lead.
         self._targets = list(by_targets)
-        meter.check_states(self.states)
-        meter.check_bytes(4 * self.states * self.width)
+        tracker.check_states(self.states)
+        tracker.check_bytes(4 * self.states * self.width)
         self.table: NDArray[np.int32] = np.empty((self.states, self.width), dtype=np.int32)
         self.table[: len(characters), :split] = characters[:, :split]
         self.ready: NDArray[np.bool_] = np.zeros(self.states, dtype=bool)
