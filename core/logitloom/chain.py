@@ -23,7 +23,7 @@ from logitloom.link import FunctionProcessor, Link, check_order
 from logitloom.plugin_manager import implementations
 from logitloom.processor import NEEDS
 from logitloom.registry import read_vocabulary
-from logitloom.step import Step, checking_results, restoring_forbidden
+from logitloom.step import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.step_arguments import check_step, note, writable
 from logitloom.vocabulary import Vocabulary
 
@@ -37,7 +37,7 @@ class Chain:
         links: the processors.
         vocabulary: for processors that need one, if the context brings none.
         model: a model adapter for processors that need one, if the context brings none.
-        debug: check every state that a processor returns against the one it got.
+        debug: check what every processor returns, and that it leaves its inputs as they were.
 
     Raises:
         StageOrderError: if a guidance processor is not first; prints the right order.
@@ -101,6 +101,8 @@ class Chain:
                 step = restoring_forbidden(step)
             fresh.append(restored or _returns_fresh(link.processor))
             constrained = constrained or link.declared("stage") == "constraint"
+            if self.debug:
+                check_state_is_taken(link.processor, "init_state" in found, link.label)
             steps.append(checking_results(step, link.label) if self.debug else step)
             inits.append(found.get("init_state") or _stateless)
             ahead = found.get("forced_tokens")
@@ -361,6 +363,12 @@ class Chain:
         except Exception as error:
             note(error, self.labels[len(after)], "process", context)
             raise
+        if logits.ndim != 2:
+            # Logits alone, returned for two rows, were taken apart as if they were (logits, state).
+            raise InvalidSignature(
+                f"A processor of {', '.join(self.labels)} returned something else than (logits, state): logits of the "
+                f"shape {list(logits.shape)}. Load the chain with debug=True to be told which."
+            )
         # What self.state(...) does, without a call.
         new_state = tuple.__new__(self._state_type, (position, tuple(after)))
         return (logits[0] if single else logits), new_state

@@ -16,10 +16,14 @@ __all__ = [
     "ChainIncomplete",
     "ContextLengthExceeded",
     "DuplicatePlugin",
+    "DuplicatePluginWarning",
     "GenerationError",
     "IllegalToken",
+    "InterfaceMismatch",
     "InvalidContext",
+    "InvalidResult",
     "InvalidSignature",
+    "LogitloomDeprecationWarning",
     "LogitloomError",
     "MissingOption",
     "ModelError",
@@ -58,6 +62,18 @@ class DuplicatePlugin(LogitloomError, ValueError):
     """Two distributions (or two registrations) claim one plug-in name."""
 
 
+class DuplicatePluginWarning(UserWarning):
+    """A distribution has a plug-in of a built-in's name. The built-in is used; the other is ``name@distribution``."""
+
+
+class LogitloomDeprecationWarning(DeprecationWarning):
+    """Something still works and will not after the next version of the plug-in interface; the text says what to use."""
+
+
+class InterfaceMismatch(LogitloomError, ImportError):
+    """A plug-in was written for a version of the plug-in interface that this logitloom does not have."""
+
+
 class PluginBlocked(LogitloomError, LookupError):
     """The plug-in exists but was blocked by an argument or by the environment."""
 
@@ -68,6 +84,10 @@ class PluginImportError(LogitloomError, ImportError):
 
 class InvalidSignature(LogitloomError, TypeError):
     """A hook implementation does not fit its hook specification."""
+
+
+class InvalidResult(LogitloomError, ValueError):
+    """A processor returned values that no processor may return, or changed what it was given."""
 
 
 class OptionError(LogitloomError, ValueError):

@@ -102,7 +102,8 @@ def load(
         model: a model adapter, for processors that need one.
         block: names (``name``, ``kind/name``, ``name@distribution``) that must not be loaded, at any depth, beside
             those in the environment variable ``LOGITLOOM_BLOCK``.
-        debug: check states at every step (default: environment variable ``LOGITLOOM_DEBUG``).
+        debug: check at every step what each processor returns, and that it changed none of its inputs (default:
+            environment variable ``LOGITLOOM_DEBUG``).
 
     Returns:
         A chain. Options that are still missing are given later with :meth:`Chain.configure`.

@@ -573,6 +573,30 @@ def returning(change):
         (lambda x, s: (x[:, :3], s), errors.InvalidSignature, r"got logits \[2, 7\] and returned \[2, 3\]"),
         (lambda x, s: (x[0], s), errors.InvalidSignature, r"returned \[7\]"),
         (lambda x, s: (x.astype(np.float64), s), errors.InvalidSignature, "got float32 logits and returned float64"),
+        (
+            lambda x, s: (x, s._replace(count=np.append(s.count, 1).astype(np.int32))),
+            errors.StateMismatch,
+            r"state.count is int32\[3\], where init_state made state.count int32\[2\]",
+        ),
+        (lambda x, s: (x, None), errors.StateMismatch, "state is NoneType"),
+        (lambda x, s: None, errors.InvalidSignature, r"must return \(logits, state\), but returned NoneType"),
+        (lambda x, s: (None, s), errors.InvalidSignature, "got logits of numpy and returned NoneType"),
+        (lambda x, s: (x.tolist(), s), errors.InvalidSignature, "got logits of numpy and returned list"),
+        (
+            lambda x, s: (np.where(np.arange(7) == 3, np.float32("nan"), x), s),
+            errors.InvalidResult,
+            r"not-a-number for the token 3 of row 0, .* \(2 in all\)",
+        ),
+        (
+            lambda x, s: (np.multiply(x, 2, out=x), s),
+            errors.InvalidResult,
+            "changed the logits .* unless context.donate ",
+        ),
+        (
+            lambda x, s: (x * 2, s._replace(count=np.add(s.count, 1, out=s.count))),
+            errors.InvalidResult,
+            r"changed state\.count .* unless context\.donate_state is true",
+        ),
     ],
 )
 def test_debugging_finds_what_breaks_the_contract(change, error, text):
@@ -581,6 +605,60 @@ def test_debugging_finds_what_breaks_the_contract(change, error, text):
     with pytest.raises(error, match=text) as caught:
         chain.process(logits, chain.init_state(context), context)
     assert "'Changing'" in str(caught.value)
+
+
+def test_debugging_finds_changed_tokens():
+    class Forgetting:
+        def process(self, logits, state, context):
+            if context.tokens is not None:
+                context.tokens[...] = -1
+            return logits, state
+
+    logits, context = start()
+    chain = processors.load(Forgetting(), debug=True)
+    state = chain.process(logits, chain.init_state(context), context)[1]
+    with pytest.raises(errors.InvalidResult, match="'Forgetting' changed the tokens .* as they were: make a new array"):
+        chain.process(logits, state, context.accept([[1], [2]]))
+
+
+def test_debugging_finds_a_state_that_is_made_and_never_taken():
+    class Forgetful:
+        def init_state(self, context):
+            return np.zeros((context.batch,), np.int32)
+
+        def process(self, logits):
+            return logits
+
+    assert processors.load(Forgetful(), debug=False).labels == ("Forgetful",)
+    with pytest.raises(errors.InvalidSignature, match="'Forgetful' has a method 'init_state', but"):
+        processors.load(Forgetful(), debug=True)
+
+
+def test_debugging_accepts_what_is_allowed():
+    def in_place_if_donated(logits, context):
+        return np.multiply(logits, 2, out=logits) if context.donate else logits * 2
+
+    logits, context = start()
+    broken = np.where(np.arange(7) == 3, np.float32("nan"), logits)
+    chain = processors.load(in_place_if_donated, in_place_if_donated, debug=True)
+    for values in (logits, broken):
+        for donate in (False, True):
+            step = context.with_fields(donate=donate)
+            out, _ = chain.process(values.copy(), chain.init_state(context), step)
+            np.testing.assert_array_equal(out, values * 4)
+
+
+def test_logits_alone_for_two_rows_are_not_taken_for_logits_and_a_state():
+    class Forgetting:
+        def process(self, logits, state):
+            return logits
+
+    logits, context = start()
+    chain = processors.load("temperature", Forgetting(), debug=False)
+    with pytest.raises(
+        errors.InvalidSignature, match=r"of temperature, Forgetting returned .* shape \[7\]. Load .*debug"
+    ):
+        chain.process(logits, chain.init_state(context), context)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("0", False), ("", False), ("true", True)])
@@ -596,8 +674,8 @@ def test_states_that_are_no_row_trees_are_refused_at_the_start(state_made):
         def init_state(self):
             return state_made
 
-        def process(self, logits):
-            return logits
+        def process(self, logits, state):
+            return logits, state
 
     _, context = start()
     with pytest.raises(errors.StateMismatch, match="'Odd': state"):

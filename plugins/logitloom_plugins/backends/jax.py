@@ -58,6 +58,10 @@ class JaxBackend(Backend):
         """A read-only view of host memory, or a transfer from the device."""
         return np.asarray(array.astype(jnp.float32) if array.dtype == jnp.bfloat16 else array)
 
+    def has_values(self, array: Array) -> bool:
+        """Not while it is traced (``jit``, ``grad``)."""
+        return not isinstance(array, jax.core.Tracer)
+
     def is_floating(self, array: Array) -> bool:
         """By dtype."""
         return bool(jnp.issubdtype(array.dtype, jnp.floating))

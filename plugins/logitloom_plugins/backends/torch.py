@@ -89,6 +89,10 @@ class TorchBackend(Backend):
         result: NDArray[Any] = array.cpu().numpy()
         return result
 
+    def has_values(self, array: Array) -> bool:
+        """Not on the device ``meta``, and not while a graph is captured."""
+        return array.device.type != "meta" and not torch.compiler.is_compiling()
+
     def is_floating(self, array: Array) -> bool:
         """PyTorch's own test."""
         return bool(array.dtype.is_floating_point)
