@@ -16,6 +16,7 @@ from logitloom.context import Context
 from logitloom.vocabulary import Vocabulary
 
 __all__ = [
+    "INTERFACE_VERSIONS",
     "TextEnd",
     "backend_adapter",
     "branch_prompts",
@@ -43,6 +44,10 @@ class TextEnd(NamedTuple):
     finished: bool
     hold: int
 
+
+#: The versions of this interface that the host can work with. Additions (a hook, an argument at the end, a need) do not
+#: make a new version; removals and changed meanings do, a version after they were deprecated.
+INTERFACE_VERSIONS = (1,)
 
 #: Marks the specification of a hook.
 hookspec = pluggy.HookspecMarker("logitloom")

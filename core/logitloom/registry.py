@@ -19,11 +19,14 @@ from logitloom.backend import Backend, forget_types, load_backends_with
 from logitloom.errors import (
     BackendMissing,
     DuplicatePlugin,
+    DuplicatePluginWarning,
+    InterfaceMismatch,
     PluginBlocked,
     PluginImportError,
     UnknownPlugin,
     VocabularyError,
 )
+from logitloom.hookspecs import INTERFACE_VERSIONS
 from logitloom.loading import rules
 from logitloom.masks.kernels import HostKernels, host_kernels, load_kernels_with
 from logitloom.plugin_manager import PluginManager
@@ -35,11 +38,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCK_VARIABLE",
+    "BUILT_IN",
     "GROUPS",
+    "INTERFACE_GROUP",
     "PluginRecord",
     "available",
     "load_backend",
     "load_plugin",
+    "mistaken",
     "read_vocabulary",
     "refresh",
     "register",
@@ -57,6 +63,12 @@ GROUPS: dict[str, str] = {
     "models": "logitloom.models",
     "kernels": "logitloom.kernels",
 }
+
+#: Entry-point group in which a distribution declares the interface it was written for: ``version = "v1"``.
+INTERFACE_GROUP = "logitloom.interface"
+
+#: Distribution whose plug-ins are the built-in ones.
+BUILT_IN = "logitloom"
 
 #: Environment variable with names to block, separated by commas: ``regex, backends/jax, top_k@distribution``.
 BLOCK_VARIABLE = "LOGITLOOM_BLOCK"
@@ -80,6 +92,7 @@ class PluginRecord:
         value: where its code is, ``module:attribute``.
         missing: requirements of the plug-in's extra that are not installed.
         extra: the distribution's extra that installs them.
+        interface: version of the plug-in interface that the distribution declares; 1 if it declares none.
         blocked: whether the environment blocks it.
     """
 
@@ -91,6 +104,12 @@ class PluginRecord:
     missing: tuple[str, ...] = ()
     extra: str | None = None
     blocked: bool = False
+    interface: int = 1
+
+    @property
+    def fits(self) -> bool:
+        """Whether the host has the version of the plug-in interface that the plug-in was written for."""
+        return self.interface in INTERFACE_VERSIONS
 
     @property
     def installed(self) -> bool:
@@ -99,7 +118,10 @@ class PluginRecord:
 
     @property
     def remedy(self) -> str:
-        """What to type to install what is missing; empty if nothing is."""
+        """What to type to install what is missing, or a version that fits; empty if nothing is."""
+        if not self.fits:
+            older = self.interface < min(INTERFACE_VERSIONS)
+            return f"pip install --upgrade {self.distribution if older else BUILT_IN}"
         if not self.missing:
             return ""
         target = f"{self.distribution}[{self.extra}]" if self.extra else " ".join(self.missing)
@@ -117,6 +139,18 @@ def _entry_points(kind: str) -> dict[str, list[EntryPoint]]:
     return {name: list(points.values()) for name, points in sorted(found.items())}
 
 
+@cache
+def _interface_of(distribution_name: str) -> int:
+    """The interface version that a distribution declares; 1 if it declares none, 0 if what it declares is none."""
+    from importlib.metadata import distribution
+
+    declared = [p.value for p in distribution(distribution_name).entry_points if p.group == INTERFACE_GROUP]
+    if not declared:
+        return 1
+    found = re.fullmatch(r"v(\d+)", declared[0])
+    return int(found[1]) if found else 0
+
+
 def _group(kind: str) -> str:
     if kind not in GROUPS:
         raise UnknownPlugin(f"There is no kind of plug-in {kind!r}; there are {', '.join(GROUPS)}.")
@@ -127,6 +161,7 @@ def refresh() -> None:
     """Look at the installed distributions again (after installing one while Python runs)."""
     _entry_points.cache_clear()
     _missing_requirements.cache_clear()
+    _interface_of.cache_clear()
     _load_entry_point.cache_clear()
     _forget_loaded()
 
@@ -204,6 +239,7 @@ def _record(kind: str, point: EntryPoint, blocked: set[str]) -> PluginRecord:
         missing=_missing_requirements(name, extra) if extra and point.dist is not None else (),
         extra=extra,
         blocked=_is_blocked(kind, point.name, name, blocked),
+        interface=_interface_of(name) if point.dist is not None else 1,
     )
 
 
@@ -230,6 +266,35 @@ def available(kind: str | None = None, *, block: Iterable[str] = ()) -> list[Plu
             if registered_kind == k
         ]
     return sorted(records, key=lambda r: (list(GROUPS).index(r.kind), r.name, r.distribution))
+
+
+def mistaken() -> list[tuple[str, str, str, str]]:
+    """Entry points of the installed distributions that can never be loaded.
+
+    Returns:
+        Per entry point its group, its name, its distribution, and a sentence that says what is wrong and what to do.
+    """
+    from importlib.metadata import entry_points
+
+    known = {*GROUPS.values(), INTERFACE_GROUP}
+    found = []
+    for group in sorted(entry_points().groups):
+        near = difflib.get_close_matches(group, known, 1, 0.85)
+        for point in entry_points(group=group):
+            if group in known and (group == INTERFACE_GROUP or re.fullmatch(r"[\w.-]+", point.name)):
+                continue
+            if group in known:
+                wrong = (
+                    f"The name {point.name!r} cannot be loaded: names consist of letters, digits, '_', '-' and '.'. "
+                    f"Rename the entry point."
+                )
+            elif near or group.startswith("logitloom."):
+                hint = f"Did you mean {near[0]!r}?" if near else f"The groups are {', '.join(sorted(known))}."
+                wrong = f"There is no group of entry points {group!r}, so nothing finds it. {hint}"
+            else:
+                continue
+            found.append((group, point.name, _distribution_of(point), wrong))
+    return found
 
 
 def register(name: str, plugin: Any, *, kind: str = "processors", replace: bool = False) -> None:
@@ -276,7 +341,8 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
     Raises:
         UnknownPlugin: no such name; with near matches and what to install.
         PluginBlocked: the name is blocked.
-        DuplicatePlugin: several distributions have it; both are named.
+        DuplicatePlugin: several distributions have it, none of them logitloom; both are named.
+        InterfaceMismatch: it was written for a version of the plug-in interface that this logitloom does not have.
         PluginImportError: importing it failed; with the cause and what to install.
     """
     guard = rules().guard
@@ -301,6 +367,16 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
     points = free
     if not points:
         raise UnknownPlugin(_unknown_message(kind, bare, wanted))
+    built_in = [point for point in points if _distribution_of(point) == BUILT_IN]
+    if len(points) > 1 and built_in:
+        others = [f"{bare}@{_distribution_of(p)}" for p in points if p is not built_in[0]]
+        warnings.warn(
+            f"The name {bare!r} ({kind}) is that of a built-in plug-in, which is used. Load {' or '.join(others)} for "
+            f"the other, or {bare}@{BUILT_IN} for the built-in without this warning.",
+            DuplicatePluginWarning,
+            stacklevel=2,
+        )
+        points = built_in
     if len(points) > 1:
         owners = [f"{_distribution_of(p)} {p.dist.version if p.dist else ''}".strip() for p in points]
         choices = " or ".join(f"{bare}@{_distribution_of(p)}" for p in points)
@@ -313,12 +389,20 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
 
 @cache
 def _load_entry_point(kind: str, point: EntryPoint) -> Any:
+    record = _record(kind, point, set())
+    if not record.fits:
+        asked = (
+            f"version {record.interface}" if record.interface else f"no version that can be read in {INTERFACE_GROUP!r}"
+        )
+        raise InterfaceMismatch(
+            f"The plug-in {point.name!r} ({kind}) of {record.distribution} {record.version} declares {asked} of the "
+            f"plug-in interface; this logitloom has {', '.join(map(str, INTERFACE_VERSIONS))}. Try: {record.remedy}."
+        )
     try:
         return point.load()
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # sys.exit() in a module is no reason to end the program
-        record = _record(kind, point, set())
         remedy = f" It requires {', '.join(record.missing)}: {record.remedy}." if record.missing else ""
         raise PluginImportError(
             f"The plug-in {point.name!r} ({kind}) of {record.distribution} {record.version} could not be imported "

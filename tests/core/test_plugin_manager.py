@@ -159,3 +159,26 @@ def test_readers_are_asked_in_the_order_that_their_marks_say(
     for name, options in marks.items():
         register(name, _reader(name, **options), kind="tokenizers")
     assert read_vocabulary(_Source()).name == expected
+
+
+def test_implementations_of_a_deprecated_hook_are_told_what_to_use(monkeypatch):
+    from logitloom import hookspecs, plugin_manager
+    from logitloom.errors import LogitloomDeprecationWarning
+
+    class Specification:
+        @staticmethod
+        @hookspecs.hookspec(warn_on_impl=LogitloomDeprecationWarning("The hook 'mask' goes; implement 'process'."))
+        def mask(state, context):
+            """A hook of an earlier version."""
+
+    class Old:
+        def mask(self, state):
+            return state
+
+    monkeypatch.setitem(plugin_manager.HOOKS, "mask", ("state", "context"))
+    manager = plugin_manager.PluginManager()
+    manager.add_hookspecs(Specification)
+    with pytest.warns(LogitloomDeprecationWarning, match="'mask' goes; implement 'process'") as caught:
+        manager.add(Old(), "old", required="mask")
+    assert caught[0].filename == __file__
+    assert manager.implementation("old", "mask")(1, None) == 1

@@ -238,6 +238,76 @@ def test_duplicates_elsewhere_do_not_disturb_other_names(installed):
     assert [r.distribution for r in processors.available() if r.name == "twin"] == ["loom-twin-a", "loom-twin-b"]
 
 
+def test_a_built_in_keeps_its_name_with_a_warning(installed):
+    installed("shadowing")
+    with pytest.warns(errors.DuplicatePluginWarning, match=r"'temperature' .* temperature@loom-shadow for"):
+        chain = processors.load("temperature")
+    assert type(chain["temperature"]).__module__ == "logitloom_plugins.processors.temperature"
+
+
+@pytest.mark.parametrize(("owner", "name"), [("loom-shadow", "Shadow"), ("logitloom", "Temperature")])
+def test_who_has_the_name_of_a_built_in_is_reached_through_its_distribution(installed, owner, name):
+    installed("shadowing")
+    assert type(processors.load(f"temperature@{owner}")["temperature"]).__name__ == name
+
+
+def test_a_blocked_built_in_leaves_its_name_to_others(installed):
+    installed("shadowing")
+    chain = processors.load("temperature", block=["temperature@logitloom"])
+    assert type(chain["temperature"]).__name__ == "Shadow"
+
+
+# -- the version of the plug-in interface ------------------------------------------------------------------
+
+
+def test_a_plugin_for_another_interface_is_refused_before_it_is_imported(installed):
+    installed("other_interface")
+    text = r"'from_the_future' .* loom-newer 3\.0 declares version 99 .* has 1\. Try: pip install --upgrade logitloom\."
+    with pytest.raises(errors.InterfaceMismatch, match=text):
+        processors.load("from_the_future")
+    assert "loom_newer" not in sys.modules
+
+
+def test_a_plugin_for_this_interface_is_loaded(installed):
+    installed("other_interface")
+    assert processors.load("from_today").labels == ("from_today",)
+
+
+def test_a_declaration_that_is_no_version_is_refused(installed):
+    installed("other_interface")
+    with pytest.raises(errors.InterfaceMismatch, match=r"no version that can be read in 'logitloom\.interface'"):
+        processors.load("from_somewhere")
+
+
+def test_a_plugin_for_an_interface_that_was_removed_is_to_be_upgraded(installed, monkeypatch):
+    monkeypatch.setattr(registry, "INTERFACE_VERSIONS", (2, 3))
+    installed("other_interface")
+    with pytest.raises(errors.InterfaceMismatch, match=r"version 1 .* has 2, 3\. Try: .*--upgrade loom-same\."):
+        processors.load("from_today")
+
+
+def test_the_interface_is_known_without_importing(installed):
+    installed("other_interface")
+    known = {r.name: (r.interface, r.fits) for r in processors.available()}
+    assert known["from_the_future"] == (99, False)
+    assert known["from_today"] == known["temperature"] == (1, True)
+
+
+# -- entry points that nothing can find -------------------------------------------------------------------
+
+
+def test_mistaken_groups_and_names_are_found(installed):
+    assert registry.mistaken() == []
+    installed("mistaken_names")
+    found = {group: (name, owner, text) for group, name, owner, text in registry.mistaken()}
+    assert set(found) == {"logitloom.procesors", "logitlom.backends", "logitloom.plugins", "logitloom.processors"}
+    assert found["logitloom.procesors"][:2] == ("unseen", "loom-mistaken")
+    assert "Did you mean 'logitloom.processors'?" in found["logitloom.procesors"][2]
+    assert "Did you mean 'logitloom.backends'?" in found["logitlom.backends"][2]
+    assert "The groups are logitloom.backends, " in found["logitloom.plugins"][2]
+    assert "The name 'a@b' cannot be loaded" in found["logitloom.processors"][2]
+
+
 # -- plug-ins that cannot be imported ----------------------------------------------------------------------
 
 

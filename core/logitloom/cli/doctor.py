@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def examine() -> dict[str, Any]:
-    """The report: ``versions``, ``environment``, ``backends``, ``missing``, ``blocked`` and ``broken``."""
+    """The report: versions, the environment, backends, and what is missing, blocked, shadowed and broken."""
     versions = {"python": platform.python_version(), **{name: metadata.version(name) for name in _FOUNDATIONS}}
     backends, missing, blocked, broken = [], [], [], []
     for record in registry.available():
@@ -75,7 +75,12 @@ def examine() -> dict[str, Any]:
         except BaseException as error:  # whatever it raises, the report goes on with the next one
             said = str(error) if isinstance(error, LogitloomError) else f"{type(error).__name__}: {error}"
             broken.append({**told, "error": said})
-    broken += _claimed_twice()
+    broken += [
+        {"kind": group, "name": name, "distribution": owner, "error": wrong}
+        for group, name, owner, wrong in registry.mistaken()
+    ]
+    twice = _claimed_twice()
+    broken += [entry for entry in twice if entry["used"] is None]
     return {
         "versions": versions,
         "environment": {
@@ -86,6 +91,7 @@ def examine() -> dict[str, Any]:
         "backends": backends,
         "missing": missing,
         "blocked": blocked,
+        "shadowed": [entry for entry in twice if entry["used"] is not None],
         "broken": broken,
     }
 
@@ -111,16 +117,18 @@ def _claimed_twice() -> list[dict[str, Any]]:
     for record in registry.available():
         if record.distribution and not record.blocked:
             owners.setdefault((record.kind, record.name), []).append(record.distribution)
-    return [
-        {
-            "kind": kind,
-            "name": name,
-            "distribution": " and ".join(found),
-            "error": f"Several distributions have this name. Load it as {name}@{found[0]}, or uninstall one.",
-        }
-        for (kind, name), found in owners.items()
-        if len(found) > 1
-    ]
+    return [_twice(kind, name, found) for (kind, name), found in owners.items() if len(found) > 1]
+
+
+def _twice(kind: str, name: str, owners: list[str]) -> dict[str, Any]:
+    if registry.BUILT_IN in owners:
+        used = f"{name}@{registry.BUILT_IN}"
+        others = " or ".join(f"{name}@{owner}" for owner in owners if owner != registry.BUILT_IN)
+        error = f"The built-in plug-in has this name and is used. Load the other as {others}."
+    else:
+        used = None
+        error = f"Several distributions have this name. Load it as {name}@{owners[0]}, or uninstall one."
+    return {"kind": kind, "name": name, "distribution": " and ".join(owners), "used": used, "error": error}
 
 
 def _told(report: dict[str, Any]) -> str:
@@ -142,6 +150,8 @@ def _told(report: dict[str, Any]) -> str:
     if report["blocked"]:
         rows = [[f"{entry['kind']}/{entry['name']}", entry["distribution"]] for entry in report["blocked"]]
         parts.append(table(rows, ["BLOCKED", "DISTRIBUTION"], sys.stdout))
+    for entry in report["shadowed"]:
+        parts.append(f"{styled('shadowed', 'yellow', sys.stdout)} {entry['kind']}/{entry['name']}: {entry['error']}")
     for entry in report["broken"]:
         parts.append(f"{styled('broken', 'red', sys.stdout)} {entry['kind']}/{entry['name']}: {entry['error']}")
     if not report["broken"]:

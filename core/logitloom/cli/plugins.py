@@ -45,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _status(record: registry.PluginRecord) -> str:
     if record.blocked:
         return "blocked"
+    if not record.fits:
+        return f"needs another version of the plug-in interface: {record.remedy}"
     return "ready" if record.installed else f"missing {', '.join(record.missing)}: {record.remedy}"
 
 

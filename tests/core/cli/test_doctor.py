@@ -64,6 +64,33 @@ def test_a_name_that_two_distributions_claim_is_broken(installed: Callable[[str]
     assert " and " in entry["distribution"]
 
 
+def test_a_name_of_a_built_in_is_told_and_nothing_is_broken(
+    installed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed("shadowing")
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "shadowed processors/temperature: The built-in plug-in has this name and is used." in out
+    assert "Load the other as temperature@loom-shadow." in out
+
+
+def test_plugins_for_another_interface_are_broken(installed: Callable[[str], None]) -> None:
+    installed("other_interface")
+    broken = {entry["name"]: entry["error"] for entry in doctor.examine()["broken"]}
+    assert broken.keys() == {"from_the_future", "from_somewhere"}
+    assert "declares version 99 of the plug-in interface" in broken["from_the_future"]
+
+
+def test_entry_points_that_nothing_finds_are_broken(
+    installed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed("mistaken_names")
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "logitloom.procesors/unseen: There is no group of entry points 'logitloom.procesors'" in out
+    assert "logitloom.processors/a@b: The name 'a@b' cannot be loaded" in out
+
+
 def test_a_backend_that_cannot_make_an_array_is_broken() -> None:
     class Plugin:
         def backend_adapter(self, library: str) -> None:

@@ -34,6 +34,15 @@ def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(r["installed"] is True or r["remedy"] for r in listed)
 
 
+def test_plugins_for_another_interface_are_shown_as_such(installed, capsys: pytest.CaptureFixture[str]) -> None:
+    installed("other_interface")
+    assert main(["plugins", "--kind", "processors"]) == 0
+    lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
+    wanted = "needs another version of the plug-in interface: pip install --upgrade logitloom"
+    assert lines["from_the_future"].rstrip().endswith(wanted)
+    assert lines["from_today"].rstrip().endswith("ready")
+
+
 def test_one_processor_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plugins", "regex"]) == 0
     text = capsys.readouterr().out
