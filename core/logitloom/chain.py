@@ -101,8 +101,6 @@ class Chain:
                 step = restoring_forbidden(step)
             fresh.append(restored or _returns_fresh(link.processor))
             constrained = constrained or link.declared("stage") == "constraint"
-            if self.debug:
-                check_state_is_taken(link.processor, "init_state" in found, link.label)
             steps.append(checking_results(step, link.label) if self.debug else step)
             inits.append(found.get("init_state") or _stateless)
             ahead = found.get("forced_tokens")
@@ -260,6 +258,8 @@ class Chain:
                 note(error, link.label, "init_state", context)
                 raise
             rows.check_rows(states[-1], context.batch, link.label)
+            if self.debug:
+                check_state_is_taken(link.processor, states[-1], link.label)
         return self.state(position, tuple(states))
 
     def branch_prompts(self, context: Context) -> list[list[list[int]]]:

@@ -54,16 +54,16 @@ def checking_results(step: Step, label: str) -> Step:
     return checking
 
 
-def check_state_is_taken(processor: Any, makes_state: bool, label: str) -> None:
+def check_state_is_taken(processor: Any, state: Any, label: str) -> None:
     """Raise if a processor makes a state that its ``process`` never gets, so that the first one stays for good.
 
     Raises:
         InvalidSignature: naming the processor.
     """
-    if makes_state and "state" not in inspect.signature(processor.process).parameters:
+    if any(True for _ in rows.leaves(state)) and "state" not in inspect.signature(processor.process).parameters:
         raise InvalidSignature(
-            f"Processor {label!r} has a method 'init_state', but its 'process' takes no state, so what init_state made "
-            f"is never used. Add the argument: def process(self, logits, state, context)."
+            f"Processor {label!r} makes a state in 'init_state', but its 'process' takes no state, so it is never used "
+            f"and never changes. Add the argument: def process(self, logits, state, context)."
         )
 
 

@@ -629,9 +629,10 @@ def test_debugging_finds_a_state_that_is_made_and_never_taken():
         def process(self, logits):
             return logits
 
-    assert processors.load(Forgetful(), debug=False).labels == ("Forgetful",)
-    with pytest.raises(errors.InvalidSignature, match="'Forgetful' has a method 'init_state', but"):
-        processors.load(Forgetful(), debug=True)
+    _, context = start()
+    assert processors.load(Forgetful(), debug=False).init_state(context).processors[0].shape == (2,)
+    with pytest.raises(errors.InvalidSignature, match="'Forgetful' makes a state in 'init_state', but"):
+        processors.load(Forgetful(), debug=True).init_state(context)
 
 
 def test_debugging_accepts_what_is_allowed():
