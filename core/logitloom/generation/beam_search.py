@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from logitloom import rng
 from logitloom import state as row_state
-from logitloom.backend import NEG_INF
+from logitloom.backend import NEG_INF, Array
 from logitloom.chain import Chain
 from logitloom.context import Context
 from logitloom.errors import GenerationError
@@ -113,6 +113,20 @@ class _Prompt:
         del self.finished[settings.beams :]
 
 
+class _Continuation(NamedTuple):
+    """A hypothesis with one more token.
+
+    Attributes:
+        total: sum of the log-probabilities, this token included.
+        beam: which hypothesis of the prompt goes on.
+        token: its next token.
+    """
+
+    total: float
+    beam: int
+    token: int
+
+
 def beam_search(
     model: ModelAdapter,
     prompts: Sequence[Sequence[int]],
@@ -158,108 +172,181 @@ def beam_search(
             f"A search with {beams} beams got {len(prompts)} beginnings and carried scores of shape "
             f"{[count, each]}; give [prompts, beginnings], at most {beams} beginnings each."
         )
-    places = [beam if beam < each else 0 for beam in range(beams)]
-    expanded = [tuple(prompts[p * each + place]) for p in range(count) for place in places]
+    expanded = [tuple(prompts[p * each + place]) for p in range(count) for place in _beginnings(beams, each)]
     context = start_context(
         model, expanded, max_tokens=max_tokens, vocabulary=vocabulary,
         seeds=np.repeat(rng.row_seeds(seed, count), beams).tolist(), donate=False,
     )  # fmt: skip
     # The log-probabilities that the chain gets are ours, and its result is read once.
     context = context.with_fields(donate=not chain.debug, pool=LogitsPool())
-    backend = model.backend
-    state = chain.init_state(context)
-    branches: list[Sequence[Sequence[int]]] = [expanded, *chain.branch_prompts(context)]
-    rows = ModelRows(model, branches)
-    longest = [max(len(prompt) for prompt in each) for each in zip(*branches, strict=True)]
-    searches = [
-        _Prompt(p, max(map(len, group)), max(longest[p * beams : (p + 1) * beams]), carried.lengths[p].tolist())
-        for p, group in enumerate(expanded[p * beams : (p + 1) * beams] for p in range(count))
-    ]
-    active = list(searches)
-    # A beam for each beginning; what fills the rest of them is like the first, and does not count.
-    scores = np.full((count, beams), NEG_INF)
-    scores[:, :each] = carried.logprobs
-    #: Per prompt and beam the number of its beginning, then its new tokens.
-    tokens: list[list[list[int]]] = [[[place] for place in places] for _ in active]
-    step_context = context
-    wide = max(2, 1 + len(stop_ids)) * beams
+    search = _Search(model, expanded, chain, settings, context, carried, stop_ids, max_tokens)
     for step in range(1, max_tokens + 1):
-        before = state
-        logits, state = chain.process(backend.log_softmax(rows.logits), before, step_context)
-        values, index = backend.top_k(logits, min(wide, logits.shape[-1]))
-        totals = scores[:, :, None] + backend.to_numpy(values).astype(np.float64).reshape(len(active), beams, -1)
-        candidates = backend.to_numpy(index).reshape(len(active), beams, -1)
-        last = step == max_tokens
-        going: list[int] = []
-        parents: list[int] = []
-        new_tokens: list[int] = []
-        gained: list[float] = []
-        next_scores: list[list[float]] = []
-        next_lists: list[list[list[int]]] = []
-        for p, search in enumerate(active):
-            picked = _extend(search, totals[p], candidates[p], tokens[p], settings, step, stop_ids, wide)
-            if not picked and not search.finished:
-                best_beam = int(np.argmax(scores[p]))
-                raise no_legal_token(
-                    chain, before, step_context, p * beams + best_beam,
-                    name=f"every hypothesis of prompt {search.number} (the best is beam {best_beam})",
-                    position=search.length + step - 1, tokens=tokens[p][best_beam][1:],
-                )  # fmt: skip
-            limit = last or search.longest + step >= model.max_length
-            best = picked[0][0] if picked else NEG_INF
-            done = not picked or _is_done(search, best, tokens[p][picked[0][1]][0], step, max_tokens, settings)
-            if done or limit:
-                for total, beam, token in picked if not done else ():
-                    search.add([*tokens[p][beam], token], total, step, settings, "length")
-                continue
-            gained += [total - scores[p, beam] for total, beam, _ in picked]
-            gained += [NEG_INF] * (beams - len(picked))
-            while len(picked) < beams:  # fewer legal continuations than beams: the rest can never be chosen
-                picked.append((NEG_INF, picked[0][1], picked[0][2]))
-            going.append(p)
-            parents += [p * beams + beam for _, beam, _ in picked]
-            new_tokens += [token for _, _, token in picked]
-            next_scores.append([total for total, _, _ in picked])
-            next_lists.append([[*tokens[p][beam], token] for _, beam, token in picked])
-        active = [active[p] for p in going]
-        if not active:
+        if not (search.extend(step) and search.end_texts(step)):
             break
-        scores, tokens = np.asarray(next_scores), next_lists
-        order: NDArray[np.int32] = np.asarray(parents, dtype=np.int32)
-        state = row_state.take(state, order)
-        rows.take(order)
-        step_context = _accepted(context, chain, new_tokens, gained)
-        ends = chain.text_ends(state, step_context)
-        if ends is not None:
-            for i, end in enumerate(ends):
-                p, beam = divmod(i, beams)
-                if end.finished and scores[p, beam] > NEG_INF:
-                    total = float(scores[p, beam])
-                    active[p].add(tokens[p][beam], total, step, settings, "stop", end.hold)
-                    scores[p, beam] = NEG_INF
-            closed = [p for p in range(len(active)) if not (scores[p] > NEG_INF).any()]
-            if closed:
-                open_ = [p for p in range(len(active)) if p not in closed]
-                if not open_:
-                    break
-                kept = np.concatenate([np.arange(p * beams, (p + 1) * beams, dtype=np.int32) for p in open_])
-                active = [active[p] for p in open_]
-                scores, tokens = scores[open_], [tokens[p] for p in open_]
-                new_tokens = [new_tokens[i] for i in kept]
-                gained = [gained[i] for i in kept]
-                state = row_state.take(state, kept)
-                rows.take(kept)
-                step_context = _accepted(context, chain, new_tokens, gained)
-        rows.feed([[token] for token in new_tokens])
-    return [search.finished[: settings.samples] for search in searches]
+        search.feed()
+    return [prompt.finished[: settings.samples] for prompt in search.prompts]
 
 
-def _accepted(context: Context, chain: Chain, tokens: list[int], gained: list[float]) -> Context:
-    """The context after a token per row, and what each added to its hypothesis' score if a processor needs that."""
-    return context.accept(tokens, chosen_logprob=gained if "chosen_logprob" in chain.needs else None)
+def _beginnings(beams: int, each: int) -> list[int]:
+    """The number of the beginning of each beam; what fills the beams beyond the beginnings is like the first."""
+    return [beam if beam < each else 0 for beam in range(beams)]
 
 
-def _extend(
+class _Search:
+    """The search of all prompts: ``settings.beams`` rows of the model for each, side by side.
+
+    Args:
+        model: any model adapter.
+        expanded: token ids per row.
+        chain: processors, possibly none.
+        settings: beams and scoring.
+        context: of the start of the rows.
+        carried: scores of the beginnings.
+        stop_ids: ids that end a sequence.
+        max_tokens: most new tokens.
+    """
+
+    def __init__(
+        self,
+        model: ModelAdapter,
+        expanded: list[tuple[int, ...]],
+        chain: Chain,
+        settings: BeamSearch,
+        context: Context,
+        carried: Carried,
+        stop_ids: frozenset[int],
+        max_tokens: int,
+    ) -> None:
+        count, each = carried.logprobs.shape
+        beams = settings.beams
+        self._model, self._chain, self._settings = model, chain, settings
+        self._stop_ids, self._max_tokens = stop_ids, max_tokens
+        self._start = self._context = context
+        self._state = chain.init_state(context)
+        branches: list[Sequence[Sequence[int]]] = [expanded, *chain.branch_prompts(context)]
+        self._rows = ModelRows(model, branches)
+        longest = [max(len(prompt) for prompt in row) for row in zip(*branches, strict=True)]
+        groups = [slice(p * beams, (p + 1) * beams) for p in range(count)]
+        self.prompts = [
+            _Prompt(p, max(map(len, expanded[group])), max(longest[group]), carried.lengths[p].tolist())
+            for p, group in enumerate(groups)
+        ]
+        #: The prompts that are still searched. What follows has an entry for each of them, or for each of their rows.
+        self._active = list(self.prompts)
+        #: ``[prompts, beams]``: sums of log-probabilities; -inf for a row that does not count.
+        self._scores = np.full((count, beams), NEG_INF)
+        self._scores[:, :each] = carried.logprobs
+        #: Per prompt and beam the number of its beginning, then its new tokens.
+        self._lines: list[list[list[int]]] = [[[place] for place in _beginnings(beams, each)] for _ in self._active]
+        #: Per row its latest token, and what that added to the score of its hypothesis.
+        self._latest: list[int] = []
+        self._gained: list[float] = []
+
+    def extend(self, step: int) -> bool:
+        """Choose the next tokens; whether any prompt goes on.
+
+        Raises:
+            NoLegalToken: a prompt has no hypothesis left that can go on or end.
+        """
+        before = self._state
+        log_probs = self._model.backend.log_softmax(self._rows.logits)
+        logits, self._state = self._chain.process(log_probs, before, self._context)
+        totals, candidates = self._best_candidates(logits)
+        going: list[tuple[int, list[_Continuation]]] = []
+        for p, prompt in enumerate(self._active):
+            picked = _continuations(
+                prompt, totals[p], candidates[p], self._lines[p], self._settings, step, self._stop_ids
+            )
+            if not picked and not prompt.finished:
+                best = int(np.argmax(self._scores[p]))
+                raise no_legal_token(
+                    self._chain, before, self._context, p * self._settings.beams + best,
+                    name=f"every hypothesis of prompt {prompt.number} (the best is beam {best})",
+                    position=prompt.length + step - 1, tokens=self._lines[p][best][1:],
+                )  # fmt: skip
+            if self._goes_on(prompt, picked, self._lines[p], step):
+                going.append((p, picked))
+        if going:
+            self._choose(going)
+        return bool(going)
+
+    def _best_candidates(self, logits: Array) -> tuple[NDArray[np.float64], NDArray[np.integer]]:
+        """Per prompt and beam the best tokens, ``[prompts, beams, tokens]``: the hypotheses' scores with them, the ids.
+
+        There are so many that enough are left when all that end a sequence are taken away.
+        """
+        backend, beams = self._model.backend, self._settings.beams
+        values, index = backend.top_k(logits, min(_wide(self._settings, self._stop_ids), logits.shape[-1]))
+        shape = (len(self._active), beams, -1)
+        totals = self._scores[:, :, None] + backend.to_numpy(values).astype(np.float64).reshape(shape)
+        return totals, backend.to_numpy(index).reshape(shape)
+
+    def _goes_on(self, prompt: _Prompt, picked: list[_Continuation], lines: list[list[int]], step: int) -> bool:
+        """Whether a prompt is searched further; hypotheses that the limit of tokens cuts are recorded."""
+        if not picked:
+            return False
+        best = picked[0]
+        if _is_done(prompt, best.total, lines[best.beam][0], step, self._max_tokens, self._settings):
+            return False
+        if step < self._max_tokens and prompt.longest + step < self._model.max_length:
+            return True
+        for total, beam, token in picked:
+            prompt.add([*lines[beam], token], total, step, self._settings, "length")
+        return False
+
+    def _choose(self, going: list[tuple[int, list[_Continuation]]]) -> None:
+        """Go on with these continuations of these prompts, and with no other prompt."""
+        beams = self._settings.beams
+        # With fewer legal continuations than beams, the rest of the rows can never be chosen.
+        filled = [(p, [*picked, *[picked[0]._replace(total=NEG_INF)] * (beams - len(picked))]) for p, picked in going]
+        chosen = [(p, continuation) for p, picked in filled for continuation in picked]
+        self._latest = [continuation.token for _, continuation in chosen]
+        self._gained = [total - self._scores[p, beam] for p, (total, beam, _) in chosen]
+        self._lines = [[[*self._lines[p][beam], token] for _, beam, token in picked] for p, picked in filled]
+        self._scores = np.asarray([[total for total, _, _ in picked] for _, picked in filled])
+        self._active = [self._active[p] for p, _ in going]
+        self._move(np.asarray([p * beams + beam for p, (_, beam, _) in chosen], dtype=np.int32))
+
+    def _move(self, order: NDArray[np.int32]) -> None:
+        """Go on with these rows of the chain's state and of the model, which accept their latest tokens."""
+        self._state = row_state.take(self._state, order)
+        self._rows.take(order)
+        gained = self._gained if "chosen_logprob" in self._chain.needs else None
+        self._context = self._start.accept(self._latest, chosen_logprob=gained)
+
+    def end_texts(self, step: int) -> bool:
+        """Record the hypotheses whose text the chain ends; whether any prompt goes on."""
+        ends = self._chain.text_ends(self._state, self._context)
+        if ends is None:
+            return True
+        beams = self._settings.beams
+        for row, end in enumerate(ends):
+            p, beam = divmod(row, beams)
+            if end.finished and self._scores[p, beam] > NEG_INF:
+                total = float(self._scores[p, beam])
+                self._active[p].add(self._lines[p][beam], total, step, self._settings, "stop", end.hold)
+                self._scores[p, beam] = NEG_INF
+        going = [p for p in range(len(self._active)) if (self._scores[p] > NEG_INF).any()]
+        if 0 < len(going) < len(self._active):
+            order = np.concatenate([np.arange(p * beams, (p + 1) * beams, dtype=np.int32) for p in going])
+            self._active = [self._active[p] for p in going]
+            self._scores, self._lines = self._scores[going], [self._lines[p] for p in going]
+            self._latest = [self._latest[row] for row in order]
+            self._gained = [self._gained[row] for row in order]
+            self._move(order)
+        return bool(going)
+
+    def feed(self) -> None:
+        """Give the model the latest token of each row."""
+        self._rows.feed([[token] for token in self._latest])
+
+
+def _wide(settings: BeamSearch, eos: frozenset[int]) -> int:
+    """How many candidates to look at per prompt, so that with all ends of sequences left out enough remain."""
+    return max(2, 1 + len(eos)) * settings.beams
+
+
+def _continuations(
     search: _Prompt,
     totals: NDArray[np.float64],
     candidates: NDArray[np.integer],
@@ -267,13 +354,12 @@ def _extend(
     settings: BeamSearch,
     step: int,
     eos: frozenset[int],
-    wide: int,
-) -> list[tuple[float, int, int]]:
-    """The best unfinished continuations (total, beam, token) of one prompt; finished ones are recorded."""
+) -> list[_Continuation]:
+    """The best unfinished continuations of one prompt, best first; finished ones are recorded."""
     flat = totals.ravel()
-    order = np.argsort(-flat, kind="stable")[:wide]
+    order = np.argsort(-flat, kind="stable")[: _wide(settings, eos)]
     width = totals.shape[1]
-    picked: list[tuple[float, int, int]] = []
+    picked: list[_Continuation] = []
     for rank, place in enumerate(order):
         total = float(flat[place])
         if not total > NEG_INF:
@@ -284,7 +370,7 @@ def _extend(
             if rank < settings.beams:
                 search.add(tokens[beam], total, step, settings, "eos")
         elif len(picked) < settings.beams:
-            picked.append((total, beam, token))
+            picked.append(_Continuation(total, beam, token))
     return picked
 
 
