@@ -103,6 +103,8 @@ class Backend:
     on_host: bool = False
     #: Whether a function can be compiled (:meth:`compile` does more than return it).
     compiles: bool = False
+    #: Whether ``x[a:b] = y`` and ``x[i, :, j] = y``, with integer arrays ``i`` and ``j``, write into an array ``x``.
+    assignable: bool = False
     #: Whether :meth:`apply_token_rows` takes a pool.
     uses_buffer_pool: bool = False
 

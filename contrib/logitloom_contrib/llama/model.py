@@ -101,7 +101,7 @@ class LlamaModel:
         self._cos, self._sin = place(cos), place(sin)
         self._layers = [LayerWeights(*(place(part) for part in layer)) for layer in weights.layers]
 
-        self._in_place = _assignable(backend) if in_place is None else in_place
+        self._in_place = backend.assignable if in_place is None else in_place
         c = config
         self._layout = KVLayout(backend, dtype, c.layers, c.kv_heads, c.head_dim, c.max_length, self._in_place)
         # Compiled piece by piece: all layers share one compiled function, so compiling is quick.
@@ -426,16 +426,6 @@ def _rotary_tables(
     angle = np.arange(config.max_length, dtype=np.float64)[:, None] * frequency
     cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
     return np.concatenate([cos, cos], axis=1), np.concatenate([-sin, sin], axis=1)
-
-
-def _assignable(backend: Backend) -> bool:
-    """Whether arrays of the library can be assigned to."""
-    probe = backend.asarray(np.zeros(1, dtype=np.float32))
-    try:
-        probe[0] = 1.0
-    except TypeError:
-        return False
-    return True
 
 
 def _aligned_writer(start: int, n: int) -> Callable[[Array, Array], None]:

@@ -94,6 +94,22 @@ class BackendConformance(Conformance):
         fixed.flags.writeable = False
         same(host(backend, backend.asarray(fixed)), fixed, "A read-only array, uploaded")
 
+    def test_arrays_can_be_assigned_to_where_that_is_declared(self, backend: Backend) -> None:
+        """A slice, and places that integer arrays name, are written into the very array; others stay.
+
+        Troubleshooting: leave ``assignable`` false if the library's arrays cannot be written, or give copies.
+        """
+        if not backend.assignable:
+            pytest.skip("the backend does not declare that arrays can be assigned to")
+        expected = np.zeros((2, 3, 4), dtype=np.float32)
+        array, new = backend.asarray(expected), np.arange(6, dtype=np.float32).reshape(2, 3)
+        rows, places = np.asarray([0, 1], dtype=np.int32), np.asarray([3, 1], dtype=np.int32)
+        expected[:, :, :2] = 7.0
+        expected[rows, :, places] = new
+        array[:, :, :2] = backend.asarray(np.full((2, 3, 2), 7.0, dtype=np.float32))
+        array[backend.asarray(rows), :, backend.asarray(places)] = backend.asarray(new)
+        same(host(backend, array), expected, "An array after assignments to a slice and to places")
+
     def test_dtypes_are_told_and_changed(self, backend: Backend) -> None:
         """``cast`` and ``is_floating`` know the floating dtypes; bfloat16 is downloaded as float32."""
         array = backend.asarray(np.zeros(3, dtype=np.float32))

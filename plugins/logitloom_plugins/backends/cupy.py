@@ -29,6 +29,7 @@ class CupyBackend(Backend):
     """
 
     name = "cupy"
+    assignable = True
 
     def __init__(self, device: int | None = None) -> None:
         super().__init__(int(cupy.cuda.Device().id) if device is None else device)

@@ -24,6 +24,7 @@ class MlxBackend(Backend):
     """MLX arrays."""
 
     name = "mlx"
+    assignable = True
     compiles = True
 
     def __init__(self, device: Any = None) -> None:

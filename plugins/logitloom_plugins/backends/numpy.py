@@ -22,6 +22,7 @@ class NumpyBackend(Backend):
     """NumPy arrays in host memory."""
 
     name = "numpy"
+    assignable = True
     int32 = np.dtype(np.int32)
     on_host = True
     uses_buffer_pool = True

@@ -46,6 +46,7 @@ class TorchBackend(Backend):
     """
 
     name = "torch"
+    assignable = True
     int32 = torch.int32
     compiles = True
 
