@@ -101,7 +101,7 @@ def add_parser(commands: Any) -> None:
     )  # fmt: skip
     decoding.add_argument("--no-skip", action="store_true", help="ask the model for forced tokens too")
     output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="print JSON (with --stream: one object a line)")
+    output.add_argument("--json", action="store_true", help="print JSON, with what each token was sampled from")
     output.add_argument("--stream", action="store_true", help="print text as it comes (one prompt, one sequence)")
     output.add_argument("--trace", metavar="FILE", help="write a page that shows what each processor changed (.html)")
     output.add_argument("--stats", action="store_true", help="report speed (and how drafts fared) on standard error")
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
     generator = Generator(
         model, chain, _strategy(arguments), max_tokens=arguments.max_tokens, skip_forced=not arguments.no_skip,
         candidates=_candidates(arguments, model, loader), on_round=statistics.add if arguments.stats else None,
-        on_emission=None if record is None else record.note,
+        on_emission=None if record is None else record.note, record=arguments.json and arguments.beams is None,
     )  # fmt: skip
     if arguments.sample is None and arguments.beams is None:
         _warn_of_no_effect(chain)

@@ -22,6 +22,7 @@ from logitloom.generation.greedy import Greedy
 from logitloom.generation.loop import Emission, Sampler, decode
 from logitloom.generation.model import Cache, LoadedModel, ModelAdapter, ModelLoader
 from logitloom.generation.multinomial import Multinomial, draw
+from logitloom.generation.sampled import Sampled
 from logitloom.generation.schedules import Policy, Schedule
 from logitloom.generation.sequence_state import SequenceState
 from logitloom.generation.speculation import Round, Statistics, speculate
@@ -48,6 +49,7 @@ __all__ = [
     "Policy",
     "Progress",
     "Round",
+    "Sampled",
     "Sampler",
     "Schedule",
     "SequenceState",

@@ -15,6 +15,7 @@ from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.greedy import Greedy
 from logitloom.generation.loop import Emission, FinishReason, Sampler, decode
 from logitloom.generation.model import ModelAdapter
+from logitloom.generation.sampled import Sampled
 from logitloom.generation.speculation import Round, speculate
 from logitloom.vocabulary import Vocabulary
 
@@ -42,6 +43,7 @@ class Generated:
         finish: ``"eos"``, ``"stop"`` or ``"length"``.
         forced: how many tokens a constraint forced, so that the model was not asked.
         score: beam search's score; the log-probability otherwise.
+        sampled: with ``record``: what each token was chosen from, and an end-of-sequence token at the end.
     """
 
     prompt: int
@@ -52,6 +54,7 @@ class Generated:
     finish: FinishReason
     forced: int = 0
     score: float = 0.0
+    sampled: tuple[Sampled, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Piece:
         tokens: the new ids.
         text: the new text: whole characters only, and nothing that may still be cut.
         finish: set on the last piece of a sequence.
+        sampled: with ``record``: what each of the tokens was chosen from, and an end-of-sequence token at the end.
     """
 
     prompt: int
@@ -70,6 +74,7 @@ class Piece:
     tokens: tuple[int, ...]
     text: str
     finish: FinishReason | None
+    sampled: tuple[Sampled, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,9 +128,11 @@ class Generator:
         candidates: drafts tokens that the model verifies several at a time; see :func:`speculate`.
         on_round: told what each round of drafting and verifying cost and gave.
         on_emission: told what each row gained in each step (not with beam search, whose rows change places).
+        record: tell of each token its log-probability before and after the chain, and more (see
+            :class:`~logitloom.generation.sampled.Sampled`).
 
     Raises:
-        GenerationError: for candidates and beam search together.
+        GenerationError: for beam search together with candidates or a record.
     """
 
     model: ModelAdapter
@@ -139,12 +146,18 @@ class Generator:
     candidates: CandidateGenerator | None = None
     on_round: Callable[[Round], None] | None = None
     on_emission: Callable[[Emission], None] | None = None
+    record: bool = False
 
     def __post_init__(self) -> None:
         if self.candidates is not None and isinstance(self.strategy, BeamSearch):
             raise GenerationError(
                 "Beam search cannot use drafts: its beams change places at every step, so a draft of several tokens "
                 "has no row to belong to. Leave out the candidates, or use Greedy or Multinomial."
+            )
+        if self.record and isinstance(self.strategy, BeamSearch):
+            raise GenerationError(
+                "Beam search samples nothing that could be recorded. Leave out the record, or use Greedy or "
+                "Multinomial."
             )
 
     def __call__(
@@ -170,6 +183,7 @@ class Generator:
         samples = self.strategy.samples
         tokens: list[list[int]] = [[] for _ in range(len(ids) * samples)]
         logprobs, forced = [0.0] * len(tokens), [0] * len(tokens)
+        sampled: list[list[Sampled]] = [[] for _ in tokens]
         results: dict[int, Generated] = {}
         started, total = time.monotonic(), 0
         for emission in self._emissions(ids, seed):
@@ -177,12 +191,13 @@ class Generator:
             tokens[row] += emission.tokens
             logprobs[row] += emission.logprob
             forced[row] += emission.forced
+            sampled[row] += emission.sampled
             total += len(emission.tokens)
             if emission.finish is not None:
                 results[row] = self._generated(
                     row // samples, row % samples, tokens[row], logprobs[row], emission.finish, emission.cut
                 )
-                results[row] = replace(results[row], forced=forced[row])
+                results[row] = replace(results[row], forced=forced[row], sampled=tuple(sampled[row]))
             if on_progress is not None:
                 on_progress(Progress(total, len(results), len(tokens), time.monotonic() - started))
         return [results[row] for row in sorted(results)]
@@ -202,7 +217,8 @@ class Generator:
         texts = [_Text(vocabulary) for _ in range(len(ids) * samples)]
         for emission in self._emissions(ids, seed):
             text = texts[emission.row].add(emission)
-            yield Piece(emission.row // samples, emission.row % samples, emission.tokens, text, emission.finish)
+            prompt, sample = divmod(emission.row, samples)
+            yield Piece(prompt, sample, emission.tokens, text, emission.finish, emission.sampled)
 
     def encode(self, prompts: str | Sequence[Any]) -> list[list[int]]:
         """Prompts as token ids.
@@ -238,10 +254,11 @@ class Generator:
             return speculate(
                 self.model, ids, self.chain, self.strategy, self.candidates, max_tokens=self.max_tokens, seed=seed,
                 eos=self.eos, vocabulary=self._vocabulary, skip_forced=self.skip_forced, on_round=self.on_round,
+                record=self.record,
             )  # fmt: skip
         return decode(
             self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
-            vocabulary=self._vocabulary, skip_forced=self.skip_forced,
+            vocabulary=self._vocabulary, skip_forced=self.skip_forced, record=self.record,
         )  # fmt: skip
 
     def _search(self, ids: list[list[int]], seed: int) -> list[Generated]:

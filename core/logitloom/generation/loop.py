@@ -18,6 +18,7 @@ from logitloom.errors import GenerationError, IllegalToken, NoLegalToken
 from logitloom.generation.dead_ends import no_legal_token, written
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.rows import ModelRows
+from logitloom.generation.sampled import Sampled, forced, sampled
 from logitloom.masks.logits_pool import LogitsPool
 from logitloom.vocabulary import Vocabulary
 
@@ -57,6 +58,7 @@ class Emission:
         hold: bytes at the end of the row's text that may still turn out not to belong to it.
         finish: why the row ended with this emission, or None.
         cut: with ``finish="stop"``: bytes at the end of the row's text that do not belong to it.
+        sampled: with ``record``: what each new token was chosen from, and an end-of-sequence token at the end.
     """
 
     row: int
@@ -67,6 +69,7 @@ class Emission:
     finish: FinishReason | None = None
     cut: int = 0
     drafted: int = 0
+    sampled: tuple[Sampled, ...] = ()
 
 
 def start_context(
@@ -142,6 +145,7 @@ def decode(
     eos: Sequence[int] | None = None,
     vocabulary: Vocabulary | None = None,
     skip_forced: bool = True,
+    record: bool = False,
 ) -> Iterator[Emission]:
     """Decode all prompts together and tell, step by step, what each row gained.
 
@@ -160,6 +164,7 @@ def decode(
         vocabulary: bytes of the tokens, for processors that need them; default: the chain's.
         skip_forced: whether forced tokens skip the model. The tokens are the same either way for greedy decoding.
             Nothing is skipped where a processor declares that it must see every step.
+        record: tell what each token was chosen from (:attr:`Emission.sampled`).
 
     Yields:
         One :class:`Emission` per row and step, in the order of the rows.
@@ -173,7 +178,7 @@ def decode(
     context, stop_ids = sampling_start(
         model, prompts, chain, sampler, max_tokens=max_tokens, seed=seed, eos=eos, vocabulary=vocabulary
     )
-    batch = _Batch(model, chain, context, context.prompt or (), max_tokens, stop_ids, skip_forced)
+    batch = _Batch(model, chain, context, context.prompt or (), max_tokens, stop_ids, skip_forced, record)
     yield from batch.begin()
     while batch.rows:
         yield from batch.step(sampler)
@@ -197,6 +202,7 @@ class _Row:
         "number",
         "pending",
         "room",
+        "sampled",
         "seen",
         "taken",
     )
@@ -213,6 +219,8 @@ class _Row:
         self.seen = 0
         #: All tokens it accepted, for messages.
         self.taken: list[int] = []
+        #: With record, what the tokens of this step were chosen from.
+        self.sampled: list[Sampled] = []
         self.logprob = 0.0
         self.forced = 0
         self.drafted = 0
@@ -238,8 +246,12 @@ class _Batch:
         max_tokens: int,
         eos: frozenset[int],
         skip_forced: bool,
+        record: bool,
     ) -> None:
-        self.model, self.chain, self.context = model, chain, context
+        if record:
+            # The chain must leave the model's logits as they are.
+            context = context.with_fields(donate=False)
+        self.model, self.chain, self.context, self.record = model, chain, context, record
         self.eos, self.skip_forced = eos, skip_forced and not chain.sees_every_step
         self.tells_chosen = "chosen_logprob" in chain.needs
         self.branches: list[Sequence[Sequence[int]]] = [prompts, *chain.branch_prompts(context)]
@@ -271,16 +283,18 @@ class _Batch:
             # Guided scores are differences, and larger than logits: in a half type neighbours would become equal.
             logits = wide(backend, logits)
         with self._naming_rows():
-            logits, self.state = self.chain.process(logits, before, context)
+            processed, self.state = self.chain.process(logits, before, context)
         lengths = backend.asarray(np.asarray([row.length for row in self.rows], dtype=np.int32))
-        chosen, logprobs = sampler.choose(backend, logits, self.seeds, lengths)
+        chosen, logprobs = sampler.choose(backend, processed, self.seeds, lengths)
         finished: dict[int, tuple[FinishReason, int]] = {}
-        scores = backend.to_numpy(logprobs).tolist()
-        for i, (row, token) in enumerate(zip(self.rows, backend.to_numpy(chosen).tolist(), strict=True)):
+        tokens, scores = backend.to_numpy(chosen).tolist(), backend.to_numpy(logprobs).tolist()
+        recorded = sampled(backend, logits, processed, tokens, scores) if self.record else None
+        for i, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
             if not scores[i] > NEG_INF:
                 raise self._no_legal_token(i, before, context)
             row.logprob, row.forced, row.hold, row.pending, row.logprobs = scores[i], 0, 0, [], []
             row.add([token], scores[i])
+            row.sampled = [] if recorded is None else [recorded[i]]
             if token in self.eos:
                 finished[i] = ("eos", 0)
         self._settle(finished)
@@ -319,6 +333,8 @@ class _Batch:
             run = run[: max(row.room, 0)]
             row.add(run)
             row.forced = len(run)
+            if self.record:
+                row.sampled += forced(run)
 
     def _end_texts(self, context: Context, finished: dict[int, tuple[FinishReason, int]]) -> None:
         ends = self.chain.text_ends(self.state, context)
@@ -342,9 +358,10 @@ class _Batch:
             ended = bool(row.pending) and row.pending[-1] in self.eos
             tokens = tuple(row.pending[:-1] if ended else row.pending)
             if tokens or reason is not None:
-                forced = row.forced - (ended and row.forced > 0)
+                skipped = row.forced - (ended and row.forced > 0)
                 drafted = min(row.drafted, len(tokens))
-                yield Emission(row.number, tokens, row.logprob, forced, row.hold, reason, cut, drafted)
+                told = tuple(row.sampled)
+                yield Emission(row.number, tokens, row.logprob, skipped, row.hold, reason, cut, drafted, told)
         if finished:
             kept = np.asarray([i for i in range(len(self.rows)) if i not in finished], dtype=np.int32)
             self.rows = [self.rows[i] for i in kept]

@@ -25,6 +25,7 @@ from logitloom.generation.candidates import CandidateGenerator, ChainPart, Draft
 from logitloom.generation.loop import Emission, FinishReason, Sampler
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.multinomial import Multinomial
+from logitloom.generation.sampled import sampled
 from logitloom.link import Link
 from logitloom.vocabulary import Vocabulary
 
@@ -121,6 +122,7 @@ def speculate(
     vocabulary: Vocabulary | None = None,
     skip_forced: bool = True,
     on_round: Callable[[Round], None] | None = None,
+    record: bool = False,
 ) -> Iterator[Emission]:
     """Decode as :func:`logitloom.generation.decode` does, with drafts.
 
@@ -141,6 +143,7 @@ def speculate(
         vocabulary: bytes of the tokens; default: the chain's.
         skip_forced: whether forced tokens skip the model.
         on_round: told what each round cost and gave.
+        record: tell what each token was chosen from (:attr:`Emission.sampled`): the target's distribution.
 
     Yields:
         One :class:`Emission` per row and round, in the order of the rows.
@@ -157,7 +160,9 @@ def speculate(
     # The states of earlier places are kept until it is known where each row's draft ends.
     context = context.with_fields(donate_state=False)
     rows = context.prompt or ()
-    batch = _SpeculativeBatch(model, chain, context, rows, max_tokens, stop_ids, skip_forced, candidates, on_round)
+    batch = _SpeculativeBatch(
+        model, chain, context, rows, max_tokens, stop_ids, skip_forced, record, candidates, on_round
+    )
     yield from batch.begin()
     while batch.rows:
         yield from batch.step(sampler)
@@ -180,10 +185,11 @@ class _SpeculativeBatch(loop._Batch):
         max_tokens: int,
         eos: frozenset[int],
         skip_forced: bool,
+        record: bool,
         candidates: CandidateGenerator,
         on_round: Callable[[Round], None] | None,
     ) -> None:
-        super().__init__(model, chain, context, prompts, max_tokens, eos, skip_forced)
+        super().__init__(model, chain, context, prompts, max_tokens, eos, skip_forced, record)
         self.candidates, self.on_round = candidates, on_round
         self.constraints = ChainPart(chain, lambda link: link.declared("stage") == "constraint")
         # Drafts may follow any distribution, so what cannot run on them is left out.
@@ -252,26 +258,29 @@ class _SpeculativeBatch(loop._Batch):
         lengths = np.asarray([row.length for row in rows], dtype=np.int32)
         context, before = self._accepted(), self.state
         for row in rows:
-            row.logprob, row.forced, row.hold, row.pending, row.logprobs = 0.0, 0, 0, [], []
+            row.logprob, row.forced, row.hold, row.pending, row.logprobs, row.sampled = 0.0, 0, 0, [], [], []
         accepted = [0] * len(rows)
         states: list[ChainState] = []
         going = list(range(len(rows)))
         while going:
             place = len(states)
+            logits = self._logits_at(offsets, place)
             with self._naming_rows():
-                logits, state = self.chain.process(self._logits_at(offsets, place), before, context)
+                processed, state = self.chain.process(logits, before, context)
             states.append(state)
             drafted = [-1] * len(rows)
             for i in going:
                 rows[i].seen = place
                 if place < len(draft[i]):
                     drafted[i] = draft[i][place]
-            verdict = self._judge(sampler, logits, drafted, place, backend.asarray(lengths + np.int32(place)))
+            verdict = self._judge(sampler, processed, drafted, place, backend.asarray(lengths + np.int32(place)))
+            recorded = sampled(backend, logits, processed, verdict.tokens, verdict.logprobs) if self.record else None
             for i in going:
                 if not verdict.logprobs[i] > NEG_INF:
                     raise self._no_legal_token(i, before, context)
                 rows[i].add([verdict.tokens[i]], verdict.logprobs[i])
                 rows[i].logprob += verdict.logprobs[i]
+                rows[i].sampled += [] if recorded is None else [recorded[i]]
                 accepted[i] += verdict.accepted[i]
             going = self._not_ended([i for i in going if verdict.accepted[i]], verdict, state)
             before, context = state, self._next(going, verdict)

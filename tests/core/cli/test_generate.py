@@ -104,6 +104,21 @@ def test_json_tells_everything(capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["text"], found["finish"], found["prompt"]) == ("日本", "eos", 0)
     assert WORDS.decode(found["tokens"]) == "日本"
+    assert [each["token"] for each in found["sampled"]][: len(found["tokens"])] == found["tokens"]
+    assert sum(each["logprob"] for each in found["sampled"]) == pytest.approx(found["logprob"], abs=1e-5)
+
+
+@pytest.mark.usefixtures("prompts")
+@pytest.mark.parametrize("extra", [[], ["--stream"]])
+def test_json_tells_what_each_token_was_sampled_from(capsys: pytest.CaptureFixture[str], extra: list[str]) -> None:
+    options = ["--use", "top_k", "--set", "top_k.k=4", "--sample", "--max-tokens", "5", "--json"]
+    assert main(["generate", "a", *RAW, *options, *extra]) == 0
+    out = capsys.readouterr().out
+    found = [json.loads(line) for line in out.splitlines()] if extra else json.loads(out)
+    sampled = [each for piece in found for each in piece["sampled"]]
+    assert [each["kept"] for each in sampled] == [4] * len(sampled)
+    assert all(each["logprob"] > each["logprob_before"] for each in sampled)
+    assert all(0 < each["entropy"] <= np.log(4) for each in sampled)
 
 
 @pytest.mark.usefixtures("prompts")

@@ -1,0 +1,68 @@
+"""What each token of a sequence was sampled from, as loops record it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from logitloom.backend import NEG_INF, Array, Backend
+
+__all__ = ["Sampled", "forced", "sampled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One token, and the distribution that it was chosen from.
+
+    Attributes:
+        token: its id; an end-of-sequence token is recorded as well.
+        logprob: its log-probability after the chain (natural logarithm); 0 for a forced token.
+        logprob_before: its log-probability in what the model gave (of guidance: in its first branch). None for a forced
+            token, which the model was not asked for.
+        kept: how many ids the chain left above -inf; 1 for a forced token.
+        entropy: of the distribution after the chain, in nats.
+
+    Example:
+        >>> from logitloom import processors
+        >>> from logitloom.generation import Generator
+        >>> from logitloom_contrib.llama import random_model
+        >>> chain = processors.load(("top_k", {"k": 3}))
+        >>> (found,) = Generator(random_model("numpy"), chain, max_tokens=2, record=True)([5, 6])
+        >>> [each.kept for each in found.sampled], found.logprob == sum(each.logprob for each in found.sampled)
+        ([3, 3], True)
+    """
+
+    token: int
+    logprob: float
+    logprob_before: float | None
+    kept: int
+    entropy: float
+
+
+def sampled(
+    backend: Backend, before: Array, after: Array, tokens: Sequence[int], logprobs: Sequence[float]
+) -> list[Sampled]:
+    """Describe what each row's token was chosen from.
+
+    Args:
+        backend: whose arrays these are.
+        before: ``[rows or more, vocab]``, the model's logits; rows of further branches come behind and are not read.
+        after: ``[rows, vocab]``, what the chain made of them.
+        tokens: per row the chosen token.
+        logprobs: per row its log-probability after the chain.
+    """
+    xp = backend.xp
+    chosen = backend.asarray([[token] for token in tokens], dtype="int32")
+    model = backend.gather(backend.log_softmax(before[: len(tokens)]), chosen)[:, 0]
+    kept = xp.sum(backend.cast(after > NEG_INF, "int32"), axis=-1)
+    terms = backend.log_softmax(after)
+    probabilities = xp.exp(terms)
+    nothing = xp.zeros_like(terms)
+    terms = probabilities * xp.where(probabilities > 0, terms, nothing)
+    columns = (backend.to_numpy(each).tolist() for each in (model, kept, 0.0 - xp.sum(terms, axis=-1)))
+    return [Sampled(*row) for row in zip(tokens, logprobs, *columns, strict=True)]
+
+
+def forced(tokens: Sequence[int]) -> list[Sampled]:
+    """Describe tokens that a constraint left no alternative to."""
+    return [Sampled(token, 0.0, None, 1, 0.0) for token in tokens]
