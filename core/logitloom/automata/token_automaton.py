@@ -362,7 +362,9 @@ class TokenAutomaton(Constraint):
         table[:states, end] = np.where(may_end, self.ended, DEAD)
         table[_FINISHED] = _FINISHED
         if self._pruned:
-            table[(table >= 0) & ~ends_reachable(table[:states], may_end)[table]] = DEAD
+            # The finished and the dead row come last, as the negative numbers in the table have it.
+            alive = np.append(ends_reachable(table[:states], may_end), [True, True])
+            table[~alive[table]] = DEAD
         allowed = allowed_steps(table)
         allowed[:states][self.closing, :end] = False
         return TokenTables(of_token, table, allowed, self.accepting, self.dfa.start)

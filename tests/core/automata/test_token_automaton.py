@@ -257,6 +257,12 @@ def test_vocabularies_without_all_bytes_have_no_traps(pattern: str, tokens: list
         assert automaton.row(state).tolist() == rows[state]
 
 
+def test_one_state_that_the_vocabulary_cannot_leave_may_end_at_once() -> None:
+    words = Vocabulary([b"", b"a", b"ab"], eos=[0])
+    automaton = walked(compile_pattern("b*"), words)
+    assert automaton.tables().allowed[automaton.start].tolist() == [False, True]
+
+
 def test_a_vocabulary_that_cannot_write_the_text_is_refused() -> None:
     with pytest.raises(VocabularyError, match=r"No sequence of tokens of small writes .* shortest such text is b'ab'"):
         walked(compile_pattern("ab+"), small("a", "c"))
