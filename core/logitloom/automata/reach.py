@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ends_reachable", "reachable"]
+__all__ = ["ends_reachable", "reachable", "steps_to"]
 
 
 def reachable(table: NDArray[np.int32], start: int) -> NDArray[np.bool_]:
@@ -22,19 +22,26 @@ def reachable(table: NDArray[np.int32], start: int) -> NDArray[np.bool_]:
 
 def ends_reachable(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """``[states] bool``: from which states of a table (below 0: no step) some state of ``goal`` can be reached."""
+    return steps_to(table, goal) >= 0
+
+
+def steps_to(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """``[states] int32``: the least number of steps from each state of a table to a state of ``goal``, -1 for none."""
     source, column = (table >= 0).nonzero()
     target = table[source, column]
     by_target = target.argsort(kind="stable")
     source = source[by_target]
     bounds = np.searchsorted(target[by_target], np.arange(len(table) + 1))
-    alive = goal.copy()
+    steps = np.where(goal, 0, -1).astype(np.int32)
     frontier = goal.nonzero()[0]
+    distance = 0
     while len(frontier):
+        distance += 1
         counts = bounds[frontier + 1] - bounds[frontier]
         ends = counts.cumsum()
         index = np.arange(int(ends[-1])) + (bounds[frontier] - ends + counts).repeat(counts)
         found = np.zeros(len(table), dtype=bool)
         found[source[index]] = True
-        frontier = (found & ~alive).nonzero()[0]
-        alive[frontier] = True
-    return alive
+        frontier = (found & (steps < 0)).nonzero()[0]
+        steps[frontier] = distance
+    return steps

@@ -18,12 +18,20 @@ from numpy.typing import ArrayLike, NDArray
 from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
-from logitloom.automata.reach import ends_reachable
+from logitloom.automata.reach import ends_reachable, steps_to
 from logitloom.automata.row_walk import SORTED_BY_MASK, RowWalk
 from logitloom.automata.token_tables import token_classes
 from logitloom.automata.traps import every_state_can_go_on
 from logitloom.automata.trie import vocabulary_trie
-from logitloom.constraints.contract import ByteAutomaton, CompiledStep, Constraint, State, TokenSet, TokenTables
+from logitloom.constraints.contract import (
+    UNKNOWN,
+    ByteAutomaton,
+    CompiledStep,
+    Constraint,
+    State,
+    TokenSet,
+    TokenTables,
+)
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.hookspecs import TextEnd
 from logitloom.vocabulary import Vocabulary
@@ -331,6 +339,36 @@ class TokenAutomaton(Constraint):
         dfa = self.dfa
         # The rows of the automaton come into the same table when they are read.
         return CompiledStep(dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class, self.accepting, self.closing)
+
+    # --- how far the end is ---------------------------------------------------------------------------------------
+
+    def least_tokens(self, state: State) -> int | None:
+        """Exact; if the tables exceed the budget, the bytes of a shortest text that tokens of one byte can write."""
+        least = int(self._least[state])  # type: ignore[call-overload]
+        return None if least == UNKNOWN else least
+
+    def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Looked up in the tables, where there are any."""
+        least = self._least  # first, for it makes the tables
+        if "_tables" not in self.__dict__:
+            return super().least_after(state)
+        ids = self.allowed(state).listed(self.vocab_size)
+        row = self._tables.next[state]  # type: ignore[call-overload]
+        return ids, least.take(row.take(self._tables.token_class.take(ids)))
+
+    @cached_property
+    def _least(self) -> NDArray[np.int32]:
+        """``[states] int32``: see :meth:`least_tokens`."""
+        states, ends = self.dfa.states, self.accepting[: self.dfa.states]
+        try:
+            tables = self.tables()
+            steps = np.where(tables.allowed[:states, :-1], tables.next[:states, :-1], DEAD)
+        except BudgetExceeded:
+            steps = self.dfa.next[:, np.unique(self.dfa.byte_class[self._trie.single >= 0])].copy()
+            steps[self.closing] = DEAD
+        least = steps_to(steps, ends)
+        least[least < 0] = UNKNOWN
+        return least
 
     # --- tables ---------------------------------------------------------------------------------------------------
 

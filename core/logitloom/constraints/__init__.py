@@ -9,6 +9,7 @@ from __future__ import annotations
 from logitloom.constraints.contract import (
     DEAD,
     FINISHED,
+    UNKNOWN,
     ByteAutomaton,
     CompiledStep,
     Constraint,
@@ -17,6 +18,7 @@ from logitloom.constraints.contract import (
     TokenSet,
     TokenTables,
 )
+from logitloom.constraints.finish_within import FinishWithin
 from logitloom.constraints.lift import LiftedAutomaton, lift
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import DENSE_FINISHED, ConstraintMemory
@@ -26,11 +28,13 @@ __all__ = [
     "DEAD",
     "DENSE_FINISHED",
     "FINISHED",
+    "UNKNOWN",
     "ByteAutomaton",
     "CompiledStep",
     "Constraint",
     "ConstraintMemory",
     "ConstraintProcessor",
+    "FinishWithin",
     "Finished",
     "LiftedAutomaton",
     "LongestTokens",

@@ -22,6 +22,7 @@ from logitloom.vocabulary import Vocabulary
 __all__ = [
     "DEAD",
     "FINISHED",
+    "UNKNOWN",
     "ByteAutomaton",
     "CompiledStep",
     "Constraint",
@@ -36,6 +37,9 @@ State = Hashable
 
 DEAD: Final = -1
 """In arrays of dense states: a token was taken that is not allowed."""
+
+UNKNOWN: Final = 2**31 - 1
+"""In arrays of numbers of tokens: a constraint cannot tell."""
 
 _LONGEST_RUN: Final = 4096
 
@@ -248,9 +252,27 @@ class Constraint(ABC):
     def least_tokens(self, state: State) -> int | None:
         """Least number of tokens to a state where the text may end: exact, or a sound upper bound.
 
-        ``None`` if the constraint cannot tell.
+        A bound must not break its word: where it is ``n > 0``, some allowed token leads to a state where it is at most
+        ``n - 1``. ``None`` if the constraint cannot tell.
         """
         return 0 if self.may_end(state) else None
+
+    def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The allowed ids, and for each :meth:`least_tokens` of the state after it, :data:`UNKNOWN` for ``None``.
+
+        Returns:
+            ``[n] int32``, sorted as :meth:`allowed` lists them, and ``[n] int32``.
+        """
+        ids = self.allowed(state).listed(self.vocab_size)
+        known: dict[State, int] = {}
+        least = np.empty(len(ids), dtype=np.int32)
+        for place, token in enumerate(ids.tolist()):
+            after = self.advance(state, token)
+            if after not in known:
+                found = self.least_tokens(after)
+                known[after] = UNKNOWN if found is None else found
+            least[place] = known[after]
+        return ids, least
 
     def finish(self, state: State) -> State:
         """The state after end-of-sequence; a constraint that ends texts keeps one that still says where."""

@@ -17,7 +17,7 @@ from logitloom.automata import trie_walk
 from logitloom.automata.row_walk import NO_PATHS, SORTED_BY_MASK
 from logitloom.automata.trie import Trie, vocabulary_trie
 from logitloom.automata.walk_memory import MEMORY, note
-from logitloom.constraints.contract import FINISHED, ByteAutomaton, Constraint, State, TokenSet
+from logitloom.constraints.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
 from logitloom.constraints.visited import VisitedStates
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
@@ -209,6 +209,26 @@ class LiftedAutomaton(Constraint):
             least[state] = None if text is None else trie_walk.fewest_tokens(self._trie, text)
             self._least = least
         return self._least[state]
+
+    def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Asked once for each state that tokens lead to."""
+        if self._must_end and self._automaton.must_end(state):
+            return super().least_after(state)
+        ids, places, values = self._successors_of(state)
+        least = np.full(len(values), -1, dtype=np.int32)
+        for place, value in enumerate(values):
+            reached = self._entered(value)
+            if reached is not None:
+                found = self.least_tokens(reached)
+                least[place] = UNKNOWN if found is None else found
+        after = least.take(places)
+        ids, after = ids[after >= 0], after[after >= 0]
+        if len(self._free):
+            here = self.least_tokens(state)
+            ids = np.concatenate([ids, self._free])
+            after = np.append(after, np.full(len(self._free), UNKNOWN if here is None else here, dtype=np.int32))
+        order = ids.argsort(kind="stable")
+        return ids[order].astype(np.int32), after[order]
 
     # --- token sets -----------------------------------------------------------------------------------------------
 

@@ -17,10 +17,11 @@ import numpy as np
 
 from logitloom.backend import Array, Backend
 from logitloom.constraints.contract import Constraint, State
+from logitloom.constraints.finish_within import FinishWithin
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory, DeviceTables, StateNode
 from logitloom.context import Context
-from logitloom.errors import IllegalToken, NeedsNotMet
+from logitloom.errors import IllegalToken, NeedsNotMet, OptionError
 from logitloom.hookspecs import TextEnd
 from logitloom.processor import Processor
 from logitloom.state import Rows
@@ -63,6 +64,8 @@ class ConstraintProcessor(Processor):
     reports_illegal = True
     #: Whether only the longest token is allowed where only one text can come next; processors make it an option.
     longest_tokens: ClassVar[bool] = False
+    #: Most tokens of a text, end-of-sequence included; each text is complete by then. Processors make it an option.
+    finish_within: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,9 +102,18 @@ class ConstraintProcessor(Processor):
         with self.__dict__["_lock"]:
             key = (vocabulary, context.vocab_size)
             if key not in known:
-                constraint = self.constraint(vocabulary, context.vocab_size)
+                constraint = self.limited(self.constraint(vocabulary, context.vocab_size))
                 known[key] = ConstraintMemory(LongestTokens(constraint) if self.longest_tokens else constraint)
             return known[key]
+
+    def limited(self, constraint: Constraint) -> Constraint:
+        """The constraint whose texts are complete within ``finish_within`` tokens, if that is given."""
+        if self.finish_within is None:
+            return constraint
+        try:
+            return FinishWithin(constraint, self.finish_within)
+        except ValueError as error:
+            raise OptionError(f"Option 'finish_within' of {type(self).__name__}: {error}") from error
 
     # --- hooks ----------------------------------------------------------------------------------------------------
 

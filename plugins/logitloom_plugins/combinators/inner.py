@@ -112,6 +112,9 @@ class Inner:
 
     def _read_by_bytes(self, processor: Any, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         constraint: Constraint = processor.constraint(vocabulary, vocab_size)
+        limited = getattr(processor, "limited", None)
+        if limited is not None:
+            constraint = limited(constraint)
         if constraint.automaton() is None:
             return AtTokens(constraint)
         return LongestTokens(constraint) if getattr(processor, "longest_tokens", False) else constraint

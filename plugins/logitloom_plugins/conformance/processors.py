@@ -255,6 +255,7 @@ class TestRegex(ConstraintConformance):
     cases = {
         "text": {"pattern": "(ab|a1)+é?|[12]{2}-[12]{2}"},
         "longest": {"pattern": "(12|é)-abc[ab]|abcab+", "longest_tokens": True},
+        "finished": {"pattern": "(ab|a1)+é?|[12]{2}-[12]{2}", "finish_within": 6},
     }
 
 

@@ -32,6 +32,9 @@ class Choice(ConstraintProcessor):
     longest_tokens: bool = option(  # type: ignore[misc]
         False, help="Where one text must come next, allow only its longest token, so that it skips the model."
     )
+    finish_within: int | None = option(  # type: ignore[misc]
+        None, help="Most tokens, end-of-sequence included; every text is complete by then.", ge=1, unit="tokens"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,6 +42,11 @@ class Choice(ConstraintProcessor):
             object.__setattr__(self, "choices", tuple(str(member.value) for member in self.choices))
         if not self.choices:
             raise OptionError("Option 'choices' of 'choice' is empty; give at least one text.")
+
+    @property
+    def compilable(self) -> bool:  # type: ignore[override]
+        """Whether there are tables for compiled loops; they do not count tokens."""
+        return self.finish_within is None
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
         """From the cache, by the choices and the content of the vocabulary."""

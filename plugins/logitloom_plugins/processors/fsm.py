@@ -32,6 +32,14 @@ class Fsm(ConstraintProcessor):
     longest_tokens: bool = option(  # type: ignore[misc]
         False, help="Where one text must come next, allow only its longest token, so that it skips the model."
     )
+    finish_within: int | None = option(  # type: ignore[misc]
+        None, help="Most tokens, end-of-sequence included; every text is complete by then.", ge=1, unit="tokens"
+    )
+
+    @property
+    def compilable(self) -> bool:  # type: ignore[override]
+        """Whether there are tables for compiled loops; they do not count tokens."""
+        return self.finish_within is None
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
         """From the cache, by the content of the automaton and of the vocabulary."""

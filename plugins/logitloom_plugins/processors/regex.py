@@ -38,6 +38,9 @@ class Regex(ConstraintProcessor):
     longest_tokens: bool = option(  # type: ignore[misc]
         False, help="Where one text must come next, allow only its longest token, so that it skips the model."
     )
+    finish_within: int | None = option(  # type: ignore[misc]
+        None, help="Most tokens, end-of-sequence included; every text is complete by then.", ge=1, unit="tokens"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,8 +49,8 @@ class Regex(ConstraintProcessor):
 
     @property
     def compilable(self) -> bool:  # type: ignore[override]
-        """Whether the automaton is built whole: only then its tables can run in compiled loops."""
-        return isinstance(self.__dict__["_automaton"], Dfa)
+        """Whether the automaton is built whole: only then its tables run in compiled loops. They count no tokens."""
+        return self.finish_within is None and isinstance(self.__dict__["_automaton"], Dfa)
 
     @property
     def _flags(self) -> int:

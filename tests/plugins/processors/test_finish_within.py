@@ -1,0 +1,118 @@
+"""The option ``finish_within``: in the loop, with beams, drafts and forced tokens, in combinators, on every backend."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import Backend, load_backend, processors
+from logitloom.automata import compile_pattern
+from logitloom.errors import OptionError
+from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
+from logitloom.registry import load_plugin
+from tests.oracles.toy_model import ToyModel
+from tests.plugins.processors.constraining import WIDTH, WORDS, begin, step
+
+SPECS: dict[str, tuple[str, dict[str, Any]]] = {
+    "regex": ("regex", {"pattern": "(ab|a1)+é?-"}),
+    "lazy": ("regex", {"pattern": "[a-c]{2,3000}(é|!)"}),
+    "longest": ("regex", {"pattern": "(foobar12|é日本)+-[ab]", "longest_tokens": True}),
+    "choice": ("choice", {"choices": ["foobar-foobar-foobar", "ab", "日本é"]}),
+    "fsm": ("fsm", {"automaton": compile_pattern("[a-c]{2,30}!")}),
+}
+#: What the texts of each must match.
+PATTERNS = {
+    "regex": "(ab|a1)+é?-",
+    "lazy": "[a-c]{2,3000}(é|!)",
+    "longest": "(foobar12|é日本)+-[ab]",
+    "choice": "foobar-foobar-foobar|ab|日本é",
+    "fsm": "[a-c]{2,30}!",
+}
+
+
+def limited(name: str, budget: int) -> tuple[str, dict[str, Any]]:
+    processor, options = SPECS[name]
+    return processor, {**options, "finish_within": budget}
+
+
+def least(name: str) -> int:
+    """The least budget, as the error names it."""
+    with pytest.raises(OptionError) as error:
+        begin(load_backend("numpy"), limited(name, 1))
+    found = re.search(r"Option 'finish_within' of \w+: 1 is too few, .* needs (\d+) tokens", str(error.value))
+    assert found is not None
+    return int(found[1])
+
+
+def generator(spec: Any, strategy: Any, max_tokens: int, **more: Any) -> Generator:
+    chain = processors.load(spec, tokenizer=WORDS)
+    return Generator(ToyModel(load_backend("numpy"), WIDTH, seed=2), chain, strategy, max_tokens=max_tokens, **more)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("more", [0, 1, 5])
+@pytest.mark.parametrize("strategy", [Greedy(), Multinomial(), BeamSearch(beams=4)], ids=["greedy", "sample", "beams"])
+@pytest.mark.parametrize("skip", [True, False], ids=["skip", "step"])
+def test_every_text_of_the_loop_is_finished(name: str, more: int, strategy: Any, skip: bool) -> None:
+    budget = least(name) + more
+    results = generator(limited(name, budget), strategy, budget, skip_forced=skip)([[300], [301, 302]], seed=3)
+    for result in results:
+        assert result.finish == "eos"
+        assert re.fullmatch(PATTERNS[name], result.text), result.text
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_drafts_change_no_text(name: str) -> None:
+    drafting = load_plugin("candidates", "prompt_lookup")()
+    budget = least(name) + 4
+    plain = generator(limited(name, budget), Greedy(), budget)([[300, 65, 66, 65, 66], [301, 302]])
+    drafted = generator(limited(name, budget), Greedy(), budget, candidates=drafting)(
+        [[300, 65, 66, 65, 66], [301, 302]]
+    )
+    assert [one.tokens for one in drafted] == [one.tokens for one in plain]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_backends_allow_the_same(backend: Backend, name: str) -> None:
+    budget = least(name) + 2
+    numpy = load_backend("numpy")
+    chain, context, state = begin(backend, limited(name, budget), rows=2)
+    oracle, reference, expected = begin(numpy, limited(name, budget), rows=2)
+    (allowed, _), state = step(backend, chain, state, context)
+    (wanted, _), expected = step(numpy, oracle, expected, reference)
+    dice = np.random.default_rng(0)
+    for _ in range(budget):
+        assert allowed == wanted
+        token = int(dice.choice(sorted(wanted - {0}) or [0]))
+        if token in WORDS.eos:
+            return
+        (allowed, _), state = step(backend, chain, state, context, [[token], [token]])
+        (wanted, _), expected = step(numpy, oracle, expected, reference, [[token], [token]])
+    raise AssertionError(f"{name} is not finished after {budget} tokens")
+
+
+def test_a_part_of_a_combinator_keeps_to_its_own_number_of_tokens() -> None:
+    inner = ("regex", {"pattern": "[ab]+c", "finish_within": 4})
+    thinking = ("thinking", {"budget": 2, "open": "<", "close": ">", "then": inner, "begin": "outside"})
+    for result in generator(thinking, Multinomial(), 12)([[300], [301], [302]], seed=5):
+        assert result.finish == "eos"
+        answer = result.text.rpartition(">")[2]
+        assert re.fullmatch("[ab]+c", answer), result.text
+        assert len(answer.encode()) <= 3 * max(len(text) for text in WORDS.token_bytes)
+
+
+def test_the_least_that_an_error_names_is_enough_and_one_less_is_not() -> None:
+    for name in SPECS:
+        budget = least(name)
+        begin(load_backend("numpy"), limited(name, budget))
+        with pytest.raises(OptionError, match=rf"Give at least {budget}\."):
+            begin(load_backend("numpy"), limited(name, budget - 1))
+
+
+def test_compiled_loops_are_told_that_tables_do_not_count() -> None:
+    for name, spec in SPECS.items():
+        assert not processors.load(limited(name, 99)).compilable
+        assert processors.load(spec).compilable == (name != "lazy")
