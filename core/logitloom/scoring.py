@@ -76,28 +76,31 @@ def score(chain: Scores, logits: Array, tokens: Sequence[Sequence[int]] | Tokens
                 given = context.accept(before, chosen_logprob=told)
             processed, state = _processed(chain, lines, state, given, start, 1)
         else:
-            index, before = _positions(here)
+            index, before = _positions(here, taken[:, start - 1] if start else np.full(batch, -1, dtype=np.int32))
             at = rows.take(state, index)
             given = context.with_fields(batch=len(index)).accept(before)
-            processed, _ = _processed(chain, lines, at, given, start, here.shape[1])
+            processed, after = _processed(chain, lines, at, given, start, here.shape[1])
             if start + width < time:
-                # A sequence that ends is not asked again, so nobody learns of its last token.
-                goes_on = taken[:, start + 1 : start + width + 1] >= 0
-                blank = backend.asarray(np.zeros((batch, vocab), dtype=np.float32))
-                _, state = chain.process(blank, state, context.accept(np.where(goes_on, here, -1)))
+                # The last position has seen all tokens before it; those that follow learn of its own token.
+                state = rows.take(after, np.arange(1, batch + 1, dtype=np.int32) * np.int32(width) - np.int32(1))
         chosen = backend.asarray(np.maximum(here, 0).reshape(-1, 1))
         logprob = backend.xp.reshape(backend.gather(backend.log_softmax(processed), chosen), here.shape)
         found.append(backend.xp.where(backend.asarray(here) >= 0, logprob, backend.xp.zeros_like(logprob)))
     return backend.xp.concat(found, axis=1) if found else backend.asarray(np.zeros((batch, 0), dtype=np.float32))
 
 
-def _positions(here: Tokens) -> tuple[Tokens, Tokens]:
-    """For each sequence and position the sequence, and the tokens before the position; none behind the end."""
+def _positions(here: Tokens, last: Tokens) -> tuple[Tokens, Tokens]:
+    """For each sequence and position the sequence, and the tokens before the position; none behind the end.
+
+    Args:
+        here: ``[batch, width]``, the tokens of some positions.
+        last: ``[batch]``, the token before them, -1 for none.
+    """
     batch, width = here.shape
-    place = np.arange(width)
-    before = np.where(place[None, :, None] > place[None, None, :], here[:, None, :], -1)
-    before = np.where(here[:, :, None] >= 0, before, -1)
-    return np.repeat(np.arange(batch, dtype=np.int32), width), before.reshape(batch * width, width)[:, :-1]
+    told = np.concatenate([last[:, None], here[:, :-1]], axis=1)
+    seen = np.tri(width, dtype=bool) & (here[:, :, None] >= 0)
+    before = np.where(seen, told[:, None, :], np.int32(-1))
+    return np.repeat(np.arange(batch, dtype=np.int32), width), before.reshape(batch * width, width)
 
 
 def _processed(chain: Scores, lines: Array, state: Any, context: Context, start: int, width: int) -> tuple[Array, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Chain, Context, Vocabulary, processors
+from logitloom import Backend, Chain, Context, Vocabulary, load_backend, processors
 from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet
 
 VOCAB, TIME = 24, 70
@@ -90,6 +90,21 @@ def test_constraints_are_scored_and_illegal_tokens_named(backend: Backend) -> No
     else:  # nothing is read back to find it, and it scores what it is worth
         found = backend.to_numpy(chain.score(backend.asarray(logits), wrong, start(backend, [[], []])))
         assert found[1, 1] == -np.inf
+
+
+def test_sequences_end_and_go_on_where_positions_are_processed_together() -> None:
+    letters = Vocabulary([b"", *(bytes([97 + i]) for i in range(VOCAB - 1))], eos=[0])
+    chain = processors.load(("regex", {"pattern": "(ab)*"}), tokenizer=letters)
+    context = start(load_backend("numpy"))
+    lines = [[1, 2] * 31 + [0], [1, 2] * 32, [1, 2] * 32 + [0], [1, 2] * 70]
+    found = chain.score(np.zeros((4, 140, VOCAB), np.float32), lines, context)
+    for line, row in zip(lines, found, strict=True):
+        # After a only b; else a or the end.
+        wanted = [0.0 if token == 2 else -np.log(2.0) for token in line]
+        np.testing.assert_allclose(row, [*wanted, *[0.0] * (140 - len(line))], atol=1e-6)
+    lines[3][63] = 1  # the last position of the first 64
+    with pytest.raises(IllegalToken, match=r"Sequence 3, before its position 64: "):
+        chain.score(np.zeros((4, 140, VOCAB), np.float32), lines, context)
 
 
 def test_recorded_masks_stand_for_those_of_the_chain(backend: Backend) -> None:
