@@ -27,8 +27,8 @@ _REMEMBERED: Final = 1 << 12
 class LongestTokens(Constraint):
     """A constraint that allows, among tokens that all begin the same text, the longest only.
 
-    A state is restricted if each token that it allows is the beginning of the longest one; so where a token could
-    reach beyond what is forced, or where the text may end, nothing changes. Shorter tokens are not allowed, but a row
+    A state is restricted if each token that it allows is the beginning of the longest one and only the rest of that
+    can follow it; so where a token could reach beyond what is forced, or where the text may end, nothing changes. Shorter tokens are not allowed, but a row
     that took one all the same is followed.
 
     Args:
@@ -102,10 +102,29 @@ class LongestTokens(Constraint):
         longest = max(texts, key=len)
         if not all(text and longest.startswith(text) for text in texts):
             return members
+        # A shorter token may lead to another text: after n of na|nb, where na is a token and nb is not.
+        for token, text in zip(members.ids.tolist(), texts, strict=True):
+            if text != longest and not self._continues(self.inner.advance(state, token), longest[len(text) :]):
+                return members
         kept = [token for token, text in zip(members.ids.tolist(), texts, strict=True) if text == longest]
         ids = np.array(kept, dtype=np.int32)
         ids.flags.writeable = False
         return TokenSet(True, ids)
+
+    def _continues(self, state: State | None, rest: bytes) -> bool:
+        """Whether every text from a state begins with some bytes."""
+        if state is None or self.inner.may_end(state):
+            return False
+        members = self.inner.allowed(state)
+        if not members.allowed or not 0 < len(members.ids) <= _MOST_TOKENS:
+            return False
+        for token in members.ids.tolist():
+            text = self.vocabulary.token_bytes[token] if token < self.vocabulary.size else b""
+            if not text or not (text.startswith(rest) or rest.startswith(text)):
+                return False
+            if len(text) < len(rest) and not self._continues(self.inner.advance(state, token), rest[len(text) :]):
+                return False
+        return True
 
     def tables(self) -> TokenTables | None:
         """The inner tables with fewer allowed classes."""
