@@ -20,6 +20,9 @@ class TopP(Processor):
     leaves equal values (mlx-lm keeps them as well; transformers cuts them in an order that PyTorch's unstable
     sort leaves open).
 
+    Libraries add up in different orders, and not all in double precision. So a token with ``p`` of the mass before
+    it, up to ``1e-4``, may stay on one and go on another. All other tokens are those of double precision on each.
+
     Example:
         >>> import numpy as np
         >>> from logitloom import processors
