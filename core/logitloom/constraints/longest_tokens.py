@@ -28,8 +28,8 @@ class LongestTokens(Constraint):
     """A constraint that allows, among tokens that all begin the same text, the longest only.
 
     A state is restricted if each token that it allows is the beginning of the longest one and only the rest of that
-    can follow it; so where a token could reach beyond what is forced, or where the text may end, nothing changes. Shorter tokens are not allowed, but a row
-    that took one all the same is followed.
+    can follow it; so where a token could reach beyond what is forced, or where the text may end, nothing changes.
+    Shorter tokens are not allowed, but a row that took one all the same is followed.
 
     Args:
         constraint: what to restrict; it is not changed.
