@@ -176,8 +176,11 @@ class Context:
             changes: other fields to replace, by name.
         """
         # What loops hand over needs no look at its type: here every step pays, with caches that the logits emptied.
-        if tokens is not None and (getattr(tokens, "dtype", self) is not self.backend.int32 or tokens.ndim != 2):
-            tokens = self._native(tokens)
+        if tokens is not None:
+            if getattr(tokens, "dtype", self) is not self.backend.int32 or tokens.ndim != 2:
+                tokens = self._native(tokens)
+            elif self.backend.on_host and not self.compiled:
+                self._check_ids(tokens)
         fields = self.__dict__.copy()
         fields["tokens"] = tokens
         if chosen_logprob is not None:
@@ -191,30 +194,31 @@ class Context:
 
     def _native(self, tokens: Any) -> Array:
         """Tokens of any form as ``[rows, n] int32`` of the backend."""
-        backend = self.backend
-        host = backend.name != "numpy" if isinstance(tokens, np.ndarray) else isinstance(tokens, (list, tuple))
-        if host:
+        backend, is_list, is_numpy = self.backend, isinstance(tokens, (list, tuple)), isinstance(tokens, np.ndarray)
+        if is_list:
             tokens = padded(tokens)
-            self._check_ids(tokens)
-            tokens = tokens if backend.name == "numpy" else backend.asarray(tokens)
-        elif isinstance(tokens, np.ndarray):
-            if tokens.dtype.kind not in "iu" or tokens.ndim not in (1, 2):
-                raise InvalidContext(
-                    f"Accepted tokens are integers [rows, n] or [rows], but came as {tokens.dtype}{list(tokens.shape)}."
-                )
-            self._check_ids(tokens)
         elif not hasattr(tokens, "ndim") or not hasattr(tokens, "dtype"):
             raise InvalidContext(
                 f"Accepted tokens are integers, one list per row or an array [rows, n], but came as {tokens!r:.100}."
             )
+        elif "int" not in str(tokens.dtype) or tokens.ndim not in (1, 2):
+            raise InvalidContext(
+                f"Accepted tokens are integers [rows, n] or [rows], but came as {tokens.dtype}{list(tokens.shape)}."
+            )
+        if is_list or is_numpy or (backend.on_host and not self.compiled):
+            self._check_ids(tokens)
+        if (is_list or is_numpy) and backend.name != "numpy":
+            tokens = backend.asarray(padded(tokens))
         if tokens.ndim == 1:
             tokens = tokens[:, None]
         return backend.cast(tokens, "int32")
 
-    def _check_ids(self, tokens: np.ndarray[Any, Any]) -> None:
+    def _check_ids(self, tokens: Array) -> None:
         """Raise for ids that the logits do not have: tables would be read at other places."""
-        if tokens.size and not -1 <= tokens.min() <= tokens.max() < self.vocab_size:
-            wrong = tokens.max() if tokens.max() >= self.vocab_size else tokens.min()
+        # Of the few ids of a step the list is sooner looked through than the array.
+        ids = [token for row in tokens.tolist() for token in row] if tokens.ndim == 2 else tokens.tolist()
+        if ids and not -1 <= min(ids) <= max(ids) < self.vocab_size:
+            wrong = max(ids) if max(ids) >= self.vocab_size else min(ids)
             raise InvalidContext(
                 f"The id {wrong} was accepted, and ids are from 0 to {self.vocab_size - 1} (-1 stands for none)."
             )

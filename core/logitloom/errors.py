@@ -21,6 +21,7 @@ __all__ = [
     "IllegalToken",
     "InterfaceMismatch",
     "InvalidContext",
+    "InvalidLogits",
     "InvalidResult",
     "InvalidSignature",
     "LogitloomDeprecationWarning",
@@ -152,6 +153,10 @@ class GenerationError(LogitloomError, ValueError):
 
 class NoLegalToken(LogitloomError, RuntimeError):
     """Every token of a row is forbidden; names the row and the processor that closed it."""
+
+
+class InvalidLogits(LogitloomError, ValueError):
+    """The processed logits of a row are no distribution: one of them is NaN or +inf; names row and step."""
 
 
 class IllegalToken(LogitloomError, ValueError):

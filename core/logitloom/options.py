@@ -211,6 +211,12 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
         )
     if o.choices is not None and converted not in o.choices:
         raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}, but is {value!r}.")
+    for number in _numbers(converted):
+        if isinstance(number, float) and _LARGEST < abs(number) < math.inf:
+            raise OptionError(
+                f"Option {o.name!r} of {owner!r} must be within {-_LARGEST:g} and {_LARGEST:g}, the range of 32-bit "
+                f"floating numbers, but is {value!s:.100}."
+            )
     for number in _numbers(converted) if o.bounds else ():
         if not _within(number, o.bounds):
             unit = f" {o.unit}" if o.unit else ""
@@ -261,6 +267,8 @@ def _holds_path(value: Any) -> bool:
 
 #: Whole numbers are below it, as counts and ids are: arrays hold them in 32 bits.
 _WHOLE = 1 << 31
+#: The largest 32-bit floating number, as logits are computed in.
+_LARGEST = float.fromhex("0x1.fffffep127")
 
 #: Values of these types are what they should be, which is all there is to do for most options.
 _PLAIN = (bool, int, float, str)

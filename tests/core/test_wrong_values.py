@@ -110,6 +110,9 @@ def test_ids_that_the_logits_do_not_have_are_refused(wrong: str) -> None:
     [
         np.array([[WIDTH], [1]]),
         np.array([[-7], [1]]),
+        np.array([[WIDTH], [1]], dtype=np.int32),
+        np.array([[-2], [1]], dtype=np.int32),
+        np.array([[2**31 - 1] * 100] * 2, dtype=np.int32),
         np.array([[1.0], [2.0]]),
         np.array([[True], [False]]),
         np.array([["a"], ["b"]]),
@@ -120,6 +123,67 @@ def test_arrays_that_are_no_tokens_are_refused(tokens: Any) -> None:
     _, _, _, context = begun("regex")
     with pytest.raises(InvalidContext, match=r"accepted|Accepted"):
         context.accept(tokens)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "dtype"),
+    [
+        *(([[WIDTH], [1]], dtype) for dtype in ("int8", "int16", "int32", "int64")),
+        *(([[-2], [1]], dtype) for dtype in ("int8", "int16", "int32", "int64")),
+        *(([WIDTH, 1], dtype) for dtype in ("int8", "int16", "int32", "int64")),
+        ([[2**40], [1]], "int64"), ([[-(2**40)], [1]], "int64"), ([[1.0], [2.0]], "float32"), ([[1], [2]], "float16"),
+        ([[True], [False]], "bool"), ([[1], [2]], "complex64"), ([[[1]], [[2]]], "int32"), (5, "int32"),
+    ],
+)  # fmt: skip
+def test_tensors_that_are_no_tokens_are_refused(tokens: Any, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    context = Context.start(torch.zeros((2, WIDTH)))
+    with pytest.raises(InvalidContext, match=r"accepted|Accepted"):
+        context.accept(torch.tensor(tokens, dtype=getattr(torch, dtype)))
+
+
+@pytest.mark.parametrize("wrong", [*IDS, "an array of another library"])
+def test_what_is_no_tensor_of_tokens_is_refused(wrong: str) -> None:
+    torch = pytest.importorskip("torch")
+    context = Context.start(torch.zeros((2, WIDTH)))
+    with pytest.raises(InvalidContext, match=r"accepted|Accepted"):
+        context.accept(IDS.get(wrong, np.array([[1.5], [1.0]])))
+
+
+TENSORS = {
+    "integers": ("zeros", "int32", (2, WIDTH), "must be floating numbers"),
+    "bools": ("ones", "bool", (2, WIDTH), "must be floating numbers"),
+    "complex numbers": ("zeros", "complex64", (2, WIDTH), "must be floating numbers"),
+    "no axis": ("zeros", "float32", (), "have shape"),
+    "three axes": ("zeros", "float32", (1, 2, WIDTH), "have shape"),
+    "fewer columns": ("zeros", "float32", (2, WIDTH - 1), "columns"),
+    "no columns": ("zeros", "float32", (2, 0), "columns"),
+}
+
+
+@pytest.mark.parametrize("wrong", TENSORS)
+@pytest.mark.parametrize("name", CHAINS)
+def test_wrong_tensors_are_refused(name: str, wrong: str) -> None:
+    torch = pytest.importorskip("torch")
+    make, dtype, shape, part = TENSORS[wrong]
+    chain = chain_of(name)
+    context = Context.start(torch.zeros((2, WIDTH)), prompt=[[1]] * 2, max_length=30, vocabulary=chain.vocabulary)
+    given = getattr(torch, make)(shape, dtype=getattr(torch, dtype))
+    with pytest.raises(InvalidContext, match=part):
+        chain.process(given, chain.init_state(context), context)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", [name for name in CHAINS if name not in ("nothing", "temperature")])
+def test_another_number_of_tensor_rows_than_the_states_is_refused(name: str, rows: str) -> None:
+    torch = pytest.importorskip("torch")
+    chain = chain_of(name)
+    context = Context.start(torch.zeros((2, WIDTH)), prompt=[[1]] * 2, max_length=30, vocabulary=chain.vocabulary)
+    state = chain.init_state(context)
+    with pytest.raises(StateMismatch, match=r"The state has 2 rows"):
+        chain.process(torch.zeros((ROWS[rows], WIDTH)), state, context)
+    with pytest.raises(InvalidContext, match=r"Tokens were accepted for \d rows"):
+        chain.process(torch.zeros((2, WIDTH)), state, context.accept(torch.ones((ROWS[rows], 1), dtype=torch.int32)))
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "state", (), ((), (), ()), [1], {"a": 1}])
@@ -237,7 +301,8 @@ def test_what_is_no_processor_is_refused(spec: Any) -> None:
 # -- values that ruin a row -------------------------------------------------------------------------------
 
 EXTREMES = [
-    5e-324, 1e-300, 1e-45, 1e-38, 1e-8, 1e-4, 0.01, 0.0, 1.0, -1.0, -1e-45, 100.0, -100.0, 1e4, 1e38, 1e300, -1e300
+    5e-324, 1e-300, 1e-45, 1e-38, 1e-8, 1e-4, 0.01, 0.0, 1.0, -1.0, -1e-45, 100.0, -100.0, 1e4, 1e38, 3.4e38, 3.5e38,
+    1e300, -1e300, 1.7e308, -1.7e308, float("inf"), float("-inf"), float("nan"),
 ]  # fmt: skip
 BASE: dict[str, dict[str, Any]] = {
     "regex": {"pattern": "[a-z]*"}, "choice": {"choices": ["a", "b"]}, "top_k": {"k": 3}, "top_p": {"p": 0.9},
@@ -269,6 +334,18 @@ def numbers_of_all() -> list[tuple[str, str]]:
         for option in processors.describe(record.name).options
         if "float" in option.type_text and "seconds" not in option.name
     ]
+
+
+@pytest.mark.parametrize("seconds", [5e-324, 1e-300, 3.4e38, 3.5e38, 1e300, 1.7e308, float("inf"), float("nan"), -1.0])
+@pytest.mark.parametrize("name", ["regex", "json"])
+def test_any_number_of_seconds_is_taken_or_refused_in_a_sentence(name: str, seconds: float) -> None:
+    options = {"pattern": "[a-z]+"} if name == "regex" else {"schema": {"enum": [1]}, "engine": "table"}
+    given = (name, {**options, "max_seconds": seconds})
+    if 1 < seconds < 3.401e38:
+        processors.load(given, tokenizer=WORDS)
+    elif seconds != float("inf"):
+        with pytest.raises(LogitloomError, match="seconds"):
+            processors.load(given, tokenizer=WORDS)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

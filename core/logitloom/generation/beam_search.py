@@ -15,7 +15,7 @@ from logitloom.backend import NEG_INF, Array
 from logitloom.chain import Chain
 from logitloom.context import Context
 from logitloom.errors import GenerationError
-from logitloom.generation.dead_ends import no_legal_token
+from logitloom.generation.dead_ends import invalid_logits, no_legal_token
 from logitloom.generation.loop import FinishReason, start_context
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.rows import ModelRows
@@ -247,10 +247,12 @@ class _Search:
 
         Raises:
             NoLegalToken: a prompt has no hypothesis left that can go on or end.
+            InvalidLogits: the processed logits of a hypothesis hold NaN or +inf.
         """
         before = self._state
         log_probs = self._model.backend.log_softmax(self._rows.logits)
         logits, self._state = self._chain.process(log_probs, before, self._context)
+        self._check_logits(logits, step)
         totals, candidates = self._best_candidates(logits)
         going: list[tuple[int, list[_Continuation]]] = []
         for p, prompt in enumerate(self._active):
@@ -269,6 +271,19 @@ class _Search:
         if going:
             self._choose(going)
         return bool(going)
+
+    def _check_logits(self, logits: Array, step: int) -> None:
+        """Refuse NaN and +inf, of which the candidates would be chosen at random."""
+        backend, beams = self._model.backend, self._settings.beams
+        highest = backend.to_numpy(backend.xp.max(logits, axis=-1)).reshape(len(self._active), beams)
+        for p, beam in np.argwhere(~(highest < np.inf) & (self._scores > NEG_INF)).tolist():
+            prompt = self._active[p]
+            invalid = invalid_logits(
+                self._chain, logits, self._context, p * beams + beam, name=f"prompt {prompt.number}, beam {beam}",
+                position=prompt.length + step - 1, tokens=self._lines[p][beam][1:],
+            )  # fmt: skip
+            if invalid is not None:
+                raise invalid
 
     def _best_candidates(self, logits: Array) -> tuple[NDArray[np.float64], NDArray[np.integer]]:
         """Per prompt and beam the best tokens, ``[prompts, beams, tokens]``: the hypotheses' scores with them, the ids.

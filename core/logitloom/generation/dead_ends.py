@@ -1,14 +1,17 @@
-"""The error of a row that cannot go on: which row, where, after which text, and which processor closed it."""
+"""The error of a row that cannot go on: which row, where, after which text, and what is wrong with its logits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from logitloom.backend import Array
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
-from logitloom.errors import NoLegalToken
+from logitloom.errors import InvalidLogits, NoLegalToken
 
-__all__ = ["no_legal_token", "written"]
+__all__ = ["invalid_logits", "no_legal_token", "written"]
 
 
 def no_legal_token(
@@ -36,6 +39,32 @@ def no_legal_token(
     return NoLegalToken(
         f"{by} {name} without any legal token at position {position}{written(chain, context, tokens)}. Chain: "
         f"{', '.join(chain.labels)}. Loosen one of its constraints, or let the row end there."
+    )
+
+
+def invalid_logits(
+    chain: Chain, logits: Array, context: Context, row: int, *, name: str, position: int, tokens: Sequence[int]
+) -> InvalidLogits | None:
+    """The error of a row whose logits are no distribution; ``None`` if they are one, or allow no token.
+
+    Args:
+        chain: the processors.
+        logits: ``[rows, vocab]``, processed.
+        context: of the step.
+        row: which row of the logits.
+        name: what to call it.
+        position: how many tokens it has, prompt included.
+        tokens: those that it accepted.
+    """
+    values = context.backend.to_numpy(logits)[row]
+    wrong = np.flatnonzero(~(values < np.inf))
+    if not wrong.size:
+        return None
+    labels = f" or a processor of the chain ({', '.join(chain.labels)})" if chain.labels else ""
+    return InvalidLogits(
+        f"The logits of {name} are no distribution at step {len(tokens)} (position {position})"
+        f"{written(chain, context, tokens)}: {wrong.size} of {values.size} are NaN or +inf, the first that of token "
+        f"{wrong[0]}, {values[wrong[0]]}. The model{labels} computed them; compute in a wider type, such as float32."
     )
 
 

@@ -14,8 +14,8 @@ from logitloom import state as row_state
 from logitloom.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
-from logitloom.errors import GenerationError, IllegalToken, NoLegalToken
-from logitloom.generation.dead_ends import no_legal_token, written
+from logitloom.errors import GenerationError, IllegalToken, InvalidLogits, NoLegalToken
+from logitloom.generation.dead_ends import invalid_logits, no_legal_token, written
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.rows import ModelRows
 from logitloom.generation.sampled import Sampled, forced, sampled
@@ -171,6 +171,7 @@ def decode(
 
     Raises:
         NoLegalToken: a row has no legal token left; names row, step and processor.
+        InvalidLogits: the processed logits of a row hold NaN or +inf; names row and step.
         GenerationError, NeedsNotMet, ChainIncomplete: before the first step.
     """
     if not prompts:
@@ -291,7 +292,7 @@ class _Batch:
         recorded = sampled(backend, logits, processed, tokens, scores) if self.record else None
         for i, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
             if not scores[i] > NEG_INF:
-                raise self._no_legal_token(i, before, context)
+                raise self._cannot_go_on(i, logits, before, context)
             row.logprob, row.forced, row.hold, row.pending, row.logprobs = scores[i], 0, 0, [], []
             row.add([token], scores[i])
             row.sampled = [] if recorded is None else [recorded[i]]
@@ -384,8 +385,11 @@ class _Batch:
     def _written(self, row: _Row) -> str:
         return written(self.chain, self.context, row.taken)
 
-    def _no_legal_token(self, i: int, before: ChainState, context: Context) -> NoLegalToken:
+    def _cannot_go_on(
+        self, i: int, logits: Array, before: ChainState, context: Context
+    ) -> InvalidLogits | NoLegalToken:
         row = self.rows[i]
-        return no_legal_token(
-            self.chain, before, context, i, name=f"row {row.number}", position=row.length, tokens=row.taken
+        name, at, taken = f"row {row.number}", row.length, row.taken
+        return invalid_logits(self.chain, logits, context, i, name=name, position=at, tokens=taken) or no_legal_token(
+            self.chain, before, context, i, name=name, position=at, tokens=taken
         )

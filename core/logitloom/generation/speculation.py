@@ -150,6 +150,7 @@ def speculate(
 
     Raises:
         NoLegalToken: a row has no legal token left; names row, step and processor.
+        InvalidLogits: the processed logits of a row hold NaN or +inf; names row and step.
         GenerationError, NeedsNotMet, ChainIncomplete: before the first step.
     """
     if not prompts:
@@ -277,7 +278,7 @@ class _SpeculativeBatch(loop._Batch):
             recorded = sampled(backend, logits, processed, verdict.tokens, verdict.logprobs) if self.record else None
             for i in going:
                 if not verdict.logprobs[i] > NEG_INF:
-                    raise self._no_legal_token(i, before, context)
+                    raise self._cannot_go_on(i, logits, before, context)
                 rows[i].add([verdict.tokens[i]], verdict.logprobs[i])
                 rows[i].logprob += verdict.logprobs[i]
                 rows[i].sampled += [] if recorded is None else [recorded[i]]

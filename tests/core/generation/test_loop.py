@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from logitloom import Context, Processor, Vocabulary, load_backend, option, processors
-from logitloom.errors import GenerationError, NoLegalToken
-from logitloom.generation import Generator, Greedy, Multinomial, Progress
+from logitloom.errors import GenerationError, InvalidLogits, NoLegalToken
+from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, Progress
 from logitloom.hookspecs import TextEnd
 from tests.oracles.toy_model import ToyModel
 
@@ -153,6 +153,42 @@ def test_a_row_without_legal_token_is_an_error_that_names_row_position_and_proce
     chain = processors.load("temperature", Cycle(forced=99))
     with pytest.raises(NoLegalToken, match=r"'Cycle' left row 0 .* at position 5 after 'a'|'Cycle' left row 0"):
         Generator(model, chain, max_tokens=13, vocabulary=VOCABULARY, skip_forced=False)(PROMPTS)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("strategy", [Greedy(), Multinomial(), BeamSearch(beams=2)])
+def test_logits_that_are_no_distribution_are_refused(model: ToyModel, strategy: Any, whole: bool, value: float) -> None:
+    calls: list[int] = []
+    rows = 3 * (2 if isinstance(strategy, BeamSearch) else 1)
+
+    def spoil(logits: Any) -> Any:
+        calls.append(1)
+        spoilt = np.array(logits)
+        if len(calls) == 3:
+            assert len(spoilt) == rows
+            spoilt[rows // 3, slice(None) if whole else 5] = value
+        return spoilt
+
+    generator = Generator(model, processors.load(spoil), strategy, max_tokens=13, vocabulary=VOCABULARY, eos=())
+    where = "prompt 1, beam 0" if rows == 6 else "row 1"
+    said = rf"logits of {where} are no distribution at step 2 \(position 3\) after '..': \d+ of 17"
+    with pytest.raises(InvalidLogits, match=said), np.errstate(invalid="ignore"):
+        generator(PROMPTS)
+
+
+def test_not_a_number_that_a_constraint_forbids_is_nobodys_business(model: ToyModel) -> None:
+    chain = processors.load(lambda logits: np.where(np.arange(17) == 2, -np.inf, logits))
+    expected = Generator(model, chain, max_tokens=5, vocabulary=VOCABULARY, eos=())(PROMPTS)
+
+    class Spoilt(ToyModel):
+        def forward(self, *args: Any, **more: Any) -> Any:
+            logits, *rest = super().forward(*args, **more)
+            logits[..., 2] = np.nan
+            return (logits, *rest)
+
+    found = Generator(Spoilt(load_backend("numpy")), chain, max_tokens=5, vocabulary=VOCABULARY, eos=())(PROMPTS)
+    assert [g.tokens for g in found] == [g.tokens for g in expected]
 
 
 def test_a_processor_ends_texts_and_says_what_to_cut(model: ToyModel) -> None:
