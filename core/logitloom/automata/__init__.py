@@ -31,7 +31,7 @@ from logitloom.automata.algebra import (
     star,
     union,
 )
-from logitloom.automata.budget import DEFAULT_BUDGET, Budget, BudgetTracker
+from logitloom.automata.budget import DEFAULT_BUDGET, Budget, BudgetTracker, at_most
 from logitloom.automata.cache import AutomatonCache, default_cache
 from logitloom.automata.compilation import compile_automaton, compile_pattern
 from logitloom.automata.dense import DenseAutomaton
@@ -55,6 +55,7 @@ __all__ = [
     "TokenAutomaton",
     "any_bytes",
     "any_text",
+    "at_most",
     "choice",
     "compile_automaton",
     "compile_pattern",

@@ -8,12 +8,16 @@ and the answer "no" is an exception with a sentence, raised before any decoding 
 from __future__ import annotations
 
 import math
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
 from logitloom.errors import BudgetExceeded
 
-__all__ = ["DEFAULT_BUDGET", "Budget", "BudgetTracker"]
+__all__ = ["DEFAULT_BUDGET", "Budget", "BudgetTracker", "at_most"]
 
 # The standard library's parser cannot be interrupted, so its time is bounded by the length of the text.
 _PARSED_CHARACTERS_PER_SECOND = 100_000
@@ -43,6 +47,39 @@ class Budget:
 DEFAULT_BUDGET = Budget()
 
 
+class _Limits(threading.local):
+    """The earliest deadline of this thread, and of how many seconds it was the end."""
+
+    deadline = math.inf
+    seconds = math.inf
+
+
+_LIMITS: Final = _Limits()
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Bound the processor time of all compilations that begin within, together and in this thread.
+
+    Args:
+        seconds: from now on; a deadline that is in force already and comes sooner stays.
+
+    Example:
+        >>> with at_most(2.0):
+        ...     tracker = BudgetTracker(Budget(seconds=60.0))
+        >>> tracker.remaining <= 2.0
+        True
+    """
+    before = _LIMITS.deadline, _LIMITS.seconds
+    deadline = time.thread_time() + seconds
+    if deadline < _LIMITS.deadline:
+        _LIMITS.deadline, _LIMITS.seconds = deadline, seconds
+    try:
+        yield
+    finally:
+        _LIMITS.deadline, _LIMITS.seconds = before
+
+
 class BudgetTracker:
     """A budget that is being spent: one object is handed through all phases of one compilation.
 
@@ -54,17 +91,24 @@ class BudgetTracker:
         BudgetExceeded: by each ``check_...`` method as soon as its limit is passed.
     """
 
-    __slots__ = ("_deadline", "budget", "subject")
+    __slots__ = ("_deadline", "_seconds", "budget", "subject")
 
     def __init__(self, budget: Budget | None = None, subject: str = "the automaton") -> None:
         self.budget = budget if budget is not None else DEFAULT_BUDGET
         self.subject = subject
-        self._deadline = time.thread_time() + self.budget.seconds
+        self._deadline, self._seconds = time.thread_time() + self.budget.seconds, self.budget.seconds
+        if _LIMITS.deadline < self._deadline:
+            self._deadline, self._seconds = _LIMITS.deadline, _LIMITS.seconds
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of processor time until the time limit; negative after it."""
+        return self._deadline - time.thread_time()
 
     def narrowed(self, states: int) -> BudgetTracker:
         """The same with at most so many states; the clock goes on."""
         tracker = BudgetTracker(replace(self.budget, states=min(states, self.budget.states)), self.subject)
-        tracker._deadline = self._deadline
+        tracker._deadline, tracker._seconds = self._deadline, self._seconds
         return tracker
 
     def check_states(self, count: int, what: str = "states") -> None:
@@ -88,8 +132,9 @@ class BudgetTracker:
     def check_time(self) -> None:
         """Refuse to go on after the time limit."""
         if time.thread_time() > self._deadline:
+            together = "" if self._seconds == self.budget.seconds else ", with what is compiled along with it"
             raise BudgetExceeded(
-                f"Compiling {self.subject} takes longer than {self.budget.seconds:g} seconds. Write it with "
+                f"Compiling {self.subject} takes longer than {self._seconds:g} seconds{together}. Write it with "
                 f"smaller repeat counts or fewer alternatives, or raise max_seconds."
             )
 
@@ -99,7 +144,7 @@ class BudgetTracker:
 
     def check_pattern_length(self, characters: int) -> None:
         """Refuse a pattern text so long that reading it alone would pass a limit."""
-        limit = min(int(self.budget.seconds * _PARSED_CHARACTERS_PER_SECOND), 10 * self.budget.states)
+        limit = int(min(self.budget.seconds * _PARSED_CHARACTERS_PER_SECOND, 10 * self.budget.states))
         if characters > limit:
             raise BudgetExceeded(
                 f"The text of {self.subject} has {characters} characters, and a budget of "

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom.automata import Budget, compile_automaton, compile_pattern
+from logitloom.automata import Budget, at_most, compile_automaton, compile_pattern
 from logitloom.errors import BudgetExceeded, LogitloomError
 
 SECONDS = 0.4
@@ -119,3 +119,16 @@ def test_messages_name_the_options_of_the_processors_and_quote_the_pattern_as_wr
     )
     with pytest.raises(BudgetExceeded, match=r"or raise max_seconds\."):
         compile_pattern("(?:a|b)*a(?:a|b){30}", budget=Budget(seconds=0.1, states=10**9, table_bytes=10**12))
+
+
+def test_compilations_share_a_limit_and_say_so() -> None:
+    hard = "(?:a|b)*a(?:a|b){30}"
+    with at_most(0.1):
+        for _ in range(2):
+            with pytest.raises(
+                BudgetExceeded, match=r"longer than 0\.1 seconds, with what is compiled along with it\."
+            ):
+                compile_pattern(hard, budget=Budget(seconds=60.0, states=10**9, table_bytes=10**12))
+        with at_most(60.0), pytest.raises(BudgetExceeded, match=r"longer than 0\.1 seconds"):
+            compile_pattern(hard, budget=Budget(seconds=60.0, states=10**9, table_bytes=10**12))
+    assert compile_pattern("a+", budget=Budget(seconds=5.0)).fullmatch("aa")

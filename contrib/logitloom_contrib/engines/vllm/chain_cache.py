@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from logitloom import Chain, Context, Vocabulary
+from logitloom.automata import at_most
 from logitloom.document import from_document
 from logitloom.engines import bind
 from logitloom.errors import ChainDocumentError, LogitloomError
@@ -101,7 +102,7 @@ class ChainCache:
 
     def _compiled(self, request: RequestDocument) -> CompiledChain | _Refused:
         try:
-            with loading(guard=RequestGuard(self.permissions)):
+            with at_most(self.permissions.seconds), loading(guard=RequestGuard(self.permissions)):
                 chain = from_document(request.document, tokenizer=self.vocabulary)
                 chain = bind(chain, "vLLM", _GIVES)
                 self._try(chain)

@@ -11,7 +11,7 @@ LOGITLOOM_VLLM_ALLOW       allow                names; ``+name`` adds one to the
 LOGITLOOM_VLLM_BYTES       bytes                most bytes of a request's chain, as JSON
 LOGITLOOM_VLLM_PROCESSORS  processors           most processors of a chain, at every depth
 LOGITLOOM_VLLM_STATES      states               most states of an automaton
-LOGITLOOM_VLLM_SECONDS     seconds              most seconds of a compilation
+LOGITLOOM_VLLM_SECONDS     seconds              most seconds of all compilations of a request
 LOGITLOOM_VLLM_INTEGER     integer              largest integer of an option with a declared type
 LOGITLOOM_VLLM_CHAINS      chains               compiled chains that are kept
 =========================  ===================  ==========================================================
@@ -49,7 +49,7 @@ class Permissions:
         bytes: most bytes of a chain as JSON.
         processors: most processors of a chain, those inside others included.
         states: most states of an automaton.
-        seconds: most seconds of a compilation.
+        seconds: most seconds of processor time for all compilations of a request together.
         integer: largest integer of an option with a declared type (schemas have none).
         chains: compiled chains kept at a time; those of running requests are kept anyway.
 

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from logitloom.automata import Budget, BudgetTracker
+from logitloom.automata import Budget, BudgetTracker, at_most
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom.masks.kernels import host_kernels
 from logitloom_plugins.json_schema.schema.container_keywords import MOST_UNIQUE
@@ -72,7 +72,9 @@ def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Bu
     host_kernels()
     tracker = BudgetTracker(budget, "the schema")
     try:
-        return _compiled(Document(schema, tracker), options, tracker)
+        # The budget is the schema's: each of its patterns gets what the others left.
+        with at_most(tracker.remaining):
+            return _compiled(Document(schema, tracker), options, tracker)
     except RecursionError as error:
         raise BudgetExceeded(
             "The schema is nested too deeply to be compiled. Nest less, or raise the limit with sys.setrecursionlimit."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -187,3 +188,13 @@ def test_the_document_of_a_request_is_json_after_all_checks() -> None:
 
     request = read(nested("after", ["regex", {"pattern": "a"}]), Permissions(allow=frozenset({"after", "regex"})))
     assert json.loads(request.key) == request.document
+
+
+def test_the_processors_of_a_request_share_its_seconds() -> None:
+    """Sixteen patterns, each within the limit, are not sixteen times as many seconds."""
+    slow = [one("regex", pattern=f"(?:a|b)*a(?:a|b){{11}}{i}")[0] for i in range(16)]
+    engine = engine_of(additional_config={"logitloom": {"seconds": 0.05, "states": 100_000}})
+    begin = time.thread_time()
+    with pytest.raises(ValueError, match=r"0\.05 seconds"):
+        engine.admit(params_of(slow))
+    assert time.thread_time() - begin < 2.0
