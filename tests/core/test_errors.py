@@ -20,7 +20,7 @@ def test_every_error_is_exported_in_order():
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
 def test_every_error_is_a_logitloom_error_and_a_builtin_one(cls):
-    assert issubclass(cls, errors.LogitloomError)
+    assert issubclass(cls, (errors.LogitloomError, Warning))
     assert cls.__doc__
     if cls is not errors.LogitloomError:
         builtin = [c for c in cls.__mro__ if c.__module__ == "builtins" and c not in (Exception, BaseException, object)]

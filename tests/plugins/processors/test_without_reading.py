@@ -50,6 +50,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = SPECS | {
     "sequence_bias": ("sequence_bias", {"sequences": [[1, 2]], "biases": [1.0]}),
     "stop": ("stop", {"strings": ["ab"]}),
     "top_h": ("top_h", {}),
+    "watermark_greenlist": ("watermark_greenlist", {"ratio": 0.5, "bias": 1.5}),
+    "watermark_gumbel": ("watermark_gumbel", {"key": 7}),
+    "watermark_synthid": ("watermark_synthid", {"keys": [5, 9], "ngram_len": 3}),
     "whisper_no_speech": ("whisper_no_speech", {"token": 7, "eos": 0}),
     "whisper_timestamps": ("whisper_timestamps", {"no_timestamps": 17, "eos": 16}),
     "after": ("after", {"trigger": "ab", "inner": INNER}),
@@ -65,6 +68,8 @@ WAITS: dict[str, str] = {
     "contrastive": "runs a model, whose adapter decides where its logits are",
     "grammar": "rows of states on the host, fed with tokens of the host",
     "json": "rows of states on the host, fed with tokens of the host",
+    "watermark_greenlist": "draws its lists of green tokens on the host",
+    "watermark_synthid": "draws its coins on the host",
     "tool_call": "is made of json and the looking for strings",
 }
 
