@@ -145,9 +145,17 @@ def _valid(tokens: Array, vocab: int) -> tuple[Array, Array]:
 
 def _namespace(device: int) -> SimpleNamespace:
     names = [name for name in dir(compat) if not name.startswith("_")]
-    functions = {name: getattr(compat, name) for name in names}
+    functions = {name: getattr(compat, name) for name in names} | {"clip": _clip}
     functions.update({name: _on_device(functions[name], device) for name in _CREATION})
     return SimpleNamespace(**functions)
+
+
+def _clip(x: Array, /, min: Array | float | None = None, max: Array | float | None = None) -> Array:
+    """``clip`` of the array API; that of array_api_compat selects by a mask, for which CuPy waits for the device."""
+    for bound, choose in ((min, cupy.maximum), (max, cupy.minimum)):
+        if bound is not None:
+            x = choose(x, bound.astype(x.dtype, copy=False) if isinstance(bound, cupy.ndarray) else x.dtype.type(bound))
+    return x
 
 
 def _on_device(create: Callable[..., Any], default: int) -> Callable[..., Any]:
