@@ -77,7 +77,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_values_of_every_kind_come_back(value: Any) -> None:
     (found,) = decode(encode(Rows([value])), load_backend("numpy"), packages=[HERE])
     assert found == value
