@@ -8,7 +8,8 @@ from typing import Any
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget
-from logitloom.constraints import Constraint, ConstraintProcessor
+from logitloom.automata.trie import vocabulary_trie
+from logitloom.constraints import Constraint, ConstraintProcessor, lift
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
 from logitloom.fingerprint import fingerprint_of
 from logitloom.options import values
@@ -166,6 +167,7 @@ class Json(ConstraintProcessor):
 
         Raises:
             UnsupportedSchema: if no value satisfies the schema.
+            VocabularyError: if the tokens cannot write any value.
         """
         table: SchemaAutomaton | None = self.__dict__["_table_automaton"]
         if table is None:
@@ -176,4 +178,7 @@ class Json(ConstraintProcessor):
                 "No JSON value satisfies the schema of 'json', so nothing could be written. Correct the "
                 "keywords that contradict each other."
             )
+        if not vocabulary_trie(vocabulary).every_byte:
+            # A text may then come to a place that bytes can leave and tokens cannot; the general walk looks ahead.
+            return lift(table, vocabulary, vocab_size)
         return SchemaConstraint(table, vocabulary, vocab_size)

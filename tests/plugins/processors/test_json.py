@@ -11,9 +11,9 @@ from typing import Any, TypedDict
 import numpy as np
 import pytest
 
-from logitloom import Backend, Context, processors, state
+from logitloom import Backend, Context, Vocabulary, processors, state
 from logitloom.automata import Budget
-from logitloom.errors import BudgetExceeded, IllegalToken, OptionError, UnsupportedSchema
+from logitloom.errors import BudgetExceeded, IllegalToken, OptionError, UnsupportedSchema, VocabularyError
 from logitloom_plugins.json_schema.structure import acceptance
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
 from tests.core.automata.vocabularies import mixed
@@ -280,3 +280,21 @@ def test_forced_tokens_are_the_only_way_on() -> None:
 def test_a_budget_ends_hostile_schemas() -> None:
     with pytest.raises((BudgetExceeded, UnsupportedSchema)):
         processors.load(("json", {"schema": {"multipleOf": 1234567, "type": "integer"}, "engine": "table"}))
+
+
+def test_a_vocabulary_that_cannot_write_a_value_is_refused_like_by_regex() -> None:
+    words = Vocabulary([b"", b"a", b"b", b"{", b"}", b"1"], eos=[0])
+    chain = processors.load(("json", {"schema": {"type": "string"}}), tokenizer=words)
+    context = Context.start(np.zeros((1, 6), dtype=np.float32), vocabulary=words)
+    with pytest.raises(VocabularyError, match="No sequence of tokens"):
+        chain.init_state(context)
+
+
+def test_tokens_that_lead_to_a_dead_end_are_not_allowed() -> None:
+    # An object needs a member, whose name needs a quote that no token has; the number can be written.
+    words = Vocabulary([b"", b"{", b"}", b"1", b" "], eos=[0])
+    schema = {"anyOf": [{"type": "integer"}, {"type": "object", "required": ["a"]}]}
+    chain = processors.load(("json", {"schema": schema, "whitespace": "compact"}), tokenizer=words)
+    context = Context.start(np.zeros((1, 5), dtype=np.float32), vocabulary=words)
+    masked, _ = chain.process(np.zeros((1, 5), dtype=np.float32), chain.init_state(context), context)
+    assert (masked > -np.inf).nonzero()[1].tolist() == [3]
