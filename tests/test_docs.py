@@ -51,7 +51,15 @@ def _nothing_left_registered():
 
 
 @pytest.mark.usefixtures("_nothing_left_registered")
-@pytest.mark.parametrize("path", [p for p in PAGES if blocks(p, "python")], ids=name_of)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, marks=[pytest.mark.extras] if p.name == "grammar.md" else [])  # it needs llguidance
+        for p in PAGES
+        if blocks(p, "python")
+    ],
+    ids=name_of,
+)
 def test_every_python_block_of_a_page_runs(path, monkeypatch):
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)  # dataclasses look their module up
@@ -157,6 +165,7 @@ def blocks_with(path):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.extras
 @pytest.mark.parametrize("path", [p for p in PAGES if blocks_with(p)], ids=name_of)
 def test_blocks_that_need_a_model_run_where_it_is_installed(path, monkeypatch, tmp_path):
     module = ModuleType("page")

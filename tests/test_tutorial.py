@@ -23,6 +23,9 @@ import pytest
 import logitloom
 from logitloom import registry
 
+#: The distribution that the tutorial makes is built with hatchling.
+pytestmark = pytest.mark.extras
+
 TUTORIAL = Path(__file__).parent.parent / "docs" / "tutorial.md"
 NAME = "calm_down"
 

@@ -238,7 +238,7 @@ def test_fingerprints_tell_options_apart(tmp_path: Path) -> None:
     assert fingerprint_of({3, 1, 2}, "option") == fingerprint_of(frozenset([2, 3, 1]), "option")
 
 
-@pytest.mark.parametrize("kind", ["grammar", "json"])
+@pytest.mark.parametrize("kind", [pytest.param("grammar", marks=pytest.mark.extras), "json"])
 def test_files_count_by_what_was_read_from_them(tmp_path: Path, kind: str) -> None:
     if kind == "grammar":
         pytest.importorskip("llguidance", reason="the package llguidance is not installed")

@@ -46,8 +46,8 @@ def _rich():
     registry.unregister("rich")
 
 
-finite = st.floats(allow_nan=False, allow_infinity=True)
-integers = st.integers(-(2**31), 2**31)
+finite = st.floats(allow_nan=False, allow_infinity=True, width=32)
+integers = st.integers(-(2**31), 2**31 - 1)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 rich_options = st.fixed_dictionaries(
     {},

@@ -111,6 +111,7 @@ def test_every_finished_text_is_accepted(vocabulary: Vocabulary, part: int) -> N
     check_walks(range(100 * part, 100 * part + 100), vocabulary, walks=2)
 
 
+@pytest.mark.extras
 def test_every_finished_text_is_accepted_over_a_vocabulary_of_a_model() -> None:
     check_walks(range(2000, 2150), tekken(), walks=1)
 

@@ -117,6 +117,7 @@ def test_names_that_begin_and_end_within_one_token_are_not_written_twice(schema:
 # -- with the summaries every row is what it is without ------------------------------------------------------
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     "schema",
     [
@@ -155,6 +156,7 @@ def test_rows_of_schemas(schema: Any, escapes: str) -> None:
             break
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     "content",
     [
