@@ -17,8 +17,9 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["FLOATING", "Context", "check_logits", "padded"]
 
-#: Types of logits that were looked at: asking a library takes longer than a step.
-FLOATING: set[Any] = set()
+#: Types of arrays and elements of logits that were looked at: asking a library takes longer than a step. The array's
+#: own type comes first, so that no library is asked to compare its types with those of another.
+FLOATING: set[tuple[type, Any]] = set()
 
 
 def check_logits(logits: Any) -> None:
@@ -35,14 +36,14 @@ def check_logits(logits: Any) -> None:
         )
     if len(shape) not in (1, 2):
         raise InvalidContext(f"Logits have shape {tuple(shape)}; give [batch, vocab], or [vocab] for one sequence.")
-    if dtype in FLOATING:
+    if (type(logits), dtype) in FLOATING:
         return
     if not backend_of(logits).is_floating(logits):
         raise InvalidContext(
             f"Logits have the type {dtype}, and must be floating numbers: -inf forbids a token, and {dtype} has none. "
             f"Cast them, for example to float32."
         )
-    FLOATING.add(dtype)
+    FLOATING.add((type(logits), dtype))
 
 
 @dataclass(frozen=True, eq=False)

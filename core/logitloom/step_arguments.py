@@ -33,7 +33,7 @@ def check_step(logits: Any, state: Any, context: Context, branches: int) -> None
         StateMismatch: the state has another number of rows.
     """
     dtype = getattr(logits, "dtype", None)
-    if dtype not in FLOATING or len(logits.shape) not in (1, 2):
+    if (type(logits), dtype) not in FLOATING or len(logits.shape) not in (1, 2):
         check_logits(logits)
     shape = logits.shape
     if shape[-1] != context.vocab_size:

@@ -64,6 +64,8 @@ class WatermarkGumbel(Processor):
         """A random number per token, a maximum, and a masked fill."""
         backend, xp = context.backend, context.backend.xp
         state = slide(state, context)
+        if logits.shape[0] == 0:  # no library takes the largest of nothing
+            return logits, state
         ids = backend.arange(logits.shape[-1])[None, :]
         u = rng.uniform(xp, self._seeds(state.tokens, xp)[:, None], ids, _STREAM) + 2.0**-24
         perturbed = backend.log_softmax(logits) - xp.log(-xp.log(u))

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom.automata import TokenAutomaton, compile_pattern
+from logitloom.automata import compile_pattern
 from logitloom.errors import LogitloomError, StateMismatch, VocabularyError
 from logitloom.registry import load_plugin
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammar_engines.context_free import Choice, pruned
 from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
 from tests.core.automata.vocabularies import mixed, smollm2
+from tests.oracles.walk import walked
 from tests.plugins.grammar_engines.languages import (
     ENGINES,
     RECURSIVE,
@@ -48,7 +49,7 @@ def test_allowed_tokens_are_those_of_the_automaton(engine: Any, vocabulary: Voca
     text, pattern = REGULAR[label]
     width = vocabulary.size + PADDING
     bound = bound_to(engine, text, vocabulary, width)
-    automaton = TokenAutomaton(compile_pattern(pattern), vocabulary, vocab_size=width)
+    automaton = walked(compile_pattern(pattern), vocabulary, vocab_size=width)
     random = np.random.default_rng(0)
     for _ in range(4):
         read, state = bound.start(), automaton.start
@@ -256,7 +257,12 @@ def test_threads_do_not_disturb_each_other(engine: Any) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded.*:DeprecationWarning",
+    # JAX, where an earlier test has imported it, warns of every fork.
+    "ignore:.*os.fork.*:RuntimeWarning",
+    "ignore:.*_at_fork.*:pytest.PytestUnraisableExceptionWarning",
+)
 def test_a_forked_child_goes_on_with_what_its_parent_stepped(engine: Any) -> None:
     words = mixed()
     bound = bound_to(engine, RECURSIVE["brackets"][0], words)
@@ -282,7 +288,7 @@ def test_a_forked_child_goes_on_with_what_its_parent_stepped(engine: Any) -> Non
 def test_forced_tokens_are_those_that_stand_alone(engine: Any, label: str) -> None:
     words = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos=[256])
     bound = bound_to(engine, REGULAR[label][0], words)
-    automaton = TokenAutomaton(compile_pattern(REGULAR[label][1]), words)
+    automaton = walked(compile_pattern(REGULAR[label][1]), words)
     read, state = bound.start(), automaton.start
     random = np.random.default_rng(3)
     while state >= 0:
