@@ -15,7 +15,7 @@ from logitloom.errors import BudgetExceeded, LogitloomError
 
 SECONDS = 0.4
 #: What one step between two looks at the clock may take, on a machine that does other things as well.
-STEP = 0.25
+STEP = 1.0
 
 
 def chinese(count: int, step: int = 2) -> list[str]:
