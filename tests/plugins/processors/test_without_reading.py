@@ -38,7 +38,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = SPECS | {
     "forced_eos": ("forced_eos", {"max_length": 2, "eos": [0]}),
     "fsm": ("fsm", {"automaton": compile_pattern("[a-c]+")}),
     "grammar": ("grammar", {"grammar": 'root ::= "a" | "b"'}),
-    "json": ("json", {"schema": {"type": "integer"}}),
+    "json": ("json", {"schema": {"const": True}}),
     "length_ramp": ("length_ramp", {"target": 3, "eos": [0]}),
     "mirostat": ("mirostat", {}),
     "mirostat_v2": ("mirostat_v2", {}),
