@@ -85,7 +85,7 @@ def compile_automaton(pattern: str, flags: int = 0, *, budget: Budget | None = N
 
     Example:
         >>> compile_automaton(r"[0-9]{4}-[0-9]{2}")
-        Dfa(states=8, classes=3, table_bytes=360)
+        Dfa(states=8, classes=4, table_bytes=392)
         >>> compile_automaton(r".{0,100} Darwin/\\d.{0,100}\\(Mac.{0,100}x")
         LazyDfa(pattern '.{0,100} Darwin/\\d.{0,100}\\(Mac.{0,100}x')
     """
