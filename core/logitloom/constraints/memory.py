@@ -5,7 +5,7 @@ The memory is bounded. Dropping it changes speed, never a result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -138,10 +138,6 @@ class ConstraintMemory:
         return self._device_tables
 
     # --- states ---------------------------------------------------------------------------------------------------
-
-    def start(self, states: Iterable[State]) -> list[Any]:
-        """The states of rows at the start, as they stand in a processor's state."""
-        return list(states)
 
     def node(self, state: Any) -> StateNode:
         """The node of a state."""
