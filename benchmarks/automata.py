@@ -97,7 +97,7 @@ def peer(vocabulary: Vocabulary) -> Callable[[str], Any] | None:
     except ImportError:
         return None
 
-    from logitloom_plugins.grammar_engines.llguidance import engine_tokenizer
+    from logitloom_plugins.grammars.llguidance import engine_tokenizer
 
     begin = time.perf_counter()
     tokenizer = engine_tokenizer(vocabulary, vocabulary.size)

@@ -90,7 +90,7 @@ class LlGuidance:
         import llguidance
         import llguidance.torch as kernels
 
-        from logitloom_plugins.grammar_engines.llguidance import engine_tokenizer
+        from logitloom_plugins.grammars.llguidance import engine_tokenizer
 
         self.library, self.kernels = llguidance, kernels
         self.tokenizer = engine_tokenizer(vocabulary, vocabulary.size)

@@ -108,7 +108,7 @@ class LLGuidance:
         import llguidance
         import llguidance.numpy
 
-        from logitloom_plugins.grammar_engines.llguidance import engine_tokenizer
+        from logitloom_plugins.grammars.llguidance import engine_tokenizer
 
         self.module = llguidance
         self.tokenizer = engine_tokenizer(vocabulary, vocabulary.size)

@@ -15,9 +15,9 @@ from logitloom.fingerprint import fingerprint_of
 from logitloom.loading import text_or_file
 from logitloom.options import values
 from logitloom.registry import load_plugin
-from logitloom_plugins.grammar_engines.context_free import Choice, pruned
-from logitloom_plugins.grammar_engines.engine import Engine
-from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
+from logitloom_plugins.grammars.context_free import Choice, pruned
+from logitloom_plugins.grammars.engine import Engine
+from logitloom_plugins.grammars.gbnf import parse_gbnf
 
 __all__ = ["Grammar"]
 

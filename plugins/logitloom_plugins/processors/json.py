@@ -14,7 +14,7 @@ from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern,
 from logitloom.fingerprint import fingerprint_of
 from logitloom.options import values
 from logitloom.registry import load_plugin
-from logitloom_plugins.grammar_engines.engine import Engine, Grammar
+from logitloom_plugins.grammars.engine import Engine, Grammar
 from logitloom_plugins.json_schema.schema.dialects import dialect_of
 from logitloom_plugins.json_schema.schema.sources import schema_of
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton

@@ -44,7 +44,7 @@ class LLGuidance:
 
     def __init__(self) -> None:
         pytest.importorskip("llguidance", reason="the package llguidance is not installed")
-        from logitloom_plugins.grammar_engines.llguidance import LLGuidance as Engine
+        from logitloom_plugins.grammars.llguidance import LLGuidance as Engine
 
         self.engine = Engine()
 

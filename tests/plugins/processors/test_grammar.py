@@ -20,7 +20,7 @@ from logitloom.errors import (
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom.generation.candidates import load as load_candidates
 from tests.oracles.toy_model import ToyModel
-from tests.plugins.grammar_engines.languages import ARITHMETIC, BRACKETS, RECURSIVE, are_brackets, is_arithmetic
+from tests.plugins.grammars.languages import ARITHMETIC, BRACKETS, RECURSIVE, are_brackets, is_arithmetic
 from tests.plugins.processors.constraining import WIDTH, WORDS, begin, step
 
 #: The same language for the lexer of Lark: every terminal is one character.

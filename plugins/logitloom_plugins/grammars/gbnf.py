@@ -15,7 +15,7 @@ import re
 from typing import Final
 
 from logitloom.errors import UnsupportedGrammar
-from logitloom_plugins.grammar_engines.context_free import (
+from logitloom_plugins.grammars.context_free import (
     LAST,
     SURROGATES,
     Chars,
@@ -26,7 +26,7 @@ from logitloom_plugins.grammar_engines.context_free import (
     Repeat,
     Sequence,
 )
-from logitloom_plugins.grammar_engines.source_text import refusal
+from logitloom_plugins.grammars.source_text import refusal
 
 __all__ = ["parse_gbnf"]
 

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
-from logitloom_plugins.grammar_engines.context_free import Grammar, Node, Reference, Repeat, children
-from logitloom_plugins.grammar_engines.matcher_constraint import MatcherConstraint
-from logitloom_plugins.grammar_engines.notation import to_ebnf
-from logitloom_plugins.grammar_engines.xgrammar_keywords import problems
+from logitloom_plugins.grammars.context_free import Grammar, Node, Reference, Repeat, children
+from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
+from logitloom_plugins.grammars.notation import to_ebnf
+from logitloom_plugins.grammars.xgrammar_keywords import problems
 
 __all__ = ["XGrammar", "XGrammarGrammar"]
 

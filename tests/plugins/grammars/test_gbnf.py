@@ -7,8 +7,8 @@ import re
 import pytest
 
 from logitloom.errors import UnsupportedGrammar
-from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
-from tests.plugins.grammar_engines.languages import BRACKETS, are_brackets, language
+from logitloom_plugins.grammars.gbnf import parse_gbnf
+from tests.plugins.grammars.languages import BRACKETS, are_brackets, language
 
 WRONG: list[tuple[str, int, int, str]] = [
     ('root ::= "a" foo', 1, 14, "'foo' is named here, but defined nowhere"),

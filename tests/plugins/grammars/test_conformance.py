@@ -18,11 +18,11 @@ from logitloom.automata import compile_pattern
 from logitloom.errors import LogitloomError, StateMismatch, VocabularyError
 from logitloom.registry import load_plugin
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.grammar_engines.context_free import Choice, pruned
-from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
+from logitloom_plugins.grammars.context_free import Choice, pruned
+from logitloom_plugins.grammars.gbnf import parse_gbnf
 from tests.core.automata.vocabularies import mixed, smollm2
 from tests.oracles.walk import walked
-from tests.plugins.grammar_engines.languages import (
+from tests.plugins.grammars.languages import (
     ENGINES,
     RECURSIVE,
     REGULAR,
@@ -194,7 +194,7 @@ def test_long_texts_are_states_like_short_ones(engine: Any) -> None:
 
 
 def test_the_memory_of_matchers_is_bounded(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitloom_plugins.grammar_engines.matcher_constraint._CAPACITY", 1 << 17)
+    monkeypatch.setattr("logitloom_plugins.grammars.matcher_constraint._CAPACITY", 1 << 17)
     words = mixed()
     small, bound = bound_to(engine, RECURSIVE["brackets"][0], words), None
     monkeypatch.undo()

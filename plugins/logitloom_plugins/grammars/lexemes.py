@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata import DEAD, Budget, Dfa, compile_pattern
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.grammar_engines.context_free import (
+from logitloom_plugins.grammars.context_free import (
     Chars,
     Choice,
     Grammar,
@@ -83,7 +83,7 @@ def lexed(grammar: Grammar) -> Lexed:
         grammar: without useless parts (``pruned``).
 
     Example:
-        >>> from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
+        >>> from logitloom_plugins.grammars.gbnf import parse_gbnf
         >>> len(lexed(parse_gbnf('root ::= [a-z]* "end"')).lexemes)
         1
         >>> len(lexed(parse_gbnf('root ::= "let" root | [a-z]+')).lexemes)  # l, e, t, and one letter

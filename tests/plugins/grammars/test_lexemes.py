@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from logitloom_plugins.grammar_engines.context_free import pruned
-from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
-from logitloom_plugins.grammar_engines.lexemes import lexed
-from logitloom_plugins.grammar_engines.notation import to_lark
-from tests.plugins.grammar_engines.languages import REGULAR
+from logitloom_plugins.grammars.context_free import pruned
+from logitloom_plugins.grammars.gbnf import parse_gbnf
+from logitloom_plugins.grammars.lexemes import lexed
+from logitloom_plugins.grammars.notation import to_lark
+from tests.plugins.grammars.languages import REGULAR
 
 
 def count(text: str) -> int:

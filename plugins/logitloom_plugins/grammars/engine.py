@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from logitloom import Vocabulary
 from logitloom.constraints import Constraint
-from logitloom_plugins.grammar_engines.context_free import Grammar as ContextFree
+from logitloom_plugins.grammars.context_free import Grammar as ContextFree
 
 __all__ = ["Engine", "Grammar"]
 

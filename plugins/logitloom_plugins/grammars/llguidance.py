@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
-from logitloom_plugins.grammar_engines.context_free import Grammar
-from logitloom_plugins.grammar_engines.lexemes import lexed
-from logitloom_plugins.grammar_engines.matcher_constraint import MatcherConstraint
-from logitloom_plugins.grammar_engines.notation import to_lark
-from logitloom_plugins.grammar_engines.source_text import refusal_at
+from logitloom_plugins.grammars.context_free import Grammar
+from logitloom_plugins.grammars.lexemes import lexed
+from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
+from logitloom_plugins.grammars.notation import to_lark
+from logitloom_plugins.grammars.source_text import refusal_at
 
 __all__ = ["LLGuidance", "LLGuidanceGrammar", "engine_tokenizer"]
 

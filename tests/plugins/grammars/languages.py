@@ -12,7 +12,7 @@ import pytest
 from logitloom.constraints import FINISHED, Constraint, State
 from logitloom.registry import load_plugin
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.grammar_engines.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, Sequence
+from logitloom_plugins.grammars.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, Sequence
 from tests.core.automata.vocabularies import mixed, smollm2
 
 ENGINES = ("llguidance", "xgrammar")

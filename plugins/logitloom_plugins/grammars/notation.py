@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from logitloom_plugins.grammar_engines.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, references
-from logitloom_plugins.grammar_engines.lexemes import Lexed, Lexeme
+from logitloom_plugins.grammars.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, references
+from logitloom_plugins.grammars.lexemes import Lexed, Lexeme
 
 __all__ = ["to_ebnf", "to_lark"]
 
@@ -15,8 +15,8 @@ def to_lark(grammar: Lexed) -> str:
     """The grammar as a Lark text whose terminals are its lexemes.
 
     Example:
-        >>> from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
-        >>> from logitloom_plugins.grammar_engines.lexemes import lexed
+        >>> from logitloom_plugins.grammars.gbnf import parse_gbnf
+        >>> from logitloom_plugins.grammars.lexemes import lexed
         >>> print(to_lark(lexed(parse_gbnf('root ::= "a" root? "b"'))))
         start: r0
         r0: T0 r0? T1
@@ -48,7 +48,7 @@ def to_ebnf(grammar: Grammar) -> str:
     """The grammar in the notation of xgrammar; its first rule is ``root``.
 
     Example:
-        >>> from logitloom_plugins.grammar_engines.gbnf import parse_gbnf
+        >>> from logitloom_plugins.grammars.gbnf import parse_gbnf
         >>> print(to_ebnf(parse_gbnf('root ::= "a" root? "b"')))
         root ::= r0
         r0 ::= "\\U00000061" r0? "\\U00000062"

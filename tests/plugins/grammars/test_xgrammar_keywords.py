@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logitloom.errors import UnsupportedSchema
-from logitloom_plugins.grammar_engines.xgrammar_keywords import problems
+from logitloom_plugins.grammars.xgrammar_keywords import problems
 from tests.plugins.json_schema.peers import XGrammar
 from tests.plugins.json_schema.schema_data import benchmark, suite
 
@@ -96,7 +96,7 @@ def test_the_engine_would_have_accepted_what_the_check_refuses() -> None:
 @pytest.mark.extras
 def test_a_refusal_is_an_error_or_one_warning() -> None:
     pytest.importorskip("xgrammar", reason="the package xgrammar is not installed")
-    from logitloom_plugins.grammar_engines.xgrammar import XGrammar as Engine
+    from logitloom_plugins.grammars.xgrammar import XGrammar as Engine
 
     schema = {"type": "string", "pattern": "a", "format": "date"}
     with pytest.raises(UnsupportedSchema, match=r"pattern at #/pattern .*; format at #/format"):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.constraints import Constraint, State, TokenSet
 from logitloom.errors import StateMismatch, VocabularyError
-from logitloom_plugins.grammar_engines.tokens_read import NOTHING_READ, TokensRead
+from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 
 __all__ = ["MatcherConstraint"]
 
