@@ -51,12 +51,12 @@ def automata() -> list[MooreMachine]:
     ]
 
 
-@pytest.mark.parametrize("labelled", automata())
-def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(labelled: MooreMachine) -> None:
-    itself = np.arange(labelled.states)
-    found = _above_ascii(labelled.next, labelled.byte_class, itself)
-    for state in range(labelled.states):
-        ranges = [(max(low, 0x80), high, end) for low, high, end in labelled.intervals(state) if high >= 0x80]
+@pytest.mark.parametrize("automaton", automata())
+def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(automaton: MooreMachine) -> None:
+    itself = np.arange(automaton.states)
+    found = _above_ascii(automaton.next, automaton.byte_class, itself)
+    for state in range(automaton.states):
+        ranges = [(max(low, 0x80), high, end) for low, high, end in automaton.intervals(state) if high >= 0x80]
         ends = {end for _, _, end in ranges}
         covered = sum(high - low + 1 for low, high, _ in ranges)
         everywhere = len(ends) == 1 and covered in (sum(b - a + 1 for a, b in EVERY), 0x10FFFF - 0x7F)
@@ -64,12 +64,12 @@ def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(labelled
         assert not everywhere or found[state] in ends
 
 
-@pytest.mark.parametrize("labelled", automata())
-def test_characters_that_do_not_leave_a_state_lead_back_to_it(labelled: MooreMachine) -> None:
-    found = self_loops(labelled.next, labelled.byte_class, False)
-    for state in np.flatnonzero(np.frombuffer(labelled.boundaries, dtype=bool)).tolist():
+@pytest.mark.parametrize("automaton", automata())
+def test_characters_that_do_not_leave_a_state_lead_back_to_it(automaton: MooreMachine) -> None:
+    found = self_loops(automaton.next, automaton.byte_class, False)
+    for state in np.flatnonzero(np.frombuffer(automaton.boundaries, dtype=bool)).tolist():
         reached = np.full(0x110000, -1)
-        for first, last, target in labelled.intervals(state):
+        for first, last, target in automaton.intervals(state):
             reached[first : last + 1] = target
         stays = reached == state
         leaving = int(found.low[state]) | int(found.high[state]) << 64
@@ -235,7 +235,7 @@ def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginnin
             begun = tokens.advance(begun, vocabulary.token_bytes.index(bytes([byte])))
         stack = tokens.configuration(begun).stack
     context = next(state[1] for state in machine.states if state[0] == "text")
-    boundaries = np.frombuffer(context.content.labelled.boundaries, dtype=bool)
+    boundaries = np.frombuffer(context.content.automaton.boundaries, dtype=bool)
     for place in np.flatnonzero(boundaries)[:40].tolist():
         for count in lengths(context.content):
             state = context.text(place, count)

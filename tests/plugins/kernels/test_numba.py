@@ -132,13 +132,13 @@ def test_where_characters_above_ascii_lead(pattern: str) -> None:
     if not supported(pattern, 0) or compile_pattern(pattern).is_empty:
         return
     dfa = compile_pattern(pattern)
-    labelled = MooreMachine(dfa.byte_class, dfa.next, [end or None for end in dfa.accepting.tolist()], dfa.start)
+    automaton = MooreMachine(dfa.byte_class, dfa.next, [end or None for end in dfa.accepting.tolist()], dfa.start)
     targets = dfa.next[:, dfa.byte_class[ord("é".encode()[:1])]]
     for usual in (np.arange(dfa.states), np.where(targets >= 0, 0, -1), dfa.next[:, dfa.byte_class[ord("a")]]):
         found = marks_above_ascii(dfa.next, dfa.byte_class, usual.astype(np.int32))
-        for state in np.flatnonzero(np.frombuffer(labelled.boundaries, dtype=bool))[:20].tolist():
+        for state in np.flatnonzero(np.frombuffer(automaton.boundaries, dtype=bool))[:20].tolist():
             leads = np.full(0x110000, -1)
-            for low, high, target in labelled.intervals(state):
+            for low, high, target in automaton.intervals(state):
                 leads[low : high + 1] = target
             elsewhere = leads[_ABOVE_ASCII] != usual[state]
             if usual[state] < 0:

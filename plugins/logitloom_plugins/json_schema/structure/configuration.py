@@ -165,8 +165,8 @@ class ConfigurationNames:
         if kind == "value":
             return (kind, rest[0], self._return_number(rest[1]), *rest[2:])
         if kind == "number":
-            labelled = self.machine.structure.number_automaton(*rest[0])
-            return (kind, labelled, rest[1], self._return_number(rest[2]))
+            automaton = self.machine.structure.number_automaton(*rest[0])
+            return (kind, automaton, rest[1], self._return_number(rest[2]))
         if kind == "literal":
             return (kind, rest[0], self.number(rest[1]))
         if kind == "gap":

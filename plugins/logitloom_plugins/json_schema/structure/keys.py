@@ -25,13 +25,13 @@ class _NameTree(NamedTuple):
     """The names' prefix tree in the automaton of all texts.
 
     Attributes:
-        labelled: the automaton; its states from ``Keys.base`` on are the tree's.
+        automaton: the Moore machine; its states from ``Keys.base`` on are the tree's.
         below: per state the labels that can still be reached, as bits.
         children: per state of the tree the next states of the tree by byte.
         outside: per state of the tree where the automaton of all texts would be.
     """
 
-    labelled: MooreMachine
+    automaton: MooreMachine
     below: list[int]
     children: list[dict[int, int]]
     outside: list[int]
@@ -71,17 +71,17 @@ class Keys:
         self._known: dict[tuple[Any, Any], bool] = {}
 
     @cached_property
-    def labelled(self) -> MooreMachine:
+    def automaton(self) -> MooreMachine:
         """The automaton, over the UTF-8 of decoded names."""
         if not self.patterns and not self.demands:
-            return self._plain.labelled
+            return self._plain.automaton
         listed = choice(self.names, budget=self._tracker.budget, minimal=False)
         dfas = [compile_ecma(p, self._tracker.budget) for p in self.patterns]
         dfas += list(self.demands.values())
         result = joint([listed, *dfas], any_text(), lambda members: ("other", members[1:]), self._tracker)
         for name in self.names:
-            result.labels[result.walk(name.encode())] = ("name", name)
-        result.found = frozenset(label for label in result.labels if label is not None)
+            result.outputs[result.walk(name.encode())] = ("name", name)
+        result.found = frozenset(label for label in result.outputs if label is not None)
         return result
 
     @cached_property
@@ -158,7 +158,7 @@ class Keys:
         """The labels of names that are not mentioned."""
         if not self.patterns and not self.demands:
             return (("other", ()),)
-        return tuple(sorted([label for label in self.labelled.found if label[0] == "other"], key=repr))
+        return tuple(sorted([label for label in self.automaton.found if label[0] == "other"], key=repr))
 
     @cached_property
     def bit(self) -> dict[Any, int]:
@@ -170,9 +170,9 @@ class Keys:
         """Per state the labels that can still be reached, as bits."""
         if not self.patterns and not self.demands:
             return self._plain.below
-        labelled = self.labelled
-        bits = [0 if label is None else self.bit[label] for label in labelled.labels]
-        targets = [list(dict.fromkeys(row)) for row in labelled.next.tolist()]
+        automaton = self.automaton
+        bits = [0 if label is None else self.bit[label] for label in automaton.outputs]
+        targets = [list(dict.fromkeys(row)) for row in automaton.next.tolist()]
         changed = True
         while changed:
             changed = False
@@ -190,4 +190,4 @@ class Keys:
         """The label of a name, ``None`` if it cannot be written."""
         if not encodable(name):
             return None
-        return self.labelled.labels[self.labelled.walk(name.encode())]
+        return self.automaton.outputs[self.automaton.walk(name.encode())]

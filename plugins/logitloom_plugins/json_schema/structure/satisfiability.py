@@ -98,8 +98,10 @@ class Satisfiability:
         from logitloom.automata import Dfa
 
         content = self.content((self.keywords.of_nodes(formula, "string"),), plain=True)
-        labelled = content.labelled
-        return Dfa(labelled.byte_class, labelled.next, [label is not None for label in labelled.labels], labelled.start)
+        automaton = content.automaton
+        return Dfa(
+            automaton.byte_class, automaton.next, [label is not None for label in automaton.outputs], automaton.start
+        )
 
     def check_distinct(self, frame: ArrayFrame) -> None:
         """Look whether it can be seen to that all items of an array that has just been opened are different.

@@ -53,14 +53,14 @@ class _Writer:
         if kind == "string":
             content = self.values.content(formulas)
             try:
-                place = content.labelled.walk(value.encode())
+                place = content.automaton.walk(value.encode())
             except UnicodeEncodeError:
                 return text, None
             return text, content.ends(place, len(value)) if place >= 0 else None
         if kind == "number":
-            labelled = self.values.number(formulas)
-            place = labelled.walk(text.encode())
-            return text, labelled.labels[place] if place >= 0 else None
+            automaton = self.values.number(formulas)
+            place = automaton.walk(text.encode())
+            return text, automaton.outputs[place] if place >= 0 else None
         return text, tuple([extra is True for extra in formulas[1:]])
 
     def opened(self, kind: str, formulas: Any) -> Any:

@@ -69,7 +69,7 @@ class StringContext:
     def __init__(self, machine: Any, content: Content) -> None:
         self.machine = machine
         self.content = content
-        self.start = content.labelled.start
+        self.start = content.automaton.start
         self._texts: dict[tuple[int, int], int] = {}
 
     def alive(self, state: int, count: int) -> bool:
@@ -102,7 +102,7 @@ class TextContext(StringContext):
     @cached_property
     def unbounded(self) -> TextContext:
         """The same without bounds on the length."""
-        return TextContext(self.machine, Content(self.content.labelled))
+        return TextContext(self.machine, Content(self.content.automaton))
 
     def end(self, state: int, count: int) -> int:
         """The end of the value, with its answer."""
@@ -114,7 +114,7 @@ class NameContext(StringContext):
     """The name of a member, in an open object."""
 
     def __init__(self, machine: Any, frame: Any, mask: int) -> None:
-        super().__init__(machine, Content(frame.plan.keys.labelled))
+        super().__init__(machine, Content(frame.plan.keys.automaton))
         self.frame = frame
         self.mask = mask
         self.below = frame.plan.keys.below
@@ -145,7 +145,7 @@ class NameContext(StringContext):
 
     def free(self, state: int) -> bool:
         """Whether any characters may come here, at the beginning of a character."""
-        return self._any_name and bool(self.content.labelled.boundaries[state])
+        return self._any_name and bool(self.content.automaton.boundaries[state])
 
     def in_tree(self, state: int) -> bool:
         """Whether the beginning of a name that the schema mentions has been read, and names are told by their text."""
@@ -166,7 +166,7 @@ class NameContext(StringContext):
 
     def end(self, state: int, count: int) -> int:
         """The state before the colon."""
-        label = self.content.labelled.labels[state]
+        label = self.content.automaton.outputs[state]
         if label is None or not self.bit[label] & self.mask:
             return DEAD
         if self.tracks and (label[0] == "other" or label[1] not in self.frame.plan.index):
@@ -211,7 +211,7 @@ class StringStates:
         return (
             context.listed(place)
             if isinstance(context, NameContext) and context.plain
-            else context.content.labelled.narrow[place]
+            else context.content.automaton.narrow[place]
         )
 
     def fill(self, row: Codes, state: Any) -> None:
@@ -231,11 +231,11 @@ class StringStates:
         if not self._plain[byte] or (isinstance(context, NameContext) and context.in_tree(place)):
             return int(self.machine.row(number)[byte])
         content = context.content
-        labelled = content.labelled
-        target = int(labelled.next[place, labelled.byte_class[byte]])
+        automaton = content.automaton
+        target = int(automaton.next[place, automaton.byte_class[byte]])
         if target < 0:
             return DEAD
-        return int(context.text(target, content.counted(count + labelled.boundaries[place])))
+        return int(context.text(target, content.counted(count + automaton.boundaries[place])))
 
     def escape(self, context: StringContext, place: int, count: int) -> int:
         """The state after a backslash between two characters, or ``DEAD``."""
@@ -245,21 +245,21 @@ class StringStates:
 
     def is_small(self, state: Any) -> bool:
         """Whether the automaton of a string has so few states that their rows are best made together."""
-        return state[0] == "text" and isinstance(state[1], TextContext) and state[1].content.labelled.states <= _SMALL
+        return state[0] == "text" and isinstance(state[1], TextContext) and state[1].content.automaton.states <= _SMALL
 
     def rows_beside(self, state: Any) -> tuple[list[int], NDArray[np.int32]]:
         """The rows of a state in a small automaton, and of the others after as many characters: numbers and rows."""
         _, context, _, count = state
         content = context.content
-        labelled = content.labelled
-        columns = labelled.columns(self.escapes == "ascii")
-        every = range(labelled.states)
+        automaton = content.automaton
+        columns = automaton.columns(self.escapes == "ascii")
+        every = range(automaton.states)
         here = [context.text(place, count) for place in every]
         here[state[2]] = self.machine.number(state)
         following = content.counted(count + 1)
         after = [context.text(place, following) for place in every] if following != count else here
-        table = labelled.next.take(columns.classes, axis=1)
-        boundaries = np.frombuffer(labelled.boundaries, dtype=bool)
+        table = automaton.next.take(columns.classes, axis=1)
+        boundaries = np.frombuffer(automaton.boundaries, dtype=bool)
         # A character counts from its first byte on.
         codes = np.where(
             boundaries[:, None],
@@ -268,9 +268,9 @@ class StringStates:
         )
         rows = np.append(np.full((len(codes), 1), DEAD, dtype=np.int32), codes, axis=1).take(columns.of_byte, axis=1)
         some = (codes != DEAD).any(axis=1).tolist()
-        kept = [place for place in every if here[place] != DEAD and not labelled.narrow[place]]
+        kept = [place for place in every if here[place] != DEAD and not automaton.narrow[place]]
         for place in kept:
-            if labelled.boundaries[place]:
+            if automaton.boundaries[place]:
                 self._ends(rows[place], context, place, count, some[place])
         return [here[place] for place in kept], rows[kept]
 
@@ -279,7 +279,7 @@ class StringStates:
             some = self._in_name(row, context, place)
         else:
             some = self._characters(row, context, place, count)
-        if context.content.labelled.boundaries[place]:
+        if context.content.automaton.boundaries[place]:
             self._ends(row, context, place, count, some)
 
     def _ends(self, row: Codes, context: StringContext, place: int, count: int, some: bool) -> None:
@@ -312,11 +312,11 @@ class StringStates:
     def _characters(self, row: Codes, context: StringContext, place: int, count: int) -> bool:
         """The characters that stand for themselves; returns whether there are any."""
         content = context.content
-        labelled = content.labelled
+        automaton = content.automaton
         # A character counts from its first byte on.
-        following = content.counted(count + labelled.boundaries[place])
-        columns = labelled.columns(self.escapes == "ascii")
-        targets = labelled.next[place].take(columns.classes).tolist()
+        following = content.counted(count + automaton.boundaries[place])
+        columns = automaton.columns(self.escapes == "ascii")
+        targets = automaton.next[place].take(columns.classes).tolist()
         text_of = {target: context.text(target, following) for target in dict.fromkeys(targets) if target >= 0}
         if isinstance(row, dict):
             for i, target in enumerate(targets):
@@ -336,10 +336,10 @@ class StringStates:
     def _may_begin(self, context: StringContext, place: int, count: int, begins: tuple[int, ...]) -> bool:
         """Whether a character that begins with one of some bytes may come."""
         content = context.content
-        labelled = content.labelled
+        automaton = content.automaton
         following = content.counted(count + 1)
         # After a lead byte a string can be completed if it can after some character that begins with it.
-        reached = set(labelled.next[place].take(labelled.columns_of(begins)).tolist())
+        reached = set(automaton.next[place].take(automaton.columns_of(begins)).tolist())
         return any(context.alive(target, following) for target in reached if target >= 0)
 
     def _range(self, context: StringContext, place: int, count: int, low: int, high: int) -> bool:
@@ -360,7 +360,7 @@ class StringStates:
         following = content.counted(count + 1)
         found = [
             (max(low, first), min(high, last))
-            for first, last, target in content.labelled.intervals(place)
+            for first, last, target in content.automaton.intervals(place)
             if context.alive(target, following)
             for low, high in allowed
             if low <= last and high >= first
@@ -383,9 +383,9 @@ class StringStates:
 
     def _escape(self, row: Codes, context: StringContext, place: int, count: int) -> None:
         content = context.content
-        labelled = content.labelled
+        automaton = content.automaton
         following = content.counted(count + 1)
-        targets = labelled.next[place].take(labelled.byte_class[_WRITTEN]).tolist()
+        targets = automaton.next[place].take(automaton.byte_class[_WRITTEN]).tolist()
         for letter, target in zip(_SHORT, targets, strict=True):
             if target >= 0 and (letter != "/" or (self.escapes == "any" and not isinstance(context, NameContext))):
                 row[ord(letter)] = context.text(target, following)

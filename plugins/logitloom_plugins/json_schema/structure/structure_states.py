@@ -155,10 +155,10 @@ class StructureStates:
     # --- numbers -----------------------------------------------------------------------------------------------
 
     def _number_bytes(self, row: Codes, formulas: tuple[Any, ...], wanted: frozenset[TruthVector], back: int) -> None:
-        labelled = self.number_automaton(formulas, wanted)
-        first = labelled.row(labelled.start)
+        automaton = self.number_automaton(formulas, wanted)
+        first = automaton.row(automaton.start)
         for byte in (first >= 0).nonzero()[0].tolist():
-            row[byte] = self.machine.number(("number", labelled, int(first[byte]), back))
+            row[byte] = self.machine.number(("number", automaton, int(first[byte]), back))
 
     def number_automaton(self, formulas: tuple[Any, ...], wanted: frozenset[TruthVector]) -> MooreMachine:
         """The numbers with one of some answers to formulas."""
@@ -172,17 +172,17 @@ class StructureStates:
         return known
 
     def _number_row(self, row: Codes, state: State) -> None:
-        _, labelled, place, back = state
+        _, automaton, place, back = state
         following = self._after_number(state)
         if following is not None:
             row.update(self.machine.few(following))
-        steps = labelled.row(place)
+        steps = automaton.row(place)
         for byte in (steps >= 0).nonzero()[0].tolist():
-            row[byte] = self.machine.number(("number", labelled, int(steps[byte]), back))
+            row[byte] = self.machine.number(("number", automaton, int(steps[byte]), back))
 
     def _after_number(self, state: State) -> int | None:
-        _, labelled, place, back = state
-        label = labelled.labels[place]
+        _, automaton, place, back = state
+        label = automaton.outputs[place]
         return None if label is None else self.machine.returns[back].get(label)
 
     # --- members -----------------------------------------------------------------------------------------------

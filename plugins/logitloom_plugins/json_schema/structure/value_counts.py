@@ -67,27 +67,27 @@ def values_of(values: Values, must: Formula, enough: int, depth: int = 0) -> int
 
 def _strings(content: Content, enough: int) -> int:
     """Beginnings that differ become strings that differ, and every one that can go on ends somewhere."""
-    labelled = content.labelled
-    begun = [(labelled.start, 0)] if content.found else []
+    automaton = content.automaton
+    begun = [(automaton.start, 0)] if content.found else []
     found = 0
     while begun and found + len(begun) < enough:
         state, count = begun.pop(0)
-        found += bool(labelled.boundaries[state]) and content.ends(state, count) is not None
-        following = content.counted(count + labelled.boundaries[state])
-        targets = labelled.next[state].take(labelled.byte_class).tolist()
+        found += bool(automaton.boundaries[state]) and content.ends(state, count) is not None
+        following = content.counted(count + automaton.boundaries[state])
+        targets = automaton.next[state].take(automaton.byte_class).tolist()
         begun += [(target, following) for target in targets if target >= 0 and content.alive(target, following)]
     return min(found + len(begun), enough)
 
 
-def _numbers(labelled: MooreMachine, enough: int) -> int:
+def _numbers(automaton: MooreMachine, enough: int) -> int:
     found: set[Any] = set()
-    pending = [(labelled.start, b"")]
+    pending = [(automaton.start, b"")]
     for count, (state, text) in enumerate(pending):
-        if labelled.labels[state] is not None:
+        if automaton.outputs[state] is not None:
             found.add(number_of(text))
         if len(found) >= enough or count > _MOST_BEGINNINGS:
             break
-        row = labelled.row(state)
+        row = automaton.row(state)
         pending += [(int(row[byte]), text + bytes([byte])) for byte in (row >= 0).nonzero()[0].tolist()]
     return len(found)
 

@@ -81,7 +81,7 @@ class SelfLoops:
         for number in range(self._known, len(states)):
             kind, *rest = states[number]
             # Between the bytes of a character no state leads to itself.
-            if kind != "text" or not rest[0].content.labelled.boundaries[rest[1]]:
+            if kind != "text" or not rest[0].content.automaton.boundaries[rest[1]]:
                 continue
             context, place, count = rest
             characters = self._strings.free(states[number])
@@ -101,20 +101,20 @@ class SelfLoops:
         return self._contexts[context]
 
     def _found(self, context: StringContext) -> Leaving | None:
-        labelled, ascii_only = context.content.labelled, self._strings.escapes == "ascii"
+        automaton, ascii_only = context.content.automaton, self._strings.escapes == "ascii"
         if (
-            labelled.states > _MOST_STATES
-            or all(labelled.narrow)
+            automaton.states > _MOST_STATES
+            or all(automaton.narrow)
             or (isinstance(context, NameContext) and context.plain)
         ):
             return None
         if not isinstance(context, NameContext):
-            return self_loops(labelled.next, labelled.byte_class, ascii_only)
+            return self_loops(automaton.next, automaton.byte_class, ascii_only)
         living = context.living()
         # Names that may come are often the same in other objects.
-        key = labelled, living.tobytes()
+        key = automaton, living.tobytes()
         if key not in self._names:
-            self._names[key] = self_loops(labelled.among(living), labelled.byte_class, ascii_only)
+            self._names[key] = self_loops(automaton.among(living), automaton.byte_class, ascii_only)
         return self._names[key]
 
     def whole(self, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_]:

@@ -107,7 +107,7 @@ class StringRows:
     def _find_name(self, context: NameContext, place: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
         tables, trie = self._names, self._words.trie
         ends = self._allowed_rests(tables, context.other_end(), stack).take(tables.rest)
-        completed = self._completing(context.content.labelled, place, context)
+        completed = self._completing(context.content.automaton, place, context)
         if completed:
             going: list[tuple[int, int]] = []
             for node, named in completed:
@@ -143,16 +143,16 @@ class StringRows:
                     found.append(words.trie.order[words.trie.first[node] : words.trie.last[node]])
         return np.concatenate(found)
 
-    def _completing(self, labelled: MooreMachine, place: int, context: NameContext) -> list[tuple[int, int]]:
+    def _completing(self, automaton: MooreMachine, place: int, context: NameContext) -> list[tuple[int, int]]:
         """The nodes of closing quotes that complete a name of the schema, each with the name's state."""
-        known = self._completed.get((labelled, place))
+        known = self._completed.get((automaton, place))
         if known is not None:
             return known
         found: list[tuple[int, int]] = []
         trie = self._words.trie
         nodes = np.zeros(1, dtype=np.int64)
         places = np.full(1, place, dtype=np.int64)
-        labels, byte_class, following = labelled.labels, labelled.byte_class, labelled.next
+        labels, byte_class, following = automaton.outputs, automaton.byte_class, automaton.next
         while len(nodes) and place >= context.outside:
             counts = trie.child_count.take(nodes)
             children = members(trie.child_start.take(nodes), counts)
@@ -167,7 +167,7 @@ class StringRows:
             nodes, places = children.take(kept), after.take(kept)
         if len(self._completed) >= _MOST_REMEMBERED:
             self._completed.clear()
-        self._completed[labelled, place] = found
+        self._completed[automaton, place] = found
         return found
 
     def _allowed_rests(self, tables: StringTables, code: int, stack: int) -> NDArray[np.bool_]:

@@ -157,7 +157,7 @@ def _time() -> Dfa:
     leap = explored(
         ("", ""), _leap_step, lambda s: s[1] == "done" or None, characters, BudgetTracker(None, "time"), lambda s: each
     )
-    accepting = [label is not None for label in leap.labels]
+    accepting = [label is not None for label in leap.outputs]
     return union(usual, Dfa(leap.byte_class, leap.next, accepting))
 
 

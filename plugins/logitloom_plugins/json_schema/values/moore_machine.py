@@ -71,7 +71,7 @@ class MooreMachine:
     ) -> None:
         self.byte_class = byte_class
         self.next = next
-        self.labels = list(labels)
+        self.outputs = list(labels)
         self.start = start
         self._intervals: dict[int, list[tuple[int, int, int]]] = {}
         self._partial: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
@@ -94,12 +94,12 @@ class MooreMachine:
     @property
     def states(self) -> int:
         """Number of states."""
-        return len(self.labels)
+        return len(self.outputs)
 
     def restricted(self, wanted: Callable[[Label], bool]) -> MooreMachine:
         """The same automaton with only some of the labels, and no steps from which none of them can be reached."""
         decided = {label: wanted(label) for label in self.found}
-        labels = [label if label is not None and decided[label] else None for label in self.labels]
+        labels = [label if label is not None and decided[label] else None for label in self.outputs]
         goal = np.array([label is not None for label in labels], dtype=bool)
         alive = ends_reachable(self.next, goal)
         found = frozenset(label for label, wanted_one in decided.items() if wanted_one)
@@ -117,12 +117,12 @@ class MooreMachine:
     @cached_property
     def found(self) -> frozenset[Label]:
         """The labels."""
-        return frozenset(label for label in self.labels if label is not None)
+        return frozenset(label for label in self.outputs if label is not None)
 
     @cached_property
     def accepting(self) -> NDArray[np.bool_]:
         """``[states] bool``: whether a text that ends there is anything."""
-        return np.array([label is not None for label in self.labels], dtype=bool)
+        return np.array([label is not None for label in self.outputs], dtype=bool)
 
     # Bytes, because single entries of arrays are slow to read.
 

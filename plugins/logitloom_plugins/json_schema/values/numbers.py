@@ -98,7 +98,7 @@ class _State(NamedTuple):
 def number_automaton(
     formulas: list[Formula], label: Callable[[Callable[[Formula], bool]], Label], tracker: BudgetTracker
 ) -> MooreMachine:
-    """The automaton of JSON numbers, labelled by which formulas hold.
+    """The automaton of JSON numbers, automaton by which formulas hold.
 
     Args:
         formulas: over the atoms ``int ge gt le lt mult eq``.

@@ -73,16 +73,16 @@ def language(atom: Any, budget: Budget | None) -> Dfa:
 
 
 class Content:
-    """The content of a string: a labelled automaton, and bounds on the number of characters.
+    """The content of a string: a Moore machine, and bounds on the number of characters.
 
     Attributes:
-        labelled: the automaton over the UTF-8 of decoded texts.
+        automaton: the Moore machine over the UTF-8 of decoded texts.
         least, most: bounds on the characters; ``most=None`` for no bound.
         counts: whether there are bounds at all.
     """
 
-    def __init__(self, labelled: MooreMachine, least: int = 0, most: int | None = None) -> None:
-        self.labelled = labelled
+    def __init__(self, automaton: MooreMachine, least: int = 0, most: int | None = None) -> None:
+        self.automaton = automaton
         self.least = least
         self.most = most
         self.counts = least > 0 or most is not None
@@ -91,22 +91,22 @@ class Content:
 
     def restricted(self, wanted: Callable[[Label], bool]) -> Content:
         """Only some of the labels."""
-        return Content(self.labelled.restricted(wanted), self.least, self.most)
+        return Content(self.automaton.restricted(wanted), self.least, self.most)
 
     @property
     def found(self) -> frozenset[Label]:
         """The labels that some content within the bounds has."""
         # Every state is reached by some text, and by one that can be completed.
-        found = self.labelled.found
+        found = self.automaton.found
         if not self.counts:
             return found
         if len(found) < 2:
-            return found if self.alive(self.labelled.start, 0) else frozenset()
+            return found if self.alive(self.automaton.start, 0) else frozenset()
         return frozenset(label for label in found if self._has(label))
 
     def _has(self, label: Label) -> bool:
         only = self.restricted(lambda other: bool(other == label))
-        return only.alive(only.labelled.start, 0)
+        return only.alive(only.automaton.start, 0)
 
     # --- lengths -----------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class Content:
     @cached_property
     def _lengths(self) -> NDArray[np.bool_]:
         """``[k, states]``: whether an end is ``k`` characters away; the last row stands for ``k`` or more."""
-        table = self.labelled.next
+        table = self.automaton.next
         states = len(table)
         limit = self.most if self.most is not None else self.least
         if limit * states > 64_000_000:
@@ -125,9 +125,9 @@ class Content:
                 f"Strings of {limit} characters with {states} states of a pattern take too much memory. Use a "
                 f"smaller bound or a simpler pattern."
             )
-        lead = self.labelled.columns_of(BEGINNING)
+        lead = self.automaton.columns_of(BEGINNING)
         leading = np.where(table >= 0, table, states).take(lead, axis=1)
-        goal = self.labelled.accepting
+        goal = self.automaton.accepting
         rows = [goal]
         current = goal
         if self.most is None:
@@ -151,8 +151,8 @@ class Content:
 
         Many automata read ASCII only, and have none.
         """
-        labelled = self.labelled
-        continuing = labelled.next.take(labelled.columns_of(CONTINUING), axis=1)
+        automaton = self.automaton
+        continuing = automaton.next.take(automaton.columns_of(CONTINUING), axis=1)
         between = np.flatnonzero((continuing >= 0) @ np.ones(continuing.shape[1], dtype=np.float32))
         targets = np.sort(continuing[between], axis=1)
         once = targets >= 0
@@ -172,9 +172,9 @@ class Content:
     def free(self) -> bool:
         """Whether every text is content, so that only its length matters."""
         return (
-            self.labelled.states == any_text().states
-            and self.labelled.found == {self.labelled.labels[self.labelled.start]}
-            and all(label is not None for label in self.labelled.labels[:1])
+            self.automaton.states == any_text().states
+            and self.automaton.found == {self.automaton.outputs[self.automaton.start]}
+            and all(label is not None for label in self.automaton.outputs[:1])
         )
 
     def alive(self, state: int, count: int) -> bool:
@@ -215,8 +215,8 @@ class Content:
         """The states in which the character that a state is inside of may be complete."""
         found = self._bounds.get(state)
         if found is None:
-            inside = not self.labelled.boundaries[state]
-            trailing = set(self.labelled.row(state)[0x80:0xC0].tolist()) - {-1} if inside else set()
+            inside = not self.automaton.boundaries[state]
+            trailing = set(self.automaton.row(state)[0x80:0xC0].tolist()) - {-1} if inside else set()
             found = frozenset().union(*[self._boundaries(t) for t in trailing]) if inside else frozenset([state])
             self._bounds[state] = found
         return found
@@ -229,11 +229,11 @@ class Content:
         """The label of a content that ends here, or ``None``."""
         if self.counts and (count < self.least or (self.most is not None and count > self.most)):
             return None
-        return self.labelled.labels[state]
+        return self.automaton.outputs[state]
 
     def free_from(self, state: int, count: int) -> int:
         """How many more characters of any kind certainly leave an end possible."""
-        if not self.free or state != self.labelled.start:
+        if not self.free or state != self.automaton.start:
             return 0
         return FREE_FOREVER if self.most is None else max(self.most - count, 0)
 
@@ -270,24 +270,24 @@ class Content:
     @cached_property
     def _farthest(self) -> int:
         # Inside a character the character has been counted, and what counts is where it leads.
-        return int(self._nearest[np.frombuffer(self.labelled.boundaries, dtype=bool)].max())
+        return int(self._nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
 
     def reads_any(self, state: int, count: int) -> bool:
         """Whether every character leaves an end possible; false also where that is not plain to see."""
         if self.counts and not (self.free and self.alive(state, self.counted(count + 1))):
             return False
-        return self.labelled.reads_any(state)
+        return self.automaton.reads_any(state)
 
     # --- ranges of characters ----------------------------------------------------------------------------------
 
     def reach(self, state: int, low: int, high: int) -> frozenset[int]:
         """The states after one character of a range of code points."""
-        labelled = self.labelled
+        automaton = self.automaton
         # What is asked most often needs no look beyond ASCII.
-        if high < 0x80 or not labelled.leads[state]:
-            steps = labelled.next[state].take(labelled.byte_class[low : min(high, 0x7F) + 1])
+        if high < 0x80 or not automaton.leads[state]:
+            steps = automaton.next[state].take(automaton.byte_class[low : min(high, 0x7F) + 1])
             return frozenset([target for target in steps.tolist() if target >= 0])
-        intervals = labelled.intervals(state)
+        intervals = automaton.intervals(state)
         at = bisect.bisect_left(intervals, low, key=lambda interval: interval[1])
         found = []
         while at < len(intervals) and intervals[at][0] <= high:
@@ -359,7 +359,7 @@ class LengthContent(Content):
 
     def ends(self, state: int, count: int) -> Label:
         """The label of a content of this length."""
-        if self.labelled.labels[state] is None:
+        if self.automaton.outputs[state] is None:
             return None
         return self.at[bisect.bisect_right(self.points, count) - 1]
 
@@ -405,8 +405,8 @@ def content_of(
     if finite:
         # A finite set is best filtered text by text.
         return Content(_finite(finite, everything, of_members, tracker), least, most)
-    labelled = _joint(everything, of_members, tracker) if everything else _everything(of_members(()))
-    return Content(labelled, least, most)
+    automaton = _joint(everything, of_members, tracker) if everything else _everything(of_members(()))
+    return Content(automaton, least, most)
 
 
 def _with_lengths(
