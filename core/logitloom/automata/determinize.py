@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.subsets import SubsetAutomaton, Subsets, numbered_sets
 from logitloom.automata.utf8 import DEAD
-from logitloom.masks.kernels import HostKernels, host_kernels
+from logitloom.masks.kernels import HostKernels, PositionAutomaton, Ragged, host_kernels
 
 __all__ = ["ClassTable", "determinize"]
 
@@ -106,18 +106,18 @@ def _compiled(automaton: Subsets, kernels: HostKernels, most: int) -> ClassTable
         return None
     classes_of = automaton.classes_of
     limit = min(most, _MOST_STATES)
-    table, accepting = kernels.determinize(
+    positions = PositionAutomaton(
         np.fromiter(nfa.first, dtype=np.int32, count=len(nfa.first)),
-        *_flat(nfa.follow, sizes),
+        _ragged(nfa.follow, sizes),
         np.array(set_at, dtype=np.int32),
-        *_flat(classes_of, [*map(len, classes_of)]),
+        _ragged(classes_of, [*map(len, classes_of)]),
         classes,
-        limit,
     )
+    table, accepting = kernels.determinize(positions, limit)
     return ClassTable(table, accepting) if len(table) <= limit or limit == most else None
 
 
-def _flat(parts: Iterable[Iterable[int]], sizes: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Some numbers one after the other, and where each part begins (and the last one ends)."""
+def _ragged(parts: Iterable[Iterable[int]], sizes: list[int]) -> Ragged:
+    """Lists of numbers of these lengths."""
     starts = np.array([0, *accumulate(sizes)], dtype=np.int64)
-    return np.fromiter(chain.from_iterable(parts), dtype=np.int32, count=int(starts[-1])), starts
+    return Ragged(np.fromiter(chain.from_iterable(parts), dtype=np.int32, count=int(starts[-1])), starts)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.dfa import DEAD
-from logitloom.masks.kernels import host_kernels
+from logitloom.masks.kernels import Factor, host_kernels
 
 __all__ = ["Product", "product"]
 
@@ -53,7 +53,8 @@ def product(
     tables = _padded(first[1], pairs >> 8), _padded(second[1], pairs & 255)
     kernels = host_kernels()
     if kernels is not None and len(tables[0]) * len(tables[1]) <= _MOST_PAIRS:
-        found, table = kernels.product(*tables, first[2], second[2], *needs, tracker.budget.states)
+        factors = (Factor(tables[0], first[2], needs[0]), Factor(tables[1], second[2], needs[1]))
+        found, table = kernels.product(*factors, tracker.budget.states)
         tracker.check_states(len(found))
         of_first, of_second = found.T
     else:

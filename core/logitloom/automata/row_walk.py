@@ -9,7 +9,7 @@ subtree is allowed, which is one range of the sorted vocabulary.
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,18 @@ from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORM
 from logitloom.automata.trie_walk import children
 from logitloom.automata.utf8_expansion import Utf8Expansion
 from logitloom.automata.walk_memory import MEMORY
-from logitloom.masks.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
+from logitloom.masks.kernels import (
+    ENDLESS,
+    NO_PATHS,
+    AsciiClasses,
+    ByteTable,
+    HostKernels,
+    Paths,
+    Progress,
+    host_kernels,
+)
 
-__all__ = ["NO_PATHS", "SORTED_BY_MASK", "Paths", "RowWalk", "ascii_columns", "followed", "levels_of", "usual_steps"]
+__all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns", "followed", "levels_of", "usual_steps"]
 
 # Below this many pairs, asking about whole subtrees costs more than it can save.
 _FEW: Final = 96
@@ -40,37 +49,6 @@ _SHORT: Final = 1024
 _SETUP: Final = 1000
 
 _ZERO: Final = np.uint64(0)
-
-
-class Paths(NamedTuple):
-    """What would leave each state's usual path within some number of characters.
-
-    From every state one step is usual: where its largest class of ASCII bytes leads. ``low`` and ``high`` have a bit
-    for each ASCII character that leads elsewhere from some state of the path, ``marks`` one for each kind of other
-    contents that may. Entries are at ``row_of_height[characters] + stride * state``; only the first ``known`` states
-    have entries of their own, the next one speaks for the others.
-    """
-
-    low: NDArray[np.uint64]
-    high: NDArray[np.uint64]
-    marks: NDArray[np.uint8]
-    row_of_height: NDArray[np.int64]
-    known: int
-    stride: int = 1
-
-    def reads_on(self, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """For each pair, whether every token below the node is allowed for a reason that is cheap to see."""
-        # States between the bytes of a character share one entry that says no.
-        place = self.row_of_height.take(trie.height.take(nodes)) + self.stride * np.minimum(states, self.known)
-        outside: NDArray[np.uint64] = trie.low.take(nodes) & self.low.take(place)
-        outside |= trie.high.take(nodes) & self.high.take(place)
-        outside |= trie.marks.take(nodes) & self.marks.take(place)
-        reads_on: NDArray[np.bool_] = outside == 0
-        return reads_on
-
-
-#: What stands for :class:`Paths` as long as they are not asked for.
-NO_PATHS: Final = (*(np.zeros(1, dtype=kind) for kind in (np.uint64, np.uint64, np.uint8, np.int64)), -1, 1)
 
 
 _NO_MARKS: Final = np.zeros(0, dtype=np.uint8)
@@ -127,26 +105,23 @@ class RowWalk:
         dfa, trie = self._dfa, self._trie
         pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
         table = dfa.rows(np.array([state]))
-        automaton = (table, dfa.ready, dfa.byte_class)
+        automaton = ByteTable(table, dfa.ready, dfa.byte_class)
         known = "_paths" in self.__dict__
-        paths: tuple[Any, ...] = tuple(self._paths) if known else NO_PATHS
-        limit, found = ENDLESS if known else _SHORT, 0
+        paths = self._paths if known else NO_PATHS
+        limit = ENDLESS if known else _SHORT
         pairs[0] = 0, state
-        begin, end, waiting, visited = 0, 1, 0, 0
-        while begin < end or waiting:
-            if begin == end:
-                visited += end
+        at, visited = Progress(0, 1, 0, len(pairs), 0), 0
+        while at.begin < at.end or at.waiting:
+            if at.begin == at.end:
+                visited += at.end
                 # The states are made ready together, so there are no more rounds than characters in a token.
-                dfa.rows(pairs[:waiting, 1])
-                begin, end, waiting = 0, waiting, 0
-            begin, end, waiting, _, found = kernels.walk(
-                *(automaton, trie.records, trie.byte, trie.characters, paths, NO_COUNTING, pairs, notes),
-                *(found, begin, end, waiting, len(pairs), limit),
-            )
-            if begin < end:
-                paths, limit = tuple(self._paths), ENDLESS
-        self.visited = (self.visited or 0) + visited + end + _SETUP
-        return kernels.collect(notes, trie.order, found, ends, textless, size)
+                dfa.rows(pairs[: at.waiting, 1])
+                at = at._replace(begin=0, end=at.waiting, waiting=0)
+            at = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
+            if at.begin < at.end:
+                paths, limit = self._paths, ENDLESS
+        self.visited = (self.visited or 0) + visited + at.end + _SETUP
+        return kernels.collect(notes, trie.order, at.found, ends, textless, size)
 
     def row(self, state: int, most: int) -> tuple[bool, NDArray[np.int32]]:
         """The tokens of one state's row, written as allowed or as forbidden ones.
@@ -176,7 +151,7 @@ class RowWalk:
                 dead.append(nodes.take((~live).nonzero()[0]))
                 nodes, states = nodes.take(kept), states.take(kept)
             if len(nodes) > _FEW:
-                known = self._paths.reads_on(trie, nodes, states)
+                known = _reads_on(self._paths, trie, nodes, states)
                 done = known.nonzero()[0]
                 if len(done):
                     whole.append(nodes.take(done))
@@ -225,7 +200,7 @@ class RowWalk:
     @cached_property
     def _paths(self) -> Paths:
         dfa = self._dfa
-        columns, sizes, bits = ascii_columns(dfa.byte_class[:128].tobytes())
+        ascii_part = ascii_columns(dfa.byte_class[:128].tobytes())
         made_of = dfa.characters
         # ASCII classes come first in both, so the automaton over characters has the same columns.
         source = dfa.next if made_of is None else made_of.characters
@@ -235,16 +210,27 @@ class RowWalk:
         kernels = self._kernels
         if kernels is not None and made_of is not None and made_of.high.classes:
             kinds = made_of.high.kinds
-            found = kernels.paths(source, columns, sizes, bits, made_of.split, kinds, _NO_MARKS, levels)
+            found = kernels.paths(source, ascii_part, made_of.split, kinds, _NO_MARKS, levels)
         else:
-            usual = usual_steps(source, columns, sizes)
+            usual = usual_steps(source, ascii_part)
             if made_of is None:
                 given = marks_above_ascii(dfa.next, dfa.byte_class, usual)
             else:
                 given = marks_of_characters(made_of, usual)
-            found = followed(kernels, source, (columns, sizes, bits), usual, given, levels)
+            found = followed(kernels, source, ascii_part, usual, given, levels)
         low, high, marks = found
         return Paths(low, high, marks, level_of * (known + 1), known)
+
+
+def _reads_on(paths: Paths, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """For each pair, whether every token below the node is allowed for a reason that is cheap to see."""
+    # States between the bytes of a character share one entry that says no.
+    place = paths.row_of_height.take(trie.height.take(nodes)) + paths.stride * np.minimum(states, paths.known)
+    outside: NDArray[np.uint64] = trie.low.take(nodes) & paths.low.take(place)
+    outside |= trie.high.take(nodes) & paths.high.take(place)
+    outside |= trie.marks.take(nodes) & paths.marks.take(place)
+    reads_on: NDArray[np.bool_] = outside == 0
+    return reads_on
 
 
 def levels_of(trie: Trie, levels: int) -> NDArray[np.int64]:
@@ -259,14 +245,11 @@ def levels_of(trie: Trie, levels: int) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=256)
-def ascii_columns(byte_class: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]:
+def ascii_columns(byte_class: bytes) -> AsciiClasses:
     """Which columns of a table the ASCII bytes have.
 
     Args:
         byte_class: the column of each ASCII byte.
-
-    Returns:
-        The columns, how many bytes each has, and these bytes as bits: ``[2, columns]``, 0-63 and 64-127.
     """
     columns, column, sizes = np.unique(
         np.frombuffer(byte_class, dtype=np.uint8), return_inverse=True, return_counts=True
@@ -275,25 +258,25 @@ def ascii_columns(byte_class: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int6
     bits = np.zeros((2, len(columns)), dtype=np.uint64)
     np.bitwise_or.at(bits[0], column[:64], each[:64])
     np.bitwise_or.at(bits[1], column[64:], each[64:])
-    return columns, sizes, bits
+    return AsciiClasses(columns, sizes, bits)
 
 
-def usual_steps(source: NDArray[np.int32], columns: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+def usual_steps(source: NDArray[np.int32], ascii_part: AsciiClasses) -> NDArray[np.int32]:
     """Where the largest class of ASCII leads from each state, -1 where none of it leads anywhere.
 
     Args:
         source: ``[states, classes]``, next states.
-        columns, sizes: from :func:`ascii_columns`.
+        ascii_part: from :func:`ascii_columns`.
     """
-    table = source[:, columns]
-    usual: NDArray[np.int32] = table[np.arange(len(table)), np.where(table >= 0, sizes, -1).argmax(axis=1)]
+    table = source[:, ascii_part.columns]
+    usual: NDArray[np.int32] = table[np.arange(len(table)), np.where(table >= 0, ascii_part.sizes, -1).argmax(axis=1)]
     return usual
 
 
 def followed(
     kernels: HostKernels | None,
     source: NDArray[np.int32],
-    ascii_part: tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]],
+    ascii_part: AsciiClasses,
     usual: NDArray[np.int32],
     given: NDArray[np.uint8],
     levels: int,
@@ -311,10 +294,9 @@ def followed(
     Returns:
         As :meth:`logitloom.masks.kernels.HostKernels.paths`.
     """
-    columns, sizes, bits = ascii_part
     if kernels is not None:
-        return kernels.paths(source, columns, sizes, bits, 0, _NO_KINDS, given, levels)
-    table = source[:, columns]
+        return kernels.paths(source, ascii_part, 0, _NO_KINDS, given, levels)
+    bits, table = ascii_part.bits, source[:, ascii_part.columns]
     known = len(usual)
     leaves = (table != usual[:, None]) | (table < 0)
     # One more state, at the end, is left by everything: dead, and those about which nothing is known.

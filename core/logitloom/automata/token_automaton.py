@@ -34,6 +34,7 @@ from logitloom.constraints.contract import (
 )
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.hookspecs import TextEnd
+from logitloom.masks.kernels import ByteTable
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["TokenAutomaton", "allowed_steps"]
@@ -338,7 +339,7 @@ class TokenAutomaton(Constraint):
             return None
         dfa = self.dfa
         # The rows of the automaton come into the same table when they are read.
-        return CompiledStep(dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class, self.accepting, self.closing)
+        return CompiledStep(ByteTable(dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class), self.accepting, self.closing)
 
     # --- how far the end is ---------------------------------------------------------------------------------------
 

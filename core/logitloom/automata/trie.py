@@ -80,8 +80,6 @@ class Trie:
         low, high: ``[nodes] uint64``, ASCII characters 0-63 and 64-127 that occur below a node.
         marks: ``[nodes] uint8``, other contents below a node.
         height: ``[nodes] uint16``, most characters that begin in one continuation below a node.
-        characters: ``[tokens] uint16`` and ``[nodes] uint16``, how many characters begin in each token of ``order``,
-            and in each node's prefix.
         textless: ids without bytes, ``int32``, sorted.
         single: ``[256] int32``, an id of the token that is this byte alone, or -1.
     """
@@ -100,7 +98,6 @@ class Trie:
         self._count_tokens(sizes, shared)
         begins = (self.byte & 0xC0 != 0x80).astype(np.uint16)
         self._mark_contents(begins)
-        self._count_characters(begins)
         self.single: NDArray[np.int32] = np.full(256, -1, dtype=np.int32)
         top = np.arange(self.levels[1], self.levels[2])
         top = top[self.own[top] > self.first[top]]
@@ -207,16 +204,6 @@ class Trie:
         self.high: NDArray[np.uint64] = below_high
         self.marks: NDArray[np.uint8] = below_marks
         self.height: NDArray[np.uint16] = height
-
-    def _count_characters(self, begins: NDArray[np.uint16]) -> None:
-        depth = np.zeros(self.nodes, dtype=np.uint16)
-        for d in range(1, len(self.levels) - 1):
-            here = slice(int(self.levels[d]), int(self.levels[d + 1]))
-            depth[here] = depth[self.parent[here]] + begins[here]
-        counts = self.own - self.first
-        of_token = np.empty(len(self.order), dtype=np.uint16)
-        of_token[members(self.first, counts)] = depth.repeat(counts)
-        self.characters: tuple[NDArray[np.uint16], NDArray[np.uint16]] = of_token, depth
 
     def _character_marks(self) -> NDArray[np.uint8]:
         """What a byte above ASCII means: the end of a character (of which kind), or where a token ends inside one."""

@@ -35,7 +35,7 @@ class _Room:
         size = -(-tokens // 8) * 8
         if len(self._marked) < size:
             self._marked = np.empty(size, dtype=np.uint8)
-        return self._pairs, (self._listed, self._marked[:size])
+        return self._pairs, Notes(self._listed, self._marked[:size])
 
 
 class _WalkMemory(threading.local):

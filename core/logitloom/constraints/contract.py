@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.hookspecs import TextEnd
+from logitloom.masks.kernels import ByteTable
 from logitloom.vocabulary import Vocabulary
 
 __all__ = [
@@ -117,16 +118,12 @@ class CompiledStep(NamedTuple):
     """What :meth:`Constraint.compiled_step` returns; see the protocol of kernels.
 
     Attributes:
-        next: ``[states, classes] int32``, next states by byte class, -1 for none.
-        ready: ``[states] bool``, which rows of ``next`` can be relied on.
-        byte_class: ``[256] uint8``.
+        automaton: next states by byte.
         accepting: ``[states + 2] bool``, where the text may end; the last rows are the finished and the dead state.
         closing: ``[states] bool``, where the text must end at the border of two tokens.
     """
 
-    next: NDArray[np.int32]
-    ready: NDArray[np.bool_]
-    byte_class: NDArray[np.uint8]
+    automaton: ByteTable
     accepting: NDArray[np.bool_]
     closing: NDArray[np.bool_]
 

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import trie_walk
-from logitloom.automata.row_walk import NO_PATHS, SORTED_BY_MASK
+from logitloom.automata.row_walk import SORTED_BY_MASK
 from logitloom.automata.trie import Trie, vocabulary_trie
 from logitloom.automata.walk_memory import MEMORY, note
 from logitloom.constraints.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
 from logitloom.constraints.visited import VisitedStates
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
-from logitloom.masks.kernels import ENDLESS, NO_COUNTING, HostKernels, host_kernels
+from logitloom.masks.kernels import ENDLESS, NO_PATHS, ByteTable, HostKernels, Progress, host_kernels
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["LiftedAutomaton", "lift"]
@@ -282,11 +282,10 @@ class LiftedAutomaton(Constraint):
             pairs[0] = 0, visited.number(state)
             end, found = 1, 0
             while end:
-                table, every_row = visited.table, visited.every_row
-                automaton = (table, every_row, visited.byte_class)
+                automaton = ByteTable(visited.table, visited.every_row, visited.byte_class)
+                at = Progress(0, end, 0, len(pairs), found)
                 *_, special, found = kernels.walk(
-                    *(automaton, trie.records, trie.byte, trie.characters, NO_PATHS, NO_COUNTING, pairs, notes),
-                    *(found, 0, end, 0, len(pairs), ENDLESS),
+                    automaton, trie.records, trie.byte, NO_PATHS, pairs, notes, at, ENDLESS
                 )
                 nodes = pairs[special:, 0].copy()
                 reached = visited.step(-2 - pairs[special:, 1], trie.byte.take(nodes))

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.backend import Array, Backend, HostTable
-from logitloom.constraints.contract import DEAD, FINISHED, CompiledStep, Constraint, State, TokenSet
+from logitloom.constraints.contract import DEAD, FINISHED, Constraint, State, TokenSet
 from logitloom.context import Context
-from logitloom.masks.kernels import HostKernels, host_kernels
+from logitloom.masks.kernels import HostKernels, StepTables, host_kernels
 from logitloom.masks.mask_row import MaskBatch, MaskRow, records_of
 
 __all__ = ["DENSE_FINISHED", "ConstraintMemory", "DeviceTables", "StateNode"]
@@ -75,28 +75,22 @@ class StateNode:
 
 
 class _CompiledBatch(NamedTuple):
-    """What a compiled step through a batch reads.
+    """What a compiled step through a batch needs.
 
     Attributes:
         kernels: the compiled functions.
-        step: the tables of the constraint.
-        texts: the bytes of all tokens, and where each begins.
-        ends: end-of-sequence ids.
-        records: ``[states + 2, 3]``: the record of each state's mask, -1 where it is not known.
+        tables: what they read.
         masks: the masks by state. Records hold addresses, so a mask is stored here before its record.
     """
 
     kernels: HostKernels
-    step: CompiledStep
-    texts: tuple[NDArray[np.uint8], NDArray[np.int64]]
-    ends: NDArray[np.int32]
-    records: NDArray[np.int64]
+    tables: StepTables
     masks: dict[int, MaskRow]
 
     def add(self, state: int, row: MaskRow) -> None:
         """Store the mask of a state."""
         self.masks[state] = row
-        self.records[state] = records_of([row])[0]
+        self.tables.records[state] = records_of([row])[0]
 
 
 class ConstraintMemory:
@@ -299,11 +293,7 @@ class ConstraintMemory:
         if len(tokens) != rows:
             return None
         reached, records = np.empty(rows, dtype=np.int32), np.empty((rows, 3), dtype=np.int64)
-        table, ready, byte_class, accepting, closing = compiled.step
-        done, buffer_cost = compiled.kernels.step(
-            states, tokens, (table, ready, byte_class), compiled.texts, compiled.ends, accepting, closing,
-            compiled.records, reached, records,
-        )  # fmt: skip
+        done, buffer_cost = compiled.kernels.step(states, tokens, compiled.tables, reached, records)
         size = self.constraint.vocab_size
         return (reached, MaskBatch(records, buffer_cost, size, compiled.masks, reached)) if done else None
 
@@ -314,7 +304,8 @@ class ConstraintMemory:
                 vocabulary = self.constraint.vocabulary
                 texts = vocabulary.flat_bytes, vocabulary.offsets
                 records = np.full((len(step.accepting), 3), -1, dtype=np.int64)
-                compiled = _CompiledBatch(kernels, step, texts, self._ends, records, {})
+                tables = StepTables(step.automaton, *texts, self._ends, step.accepting, step.closing, records)
+                compiled = _CompiledBatch(kernels, tables, {})
                 # Published before the masks are copied: what another thread finds from here on it adds itself.
                 self._compiled = compiled
                 for state, node in [*self._nodes.items()]:

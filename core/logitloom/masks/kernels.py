@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,17 @@ __all__ = [
     "DENSE",
     "ENDLESS",
     "FORBIDDEN",
-    "NO_COUNTING",
+    "NO_PATHS",
+    "AsciiClasses",
+    "ByteTable",
+    "Factor",
     "HostKernels",
     "Notes",
+    "Paths",
+    "PositionAutomaton",
+    "Progress",
+    "Ragged",
+    "StepTables",
     "bits_of",
     "do_without_kernels",
     "host_kernels",
@@ -38,20 +46,153 @@ FORBIDDEN: Final = 2
 #: For :meth:`HostKernels.walk`: without a pause.
 ENDLESS: Final = 1 << 62
 
-#: For :meth:`HostKernels.walk`: states are all there is.
-NO_COUNTING: Final = (
-    0,
-    np.zeros(0, dtype=np.uint8),
-    np.zeros(0, dtype=bool),
-    np.zeros(0, dtype=np.int32),
-    np.zeros(0, dtype=bool),
+
+class ByteTable(NamedTuple):
+    """A deterministic automaton over bytes, as far as it is known.
+
+    Attributes:
+        next: ``[states, classes] int32``: -1 for none; what is below is left to the caller.
+        ready: ``[states] bool``: whether a row of ``next`` can be relied on.
+        byte_class: ``[256] uint8``: the class of each byte.
+    """
+
+    next: NDArray[np.int32]
+    ready: NDArray[np.bool_]
+    byte_class: NDArray[np.uint8]
+
+
+class Paths(NamedTuple):
+    """What would leave each state's usual path within some number of characters.
+
+    From every state one step is usual: where its largest class of ASCII bytes leads. Entries are at
+    ``row_of_height[characters] + stride * min(state, known)``: the first ``known`` states have entries of their own,
+    and the next one speaks for the others.
+
+    Attributes:
+        low, high: ``uint64``: a bit for each ASCII character, 0-63 and 64-127, that leads elsewhere from some state of
+            the path.
+        marks: ``uint8``: a bit for each kind of other contents that may, as in ``Trie.marks``.
+        row_of_height: ``int64``, by the height of a subtree.
+        known: -1 if nothing is known.
+        stride: between the entries of two states.
+    """
+
+    low: NDArray[np.uint64]
+    high: NDArray[np.uint64]
+    marks: NDArray[np.uint8]
+    row_of_height: NDArray[np.int64]
+    known: int
+    stride: int = 1
+
+
+#: What stands for :class:`Paths` as long as they are not asked for.
+NO_PATHS: Final = Paths(
+    np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.uint8), np.zeros(1, np.int64), -1
 )
 
 
-#: Where a walk notes the tokens that it finds: few are listed, many are marked, which costs all tokens once.
-#: ``[n]``, places in the order of the trie, relied on as long as no more than ``n`` are found, and
-#: ``[8 * ceil(tokens / 8)]``, then 1 for each that is found.
-Notes = tuple[NDArray[np.int32], NDArray[np.uint8]]
+class Notes(NamedTuple):
+    """Where a walk notes the tokens that it finds: few are listed, many are marked, which costs all tokens once.
+
+    Attributes:
+        listed: ``[n] int32``, places in the order of the trie; relied on as long as no more than ``n`` are found.
+        marked: ``[8 * ceil(tokens / 8)] uint8``, then 1 for each that is found.
+    """
+
+    listed: NDArray[np.int32]
+    marked: NDArray[np.uint8]
+
+
+class Progress(NamedTuple):
+    """How far a walk has come.
+
+    Attributes:
+        begin, end: the pairs to visit are ``pairs[begin:end]``, and those that are found come behind them.
+        waiting: the pairs ``pairs[:waiting]`` wait, because the row of their state cannot be relied on.
+        special: the pairs left to the caller are ``pairs[special:]``.
+        found: how many tokens are noted.
+    """
+
+    begin: int
+    end: int
+    waiting: int
+    special: int
+    found: int
+
+
+class AsciiClasses(NamedTuple):
+    """Which columns of a table the ASCII bytes have.
+
+    Attributes:
+        columns: ``[n] uint8``.
+        sizes: ``[n] int64``: how many ASCII bytes each has.
+        bits: ``[2, n] uint64``: these bytes as bits, 0-63 and 64-127.
+    """
+
+    columns: NDArray[np.uint8]
+    sizes: NDArray[np.int64]
+    bits: NDArray[np.uint64]
+
+
+class Ragged(NamedTuple):
+    """Lists of numbers: list ``i`` is ``values[starts[i] : starts[i + 1]]``."""
+
+    values: NDArray[np.int32]
+    starts: NDArray[np.int64]
+
+
+class PositionAutomaton(NamedTuple):
+    """A nondeterministic automaton whose states are positions in a pattern; position 0 stands for the end of the text.
+
+    Attributes:
+        first: ``[n] int32``: the positions at the start.
+        follow: after each position, the positions that may come next.
+        set_at: ``[positions] int32``: the number of the set of characters that is read there.
+        members: by the number of a set, its classes of characters.
+        classes: number of classes.
+    """
+
+    first: NDArray[np.int32]
+    follow: Ragged
+    set_at: NDArray[np.int32]
+    members: Ragged
+    classes: int
+
+
+class Factor(NamedTuple):
+    """One automaton of a product.
+
+    Attributes:
+        next: ``[states + 1, columns] int32``; the last state is dead.
+        start: where it begins.
+        needed: whether a pair counts only if this one is not dead. If neither is needed, one of them must be alive.
+    """
+
+    next: NDArray[np.int32]
+    start: int
+    needed: bool
+
+
+class StepTables(NamedTuple):
+    """What a step through a batch reads.
+
+    Attributes:
+        automaton: where bytes lead.
+        text, offsets: the bytes of all tokens, ``[size + 1] int64`` where each begins.
+        ends: end-of-sequence ids, after which a row is finished.
+        accepting: ``[states + 2] bool``: where a text may end; the last rows are the finished and the dead state.
+        closing: ``[states] bool``: where a text must end at the border of two tokens.
+        records: ``[states + 2, 3] int64``: the mask of each state as for :meth:`HostKernels.write`, of kind -1 where it
+            is not known.
+    """
+
+    automaton: ByteTable
+    text: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    ends: NDArray[np.int32]
+    accepting: NDArray[np.bool_]
+    closing: NDArray[np.bool_]
+    records: NDArray[np.int64]
 
 
 class HostKernels(Protocol):
@@ -59,57 +200,36 @@ class HostKernels(Protocol):
 
     def walk(
         self,
-        automaton: tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]],
+        automaton: ByteTable,
         nodes: NDArray[Any],
         byte: NDArray[np.uint8],
-        characters: tuple[NDArray[np.uint16], NDArray[np.uint16]],
-        paths: tuple[Any, ...],
-        counting: tuple[int, NDArray[np.uint8], NDArray[np.bool_], NDArray[np.int32], NDArray[np.bool_]],
+        paths: Paths,
         pairs: NDArray[np.int32],
         notes: Notes,
-        found: int,
-        begin: int,
-        end: int,
-        waiting: int,
-        special: int,
+        progress: Progress,
         limit: int,
-    ) -> tuple[int, int, int, int, int]:
+    ) -> Progress:
         """Walk a prefix trie with an automaton and note the tokens that lead to a live state.
 
         Args:
-            automaton: ``[states, classes]`` next states (-1: none; what is below is left to the caller), ``[states]``
-                whether a row of them can be relied on, ``[256]`` the class of each byte.
-            nodes, byte, characters: the trie's attributes ``records``, ``byte`` and ``characters``.
-            paths: what is known of whole subtrees: ``low``, ``high`` and ``marks`` of what must not occur below a node
-                in a state, at ``row_of_height[height] + stride * min(state, known)``, then these three; ``known`` is
-                -1 if nothing is.
-            counting: :data:`NO_COUNTING`, or how an automaton counts beside its states: their number, ``[states]``
-                how much is counted in each, by ``count * states + state`` whether a text can be completed there, and
-                how high a subtree may be to be taken whole, and ``[states]`` from which of them exactly the tokens of
-                no more characters than that are allowed, where a subtree is higher. These numbers take the place of
-                states in pairs; the last count stands for all above. What is left to the caller is written less twice
-                the number from which it was reached, and is -2 or -3 before.
-            pairs: ``[nodes, 2] int32``: pairs (node, state) of which the children are to be visited, at the
-                beginning those that wait because the row of their state cannot be relied on, and at the end pairs of a
-                node and what is below -1.
+            automaton: next states.
+            nodes, byte: the trie's attributes ``records`` and ``byte``.
+            paths: what is known of whole subtrees; they are taken whole if nothing in them leaves the state's path.
+            pairs: ``[nodes, 2]``: pairs (node, state) of which the children are to be visited, at the beginning those
+                that wait, and at the end pairs of a node and what is below -1.
             notes: where tokens that are found are noted.
-            found: how many are noted already.
-            begin, end: the pairs to visit are ``pairs[begin:end]``, and those that are found come behind them.
-            waiting: how many wait, at most ``begin``.
-            special: the pairs left to the caller are ``pairs[special:]``.
+            progress: where to go on. At most ``begin`` pairs wait.
             limit: after so many nodes the walk pauses.
 
         Returns:
-            ``begin``, ``end``, ``waiting``, ``special`` and ``found`` afterwards.
+            How far it came.
         """
         ...
 
     def paths(
         self,
         source: NDArray[np.int32],
-        columns: NDArray[np.uint8],
-        sizes: NDArray[np.int64],
-        bits: NDArray[np.uint64],
+        ascii_part: AsciiClasses,
         split: int,
         kinds: NDArray[np.bool_],
         given: NDArray[np.uint8],
@@ -119,16 +239,16 @@ class HostKernels(Protocol):
 
         Args:
             source: ``[states, classes]``, next states; from each the usual step is that of its largest class.
-            columns, sizes, bits: of the classes of ASCII, as from :func:`logitloom.automata.row_walk.ascii_columns`.
+            ascii_part: the columns of ASCII.
             split: the first class above ASCII.
             kinds: ``[2, classes above ASCII + 1]``: which of them hold word characters, and which others.
             given: marks of each state's own step, ``[states]``; if it is empty they follow from ``kinds``.
             levels: how many times to go twice as far.
 
         Returns:
-            ``low``, ``high`` and ``marks`` as bits, ``[(levels + 2) * (states + 1)]`` each: of a state within
-            ``2 ** level`` characters at ``level * (states + 1) + state``. The last state of each level, and the last
-            level, are left by everything.
+            ``low``, ``high`` and ``marks`` as in :class:`Paths`, ``[(levels + 2) * (states + 1)]`` each: of a state
+            within ``2 ** level`` characters at ``level * (states + 1) + state``. The last state of each level, and the
+            last level, are left by everything.
         """
         ...
 
@@ -152,22 +272,11 @@ class HostKernels(Protocol):
         """
         ...
 
-    def product(
-        self,
-        first: NDArray[np.int32],
-        second: NDArray[np.int32],
-        start_first: int,
-        start_second: int,
-        needs_first: bool,
-        needs_second: bool,
-        limit: int,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def product(self, first: Factor, second: Factor, limit: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """The pairs of states that two automata reach together, in the order in which they are found.
 
         Args:
-            first, second: ``[states + 1, columns]``, next states; the last state of each is dead.
-            start_first, start_second: where both begin.
-            needs_first, needs_second: which of them must not be dead; of neither: not both at once.
+            first, second: the automata.
             limit: the search ends when more pairs are found.
 
         Returns:
@@ -175,25 +284,11 @@ class HostKernels(Protocol):
         """
         ...
 
-    def determinize(
-        self,
-        first: NDArray[np.int32],
-        follow: NDArray[np.int32],
-        follow_at: NDArray[np.int64],
-        set_at: NDArray[np.int32],
-        members: NDArray[np.int32],
-        members_at: NDArray[np.int64],
-        classes: int,
-        limit: int,
-    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Subset construction over sets of places, of which the first stands for the end of the text.
+    def determinize(self, automaton: PositionAutomaton, limit: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """Subset construction.
 
         Args:
-            first: the places of the start.
-            follow, follow_at: after place ``p`` come ``follow[follow_at[p] : follow_at[p + 1]]``.
-            set_at: by place the number of the set of characters that is read there.
-            members, members_at: in the same form the classes of each set.
-            classes: number of classes.
+            automaton: the positions.
             limit: the search ends when more states are found.
 
         Returns:
@@ -243,12 +338,7 @@ class HostKernels(Protocol):
         self,
         states: NDArray[np.int32],
         tokens: NDArray[np.int32],
-        automaton: tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.uint8]],
-        texts: tuple[NDArray[np.uint8], NDArray[np.int64]],
-        ends: NDArray[np.int32],
-        accepting: NDArray[np.bool_],
-        closing: NDArray[np.bool_],
-        records: NDArray[np.int64],
+        tables: StepTables,
         reached: NDArray[np.int32],
         masks: NDArray[np.int64],
     ) -> tuple[bool, int]:
@@ -257,11 +347,7 @@ class HostKernels(Protocol):
         Args:
             states: ``[rows]``; -2 is finished, -1 dead, and so are ``len(closing)`` and ``len(closing) + 1``.
             tokens: ``[rows, n]``, negative ones stand for nothing.
-            automaton: as for :meth:`walk`.
-            texts: all tokens' bytes, and ``[size + 1]`` where each begins.
-            ends: end-of-sequence ids, after which a row is finished.
-            accepting, closing: ``[states + 2]`` where a text may end, ``[states]`` where it must.
-            records: ``[states + 2, 3]``: the mask of each state as for :meth:`write`, of kind -1 where it is not known.
+            tables: the automaton, the vocabulary and the masks.
             reached, masks: ``[rows]`` and ``[rows, 3]``: the results.
 
         Returns:

@@ -19,7 +19,7 @@ from logitloom.automata import DEAD
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
 from logitloom.constraints import DENSE_FINISHED
 from logitloom.errors import BackendUnsupported
-from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN
+from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, ByteTable, Notes, Paths, Progress, StepTables
 
 __all__ = ["NumbaKernels"]
 
@@ -41,8 +41,6 @@ _PATHS: Final = types.Tuple((_WORDS, _WORDS, _BYTES, _given(types.int64), types.
 
 
 _NOTES: Final = types.Tuple((types.int32[::1], types.uint8[::1]))
-_COUNTING: Final = types.Tuple((types.int64, _BYTES, _given(types.boolean), _INTS, _given(types.boolean)))
-_CHARACTERS: Final = types.UniTuple(_given(types.uint16), 2)
 
 
 @_compiled(types.void(_INTS, types.uint8[::1]), cache=True, nogil=True)
@@ -55,45 +53,24 @@ def _mark(listed: Any, marked: Any) -> None:  # pragma: no cover - compiled
 
 @_compiled(
     types.UniTuple(types.int64, 5)(
-        *(_AUTOMATON, _NODES, _BYTES, _CHARACTERS, _PATHS, _COUNTING, types.int32[:, ::1], _NOTES),
-        *(types.int64,) * 6,
+        _AUTOMATON, _NODES, _BYTES, _PATHS, types.int32[:, ::1], _NOTES, types.UniTuple(types.int64, 5), types.int64
     ),
     cache=True,
     nogil=True,
 )
-def walk(
-    automaton: Any,
-    nodes: Any,
-    byte: Any,
-    characters: Any,
-    paths: Any,
-    counting: Any,
-    pairs: Any,
-    notes: Any,
-    found: int,
-    begin: int,
-    end: int,
-    waiting: int,
-    special: int,
-    limit: int,
+def _walk(
+    automaton: Any, nodes: Any, byte: Any, paths: Any, pairs: Any, notes: Any, progress: Any, limit: int
 ) -> tuple[int, int, int, int, int]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.HostKernels.walk`."""
+    """See :meth:`logitloom.masks.kernels.HostKernels.walk`. Numba takes plain tuples ten times sooner than records."""
     listed, marked = notes
     table, ready, byte_class = automaton
     low, high, marks, row_of_height, known, stride = paths
-    states, steps, living, room, exact = counting
-    length, depth = characters
-    most = len(living) - states
+    begin, end, waiting, special, found = progress
     visited = 0
     # First in, first out: nodes are numbered level by level, so memory is read in its order.
     while begin < end and visited < limit:
         # Unsigned, here and below, so that no index is asked whether it counts from the end.
         node, state = np.uint64(pairs[begin, 0]), np.uint64(pairs[begin, 1])
-        counted = origin = np.int64(0)
-        if states > 0:
-            origin = np.int64(state)
-            state = np.uint64(origin % states)
-            counted = min(origin - np.int64(state) + states * steps[state], most)
         begin += 1
         if not ready[state]:
             pairs[waiting, 0], pairs[waiting, 1] = node, state
@@ -107,69 +84,59 @@ def walk(
             if target < 0:
                 if target < -1:
                     special -= 1
-                    pairs[special, 0], pairs[special, 1] = child, target - 2 * origin
-                continue
-            reached = np.uint64(counted + target)
-            if states > 0 and not living[reached]:
+                    pairs[special, 0], pairs[special, 1] = child, target
                 continue
             here = nodes[child]
             start, last = np.uint64(here.first), np.uint64(here.own)
-            # Of a subtree that is higher than there is room only the shorter tokens are noted.
-            longest = np.int64(-1)
             if here.child_count:
-                height = np.int64(here.height)
                 whole = known >= 0
-                if whole and states > 0 and height > room[reached]:
-                    height = np.int64(room[reached])
-                    whole = exact[target] and height >= 0
-                    longest = np.int64(depth[child]) + height
                 if whole:
-                    place = np.uint64(row_of_height[height] + stride * min(np.int64(target), known))
+                    place = np.uint64(row_of_height[here.height] + stride * min(np.int64(target), known))
                     whole = (
                         here.low & low[place] == 0 and here.high & high[place] == 0 and here.marks & marks[place] == 0
                     )
                 if whole:
                     last = np.uint64(here.last)
                 else:
-                    longest = np.int64(-1)
-                    pairs[end, 0], pairs[end, 1] = child, reached
+                    pairs[end, 0], pairs[end, 1] = child, target
                     end += 1
-            some: Any = np.int64(last - start)
-            if longest >= 0:
-                some = np.int64(0)
-                for position in range(start, last):
-                    some += np.int64(length[position]) <= longest
             before: Any = found
-            found += some
-            if found > len(listed) and before <= len(listed):
-                _mark(listed[:before], marked)
-            if found > len(listed) and longest < 0:
-                for position in range(start, last):
-                    marked[position] = 1
-            elif found > len(listed):
-                for position in range(start, last):
-                    marked[position] |= np.int64(length[position]) <= longest
-            else:
+            found += np.int64(last - start)
+            if found <= len(listed):
                 place = np.uint64(before)
                 for position in range(start, last):
-                    if longest < 0 or np.int64(length[position]) <= longest:
-                        listed[place] = position
-                        place += np.uint64(1)
+                    listed[place] = position
+                    place += np.uint64(1)
+                continue
+            if before <= len(listed):
+                _mark(listed[:before], marked)
+            for position in range(start, last):
+                marked[position] = 1
     return begin, end, waiting, special, found
+
+
+def walk(
+    automaton: ByteTable, nodes: Any, byte: Any, paths: Paths, pairs: Any, notes: Notes, progress: Progress, limit: int
+) -> Progress:
+    """See :meth:`logitloom.masks.kernels.HostKernels.walk`."""
+    plain = tuple(automaton), nodes, byte, tuple(paths), pairs, tuple(notes), tuple(progress), limit
+    return Progress(*_walk(*plain))
 
 
 @_compiled(
     types.Tuple((types.uint64[::1], types.uint64[::1], types.uint8[::1]))(
-        *(_given(types.int32, 2), _BYTES, _given(types.int64), _given(types.uint64, 2)),
+        _given(types.int32, 2),
+        types.Tuple((_BYTES, _given(types.int64), _given(types.uint64, 2))),
         *(types.int64, _given(types.boolean, 2), _BYTES, types.int64),
     ),
     cache=True,
     nogil=True,
 )
 def paths(
-    source: Any, columns: Any, sizes: Any, bits: Any, split: int, kinds: Any, given: Any, levels: int
+    source: Any, ascii_part: Any, split: int, kinds: Any, given: Any, levels: int
 ) -> tuple[Any, Any, Any]:  # pragma: no cover - compiled
     """See :meth:`logitloom.masks.kernels.HostKernels.paths`."""
+    columns, sizes, bits = ascii_part
     known = len(source)
     width = known + 1
     every = ~np.uint64(0)
@@ -317,23 +284,16 @@ def marks(table: Any, byte_class: Any, usual: Any, kinds: Any) -> Any:  # pragma
     return result
 
 
+_FACTOR: Final = types.Tuple((_TABLE, types.int64, types.boolean))
+
+
 @_compiled(
-    types.Tuple((types.int64[:, ::1], types.int32[:, ::1]))(
-        *(_TABLE, _TABLE, types.int64, types.int64, types.boolean, types.boolean, types.int64)
-    ),
-    cache=True,
-    nogil=True,
+    types.Tuple((types.int64[:, ::1], types.int32[:, ::1]))(_FACTOR, _FACTOR, types.int64), cache=True, nogil=True
 )
-def product(
-    first: Any,
-    second: Any,
-    start_first: int,
-    start_second: int,
-    needs_first: bool,
-    needs_second: bool,
-    limit: int,
-) -> tuple[Any, Any]:  # pragma: no cover - compiled
+def product(one_factor: Any, other_factor: Any, limit: int) -> tuple[Any, Any]:  # pragma: no cover - compiled
     """See :meth:`logitloom.masks.kernels.HostKernels.product`."""
+    first, start_first, needs_first = one_factor
+    second, start_second, needs_second = other_factor
     dead_first, dead_second = len(first) - 1, len(second) - 1
     columns = first.shape[1]
     number = np.full((len(first), len(second)), -1, dtype=np.int32)
@@ -367,6 +327,9 @@ def product(
     return pairs[:count], table[:count]
 
 
+_RAGGED: Final = types.Tuple((_INTS, _given(types.int64)))
+
+
 @_compiled(types.int64(types.uint64[:, ::1], types.int64, types.int32[::1]), cache=True, nogil=True)
 def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - compiled
     """Where a table of hashes has, or may have, the number of a set of places."""
@@ -388,15 +351,14 @@ def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - c
 
 @_compiled(
     types.Tuple((types.int32[:, ::1], types.boolean[::1]))(
-        *(_INTS, _INTS, _given(types.int64), _INTS, _INTS, _given(types.int64), types.int64, types.int64)
+        types.Tuple((_INTS, _RAGGED, _INTS, _RAGGED, types.int64)), types.int64
     ),
     cache=True,
     nogil=True,
 )
-def determinize(
-    first: Any, follow: Any, follow_at: Any, set_at: Any, members: Any, members_at: Any, classes: int, limit: int
-) -> tuple[Any, Any]:  # pragma: no cover - compiled
+def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no cover - compiled
     """See :meth:`logitloom.masks.kernels.HostKernels.determinize`."""
+    first, (follow, follow_at), set_at, (members, members_at), classes = automaton
     one, none = np.uint64(1), np.uint64(0)
     words, sets = (len(set_at) + 63) // 64, len(members_at) - 1
     room = min(limit + 1, 2 * len(set_at) + 16)
@@ -491,10 +453,9 @@ def determinize(
     cache=True,
     nogil=True,
 )
-def collect(
+def _collect(
     notes: Any, order: Any, found: int, ends: Any, textless: Any, size: int
 ) -> tuple[bool, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.HostKernels.collect`."""
     few, kept = notes
     total = found + len(ends)
     listed = 2 * total <= size
@@ -539,6 +500,12 @@ def collect(
     return listed, ids[:count]
 
 
+def collect(notes: Notes, order: Any, found: int, ends: Any, textless: Any, size: int) -> tuple[bool, Any]:
+    """See :meth:`logitloom.masks.kernels.HostKernels.collect`."""
+    ids: tuple[bool, Any] = _collect(tuple(notes), order, found, ends, textless, size)
+    return ids
+
+
 @_compiled(types.boolean(_INTS, types.boolean, types.boolean[::1]), cache=True, nogil=True)
 def spread(ids: Any, value: bool, mask: Any) -> bool:  # pragma: no cover - compiled
     """See :meth:`logitloom.masks.kernels.HostKernels.spread`."""
@@ -552,32 +519,23 @@ def spread(ids: Any, value: bool, mask: Any) -> bool:  # pragma: no cover - comp
 
 
 _RECORDS: Final = _given(types.int64, 2)
+_BOOLS: Final = _given(types.boolean)
 
 
 @_compiled(
     types.Tuple((types.boolean, types.int64))(
-        *(_INTS, _given(types.int32, 2), _AUTOMATON, types.Tuple((_BYTES, _given(types.int64)))),
-        *(_INTS, _given(types.boolean), _given(types.boolean), _RECORDS),
+        *(_INTS, _given(types.int32, 2)),
+        *(_AUTOMATON, types.Tuple((_BYTES, _given(types.int64), _INTS, _BOOLS, _BOOLS, _RECORDS))),
         *(types.int32[::1], types.int64[:, ::1]),
     ),
     # With the interpreter's lock, under which records are written.
     cache=True,
 )
-def step(
-    states: Any,
-    tokens: Any,
-    automaton: Any,
-    texts: Any,
-    ends: Any,
-    accepting: Any,
-    closing: Any,
-    records: Any,
-    reached: Any,
-    masks: Any,
+def _step(
+    states: Any, tokens: Any, automaton: Any, others: Any, reached: Any, masks: Any
 ) -> tuple[bool, int]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.HostKernels.step`."""
     table, ready, byte_class = automaton
-    flat, offsets = texts
+    flat, offsets, ends, accepting, closing, records = others
     count = len(closing)
     buffer_cost = 0
     for row in range(len(states)):
@@ -617,6 +575,12 @@ def step(
             masks[row, i] = record[i]
         buffer_cost += -1 if record[0] == ALLOWED else 1 if record[0] == DENSE else 3
     return True, buffer_cost
+
+
+def step(states: Any, tokens: Any, tables: StepTables, reached: Any, masks: Any) -> tuple[bool, int]:
+    """See :meth:`logitloom.masks.kernels.HostKernels.step`."""
+    done: tuple[bool, int] = _step(states, tokens, tuple(tables.automaton), tables[1:], reached, masks)
+    return done
 
 
 @_code
@@ -728,7 +692,7 @@ def rewrite(after: Any, before: int, written: Any, masks: Any, forbidden: Any) -
 
 
 def _alike(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for arrays that may be written to and for others.
+    """The same for arrays that may be written to and for others, and for records.
 
     For each combination of both in a process Numba takes milliseconds to see that the compiled function takes it.
     """

@@ -29,7 +29,7 @@ from logitloom.constraints import ConstraintMemory, processor
 from logitloom.errors import BudgetExceeded, IllegalToken, InvalidContext, PluginImportError, UnsupportedPattern
 from logitloom.masks import kernels
 from logitloom.masks.host_rows import mask_host_rows
-from logitloom.masks.kernels import HostKernels, host_kernels
+from logitloom.masks.kernels import Factor, HostKernels, host_kernels
 from logitloom.masks.logits_pool import HostBuffer, LogitsPool
 from logitloom.masks.mask_row import MaskRow, which_allowed
 from logitloom.vocabulary import Vocabulary
@@ -196,11 +196,12 @@ def test_products(first: str, second: str) -> None:
     tables = _padded(dfas[0].next, pairs >> 8), _padded(dfas[1].next, pairs & 255)
     starts = dfas[0].start, dfas[1].start
     for needs in ((True, True), (True, False), (False, True), (False, False)):
-        found, table = kernels_found.product(*tables, *starts, *needs, 100_000)
+        factors = map(Factor, tables, starts, needs)
+        found, table = kernels_found.product(*factors, 100_000)
         expected = _found(*tables, starts, needs, BudgetTracker())
         assert found.T.tolist() == [expected[0].tolist(), expected[1].tolist()]
         assert table.tolist() == expected[2].tolist()
-    assert len(kernels_found.product(*tables, *starts, False, False, 2)[0]) <= 2 + table.shape[1]
+    assert len(kernels_found.product(*map(Factor, tables, starts, (False, False)), 2)[0]) <= 2 + table.shape[1]
 
 
 # -- masked logits --------------------------------------------------------------------------------------
