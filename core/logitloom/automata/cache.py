@@ -31,8 +31,7 @@ from logitloom.automata.budget import Budget
 from logitloom.automata.compilation import compile_pattern
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.token_automaton import TokenAutomaton, allowed_steps
-from logitloom.constraints.contract import TokenTables
-from logitloom.constraints.memory import DENSE_FINISHED
+from logitloom.constraints.contract import FINISHED, TokenTables
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["CACHE_DIRECTORY_VARIABLE", "AutomatonCache", "default_cache"]
@@ -243,7 +242,7 @@ def _fits_together(arrays: dict[str, NDArray[Any]], width: int) -> bool:
         and bool((arrays["byte_class"] < classes).all())
         and _within(step, DEAD, states)
         and _within(arrays["token_class"], 0, token_step.shape[1])
-        and _within(token_step, DENSE_FINISHED, states)
+        and _within(token_step, FINISHED.value, states)
     )
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from logitloom.automata.reach import ends_reachable, reachable
+from logitloom.automata.utf8 import DEAD
 
 if TYPE_CHECKING:
     from logitloom.automata.utf8_expansion import Utf8Expansion
 
 __all__ = ["DEAD", "Dfa"]
-
-#: The state from which no text is accepted; tables hold it where a byte leads nowhere.
-DEAD: Final = -1
 
 
 class Dfa:

@@ -24,6 +24,7 @@ from logitloom.automata.token_tables import token_classes
 from logitloom.automata.traps import every_state_can_go_on
 from logitloom.automata.trie import vocabulary_trie
 from logitloom.constraints.contract import (
+    FINISHED,
     UNKNOWN,
     ByteAutomaton,
     CompiledStep,
@@ -39,7 +40,7 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["TokenAutomaton", "allowed_steps"]
 
-_FINISHED: Final = -2
+_FINISHED: Final = FINISHED.value
 _MEMO_LIMIT: Final = 1 << 16
 _SET_BYTES_LIMIT: Final = 64 << 20
 _NO_STATES: Final = np.zeros(0, dtype=np.int32)

@@ -26,6 +26,7 @@ from logitloom.automata.small_cache import Cache
 
 __all__ = ["DEAD", "HighPartition", "Shape", "byte_sequences", "high_partition"]
 
+#: In tables of next states: no accepted text continues like this.
 DEAD: Final = -1
 _BLOCKS: Final = 0x110000 // 64
 # (first, last) code points of each encoded length, surrogates left out.

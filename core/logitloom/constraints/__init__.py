@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 from logitloom.constraints.contract import (
-    DEAD,
     FINISHED,
     UNKNOWN,
     ByteAutomaton,
     CompiledStep,
     Constraint,
-    Finished,
+    Ended,
     State,
     TokenSet,
     TokenTables,
@@ -21,12 +20,10 @@ from logitloom.constraints.contract import (
 from logitloom.constraints.finish_within import FinishWithin
 from logitloom.constraints.lift import LiftedAutomaton, lift
 from logitloom.constraints.longest_tokens import LongestTokens
-from logitloom.constraints.memory import DENSE_FINISHED, ConstraintMemory
+from logitloom.constraints.memory import ConstraintMemory
 from logitloom.constraints.processor import ConstraintProcessor
 
 __all__ = [
-    "DEAD",
-    "DENSE_FINISHED",
     "FINISHED",
     "UNKNOWN",
     "ByteAutomaton",
@@ -34,8 +31,8 @@ __all__ = [
     "Constraint",
     "ConstraintMemory",
     "ConstraintProcessor",
+    "Ended",
     "FinishWithin",
-    "Finished",
     "LiftedAutomaton",
     "LongestTokens",
     "State",

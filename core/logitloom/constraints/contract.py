@@ -21,13 +21,12 @@ from logitloom.masks.kernels import ByteTable
 from logitloom.vocabulary import Vocabulary
 
 __all__ = [
-    "DEAD",
     "FINISHED",
     "UNKNOWN",
     "ByteAutomaton",
     "CompiledStep",
     "Constraint",
-    "Finished",
+    "Ended",
     "State",
     "TokenSet",
     "TokenTables",
@@ -36,26 +35,26 @@ __all__ = [
 State = Hashable
 """A state of a constraint or of an automaton: immutable, hashable, and picklable; equal states allow equal texts."""
 
-DEAD: Final = -1
-"""In arrays of dense states: a token was taken that is not allowed."""
-
 UNKNOWN: Final = 2**31 - 1
 """In arrays of numbers of tokens: a constraint cannot tell."""
 
 _LONGEST_RUN: Final = 4096
 
 
-class Finished(Enum):
-    """The type of :data:`FINISHED`."""
+class Ended(Enum):
+    """The states of rows that go no further. The processor base adds them; constraints never see them.
 
-    FINISHED = "finished"
+    In arrays of dense states each is its value.
+    """
+
+    #: After end-of-sequence.
+    FINISHED = -2
+    #: After a token that is not allowed.
+    DEAD = -1
 
 
-FINISHED: Final = Finished.FINISHED
-"""The state of a row after end-of-sequence; the processor base adds it, constraints never see it.
-
-In arrays of dense states it is the number -2.
-"""
+FINISHED: Final = Ended.FINISHED
+"""What :meth:`Constraint.finish` returns where nothing is left to say about a text."""
 
 
 class TokenSet(NamedTuple):

@@ -12,31 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.backend import Array, Backend, HostTable
-from logitloom.constraints.contract import DEAD, FINISHED, Constraint, State, TokenSet
+from logitloom.constraints.contract import FINISHED, Constraint, Ended, State, TokenSet
 from logitloom.context import Context
 from logitloom.masks.kernels import HostKernels, StepTables, host_kernels
 from logitloom.masks.mask_row import MaskBatch, MaskRow, records_of
 
-__all__ = ["DENSE_FINISHED", "ConstraintMemory", "DeviceTables", "StateNode"]
-
-DENSE_FINISHED: Final = -2
-"""The finished state where states are numbers; :data:`DEAD` is -1 there."""
+__all__ = ["ConstraintMemory", "DeviceTables", "StateNode"]
 
 #: Bytes that the memory of one constraint may hold, estimated.
 _CAPACITY: Final = 96 << 20
 _NODE_BYTES: Final = 96
 #: A state as an array: a tensor is larger than what it holds.
 _ARRAY_BYTES: Final = 512
-
-
-class _Dead:
-    """The dead state where states are no numbers."""
-
-    def __repr__(self) -> str:
-        return "dead"
-
-
-_DEAD_STATE: Final = _Dead()
 
 
 class DeviceTables:
@@ -106,8 +93,8 @@ class ConstraintMemory:
     def __init__(self, constraint: Constraint) -> None:
         self.constraint = constraint
         self.dense = constraint.states is not None
-        self.finished: Any = DENSE_FINISHED if self.dense else FINISHED
-        self.dead: Any = DEAD if self.dense else _DEAD_STATE
+        self.finished: Any = FINISHED.value if self.dense else FINISHED
+        self.dead: Any = Ended.DEAD.value if self.dense else Ended.DEAD
         self._eos = frozenset(constraint.vocabulary.eos)
         self._ends = np.array(sorted(t for t in self._eos if t < constraint.vocab_size), dtype=np.int32)
         self._device_tables: DeviceTables | None = None
@@ -163,10 +150,8 @@ class ConstraintMemory:
 
     def advance(self, state: Any, token: int) -> Any:
         """The state after one more token of any kind; -1 changes nothing."""
-        if token < 0 or state == self.finished or state is self.dead:
+        if token < 0 or state in (self.finished, self.dead):
             return state
-        if state == self.dead:
-            return self.dead
         constraint = self.constraint
         if token in self._eos:
             if not constraint.may_end(state):

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from logitloom.automata import DEAD
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
-from logitloom.constraints import DENSE_FINISHED
+from logitloom.constraints import FINISHED
 from logitloom.errors import BackendUnsupported
 from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, ByteTable, Notes, Paths, Progress, StepTables
 
@@ -32,6 +32,7 @@ def _given(dtype: Any, dimensions: int = 1) -> Any:
     return types.Array(dtype, dimensions, "C", readonly=True)
 
 
+_FINISHED: Final = FINISHED.value
 _BYTES: Final = _given(types.uint8)
 _INTS: Final = _given(types.int32)
 _WORDS: Final = _given(types.uint64)
@@ -542,11 +543,11 @@ def _step(
         state = np.int64(states[row])
         if state >= count:
             state -= count + 2
-        if not DENSE_FINISHED <= state < count:
+        if not _FINISHED <= state < count:
             return False, 0
         for place in range(tokens.shape[1]):
             token = tokens[row, place]
-            if token < 0 or state == DENSE_FINISHED:
+            if token < 0 or state == _FINISHED:
                 continue
             if state < 0:
                 return False, 0
@@ -556,7 +557,7 @@ def _step(
             if ending:
                 if not accepting[state]:
                     return False, 0
-                state = np.int64(DENSE_FINISHED)
+                state = np.int64(_FINISHED)
                 continue
             if closing[state] or token >= len(offsets) - 1 or offsets[token] == offsets[token + 1]:
                 return False, 0

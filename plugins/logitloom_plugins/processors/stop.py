@@ -9,7 +9,7 @@ import numpy as np
 
 from logitloom import Context, Vocabulary, option
 from logitloom.automata import AhoCorasick, Dfa, TokenAutomaton
-from logitloom.constraints import DENSE_FINISHED, Constraint, ConstraintProcessor, State
+from logitloom.constraints import FINISHED, Constraint, ConstraintProcessor, State
 from logitloom.errors import NeedsNotMet
 
 __all__ = ["Stop"]
@@ -81,7 +81,7 @@ class Stop(ConstraintProcessor):
             vocab_size,
             restricts=False,
             closing=[*counting, *ended],
-            ended=np.concatenate([np.full(finder.states, DENSE_FINISHED), ended, ended]),
+            ended=np.concatenate([np.full(finder.states, FINISHED.value), ended, ended]),
             hold=np.concatenate([begun, counts, counts]),
         )
 

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom.automata import AhoCorasick, Budget, Match
-from logitloom.constraints import DENSE_FINISHED as FINISHED
+from logitloom.constraints import Ended
 from logitloom.errors import BudgetExceeded, OptionError
 from tests.core.automata.vocabularies import small
 from tests.oracles.walk import walked
+
+FINISHED = Ended.FINISHED.value
 
 STRINGS = st.lists(st.text("abé", min_size=1, max_size=4), min_size=1, max_size=5)
 TEXT = st.text("abé", max_size=14)

@@ -20,13 +20,15 @@ from logitloom.automata import (
     complement,
     literal,
 )
-from logitloom.constraints import DENSE_FINISHED as FINISHED
+from logitloom.constraints import Ended
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
 from tests.core.automata.patterns import patterns
 from tests.core.automata.test_pattern import supported
 from tests.core.automata.vocabularies import mixed, small, smollm2, tekken
 from tests.oracles.walk import Walk, walked
+
+FINISHED = Ended.FINISHED.value
 
 PRACTICAL = [
     r"\d{4}-\d{2}-\d{2}",

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from logitloom.automata import DEAD, Budget
-from logitloom.constraints import DENSE_FINISHED as FINISHED
+from logitloom.constraints import Ended
 from logitloom.errors import BudgetExceeded, LogitloomError
 from logitloom_plugins.json_schema.schema.keywords import are_equal
 from logitloom_plugins.json_schema.structure.acceptance import read
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
+
+FINISHED = Ended.FINISHED.value
 
 
 def nested(depth: int, keyword: str) -> Any:
