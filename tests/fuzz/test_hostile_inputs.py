@@ -23,6 +23,7 @@ from logitloom import state as rows
 from logitloom.automata import AutomatonCache
 from logitloom.errors import LogitloomError
 from tests.contrib.engines.vllm.conftest import engine_of, params_of
+from tests.fuzz.extreme_options import BUILT_INS, extreme_options
 
 SECONDS = float(os.environ.get("LOGITLOOM_FUZZ_SECONDS", "0"))
 FEWEST = 40
@@ -34,7 +35,7 @@ VALUES: list[Any] = [
     "(", "\ud800", b"a", [], ["a", "b"], [1], {}, {"1": 2.0}, {"use": "top_k", "options": {"k": 2}},
     ["regex", {"pattern": "a+"}], (1, 2), object(),
 ]  # fmt: skip
-#: Processors whose options are probed; heavy engines have fuzzers of their own.
+#: Processors of the chains of several; ``extreme_options`` probes each built-in by itself.
 NAMES = [
     "after", "bad_words", "between", "budget", "choice", "dry", "epsilon_cutoff", "eta_cutoff", "force_tokens",
     "frequency_penalty", "logit_bias", "min_p", "min_tokens", "no_repeat_ngram", "presence_penalty", "regex",
@@ -154,7 +155,9 @@ def files(draw: Any, folder: Path) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(found.tables(), expected.tables(), strict=True))
 
 
-@pytest.mark.parametrize("domain", [options, tensors, requests, files], ids=lambda domain: domain.__name__)
+@pytest.mark.parametrize(
+    "domain", [options, extreme_options, tensors, requests, files], ids=lambda domain: domain.__name__
+)
 def test_hostile_inputs_are_taken_or_refused(
     domain: Callable[[Any, Path], bool], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,3 +184,9 @@ def test_hostile_inputs_are_taken_or_refused(
         if SECONDS:
             print(f"\n{domain.__name__}: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     assert not faults, faults[:10]
+
+
+@pytest.mark.extras
+def test_every_built_in_is_probed() -> None:
+    """Grammar engines and models included."""
+    assert sorted(r.name for r in processors.available() if r.distribution == "logitloom") == BUILT_INS

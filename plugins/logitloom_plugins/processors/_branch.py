@@ -9,10 +9,10 @@ import numpy as np
 
 from logitloom import Array, Backend, Context
 from logitloom.context import padded
-from logitloom.errors import InvalidContext
+from logitloom.errors import InvalidContext, OptionError
 from logitloom.state import Rows
 
-__all__ = ["Branch", "Tail", "accepted", "advance", "check_model", "defer", "split", "start"]
+__all__ = ["Branch", "Tail", "accepted", "advance", "check_adapter", "check_model", "defer", "split", "start"]
 
 
 class Tail(NamedTuple):
@@ -39,12 +39,27 @@ class Branch(NamedTuple):
     tail: Rows
 
 
+def check_adapter(model: Any, owner: str) -> None:
+    """Raise unless an object can be run as a model.
+
+    Raises:
+        OptionError: naming the object.
+    """
+    if not all(hasattr(model, name) for name in ("forward", "empty_cache", "vocab_size")):
+        raise OptionError(
+            f"Option 'model' of {owner!r} must be a model adapter with vocab_size, forward and empty_cache, but is "
+            f"{model!r:.200}."
+        )
+
+
 def check_model(model: Any, context: Context, owner: str) -> None:
-    """Raise unless the model's logits have the width of those it is combined with.
+    """Raise unless there is a model, and its logits have the width of those it is combined with.
 
     Raises:
         InvalidContext: naming both widths.
+        OptionError: if it is no model adapter.
     """
+    check_adapter(model, owner)
     if model.vocab_size != context.vocab_size:
         raise InvalidContext(
             f"Processor {owner!r}: its model has {model.vocab_size} tokens, but the logits have {context.vocab_size} "

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from logitloom import Context
 from logitloom.errors import InvalidContext, OptionError
+from logitloom_plugins.processors._token_table import check_ids
 
 __all__ = ["BranchPrompt", "Prompt", "has_text", "normalized", "per_row", "shared_out"]
 
@@ -85,8 +86,11 @@ def per_row(prompts: Sequence[Prompt], context: Context, model: Any, option: str
 
     Raises:
         InvalidContext: as :func:`shared_out`, or if a text meets a model without tokenizer.
+        OptionError: if an id lies outside the logits.
     """
-    return shared_out([_encoded(prompt, model, option, owner) for prompt in prompts], context, option, owner)
+    encoded = [_encoded(prompt, model, option, owner) for prompt in prompts]
+    check_ids([token for prompt in encoded for token in prompt], context.vocab_size, option, owner)
+    return shared_out(encoded, context, option, owner)
 
 
 def shared_out(values: Sequence[Value], context: Context, option: str, owner: str) -> list[Value]:

@@ -70,8 +70,20 @@ def contrast(
 
 
 def like(out: Array, logits: Array, context: Context) -> Array:
-    """The result in the dtype of the logits: the one rounding of half types."""
-    return out if out.dtype == logits.dtype else context.backend.xp.astype(out, logits.dtype)
+    """The result in the dtype of the logits: the one rounding of half types.
+
+    A row whose best score is beyond the range of the dtype is shifted so that this score is 0; scores below the range
+    become its lowest number. So no finite score turns infinite.
+    """
+    if out.dtype == logits.dtype:
+        return out
+    xp = context.backend.xp
+    most = float(xp.finfo(logits.dtype).max)
+    if most < float(xp.finfo(out.dtype).max) / 2**16:  # float16, but not bfloat16
+        best = xp.max(out, axis=-1, keepdims=True)
+        out = xp.where(best > most, out - best, out)
+        out = xp.where((out < -most) & (out > NEG_INF), -most, out)
+    return xp.astype(out, logits.dtype)
 
 
 def _branches(backend: Backend, first: Array, second: Array, normalize: bool) -> tuple[Array, Array]:

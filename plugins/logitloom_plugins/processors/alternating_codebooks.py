@@ -7,6 +7,7 @@ from typing import Any
 
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
+from logitloom.errors import OptionError
 
 __all__ = ["AlternatingCodebooks"]
 
@@ -39,6 +40,19 @@ class AlternatingCodebooks(Processor):
 
     offset: int = option(help="First id of the first codebook (the size of the semantic vocabulary).", ge=0, unit="id")
     size: int = option(help="Ids of the first codebook.", ge=1, unit="ids")
+
+    def init_state(self, context: Context) -> tuple[()]:
+        """Nothing.
+
+        Raises:
+            OptionError: if no id is left for the second codebook.
+        """
+        if self.offset + self.size >= context.vocab_size:
+            raise OptionError(
+                f"'alternating_codebooks' has a second codebook from id {self.offset + self.size} (offset + size), but "
+                f"the logits have ids 0 to {context.vocab_size - 1}. Lower offset or size."
+            )
+        return ()
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """Two comparisons and a masked fill."""

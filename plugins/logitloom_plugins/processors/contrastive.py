@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
-from logitloom.errors import InvalidContext, OptionError
+from logitloom.errors import InvalidContext
 from logitloom_plugins.processors import _branch
 from logitloom_plugins.processors._branch import Branch
 from logitloom_plugins.processors._contrast import contrast, like
@@ -66,10 +66,7 @@ class Contrastive(Processor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not hasattr(self.model, "forward"):
-            raise OptionError(
-                f"Option 'model' of {OWNER!r} must be a model adapter with a method forward, but is {self.model!r}."
-            )
+        _branch.check_adapter(self.model, OWNER)
 
     def init_state(self, context: Context) -> Branch:
         """The amateur before its first pass, with the prompts of the generation.

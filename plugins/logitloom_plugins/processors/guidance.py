@@ -104,6 +104,8 @@ class Guidance(Processor):
                 )
             if max(scale for _, scale in self.schedule) > 100:
                 raise OptionError(f"Option 'schedule' of {OWNER!r} has scales above 100: {self.schedule!r}.")
+        if self.model is not None:
+            _branch.check_adapter(self.model, OWNER)
         if self.model is not None and self.form == "one_pass":
             raise OptionError(
                 f"{OWNER!r} in its one-pass form runs in the generation's own model, so it takes no option 'model'. "

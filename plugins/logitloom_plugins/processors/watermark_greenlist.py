@@ -65,7 +65,9 @@ class WatermarkGreenlist(Processor):
     bias: float = option(2.0, help="What is added to the logits of green tokens.", gt=0.0, le=100.0)
     key: int = option(15485863, help="The secret; whoever has it can detect, and remove, the mark.", ge=1)
     scheme: Literal["lefthash", "selfhash"] = option("lefthash", help="What seeds a list.")
-    width: int = option(1, help="How many tokens, for selfhash the new one included, seed a list.", ge=1, unit="tokens")
+    width: int = option(
+        1, help="How many tokens, for selfhash the new one included, seed a list.", ge=1, le=1024, unit="tokens"
+    )
 
     @cached_property
     def _lists(self) -> OrderedDict[tuple[int, int], NDArray[np.uint8]]:

@@ -54,7 +54,7 @@ class WatermarkGumbel(Processor):
     shift_invariant = True
 
     key: int = option(help="The secret; whoever has it can detect the mark.")
-    width: int = option(4, help="How many tokens decide the numbers of the next.", ge=1, unit="tokens")
+    width: int = option(4, help="How many tokens decide the numbers of the next.", ge=1, le=1024, unit="tokens")
 
     def init_state(self, context: Context) -> Recent:
         """The end of the prompt."""

@@ -72,10 +72,12 @@ class WatermarkSynthid(Processor):
     compilable = False
 
     keys: tuple[int, ...] = option(help="The secrets, one per layer of the tournament; 20 to 30 are usual.")
-    ngram_len: int = option(5, help="Tokens that decide a coin, the new one included.", ge=2, unit="tokens")
-    table_size: int = option(2**16, help="Size of the table of coins.", ge=1, unit="coins")
+    ngram_len: int = option(5, help="Tokens that decide a coin, the new one included.", ge=2, le=1024, unit="tokens")
+    table_size: int = option(2**16, help="Size of the table of coins.", ge=1, le=1 << 24, unit="coins")
     table_seed: int = option(0, help="Seed of the table of coins.", ge=0)
-    history_size: int = option(1024, help="Earlier contexts of a row that are not marked again.", ge=1, unit="contexts")
+    history_size: int = option(
+        1024, help="Earlier contexts of a row that are not marked again.", ge=1, le=1 << 20, unit="contexts"
+    )
     skip_first: bool = option(False, help="Whether the first ngram_len - 1 tokens are left unmarked.")
 
     def __post_init__(self) -> None:

@@ -72,8 +72,14 @@ class WhisperTimestamps(Processor):
         """Nothing generated.
 
         Raises:
-            OptionError: if there is no time stamp within the logits.
+            OptionError: if there is no time stamp within the logits, or no end below the time stamps.
         """
+        if self.eos >= self.no_timestamps:
+            raise OptionError(
+                f"Option 'eos' of 'whisper_timestamps' is {self.eos}, but must lie below no_timestamps, which is "
+                f"{self.no_timestamps}: words have the lowest ids, time stamps the highest. Take the ids from the "
+                f"tokenizer of this model."
+            )
         if self.no_timestamps + 1 >= context.vocab_size:
             raise OptionError(
                 f"Option 'no_timestamps' of 'whisper_timestamps' is {self.no_timestamps}, but the logits have ids 0 to "
