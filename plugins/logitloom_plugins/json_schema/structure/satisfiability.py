@@ -456,5 +456,4 @@ def _number(formulas: tuple[Formula, ...], budget: Budget) -> MooreMachine:
             return None
         return tuple([substitute(extra, holds) is True for extra in extras])
 
-    found = number_automaton(list(formulas), label, BudgetTracker(budget, "a range of numbers"))
-    return found.restricted(lambda label: True)
+    return number_automaton(list(formulas), label, BudgetTracker(budget, "a range of numbers"))

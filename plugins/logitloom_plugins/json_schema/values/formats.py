@@ -14,8 +14,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from logitloom.automata import BudgetTracker, Dfa, compile_pattern, concatenation, difference, union
-from logitloom_plugins.json_schema.values.moore_machine import explored
+from logitloom.automata import Dfa, compile_pattern, concatenation, difference, intersection, union
 
 __all__ = ["IRREGULAR", "LENGTHS", "REGULAR", "format_automaton"]
 
@@ -151,41 +150,15 @@ def format_automaton(name: str) -> Dfa:
 @cache
 def _time() -> Dfa:
     """Times of day; second 60 only where it is 23:59 in UTC, which is where leap seconds are."""
-    usual = compile_pattern(rf"{_HOUR}:{_MINUTE}:{_MINUTE}(?:\.[0-9]+)?{_ZONE}")
-    characters = "0123456789:.zZ+-"
-    each = range(len(characters))
-    leap = explored(
-        ("", ""), _leap_step, lambda s: s[1] == "done" or None, characters, BudgetTracker(None, "time"), lambda s: each
+    second = r":60(?:\.[0-9]+)?"
+    # An offset to the west is what the local time lacks to 23:59; one to the east is a minute more than the local time.
+    hours = "|".join(
+        f"{hour:02}:{minute}{second}(?:[zZ]|-{23 - hour:02}:..|[+]{(hour + carry) % 24:02}:..)"
+        for hour in range(24)
+        for minute, carry in (("(?:[0-4][0-9]|5[0-8])", 0), ("59", 1))
     )
-    accepting = [label is not None for label in leap.outputs]
-    return union(usual, Dfa(leap.byte_class, leap.next, accepting))
-
-
-def _leap_step(state: tuple[str, str], c: str) -> tuple[str, str] | None:
-    """One character of a time whose second is 60: the local time read so far, then what must still be read."""
-    local, rest = state
-    if rest == "done":
-        return None
-    if len(local) < 8:
-        text = local + c
-        pattern = "hh:mm:60"[len(local)]
-        fits = c.isdigit() if pattern in "hm" else c == pattern
-        if not fits or text[:2] > "23" or (len(text) == 1 and c > "2") or (len(text) == 4 and c > "5"):
-            return None
-        return text, ""
-    if rest[:1].isdigit() or rest[:1] == ":":  # inside a zone
-        if c != rest[0]:
-            return None
-        return (_INSIDE, rest[1:]) if rest[1:] else (_INSIDE, "done")
-    if c in "zZ":
-        return (_INSIDE, "done") if local[:5] == "23:59" and rest != "." else None
-    if c in "+-" and rest != ".":
-        minutes = int(local[:2]) * 60 + int(local[3:5]) - (23 * 60 + 59)
-        offset = (minutes if c == "+" else -minutes) % (24 * 60)
-        return _INSIDE, f"{offset // 60:02}:{offset % 60:02}"
-    if c == "." and not rest:
-        return local, "."
-    return (local, "f") if c.isdigit() and rest else None
-
-
-_INSIDE: Final = "in a zone"
+    minutes = "|".join(
+        f"..:{minute:02}{second}(?:-..:{59 - minute:02}|[+]..:{(minute + 1) % 60:02})" for minute in range(60)
+    )
+    leap = intersection(compile_pattern(hours), compile_pattern(f"23:59{second}[zZ]|{minutes}"))
+    return union(compile_pattern(rf"{_HOUR}:{_MINUTE}:{_MINUTE}(?:\.[0-9]+)?{_ZONE}"), leap)

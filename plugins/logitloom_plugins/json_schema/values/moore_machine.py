@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -13,9 +13,9 @@ from logitloom.automata import DEAD, BudgetTracker, Dfa
 from logitloom.automata.product import product
 from logitloom.automata.reach import ends_reachable
 
-__all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "MooreMachine", "explored", "joint"]
+__all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "MooreMachine", "Output", "joint"]
 
-Label = Any
+Output = Any
 
 _NARROW: Final = 20
 _LISTED: Final = 100
@@ -67,7 +67,7 @@ class MooreMachine:
     """
 
     def __init__(
-        self, byte_class: NDArray[np.uint8], next: NDArray[np.int32], labels: Sequence[Label], start: int = 0
+        self, byte_class: NDArray[np.uint8], next: NDArray[np.int32], labels: Sequence[Output], start: int = 0
     ) -> None:
         self.byte_class = byte_class
         self.next = next
@@ -80,13 +80,13 @@ class MooreMachine:
         self._columns_of: dict[tuple[int, ...], NDArray[np.uint8]] = {}
 
     @classmethod
-    def of(cls, dfa: Dfa, label: Label) -> MooreMachine:
+    def of(cls, dfa: Dfa, label: Output) -> MooreMachine:
         """An automaton whose texts all have one label."""
         labels = [label if end else None for end in dfa.accepting.tolist()]
         found = frozenset([label] if label is not None and dfa.accepting.any() else ())
         return cls(dfa.byte_class, dfa.next, labels, dfa.start)._knowing(found, dfa.accepting)
 
-    def _knowing(self, found: frozenset[Label], accepting: NDArray[np.bool_]) -> MooreMachine:
+    def _knowing(self, found: frozenset[Output], accepting: NDArray[np.bool_]) -> MooreMachine:
         """With what would take a while to see."""
         self.found, self.accepting = found, accepting
         return self
@@ -96,7 +96,7 @@ class MooreMachine:
         """Number of states."""
         return len(self.outputs)
 
-    def restricted(self, wanted: Callable[[Label], bool]) -> MooreMachine:
+    def restricted(self, wanted: Callable[[Output], bool]) -> MooreMachine:
         """The same automaton with only some of the labels, and no steps from which none of them can be reached."""
         decided = {label: wanted(label) for label in self.found}
         labels = [label if label is not None and decided[label] else None for label in self.outputs]
@@ -115,7 +115,7 @@ class MooreMachine:
         return result
 
     @cached_property
-    def found(self) -> frozenset[Label]:
+    def found(self) -> frozenset[Output]:
         """The labels."""
         return frozenset(label for label in self.outputs if label is not None)
 
@@ -242,56 +242,10 @@ def _runs(steps: NDArray[np.int32]) -> list[tuple[int, int, int]]:
     return [(first, end - 1, target) for first, end, target in runs if target >= 0]
 
 
-def explored(
-    start: Hashable,
-    step: Callable[[Any, str], Hashable | None],
-    label: Callable[[Any], Label],
-    alphabet: str,
-    tracker: BudgetTracker,
-    alike: Callable[[Any], Sequence[int]],
-) -> MooreMachine:
-    """The automaton of a step function over ASCII characters.
-
-    Args:
-        start: the first state.
-        step: from a state and a character to the next state, ``None`` if there is none.
-        label: what a text that ends in a state is.
-        alphabet: the characters.
-        tracker: the budget.
-        alike: from a state, per character of the alphabet the place of one before it that leads to the same, its own,
-            or -1 if it leads nowhere.
-    """
-    number: dict[Hashable, int] = {start: 0}
-    queue = [start]
-    rows = []
-    for state in queue:
-        row: list[int] = []
-        for at, same in enumerate(alike(state)):
-            if same != at:
-                row.append(DEAD if same < 0 else row[same])
-                continue
-            target = step(state, alphabet[at])
-            if target is None:
-                row.append(DEAD)
-                continue
-            place = number.get(target)
-            if place is None:
-                place = number[target] = len(queue)
-                queue.append(target)
-            row.append(place)
-        row.append(DEAD)
-        rows.append(row)
-        if len(rows) % 256 == 0:
-            tracker.check_states(len(queue))
-    byte_class = np.full(256, len(alphabet), dtype=np.uint8)
-    byte_class[list(alphabet.encode())] = np.arange(len(alphabet))
-    return MooreMachine(byte_class, np.array(rows, dtype=np.int32), [label(state) for state in queue])
-
-
 def joint(
-    dfas: Sequence[Dfa], universe: Dfa, label: Callable[[tuple[bool, ...]], Label], tracker: BudgetTracker
+    dfas: Sequence[Dfa], universe: Dfa, label: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker
 ) -> MooreMachine:
-    """All automata side by side, within a universe; labels are made from who accepts.
+    """The product of automata within a universe, trimmed; an output is made from who accepts.
 
     Args:
         dfas: automata over bytes.
@@ -308,8 +262,8 @@ def joint(
         members = np.concatenate([members[found.first], accepting[:, None]], axis=1)
         ends = ends[found.first]
         byte_class, table, start = found.byte_class, found.next, 0
-    cache: dict[tuple[bool, ...], Label] = {}
-    labels: list[Label] = []
+    cache: dict[tuple[bool, ...], Output] = {}
+    labels: list[Output] = []
     for row, end in zip(map(tuple, members.tolist()), ends.tolist(), strict=True):
         if not end:
             labels.append(None)
@@ -317,4 +271,4 @@ def joint(
         if row not in cache:
             cache[row] = label(row)
         labels.append(cache[row])
-    return MooreMachine(byte_class, table, labels, start)
+    return MooreMachine(byte_class, table, labels, start).restricted(lambda output: True)

@@ -20,7 +20,7 @@ from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, parts_of
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, lengthwise
 from logitloom_plugins.json_schema.values.formats import format_automaton
-from logitloom_plugins.json_schema.values.moore_machine import BEGINNING, CONTINUING, Label, MooreMachine, joint
+from logitloom_plugins.json_schema.values.moore_machine import BEGINNING, CONTINUING, MooreMachine, Output, joint
 
 __all__ = ["FREE_FOREVER", "Content", "content_of", "encodable", "pattern_problem"]
 
@@ -89,12 +89,12 @@ class Content:
         # From this many characters on nothing is content any more.
         self.limit = None if most is None else most + 1
 
-    def restricted(self, wanted: Callable[[Label], bool]) -> Content:
+    def restricted(self, wanted: Callable[[Output], bool]) -> Content:
         """Only some of the labels."""
         return Content(self.automaton.restricted(wanted), self.least, self.most)
 
     @property
-    def found(self) -> frozenset[Label]:
+    def found(self) -> frozenset[Output]:
         """The labels that some content within the bounds has."""
         # Every state is reached by some text, and by one that can be completed.
         found = self.automaton.found
@@ -104,7 +104,7 @@ class Content:
             return found if self.alive(self.automaton.start, 0) else frozenset()
         return frozenset(label for label in found if self._has(label))
 
-    def _has(self, label: Label) -> bool:
+    def _has(self, label: Output) -> bool:
         only = self.restricted(lambda other: bool(other == label))
         return only.alive(only.automaton.start, 0)
 
@@ -225,7 +225,7 @@ class Content:
     def _bounds(self) -> dict[int, frozenset[int]]:
         return {}
 
-    def ends(self, state: int, count: int) -> Label:
+    def ends(self, state: int, count: int) -> Output:
         """The label of a content that ends here, or ``None``."""
         if self.counts and (count < self.least or (self.most is not None and count > self.most)):
             return None
@@ -308,8 +308,8 @@ class LengthContent(Content):
     def __init__(
         self,
         atoms: list[Any],
-        label: Callable[[Callable[[Formula], bool]], Label],
-        wanted: Callable[[Label], bool] = lambda label: label is not None,
+        label: Callable[[Callable[[Formula], bool]], Output],
+        wanted: Callable[[Output], bool] = lambda label: label is not None,
     ) -> None:
         super().__init__(_everything(()))
         self.counts = True
@@ -326,12 +326,12 @@ class LengthContent(Content):
         # From this many characters on nothing can be wanted any more.
         self.limit = 0 if not ends else None if ends[-1] == len(self.points) - 1 else self.points[ends[-1] + 1]
 
-    def restricted(self, wanted: Callable[[Label], bool]) -> Content:
+    def restricted(self, wanted: Callable[[Output], bool]) -> Content:
         """Only some of the labels."""
         return LengthContent(self.atoms, self.label, lambda label: self.wanted(label) and wanted(label))
 
     @property
-    def found(self) -> frozenset[Label]:
+    def found(self) -> frozenset[Output]:
         """The labels that some length has."""
         return frozenset(found for found in self.at if found is not None)
 
@@ -357,7 +357,7 @@ class LengthContent(Content):
         """Whether a wanted length can still be reached."""
         return state >= 0 and (self.limit is None or count < self.limit)
 
-    def ends(self, state: int, count: int) -> Label:
+    def ends(self, state: int, count: int) -> Output:
         """The label of a content of this length."""
         if self.automaton.outputs[state] is None:
             return None
@@ -366,7 +366,7 @@ class LengthContent(Content):
 
 def content_of(
     formulas: tuple[Formula, ...],
-    label: Callable[[Callable[[Formula], bool]], Label],
+    label: Callable[[Callable[[Formula], bool]], Output],
     tracker: BudgetTracker,
     plain: bool = False,
 ) -> Content:
@@ -393,7 +393,7 @@ def content_of(
     if everything and not plain and all(atom[0] == "len" for atom in everything):
         return LengthContent([*lengths, *everything], label)
 
-    def of_members(members: tuple[bool, ...]) -> Label:
+    def of_members(members: tuple[bool, ...]) -> Output:
         def holds(atom: Formula) -> bool:
             if atom in written:
                 return all(map(holds, written[atom]))
@@ -431,31 +431,30 @@ def _with_lengths(
 
 
 @cache
-def _everything(label: Label) -> MooreMachine:
+def _everything(label: Output) -> MooreMachine:
     return MooreMachine.of(any_text(), label)
 
 
-def _joint(everything: list[Any], label: Callable[[tuple[bool, ...]], Label], tracker: BudgetTracker) -> MooreMachine:
+def _joint(everything: list[Any], label: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker) -> MooreMachine:
     languages = [language(atom, tracker.budget) for atom in everything]
     if len(languages) == 1 and label((False,)) is None:
         return MooreMachine.of(languages[0], label((True,)))
-    result = joint(languages, any_text(), label, tracker)
-    return result.restricted(lambda label: label is not None)
+    return joint(languages, any_text(), label, tracker)
 
 
 def _finite(
-    finite: list[Any], everything: list[Any], label: Callable[[tuple[bool, ...]], Label], tracker: BudgetTracker
+    finite: list[Any], everything: list[Any], label: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker
 ) -> MooreMachine:
     texts = [t for t in sorted(frozenset.intersection(*[atom[1] for atom in finite])) if encodable(t)]
     others = {a: language(a, tracker.budget) for a in everything if a[0] not in ("any",)}
-    labels: dict[str, Label] = {}
+    labels: dict[str, Output] = {}
     for text in texts:
         members = tuple(text in a[1] if a[0] == "any" else others[a].fullmatch(text) for a in everything)
         found = label(members)
         if found is not None:
             labels[text] = found
     dfa = choice(labels, budget=tracker.budget, minimal=False)
-    of_state: list[Label] = [None] * dfa.states
+    of_state: list[Output] = [None] * dfa.states
     for text, found in labels.items():
         of_state[dfa.walk(text.encode())] = found
     return MooreMachine(dfa.byte_class, dfa.next, of_state, dfa.start)
