@@ -174,7 +174,17 @@ def test_everything_documented_says_what_it_is():
 
 #: The floors of core, from the ground up: a module imports from its own floor and from those below.
 FLOORS = (
-    {"errors", "options", "vocabulary", "vocabulary_memory", "rng", "loading", "atomic_file", "fingerprint"},
+    {
+        "array_namespace",
+        "errors",
+        "options",
+        "vocabulary",
+        "vocabulary_memory",
+        "rng",
+        "loading",
+        "atomic_file",
+        "fingerprint",
+    },
     {"backend", "state", "state_format", "masks"},
     {"context", "hookspecs", "processor", "position", "step", "step_arguments"},
     {"plugin_manager", "registry", "link", "direct_use", "chain_state", "scoring", "chain", "processors", "document"},

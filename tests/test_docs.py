@@ -398,6 +398,15 @@ def test_the_picture_of_the_floors_is_that_of_the_test():
     assert written == module.draw(), "run: python docs/mkdocs/floors_picture.py"
 
 
+def test_the_tables_of_the_namespace_are_those_of_the_code():
+    spec = importlib.util.spec_from_file_location("namespace_tables", DOCS / "mkdocs" / "namespace_tables.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = module.PAGE.read_text(encoding="utf-8")
+    assert "take_along_axis" in page
+    assert page == module.written(page), "run: python docs/mkdocs/namespace_tables.py"
+
+
 def test_the_picture_of_the_chain_names_every_stage():
     from logitloom.processor import STAGES
 

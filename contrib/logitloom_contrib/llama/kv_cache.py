@@ -200,7 +200,7 @@ class KVCache:
         found: dict[str, NDArray[np.floating[Any]]] = {}
         for i, array in enumerate(self._buffers.arrays):
             name = f"{'keys' if i < layout.layers else 'values'}.{i % layout.layers}"
-            part = layout.backend.to_numpy(array[:, :, :longest]).astype(host)
+            part = layout.backend.to_numpy(array[:, :, :longest, :]).astype(host)
             found[name] = np.where(used, part, np.zeros((), dtype=host))
         return found
 

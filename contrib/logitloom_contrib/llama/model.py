@@ -201,12 +201,12 @@ class LlamaModel:
             passes.append(hidden)
         hidden = passes[0] if len(passes) == 1 else self.backend.xp.concat(passes, axis=1)
         if all_positions:
-            return self._run_end(hidden, self._norm, self._head)[:, :n], cache
+            return self._run_end(hidden, self._norm, self._head)[:, :n, :], cache
         if hidden.shape[1] > 1:
             flat = self.backend.xp.reshape(hidden, (-1, self.config.dim))
             last = np.arange(rows) * hidden.shape[1] + np.maximum(counts - 1, 0)
-            hidden = self.backend.take_rows(flat, last.astype(np.int32))[:, None]
-        return self._run_end(hidden, self._norm, self._head)[:, 0], cache
+            hidden = self.backend.take_rows(flat, last.astype(np.int32))[:, None, :]
+        return self._run_end(hidden, self._norm, self._head)[:, 0, :], cache
 
     # -- host side -----------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class LlamaModel:
             x, new_keys, new_values = self._run_layer(x, layer, cos, sin, hidden, *old, placement)
             keys.append(new_keys)
             values.append(new_values)
-        return x[:, :n], Buffers(keys + values, buffers.capacity, rows)
+        return x[:, :n, :], Buffers(keys + values, buffers.capacity, rows)
 
     def _upload(self, tokens: NDArray[np.int32], lengths: NDArray[np.int32]) -> tuple[Array, Array]:
         """Ids and positions, ``[rows, n] int32`` each, valid also where there is no token."""
@@ -328,10 +328,10 @@ class LlamaModel:
         rotated = c.heads + c.kv_heads
 
         heads = xp.reshape(self._linear(self._rms_norm(x, w.attention_norm), w.qkv), (rows, n, -1, c.head_dim))
-        turned = self._rotate(heads[:, :, :rotated], cos, sin)
-        queries = turned[:, :, : c.heads] * c.head_dim**-0.5
-        new_keys = xp.permute_dims(turned[:, :, c.heads :], (0, 2, 1, 3))
-        new_values = xp.permute_dims(heads[:, :, rotated:], (0, 2, 1, 3))
+        turned = self._rotate(heads[:, :, :rotated, :], cos, sin)
+        queries = turned[:, :, : c.heads, :] * c.head_dim**-0.5
+        new_keys = xp.permute_dims(turned[:, :, c.heads :, :], (0, 2, 1, 3))
+        new_values = xp.permute_dims(heads[:, :, rotated:, :], (0, 2, 1, 3))
         keys, values = store(new_keys, new_values)
         span = keys.shape[2]
 

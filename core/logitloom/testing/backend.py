@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from logitloom import registry
+from logitloom.array_namespace import FUNCTIONS, OPERATORS, missing_names
 from logitloom.backend import Array, Backend, HostTable, backend_of, library_of
 from logitloom.masks.mask_row import MaskRow
+from logitloom.testing._namespace_checks import FUNCTION_CHECKS, OPERATOR_CHECKS
 from logitloom.testing._samples import (
     DONATING,
     INF,
@@ -29,6 +31,7 @@ from logitloom.testing._samples import (
     softmax,
     written,
 )
+from logitloom.testing._tiny_model import tiny_logits, tiny_logits_by_hand
 from logitloom.testing.compilation import compiled
 from logitloom.testing.conformance import Conformance, backend_names, host, same
 
@@ -58,6 +61,8 @@ class BackendConformance(Conformance):
         "donating": tuple(DONATING),
         "batch": (0, 1, 4),
         "tokens": tuple(TOKENS),
+        "function": tuple(FUNCTIONS),
+        "operator": tuple(OPERATORS),
     }
 
     @classmethod
@@ -139,6 +144,38 @@ class BackendConformance(Conformance):
             assert there.at(backend.device) is backend
             assert backend_of(there.asarray(np.zeros(2, dtype=np.float32))) is there
             assert backend_of(there.xp.zeros((2,))) is there
+
+    # -- the namespace ----------------------------------------------------------------------------------
+
+    def test_the_namespace_has_every_name(self, backend: Backend) -> None:
+        """``xp`` has the functions and dtypes that core, processors and the reference model use.
+
+        Troubleshooting: all that are missing are named at once. ``xp`` may be any object with these names: a namespace
+        of your own can take what the library has, and define the rest.
+        """
+        missing = missing_names(backend.xp)
+        assert not missing, f"The namespace of {backend.name!r} lacks {len(missing)} names: {', '.join(missing)}."
+
+    def test_functions_of_the_namespace_give_what_the_standard_says(self, backend: Backend, function: str) -> None:
+        """Each function in the forms that are used: values, shapes, dtypes, broadcasting.
+
+        Troubleshooting: ``logitloom.array_namespace.FUNCTIONS`` tells the forms. Where the library
+        differs, give ``xp`` a function of your own that calls the library's.
+        """
+        if function in missing_names(backend.xp):
+            pytest.skip(f"the namespace has no {function}, as test_the_namespace_has_every_name says")
+        self._as_told(backend, FUNCTION_CHECKS[function])
+
+    def test_operators_of_arrays_give_what_the_standard_says(self, backend: Backend, operator: str) -> None:
+        """Arithmetic, comparisons, indexing and attributes, as ``logitloom.array_namespace.OPERATORS`` tells."""
+        self._as_told(backend, OPERATOR_CHECKS[operator])
+
+    def test_a_tiny_model_gives_its_logits(self, backend: Backend) -> None:
+        """A block of a transformer with buffers for keys and values, for rows of different lengths."""
+        tokens = np.asarray([[1, 5, 10, 0, 3], [7, 7, -1, -1, -1], [2, -1, -1, -1, -1]], dtype=np.int32)
+        lengths = np.asarray([5, 2, 1], dtype=np.int32)
+        found = host(backend, tiny_logits(backend, tokens, lengths, capacity=8))
+        same(found, tiny_logits_by_hand(tokens, lengths), "The logits of a tiny model", 1e-4)
 
     # -- operations -------------------------------------------------------------------------------------
 
@@ -377,6 +414,23 @@ class BackendConformance(Conformance):
             pytest.skip(f"{backend.name} has no {dtype}")
         array = backend.asarray(given, dtype)
         return array, np.array(backend.to_numpy(array), dtype=np.float64)
+
+    def _as_told(self, backend: Backend, check: Callable[[Backend], Any]) -> None:
+        """Compare what a check of the namespace finds with what must be, dtypes included."""
+        for what, found, wanted in check(backend):
+            expected = np.asarray(wanted)
+            if not hasattr(found, "dtype"):  # a Python value
+                assert found == wanted, f"{what} gives {found!r} instead of {wanted!r}."
+                continue
+            assert library_of(found) == backend.name, f"{what} gives an array of {library_of(found)}."
+            plain = host(backend, found)
+            if expected.dtype == np.int64:
+                assert plain.dtype.kind == "i", f"{what} gives {plain.dtype}, not a signed integer."
+            else:
+                assert plain.dtype == expected.dtype, f"{what} gives {plain.dtype} instead of {expected.dtype}."
+            half = expected.dtype == np.float16 or "float16" in what
+            wide = np.float64 if expected.dtype.kind == "f" else expected.dtype
+            same(plain.astype(wide), expected.astype(wide), what, TOLERANCE["bfloat16" if half else "float32"])
 
     def _unchanged(self, backend: Backend, operation: Callable[[Array], Array], array: Array) -> Array:
         """The result of an operation without donation, after checking that the array stayed what it was."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from logitloom import Vocabulary, load_backend, option
+from logitloom.array_namespace import DTYPES, FUNCTIONS
 from logitloom.backend import HostTable
 from logitloom.generation import candidates
 from logitloom.generation.candidates import Configured, Drafts
@@ -31,7 +32,44 @@ def broken(**methods: Any) -> Any:
     return type("Broken", (NumpyBackend,), methods)()
 
 
+def with_namespace(lacking: Sequence[str] = (), **functions: Any) -> Any:
+    """An ``__init__`` that gives the backend another namespace."""
+
+    def init(self: NumpyBackend, device: Any = None) -> None:
+        super(type(self), self).__init__(device)
+        names = {name: getattr(self.xp, name) for name in [*FUNCTIONS, *DTYPES] if hasattr(self.xp, name)}
+        self.xp = SimpleNamespace(**{name: f for name, f in {**names, **functions}.items() if name not in lacking})
+
+    return init
+
+
+def along_axis_alike(x: Any, index: Any, axis: int) -> Any:
+    """``take_along_axis`` of a library that takes an index of length 1 for a choice of that length."""
+    return np.take_along_axis(x[tuple(slice(0, n) if a != axis % x.ndim else slice(None)
+                                      for a, n in enumerate(index.shape))], index, axis=axis)  # fmt: skip
+
+
+def with_long_integers(self: Any, host: Any, dtype: str | None = None) -> Any:
+    made = np.array(host, dtype=dtype)
+    return made.astype(np.int64) if made.dtype == np.int32 else made
+
+
+def softmax_over_the_second_axis(self: Any, x: Any) -> Any:
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
 OPERATIONS = {
+    "test_the_namespace_has_every_name": ({"__init__": with_namespace(["take", "where"])}, {}),
+    "test_functions_of_the_namespace_give_what_the_standard_says": (
+        {"__init__": with_namespace(take_along_axis=along_axis_alike)},
+        {"function": "take_along_axis"},
+    ),
+    "test_operators_of_arrays_give_what_the_standard_says": (
+        {"asarray": with_long_integers},
+        {"operator": "integers"},
+    ),
+    "test_a_tiny_model_gives_its_logits": ({"softmax": softmax_over_the_second_axis}, {}),
     "test_the_backend_knows_its_arrays": ({"at": lambda self, device: NumpyBackend()}, {}),
     "test_arrays_can_be_assigned_to_where_that_is_declared": (
         {"asarray": lambda self, host, dtype=None: np.broadcast_to(host, np.shape(host))},
@@ -71,6 +109,22 @@ OPERATIONS = {
 }  # fmt: skip
 
 
+#: Function of the namespace -> one that differs from it in one respect.
+FUNCTION_FAULTS: dict[str, Callable[..., Any]] = {
+    "take_along_axis": along_axis_alike,
+    "argmax": lambda x, axis: x.shape[axis] - 1 - np.argmax(np.flip(x, axis), axis),  # the last of equal values
+    "argsort": lambda x, axis, stable: np.flip(np.argsort(np.flip(-x, axis), axis=axis, kind="stable"), axis),
+    "bitwise_right_shift": lambda x, y: (x.view(np.uint32) >> y.astype(np.uint32)).view(np.int32),  # logical
+    "clip": lambda x, least, most: np.clip(x, least or 0.0, most),  # no bound is taken for 0
+    "concat": lambda arrays, axis: np.concatenate([a.astype(np.float32) for a in arrays], axis=axis),
+    "cumulative_sum": lambda x, axis: np.cumsum(x, axis=axis) - x,  # without the value itself
+    "log": lambda x: np.log(np.maximum(x, 1e-30)),  # 0 gives a number
+    "max": lambda x, axis, keepdims=False: np.max(x, axis=axis),  # keepdims is not heard
+    "sort": lambda x, axis: np.sort(np.where(np.isfinite(x), x, 0), axis=axis) if x.dtype.kind == "f" else np.sort(x),
+    "where": lambda m, x, y: np.where(m, x, np.float64(y) if np.ndim(y) == 0 else y),  # a number widens
+}
+
+
 @pytest.mark.parametrize("check", OPERATIONS)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_broken_backends_are_found(check: str) -> None:
@@ -78,6 +132,20 @@ def test_broken_backends_are_found(check: str) -> None:
     assert failure(BackendConformance, check, backend=broken(**methods), **more) is not None
     if check != "test_compiled_equals_eager":
         assert failure(BackendConformance, check, backend=load_backend("numpy"), **more) is None
+
+
+def test_all_names_that_a_namespace_lacks_are_told_at_once() -> None:
+    lacking = broken(__init__=with_namespace(["take", "where", "int32"]))
+    told = failure(BackendConformance, "test_the_namespace_has_every_name", backend=lacking)
+    assert "The namespace of 'numpy' lacks 3 names: int32, take, where." in str(told)
+
+
+@pytest.mark.parametrize(("function", "fault"), FUNCTION_FAULTS.items(), ids=FUNCTION_FAULTS)
+def test_faults_in_functions_of_the_namespace_are_found(function: str, fault: Any) -> None:
+    faulty = broken(__init__=with_namespace(**{function: fault}))
+    check = "test_functions_of_the_namespace_give_what_the_standard_says"
+    assert failure(BackendConformance, check, backend=faulty, function=function) is not None
+    assert failure(BackendConformance, check, backend=load_backend("numpy"), function=function) is None
 
 
 def test_a_device_whose_arrays_are_elsewhere_is_found() -> None:

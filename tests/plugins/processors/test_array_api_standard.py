@@ -1,20 +1,15 @@
-"""Built-in processors use nothing of an array library that the standard does not have.
-
-The backend is the one that ``logitloom new backend array_api_strict`` writes: it overrides no operation, and the
-library refuses everything that the array API standard does not promise.
-"""
+"""Built-in processors use nothing of an array library that the standard does not have."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from logitloom import load_backend, registry
-from logitloom.cli.new import write
+from logitloom import Backend
 from logitloom_plugins.conformance import combinators, processors
+from tests.plugins.strict_backend import strict_backend
 
 pytest.importorskip("array_api_strict", reason="needs the package array-api-strict")
 
@@ -25,21 +20,9 @@ CASES = [(suite, case) for suite in SUITES for case in suite.cases]
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if any(record.name == "array_api_strict" for record in registry.available("backends")):
-        yield load_backend("array_api_strict")
-        return
-    folder = write("backend", "array_api_strict", tmp_path_factory.mktemp("strict"))
-    spec = importlib.util.spec_from_file_location(
-        "logitloom_array_api_strict", folder / "src" / "logitloom_array_api_strict" / "__init__.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    registry.register("array_api_strict", module.ArrayApiStrictPlugin, kind="backends")
-    yield load_backend("array_api_strict")
-    registry.unregister("array_api_strict", kind="backends")
+def strict() -> Iterator[Backend]:
+    with strict_backend() as backend:
+        yield backend
 
 
 @pytest.mark.parametrize(

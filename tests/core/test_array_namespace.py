@@ -1,0 +1,81 @@
+"""The table of what is used of an array library's namespace is what the code uses, and what the kit tests."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from logitloom import load_backend
+from logitloom.array_namespace import DTYPES, FUNCTIONS, OPERATORS, missing_names
+from logitloom.testing._namespace_checks import FUNCTION_CHECKS, OPERATOR_CHECKS
+
+ROOT = Path(__file__).parent.parent.parent
+FOLDERS = (
+    ROOT / "core" / "logitloom",
+    ROOT / "plugins" / "logitloom_plugins",
+    ROOT / "contrib" / "logitloom_contrib",
+)
+
+
+def used_of(tree: ast.AST) -> set[str]:
+    """The attributes that code takes of ``xp``, be that a variable or an attribute such as ``backend.xp``."""
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and ((isinstance(node.value, ast.Name) and node.value.id == "xp")
+             or (isinstance(node.value, ast.Attribute) and node.value.attr == "xp"))
+    }  # fmt: skip
+
+
+def used() -> dict[str, set[str]]:
+    """Name -> the files that use it, but for backends, which call their own libraries."""
+    found: dict[str, set[str]] = {}
+    for folder in FOLDERS:
+        for path in folder.rglob("*.py"):
+            if "backends" not in path.parts:
+                for name in used_of(ast.parse(path.read_text(encoding="utf-8"))):
+                    found.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    return found
+
+
+def test_uses_are_found_however_the_namespace_is_reached() -> None:
+    code = "def f(xp, b):\n    return xp.exp(b.xp.log(self.backend.xp.float32)) + other.sin(1)\n"
+    assert used_of(ast.parse(code)) == {"exp", "log", "float32"}
+
+
+def test_everything_that_is_used_is_in_the_table() -> None:
+    unlisted = {name: sorted(files) for name, files in used().items() if name not in FUNCTIONS | DTYPES.keys()}
+    assert unlisted == {}, "list them in logitloom.array_namespace and test them in logitloom.testing._namespace_checks"
+
+
+def test_everything_in_the_table_is_used() -> None:
+    assert sorted({*FUNCTIONS, *DTYPES} - used().keys()) == []
+
+
+def test_the_kit_tests_everything_in_the_table() -> None:
+    assert list(FUNCTION_CHECKS) == list(FUNCTIONS) == sorted(FUNCTIONS)
+    assert sorted(OPERATOR_CHECKS) == sorted(OPERATORS)
+
+
+def test_every_check_compares_something() -> None:
+    backend = load_backend("numpy")
+    for name, check in {**FUNCTION_CHECKS, **OPERATOR_CHECKS}.items():
+        assert list(check(backend)), name
+
+
+@pytest.mark.parametrize("lacking", [set(), {"take"}, {"where", "clip", "int32"}])
+def test_all_missing_names_are_told_at_once(lacking: set[str]) -> None:
+    class Namespace:
+        pass
+
+    for name in {*FUNCTIONS, *DTYPES} - lacking:
+        setattr(Namespace, name, None)
+    assert missing_names(Namespace) == sorted(lacking)
+
+
+def test_half_types_may_be_missing() -> None:
+    namespace = type("Namespace", (), dict.fromkeys([*FUNCTIONS, *DTYPES.keys() - {"float16", "bfloat16"}]))
+    assert missing_names(namespace) == []
