@@ -310,7 +310,7 @@ class Chain:
                 tokens were, and a processor needs that.
         """
         if type(state) is not self._state_type:
-            check_owner(self, state)
+            check_owner(self, state, context)
         try:
             position, states = state
         except (TypeError, ValueError):
@@ -545,7 +545,7 @@ class Chain:
 
     def _between_steps(self, state: ChainState, context: Context) -> Context:
         if type(state) is not self._state_type:
-            check_owner(self, state)
+            check_owner(self, state, context)
         if self._own_resources:
             context = self._with_resources(context)
         if self._tracked:

@@ -31,10 +31,14 @@ class ChainFingerprint(NamedTuple):
     Attributes:
         vocabulary: the fingerprint of the vocabulary; ``None`` if the chain has none of its own.
         processors: label and digest of each processor, in order. Labels are for messages.
+        constraints: for each processor that is a constraint, as far as it was made, a width of the logits and the
+            fingerprint of the constraint there. Equal options can give another one: another version may number the
+            states otherwise.
     """
 
     vocabulary: str | None
     processors: tuple[tuple[str, str], ...]
+    constraints: tuple[tuple[int, str] | None, ...] = ()
 
     @classmethod
     def of(cls, links: Sequence[Link], vocabulary: Vocabulary | None) -> ChainFingerprint:
@@ -46,10 +50,32 @@ class ChainFingerprint(NamedTuple):
         words = None if vocabulary is None else vocabulary.fingerprint
         return cls(words, tuple((link.label, _digest(link)) for link in links))
 
-    def seen_in(self, context: Any) -> ChainFingerprint:
-        """With the vocabulary of a context, if it is a context that has one."""
-        words = context.vocabulary if isinstance(context, Context) else None
-        return self if words is None else self._replace(vocabulary=words.fingerprint)
+    @classmethod
+    def now(cls, chain: _Owner, context: Any = None) -> ChainFingerprint:
+        """That of a chain in a context, with the constraints that were made."""
+        words, width = _resources(chain, context)
+        found = chain.fingerprint if words is None else chain.fingerprint._replace(vocabulary=words.fingerprint)
+        return found._replace(constraints=tuple(_constraint(link, words, width) for link in chain.links))
+
+    def check(self, chain: _Owner, context: Any, what: str, remedy: str) -> None:
+        """Raise if this is not the fingerprint of a chain.
+
+        Raises:
+            StateMismatch: saying in what the chains differ.
+        """
+        words, _ = _resources(chain, context)
+        ours = chain.fingerprint if words is None else chain.fingerprint._replace(vocabulary=words.fingerprint)
+        difference = ours.difference(self)
+        for link, theirs in zip(chain.links, self.constraints, strict=False):
+            if difference is None and theirs is not None and words is not None:
+                found = _constraint(link, words, theirs[0])
+                if found is not None and found[1] != theirs[1]:
+                    difference = (
+                        f"Its processor {link.label!r} has another constraint, although the options are equal: another "
+                        f"version compiles them otherwise, or a file that they name has changed."
+                    )
+        if difference is not None:
+            raise StateMismatch(f"{what} {difference} {remedy}")
 
     def difference(self, other: ChainFingerprint) -> str | None:
         """In what another chain differs, as a sentence; ``None`` if the chains are equal."""
@@ -70,12 +96,26 @@ class _Owner(Protocol):
     """A chain."""
 
     links: tuple[Link, ...]
+    vocabulary: Vocabulary | None
     model: Any
 
     @property
     def fingerprint(self) -> ChainFingerprint: ...
 
     def state(self, position: Any, processors: tuple[Any, ...]) -> ChainState: ...
+
+
+def _resources(chain: _Owner, context: Any) -> tuple[Vocabulary | None, int | None]:
+    """The vocabulary and the width of the logits, as far as a chain and a context (or what is none) tell them."""
+    given = context if isinstance(context, Context) else None
+    words = None if given is None else given.vocabulary
+    return chain.vocabulary if words is None else words, None if given is None else given.vocab_size
+
+
+def _constraint(link: Link, vocabulary: Vocabulary | None, width: int | None) -> tuple[int, str] | None:
+    told = getattr(link.processor, "constraint_fingerprint", None)
+    found = None if told is None else told(vocabulary, width)
+    return None if found is None else (found[0], found[1].hex())
 
 
 def _digest(link: Link) -> str:
@@ -111,7 +151,7 @@ class _OwnedState(ChainState):
     @classmethod
     def owner(cls) -> ChainFingerprint:
         if cls.chain is not None:
-            return cls.chain.fingerprint
+            return ChainFingerprint.now(cls.chain)
         assert cls.made_by is not None
         return cls.made_by
 
@@ -142,7 +182,7 @@ def _from_elsewhere(made_by: ChainFingerprint, position: Any, processors: tuple[
     return tuple.__new__(_subclass({"made_by": ChainFingerprint(*made_by)}), (position, processors))
 
 
-def check_owner(chain: _Owner, state: Any) -> None:
+def check_owner(chain: _Owner, state: Any, context: Context | None = None) -> None:
     """Raise if a state is known to belong to a chain that is not equal.
 
     Raises:
@@ -154,23 +194,20 @@ def check_owner(chain: _Owner, state: Any) -> None:
     if theirs is not None and all(a.processor is b.processor for a, b in zip(chain.links, theirs.links, strict=True)):
         return
     try:
-        difference = chain.fingerprint.difference(type(state).owner())
+        made_by = type(state).owner()
+        _ = chain.fingerprint
     except StateMismatch:
         if theirs is not None:
             return  # of this process, with an option that has no fingerprint: nothing is known against it
         raise
-    if difference is not None:
-        raise StateMismatch(
-            f"The state was made by another chain. {difference} Take the state from this chain's init_state or "
-            f"process, or replay the tokens."
-        )
+    remedy = "Take the state from this chain's init_state or process, or replay the tokens."
+    made_by.check(chain, context, "The state was made by another chain.", remedy)
 
 
 def save_state(chain: _Owner, state: Any, context: Context | None = None) -> bytes:
     """See :meth:`logitloom.Chain.save_state`."""
-    check_owner(chain, state)
-    made_by = chain.fingerprint.seen_in(context)
-    header = json.dumps({"version": _VERSION, "vocabulary": made_by.vocabulary, "processors": made_by.processors})
+    check_owner(chain, state, context)
+    header = json.dumps({"version": _VERSION, **ChainFingerprint.now(chain, context)._asdict()})
     body = state_format.encode((state[0], tuple(state[1])))
     content = struct.pack("<I", len(header.encode())) + header.encode() + body
     return _MAGIC + _checksum(content) + content
@@ -188,17 +225,17 @@ def load_state(chain: _Owner, data: bytes, context: Context | Backend) -> ChainS
     try:
         header = json.loads(content[4:body])
         version = header["version"]
-        made_by = ChainFingerprint(header["vocabulary"], tuple((str(a), str(b)) for a, b in header["processors"]))
-    except (ValueError, TypeError, KeyError) as error:
+        constraints = tuple(None if one is None else (int(one[0]), str(one[1])) for one in header["constraints"])
+        labelled = tuple((str(a), str(b)) for a, b in header["processors"])
+        made_by = ChainFingerprint(header["vocabulary"], labelled, constraints)
+    except (ValueError, TypeError, LookupError) as error:
         raise StateMismatch(f"The saved state has no header that can be read: {error}. Save it again.") from error
     if version != _VERSION:
         raise StateMismatch(
             f"The saved state has version {version!r:.20}, and this logitloom reads version {_VERSION}. Replay the "
             f"tokens instead."
         )
-    difference = chain.fingerprint.seen_in(context).difference(made_by)
-    if difference is not None:
-        raise StateMismatch(f"The state was saved by another chain. {difference} Load the chain that made it.")
+    made_by.check(chain, context, "The state was saved by another chain.", "Load the chain that made it.")
     given = context if isinstance(context, Context) else None
     backend = context.backend if isinstance(context, Context) else context
     model = chain.model if given is None or given.model is None else given.model
@@ -208,6 +245,9 @@ def load_state(chain: _Owner, data: bytes, context: Context | Backend) -> ChainS
     )
     if not isinstance(processors, tuple) or len(processors) != len(chain.links):
         raise StateMismatch("The saved state does not hold one state for each processor. Save it again.")
+    if _resources(chain, context)[0] is None:
+        # What depends on a vocabulary is checked by the first step, whose context has one.
+        return _from_elsewhere(made_by, position, processors)
     return chain.state(position, processors)
 
 

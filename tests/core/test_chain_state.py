@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 
 from logitloom import Backend, ChainState, Context, Vocabulary, load_backend, processors
-from logitloom.chain_state import _MAGIC
+from logitloom.automata import TokenAutomaton, compile_pattern
+from logitloom.chain_state import _MAGIC, ChainFingerprint
+from logitloom.constraints import Constraint, ConstraintProcessor
 from logitloom.errors import StateMismatch
 from logitloom.fingerprint import fingerprint_of
 from logitloom.processor import Processor
@@ -186,6 +188,53 @@ def test_another_vocabulary_is_refused() -> None:
         without.load_state(data, context.with_fields(vocabulary=words))
 
 
+@dataclass(frozen=True)
+class Versioned(ConstraintProcessor):
+    """A constraint that another version of its distribution compiles otherwise, with the same options."""
+
+    version: ClassVar[str] = "[ab]+"
+
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        return TokenAutomaton(compile_pattern(self.version), vocabulary, vocab_size)
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_another_constraint_with_equal_options_is_refused(around: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Versioned, "version", "[ab]+")
+    processor: Any = ("until", {"trigger": ";", "inner": Versioned()}) if around else Versioned()
+    chain = processors.load(processor, tokenizer=WORDS)
+    context, at = started(chain)
+    pickled, saved, bare = pickle.dumps(at), chain.save_state(at), processors.load(processor)
+    blank = np.zeros((2, WORDS.size), np.float32)
+    expected = chain.process(blank, at, context)[0]
+    with_words = context.with_fields(vocabulary=WORDS)
+    for state in (chain.load_state(saved, context), pickle.loads(pickled)):
+        assert np.array_equal(chain.process(blank, state, context)[0], expected)
+    late = bare.load_state(saved, context.backend)  # without a vocabulary the first step looks
+    assert np.array_equal(bare.process(blank, late, with_words)[0], expected)
+
+    monkeypatch.setattr(Versioned, "version", "[ab]*a")
+    processor = ("until", {"trigger": ";", "inner": Versioned()}) if around else Versioned()
+    other, bare = processors.load(processor, tokenizer=WORDS), processors.load(processor)
+    message = rf"processor '{other.labels[0]}' has another constraint, although the options are equal"
+    with pytest.raises(StateMismatch, match=message):
+        other.load_state(saved, context)
+    with pytest.raises(StateMismatch, match=message):
+        other.load_state(saved, context.backend)
+    with pytest.raises(StateMismatch, match=message):
+        other.process(blank, pickle.loads(pickled), context)
+    with pytest.raises(StateMismatch, match=message):
+        bare.process(blank, bare.load_state(saved, context.backend), with_words)
+
+
+def test_a_state_goes_on_with_logits_that_are_padded_otherwise() -> None:
+    chain = processors.load(REGEX, tokenizer=WORDS)
+    _, at = started(chain)
+    wider = Context.start(np.zeros((2, WORDS.size + 3), np.float32), prompt=[[]] * 2, max_length=20)
+    state = processors.load(REGEX, tokenizer=WORDS).load_state(chain.save_state(at), wider)
+    assert state.processors[0].tolist() == at.processors[0].tolist()
+
+
 def test_equal_chains_are_equal_whatever_object_they_are() -> None:
     first, second = (processors.load(REGEX, ("top_k", {"k": 3}), tokenizer=WORDS) for _ in range(2))
     assert first.fingerprint == second.fingerprint == pickle.loads(pickle.dumps(first)).fingerprint
@@ -205,7 +254,7 @@ def test_states_are_copied_and_pickled_as_what_they_are() -> None:
     assert copied.processors[0] is not at.processors[0]
     assert copy.copy(at) is at
     twice = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(at))))
-    assert type(twice).owner() == chain.fingerprint
+    assert type(twice).owner() == ChainFingerprint.now(chain)
     assert twice.processors[0].tolist() == at.processors[0].tolist()
 
 

@@ -90,21 +90,41 @@ class ConstraintProcessor(Processor):
 
     def memory(self, context: Context) -> ConstraintMemory:
         """The constraint for a context with what is remembered about its states."""
-        vocabulary = context.vocabulary
-        known: dict[tuple[Vocabulary | None, int], ConstraintMemory] = self.__dict__["_memories"]
-        found = known.get((vocabulary, context.vocab_size))
+        key = vocabulary, _ = context.vocabulary, context.vocab_size
+        found: ConstraintMemory | None = self.__dict__["_memories"].get(key)
         if found is not None:
             return found
         if vocabulary is None:
             raise NeedsNotMet(
                 f"{type(self).__name__} needs a vocabulary: load the chain with tokenizer=..., or give the context one."
             )
+        return self._new_memory(vocabulary, context.vocab_size)
+
+    def _new_memory(self, vocabulary: Vocabulary, vocab_size: int) -> ConstraintMemory:
+        known: dict[tuple[Vocabulary, int], ConstraintMemory] = self.__dict__["_memories"]
         with self.__dict__["_lock"]:
-            key = (vocabulary, context.vocab_size)
-            if key not in known:
-                constraint = self.limited(self.constraint(vocabulary, context.vocab_size))
-                known[key] = ConstraintMemory(LongestTokens(constraint) if self.longest_tokens else constraint)
-            return known[key]
+            if (vocabulary, vocab_size) not in known:
+                constraint = self.limited(self.constraint(vocabulary, vocab_size))
+                constraint = LongestTokens(constraint) if self.longest_tokens else constraint
+                known[vocabulary, vocab_size] = ConstraintMemory(constraint)
+            return known[vocabulary, vocab_size]
+
+    def constraint_fingerprint(self, vocabulary: Vocabulary | None, vocab_size: int | None) -> tuple[int, bytes] | None:
+        """A width of the logits, and the fingerprint of the constraint at that width; a saved state carries both.
+
+        Args:
+            vocabulary: of the constraint; ``None`` if any will do that there is already.
+            vocab_size: the width; ``None`` if any will do for which there is a constraint already.
+
+        Returns:
+            ``None`` if there is none yet that fits.
+        """
+        if vocabulary is not None and vocab_size is not None:
+            return vocab_size, self._new_memory(vocabulary, vocab_size).constraint.fingerprint
+        for (words, width), memory in self.__dict__["_memories"].items():
+            if vocabulary in (None, words) and vocab_size in (None, width):
+                return width, memory.constraint.fingerprint
+        return None
 
     def limited(self, constraint: Constraint) -> Constraint:
         """The constraint whose texts are complete within ``finish_within`` tokens, if that is given."""

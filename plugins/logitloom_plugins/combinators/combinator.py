@@ -157,6 +157,13 @@ class Combinator(ConstraintProcessor):
         options: Any = {"owner": self.name, "decided": decided, "longest": self.forces_longest}
         return Combination(parts, constraints, vocabulary, vocab_size, **options)
 
+    def constraint_fingerprint(self, vocabulary: Vocabulary | None, vocab_size: int | None) -> tuple[int, bytes] | None:
+        """That of the combination; other processors inside are told apart by their options."""
+        skeleton = self.__dict__["_skeleton"]
+        of_constraints = super() if skeleton is None else skeleton
+        found: tuple[int, bytes] | None = of_constraints.constraint_fingerprint(vocabulary, vocab_size)
+        return found
+
     def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
         """Per row the first section, and the state in which its inner constraint begins."""
         combination: Any = constraint
