@@ -235,3 +235,12 @@ def test_a_machine_does_not_grow_with_the_texts_that_are_read() -> None:
         assert read(machine, text.encode()) is not None
         sizes.append(len(machine.states))
     assert sizes[-1] == sizes[20]
+
+
+@pytest.mark.parametrize("escapes", ["any", "ascii"])
+def test_digits_of_a_low_surrogate_alone_never_begin(escapes: str) -> None:
+    machine = compile_schema({"type": "string"}, SchemaOptions(escapes=escapes))
+    for begun, digits in ((b'"\\ud', "0123456789aAbB"), (b'"\\uD83d\\ud', "cCdDeEfF")):
+        reached = read(machine, begun)
+        assert reached is not None
+        assert sorted(map(chr, machine.possible(reached.state))) == sorted(digits)

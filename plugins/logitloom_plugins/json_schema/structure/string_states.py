@@ -32,11 +32,11 @@ _WRITTEN: Final = np.array([ord(character) for character in _SHORT.values()])
 #: Automata of strings of so many states are small.
 _SMALL: Final = 32
 _NO_CHOICE: Final = [(0, 0x1F)]
-_NOT_PRINTABLE: Final = [(0, 0x1F), (0x7F, 0x10FFFF)]
+_NOT_PRINTABLE: Final = [(0, 0x1F), (0x7F, 0xD7FF), (0xE000, 0x10FFFF)]
 #: Code points that may be written with digits, by how characters may be written and whether the string is a name, in
 #: which only what must be is escaped.
 _POINTS: Final = {
-    ("any", False): [(0, 0x10FFFF)],
+    ("any", False): [(0, 0xD7FF), (0xE000, 0x10FFFF)],
     ("any", True): _NOT_PRINTABLE,
     ("ascii", False): _NOT_PRINTABLE,
     ("ascii", True): _NOT_PRINTABLE,
