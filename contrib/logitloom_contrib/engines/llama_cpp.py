@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from logitloom import Chain
 from logitloom.engines import RowTracker, bind, stop_strings
 from logitloom.errors import NeedsNotMet
+from logitloom_contrib.engines._llama_cpp_answers import StopKeeper
 from logitloom_contrib.engines._llama_cpp_model import LlamaCppModel
 
 __all__ = ["LlamaCppModel", "LlamaCppProcessor", "to_llama_cpp"]
@@ -189,16 +190,17 @@ class LlamaCppProcessor:
             own = options.get("stop") or []
             options["stop"] = [*([own] if isinstance(own, str) else own), *left_out]
         self._called, self._missed = False, True
+        keeper = StopKeeper(stop_strings(self.chain, kept=True), len(given) if options.get("echo") else 0)
         if options.get("stream"):
-            return self._streamed(method, given, options)
+            return self._streamed(method, given, options, keeper)
         with self._drafts_told_apart():
             result = getattr(self._model, method)(given, **options)
         self.raise_error()
-        return result
+        return keeper.cut_answer(result)
 
-    def _streamed(self, method: str, given: Any, options: dict[str, Any]) -> Iterator[Any]:
+    def _streamed(self, method: str, given: Any, options: dict[str, Any], keeper: StopKeeper) -> Iterator[Any]:
         with self._drafts_told_apart():
-            yield from getattr(self._model, method)(given, **options)
+            yield from map(keeper.cut_answer, getattr(self._model, method)(given, **options))
         self.raise_error()
 
     @contextmanager

@@ -86,12 +86,17 @@ def written_text(
     return WrittenText(data.decode("utf-8", "replace"), reason)
 
 
-def stop_strings(chain: Chain) -> list[str]:
-    """The strings of a chain's ``stop`` that its texts leave out, for engines that cut texts themselves."""
+def stop_strings(chain: Chain, *, kept: bool = False) -> list[str]:
+    """The strings of a chain's ``stop``, for engines that cut texts themselves.
+
+    Args:
+        chain: the processors.
+        kept: those that its texts end with, instead of those that its texts leave out.
+    """
     return [
         string
         for link in chain.links
         if link.processor is not None and (link.plugin or link.label).partition("@")[0] == "stop"
-        if not getattr(link.processor, "include", True)
+        if getattr(link.processor, "include", True) == kept
         for string in link.processor.strings
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from logitloom import Chain, Vocabulary
 from logitloom.testing.engine_texts import CHAINS, Answer, EngineTextConformance, difference_table
 from tests.contrib.engines.conftest import VOCABULARY
+from tests.contrib.engines.text_differences import PAGES, MlxLmTexts, TransformersTexts, VllmTexts, with_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
@@ -29,9 +31,7 @@ class Tiny(EngineTextConformance):
         return self.adapter
 
 
-class TestTransformersTexts(Tiny):
-    engine = "transformers"
-
+class TestTransformersTexts(Tiny, TransformersTexts):
     @pytest.fixture(autouse=True)
     def _model(self, tiny_transformers: Any) -> None:
         self.native = tiny_transformers()
@@ -56,9 +56,7 @@ class TestTransformersTexts(Tiny):
         return Answer(text.text, text.finish)
 
 
-class TestMlxLmTexts(Tiny):
-    engine = "mlx-lm"
-
+class TestMlxLmTexts(Tiny, MlxLmTexts):
     @pytest.fixture(autouse=True)
     def _model(self, tiny_mlx: Any) -> None:
         self.native = tiny_mlx()
@@ -92,7 +90,15 @@ def test_there_are_forty_chains_of_most_processors() -> None:
     assert len(used) >= 17
 
 
-@pytest.mark.parametrize("suite", [TestTransformersTexts, TestMlxLmTexts])
-def test_the_table_of_differences_names_each(suite: Any) -> None:
-    told = difference_table(suite)
-    assert told.count("\n| ") == len(suite.forced)
+def test_the_table_of_differences_names_each() -> None:
+    class Alike(VllmTexts):
+        alike = "one reason"
+
+    told = difference_table(Alike)
+    assert told.count("\n| ") == len(VllmTexts.forced) + 1
+    assert difference_table(MlxLmTexts) == "None in 40 chains.\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_page_of_each_engine_has_the_table_of_its_suite(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == with_table(page), "run: python -m tests.contrib.engines.text_differences"

@@ -16,8 +16,9 @@ import pytest
 from logitloom import Chain, Vocabulary, processors
 from logitloom.errors import ModelError, NeedsNotMet
 from logitloom.generation import BeamSearch, Generator
-from logitloom.testing.engine_texts import Answer, EngineTextConformance
+from logitloom.testing.engine_texts import Answer
 from tests.contrib.engines.conftest import PAD, PATTERNS, VOCABULARY, documented, encode
+from tests.contrib.engines.text_differences import OnnxGenAiTexts
 
 og = pytest.importorskip("onnxruntime_genai", reason="the package onnxruntime-genai is not installed")
 for name in ("torch", "transformers", "onnx_ir"):
@@ -63,8 +64,7 @@ def chain_of(*specs: Any) -> Chain:
     return processors.load(*specs, tokenizer=VOCABULARY)
 
 
-class TestOnnxGenAiTexts(EngineTextConformance):
-    engine = "ONNX Runtime GenAI"
+class TestOnnxGenAiTexts(OnnxGenAiTexts):
     vocabulary: Vocabulary = VOCABULARY  # type: ignore[assignment]
     native: Any
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom import Chain, Context, Vocabulary
 from logitloom.automata import at_most
@@ -27,10 +28,18 @@ _REFUSED_SECONDS: Final = 60.0
 
 
 class CompiledChain(NamedTuple):
-    """A chain, and the canonical text of the requests that share it."""
+    """A chain that requests share.
+
+    Attributes:
+        key: the canonical text of those requests.
+        chain: the processors.
+        first: a bit per token: which ones its constraints allow at the beginning of a text; empty
+            where that is not asked.
+    """
 
     key: str
     chain: Chain
+    first: bytes = b""
 
 
 class _Refused(NamedTuple):
@@ -105,21 +114,27 @@ class ChainCache:
             with at_most(self.permissions.seconds), loading(guard=RequestGuard(self.permissions)):
                 chain = from_document(request.document, tokenizer=self.vocabulary)
                 chain = bind(chain, "vLLM", _GIVES)
-                self._try(chain)
+                first = self._try(chain)
         except Exception as error:  # as above
             return _Refused(_sentence(error), time.monotonic() + _REFUSED_SECONDS)
-        return CompiledChain(request.key, chain)
+        return CompiledChain(request.key, chain, first)
 
-    def _try(self, chain: Chain) -> None:
+    def _try(self, chain: Chain) -> bytes:
         """Run one row on the host, so that whatever cannot start is refused before it is admitted."""
-        logits = np.zeros((1, self.vocab_size), dtype=np.float32)
-        context = Context.start(logits, prompt=[[0]], max_length=8)
-        processed, _ = chain.process(logits, chain.init_state(context), context)
-        if not np.isfinite(processed).any():
+        if not self._allowed(chain).any():
             raise ChainDocumentError(
                 f"The request's chain ({', '.join(chain.labels)}) allows no token at all to begin with. Loosen one of "
                 f"its constraints."
             )
+        constraints = [link for link in chain.links if link.declared("stage") == "constraint"]
+        return np.packbits(self._allowed(Chain(constraints, vocabulary=chain.vocabulary))).tobytes()
+
+    def _allowed(self, chain: Chain) -> NDArray[np.bool_]:
+        logits = np.zeros((1, self.vocab_size), dtype=np.float32)
+        context = Context.start(logits, prompt=[[0]], max_length=8)
+        processed, _ = chain.process(logits, chain.init_state(context), context)
+        found: NDArray[np.bool_] = np.isfinite(processed)[0]
+        return found
 
 
 def _sentence(error: Exception) -> str:

@@ -11,6 +11,7 @@ from logitloom import Array, Chain, ChainState, Context, backend_of
 from logitloom import state as row_state
 from logitloom.backend import NEG_INF
 from logitloom.errors import NoLegalToken
+from logitloom_contrib.engines.vllm.engine_constraints import no_token_left
 from logitloom_contrib.engines.vllm.request import Request
 
 __all__ = ["ChainRows", "DraftRows", "force_end"]
@@ -191,7 +192,7 @@ class ChainRows:
             for row in self._closed(out):
                 request = self.requests[drafts.owner[row]]
                 if request.failure is None and not drafts.drafted[row]:
-                    request.fail(self._no_legal_token())
+                    request.fail(NoLegalToken(no_token_left(self.chain, request.engine_constraints)))
                 out = force_end(out, row, request)
             return out
         # The host waits for nothing: such a row may end, whatever the reason, and the request with it.
@@ -210,12 +211,6 @@ class ChainRows:
             return rows
 
         return [row for row in shut(out[:, :_BEGINNING]) if shut(out[row : row + 1])]
-
-    def _no_legal_token(self) -> NoLegalToken:
-        return NoLegalToken(
-            f"No token is legal for the chain ({', '.join(self.chain.labels)}) and the engine's own constraints "
-            f"(min_tokens, allowed_token_ids, structured outputs) together. Loosen one of them."
-        )
 
     def _begun(self, requests: list[Request]) -> tuple[list[Request], ChainState | None]:
         """A state for requests that join: its rows, after the tokens that their outputs hold already."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from logitloom import rng
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines.vllm.chain_cache import CompiledChain
+from logitloom_contrib.engines.vllm.engine_constraints import engine_constraints
 
 __all__ = ["LOG", "Request"]
 
@@ -29,7 +30,18 @@ class Request:
         max_length: most tokens of any request.
     """
 
-    __slots__ = ("capacity", "compiled", "ends", "failure", "fed", "last", "output", "prompt", "seed")
+    __slots__ = (
+        "capacity",
+        "compiled",
+        "ends",
+        "engine_constraints",
+        "failure",
+        "fed",
+        "last",
+        "output",
+        "prompt",
+        "seed",
+    )
 
     def __init__(
         self,
@@ -41,6 +53,8 @@ class Request:
         max_length: int,
     ) -> None:
         self.compiled, self.prompt, self.output, self.ends = compiled, prompt, output, ends
+        #: Options with which the engine itself forbids this request tokens.
+        self.engine_constraints = engine_constraints(params)
         self.failure: str | None = None
         #: How many of the output's tokens the chain has seen, and the last of them.
         self.fed, self.last = 0, -1

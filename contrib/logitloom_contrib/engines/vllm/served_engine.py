@@ -12,11 +12,12 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from logitloom import Vocabulary
+from logitloom import Chain, Vocabulary
 from logitloom.engines import stop_strings
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom.registry import read_vocabulary
 from logitloom_contrib.engines.vllm.chain_cache import ChainCache, CompiledChain
+from logitloom_contrib.engines.vllm.engine_constraints import require_agreement
 from logitloom_contrib.engines.vllm.permissions import Permissions
 from logitloom_contrib.engines.vllm.request_document import KEY
 
@@ -133,7 +134,8 @@ class ServedEngine:
                 "This vLLM engine knows no end-of-sequence token, so a request with a logitloom chain could not be "
                 "ended. Give the request stop_token_ids."
             )
-        _leave_out_stop_strings(params, stop_strings(compiled.chain))
+        require_agreement(params, compiled)
+        _hand_on_stop_strings(params, compiled.chain)
 
     def ends(self, params: Any) -> tuple[int, ...]:
         """Ids with which the engine ends this request, the most usual first."""
@@ -145,25 +147,30 @@ class ServedEngine:
         return tuple(dict.fromkeys([*stopping, *known]))
 
 
-def _leave_out_stop_strings(params: Any, strings: list[str]) -> None:
-    """Let the engine cut texts before the strings that a chain's ``stop`` leaves out: chains see no texts.
+def _hand_on_stop_strings(params: Any, chain: Chain) -> None:
+    """Let the engine cut texts at the strings of a chain's ``stop``: chains see no texts.
 
     Raises:
         NeedsNotMet: the request keeps stop strings in its text, and the chain does not.
     """
-    if not strings or not getattr(params, "detokenize", True):
+    if not getattr(params, "detokenize", True):
         return
     own = list(getattr(params, "stop", None) or ())
-    more = [string for string in strings if string not in own]
-    if not more:
-        return
-    if own and params.include_stop_str_in_output:
+    more = [string for string in stop_strings(chain) if string not in own]
+    kept = [string for string in stop_strings(chain, kept=True) if string not in own]
+    if more and own and params.include_stop_str_in_output:
         raise NeedsNotMet(
             f"The request keeps its stop strings in the text (include_stop_str_in_output), and its chain's 'stop' "
             f"leaves out {more[0]!r}. Give 'stop' the option include=true, or put the request's stop strings there."
         )
-    params.stop, params.include_stop_str_in_output = [*own, *more], False
-    params.output_text_buffer_length = max(map(len, params.stop)) - 1
+    if more:
+        params.stop, params.include_stop_str_in_output = [*own, *more], False
+    elif kept and (not own or params.include_stop_str_in_output):
+        params.stop, params.include_stop_str_in_output = [*own, *kept], True
+    else:
+        return
+    # vLLM streams no letters that may be the beginning of a string that is left out.
+    params.output_text_buffer_length = 0 if params.include_stop_str_in_output else max(map(len, params.stop)) - 1
 
 
 _ENGINES: Final[list[ServedEngine]] = []

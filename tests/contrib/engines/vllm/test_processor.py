@@ -215,11 +215,21 @@ def test_the_engine_leaves_out_what_a_stop_leaves_out(engine: ServedEngine, own:
     assert params.output_text_buffer_length == 2
 
 
-def test_a_stop_that_stays_in_the_text_is_the_chains_own_affair(engine: ServedEngine) -> None:
+@pytest.mark.parametrize(("own", "keeps"), [([], False), (["z"], True)])
+def test_the_engine_cuts_texts_behind_what_a_stop_keeps(engine: ServedEngine, own: list[str], keeps: bool) -> None:
     params = params_of(one("stop", strings=["red"], include=True))
-    params.stop, params.include_stop_str_in_output, params.detokenize = [], True, True
+    params.stop, params.include_stop_str_in_output, params.detokenize = list(own), keeps, True
+    for _ in range(2):
+        engine.admit(params)
+    assert (params.stop, params.include_stop_str_in_output) == ([*own, "red"], True)
+    assert params.output_text_buffer_length == 0
+
+
+def test_a_request_that_leaves_out_its_own_stop_strings_goes_on_doing_so(engine: ServedEngine) -> None:
+    params = params_of(one("stop", strings=["red"], include=True))
+    params.stop, params.include_stop_str_in_output, params.detokenize = ["z"], False, True
     engine.admit(params)
-    assert (params.stop, params.include_stop_str_in_output) == ([], True)
+    assert (params.stop, params.include_stop_str_in_output) == (["z"], False)
 
 
 def test_a_request_that_keeps_its_stop_strings_contradicts_a_chain_that_does_not(engine: ServedEngine) -> None:
