@@ -96,14 +96,19 @@ class LlamaCppProcessor:
         """Process scores ``[vocab]``, a strided view of the library's memory, after ids ``[length]``."""
         ids = np.asarray(input_ids)[: self._verified]
         self._asked, self._called = len(ids), True
+        llama, own_grammar = _caller(sys._getframe(1))
         if self._error is None:
             try:
+                if own_grammar:
+                    raise _beside_the_chain("grammar")
                 logits = np.ascontiguousarray(scores)[None]
                 processed: NDArray[np.float32] = self._tracker.process(logits, ids[None])[0]
                 return processed
             except Exception as error:  # raised from Python, since the library would swallow it here
                 self._error = error
-                self._disarm = _armed(sys._getframe(1), self.raise_error)
+                self._disarm = None if llama is None else _armed(llama, self.raise_error)
+        if own_grammar:
+            return np.array(scores)  # the library aborts where its grammar is left without a token
         ended = np.full(scores.shape, -np.inf, dtype=np.float32)
         ended[self._eos or [int(np.argmax(scores))]] = 0.0
         return ended
@@ -171,7 +176,7 @@ class LlamaCppProcessor:
             messages, options: those of ``create_chat_completion``.
 
         Raises:
-            NeedsNotMet: without a model.
+            NeedsNotMet: without a model, or with ``grammar`` or ``response_format`` beside the chain.
             Exception: what went wrong in the chain.
         """
         return self._run("create_chat_completion", messages, options)
@@ -231,35 +236,43 @@ class LlamaCppProcessor:
 
 
 def _refuse_grammars(options: dict[str, Any]) -> None:
-    """Raise if the library would follow a grammar of its own beside the chain.
-
-    It aborts the process when its grammar allows no token that the chain allows.
-    """
+    """Raise if the library would follow a grammar of its own beside the chain."""
     form = options.get("response_format")
     plain = form is None or (isinstance(form, dict) and form.get("type", "text") == "text")
     given = "grammar" if options.get("grammar") is not None else None if plain else "response_format"
     if given is not None:
-        raise NeedsNotMet(
-            f"{ENGINE} cannot follow {given!r} and a chain at once: it aborts the process where the two have no token "
-            f"in common. Put the constraint into the chain ('json', 'grammar'), or leave out the chain."
-        )
+        raise _beside_the_chain(given)
 
 
-def _armed(frame: Any, raise_error: Callable[[], None]) -> Callable[[], None] | None:
-    """Make the ``Llama`` that a call comes from raise an error at the next thing that it does with the new token.
+def _beside_the_chain(given: str) -> NeedsNotMet:
+    return NeedsNotMet(
+        f"{ENGINE} cannot follow {given!r} and a chain at once: it aborts the process where the two have no token "
+        f"in common. Put the constraint into the chain ('json', 'grammar'), or leave out the chain."
+    )
+
+
+def _caller(frame: Any) -> tuple[Any, bool]:
+    """The ``Llama`` that a call comes from (None if there is none), and whether it samples with a grammar as well."""
+    llama = None
+    while frame is not None:
+        found = frame.f_locals
+        held = found.get("self")
+        if callable(getattr(held, "detokenize", None)) and hasattr(held, "sample"):
+            llama = held
+            if "grammar" in found:
+                return llama, found["grammar"] is not None
+        frame = frame.f_back
+    return llama, False
+
+
+def _armed(llama: Any, raise_error: Callable[[], None]) -> Callable[[], None]:
+    """Make a ``Llama`` raise an error at the next thing that it does with the new token.
 
     That is turning it into text, or sampling the one after it.
 
     Returns:
-        What takes it back; None if the call comes from no ``Llama``.
+        What takes it back.
     """
-    llama = None
-    while frame is not None and llama is None:
-        held = frame.f_locals.get("self")
-        llama = held if callable(getattr(held, "detokenize", None)) and hasattr(held, "sample") else None
-        frame = frame.f_back
-    if llama is None:
-        return None
     replaced = {name: vars(llama)[name] for name in ("detokenize", "sample") if name in vars(llama)}
 
     def disarm() -> None:

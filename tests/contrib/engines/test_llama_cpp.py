@@ -376,3 +376,31 @@ def test_a_stop_string_is_left_out_as_in_our_own_loop(llama: Any) -> None:
     assert "4, 5" not in text_of(answer)
     assert text_of(answer).endswith("3, ")
     assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+BESIDE = {
+    "processor": lambda model, given, **more: model.create_completion(PROMPTS[0], logits_processor=given, **more),
+    "list": lambda model, given, **more: model.create_completion(
+        PROMPTS[0], logits_processor=llama_cpp.LogitsProcessorList([given]), **more
+    ),
+    "chain": lambda model, given, **more: model.create_completion(PROMPTS[0], logits_processor=given.chain, **more),
+    "criterion": by_hand,
+    "stream": lambda model, given, **more: list(
+        model.create_completion(PROMPTS[0], logits_processor=given, stream=True, **more)
+    ),
+    "response_format": lambda model, given, grammar, **more: model.create_chat_completion(
+        CHAT, logits_processor=given, response_format={"type": "json_object"}, **more
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", BESIDE)
+@pytest.mark.parametrize("most", [1, 8])
+def test_a_grammar_of_the_librarys_own_by_hand_is_refused_and_does_not_abort(llama: Any, way: str, most: int) -> None:
+    """The library ends the process where the tokens that its grammar allows are ruled out."""
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "[a-z]{3}"})), llama)
+    grammar = llama_cpp.LlamaGrammar.from_string("root ::= [0-9]+", verbose=False)
+    with pytest.raises(NeedsNotMet, match=r"cannot follow 'grammar' and a chain at once: it aborts"):
+        BESIDE[way](llama, processor, grammar=grammar, max_tokens=most, temperature=0.0)
+    assert not {"sample", "detokenize"} & set(vars(llama))
+    assert re.fullmatch("[a-z]{3}", text_of(processor.complete(PROMPTS[0], max_tokens=8, temperature=0.0)))

@@ -296,6 +296,37 @@ def test_llama_cpp_raises_what_the_library_swallows_also_by_hand(
         assert not {"sample", "detokenize"} & set(vars(model))
 
 
+class AbortingLlama(SwallowingLlama):
+    """As the library samples with a grammar: it ends the process if the processors leave none of its tokens."""
+
+    allowed = 0
+
+    def sample(self, processors: Any, grammar: Any = None) -> int:
+        scores = strided()
+        self._apply(processors, scores)
+        if grammar is not None and scores[self.allowed] == -np.inf:
+            pytest.fail("The process would be aborted.")
+        return self.allowed
+
+    def _apply(self, processors: Any, scores: Any) -> None:
+        with contextlib.suppress(Exception):
+            for each in processors:
+                scores[:] = each(np.array([5, 6], dtype=np.int32), scores)
+
+
+@pytest.mark.usefixtures("lists")
+def test_llama_cpp_refuses_a_grammar_that_is_given_by_hand() -> None:
+    model = AbortingLlama()
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "red"})), model)
+    for _ in range(2):
+        token = model.sample(processor, grammar=object())
+        with pytest.raises(NeedsNotMet, match=r"cannot follow 'grammar' and a chain at once"):
+            model.detokenize([token])
+        assert not {"sample", "detokenize"} & set(vars(model))
+        model.sample(processor)
+        processor.raise_error()
+
+
 @pytest.mark.torch
 def test_a_chain_given_to_an_engine_names_the_adapter() -> None:
     torch = pytest.importorskip("torch", reason="transformers passes tensors")
