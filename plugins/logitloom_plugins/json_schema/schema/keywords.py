@@ -20,6 +20,7 @@ from logitloom.errors import UnsupportedSchema
 from logitloom_plugins.json_schema.schema.container_keywords import array_formulas, object_formulas
 from logitloom_plugins.json_schema.schema.formula import (
     Formula,
+    atoms,
     conjunction,
     disjunction,
     exactly_one,
@@ -182,8 +183,13 @@ class Keywords(KeywordReader):
             parts = [part for part in listed(keyword) if part is not False]
             if len(parts) < 2:
                 return joined(parts)
-            common, rests = factored(self.together(tuple(parts)))
-            return conjunction([*common, joined(rests)])
+            parts = list(self.together(tuple(parts)))
+            common, rests = factored(tuple(parts))
+            found = conjunction([*common, joined(rests)])
+            names = _declared(joined(parts))
+            # What the branches have in common stands before the rest. The order of the names stays that of the schema.
+            order = [] if _declared(found) == names else [("prop", name, True) for name in names]
+            return conjunction([*order, found])
 
         if isinstance(schema.get("$ref"), str):
             parts.append(self.of(self.document.resolve(node, schema["$ref"]), kind))
@@ -284,3 +290,8 @@ def are_equal(one: Any, other: Any) -> bool:
         return bool(one == other) and repr(one) == repr(other)
     except RecursionError:
         return False
+
+
+def _declared(formula: Formula) -> list[str]:
+    """The names of declared members in a formula over objects, in their order."""
+    return list(dict.fromkeys(atom[1] for atom in atoms(formula) if atom[0] == "prop"))
