@@ -34,7 +34,7 @@ from logitloom.vocabulary import Vocabulary
 from logitloom.vocabulary_memory import VocabularyMemory
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint  # imported where it is used: it costs half as much as NumPy
+    from importlib.metadata import Distribution, EntryPoint  # imported where it is used: it costs half as much as NumPy
 
 __all__ = [
     "BLOCK_VARIABLE",
@@ -160,6 +160,7 @@ def _group(kind: str) -> str:
 def refresh() -> None:
     """Look at the installed distributions again (after installing one while Python runs)."""
     _entry_points.cache_clear()
+    _name_and_version.cache_clear()
     _missing_requirements.cache_clear()
     _interface_of.cache_clear()
     _load_entry_point.cache_clear()
@@ -173,8 +174,19 @@ def _forget_loaded() -> None:
     _VOCABULARIES.clear()
 
 
+@cache
+def _name_and_version(distribution: Distribution) -> tuple[str, str]:
+    """What the metadata of a distribution says; ``importlib`` parses the file again at every question."""
+    metadata = distribution.metadata
+    return metadata["Name"], metadata["Version"]
+
+
 def _distribution_of(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else "unknown"
+    return _name_and_version(point.dist)[0] if point.dist is not None else "unknown"
+
+
+def _version_of(point: EntryPoint) -> str:
+    return _name_and_version(point.dist)[1] if point.dist is not None else ""
 
 
 def _normal(distribution_name: str) -> str:
@@ -234,7 +246,7 @@ def _record(kind: str, point: EntryPoint, blocked: set[str]) -> PluginRecord:
         name=point.name,
         kind=kind,
         distribution=name,
-        version=point.dist.version if point.dist is not None else "",
+        version=_version_of(point),
         value=value.strip(),
         missing=_missing_requirements(name, extra) if extra and point.dist is not None else (),
         extra=extra,
@@ -378,7 +390,7 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
         )
         points = built_in
     if len(points) > 1:
-        owners = [f"{_distribution_of(p)} {p.dist.version if p.dist else ''}".strip() for p in points]
+        owners = [f"{_distribution_of(p)} {_version_of(p)}".strip() for p in points]
         choices = " or ".join(f"{bare}@{_distribution_of(p)}" for p in points)
         raise DuplicatePlugin(
             f"Several distributions have a plug-in {bare!r} ({kind}): {' and '.join(owners)}. "

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import weakref
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, distributions
 
 import numpy as np
 import pytest
@@ -45,6 +45,22 @@ def outcome(chain, value=1.0):
     logits = np.full((1, 3), value, dtype=np.float32)
     context = Context.start(logits)
     return float(chain.process(logits, chain.init_state(context), context)[0][0, 0])
+
+
+def test_metadata_of_a_distribution_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Distribution.metadata.fget
+    parsed: list[Distribution] = []
+    monkeypatch.setattr(Distribution, "metadata", property(lambda self: [parsed.append(self), read(self)][1]))
+    registry.refresh()
+    found = registry.available("processors")
+    once = len(parsed)
+    assert once < len(found)
+    processors.load("temperature", "top_k")
+    assert registry.available("processors") == found
+    assert len(parsed) == once
+    registry.refresh()
+    registry.available("processors")
+    assert len(parsed) == 2 * once
 
 
 # -- what is imported ----------------------------------------------------------------------------------
