@@ -159,10 +159,10 @@ class Combinator(ConstraintProcessor):
 
     def constraint_fingerprint(self, vocabulary: Vocabulary | None, vocab_size: int | None) -> tuple[int, bytes] | None:
         """That of the combination; other processors inside are told apart by their options."""
-        skeleton = self.__dict__["_skeleton"]
-        of_constraints = super() if skeleton is None else skeleton
-        found: tuple[int, bytes] | None = of_constraints.constraint_fingerprint(vocabulary, vocab_size)
-        return found
+        skeleton: _Sections | None = self.__dict__["_skeleton"]
+        if skeleton is None:
+            return super().constraint_fingerprint(vocabulary, vocab_size)
+        return skeleton.constraint_fingerprint(vocabulary, vocab_size)
 
     def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
         """Per row the first section, and the state in which its inner constraint begins."""
