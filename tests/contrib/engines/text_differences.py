@@ -34,8 +34,8 @@ class LlamaCppTexts(EngineTextConformance):
 class VllmTexts(EngineTextConformance):
     engine = "vLLM"
     forced: ClassVar = {
-        "contradiction at the start": "the request is refused before it begins (HTTP 400, `VLLMValidationError` in Python), in "
-        "place of `NoLegalToken`",
+        "contradiction at the start": "the request is refused before it begins (HTTP 400, `VLLMValidationError` in "
+        "Python), in place of `NoLegalToken`",
         "contradiction later": "a processor cannot end a request with an error: its text ends there, as with "
         "end-of-sequence, and the log says why",
     }

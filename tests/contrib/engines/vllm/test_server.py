@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contrib.engines.conftest import documented
 from tests.contrib.engines.vllm.conftest import HOSTILE, one
+from tests.contrib.engines.vllm.serving import serving
 from tests.contrib.engines.vllm.smollm2_folder import missing_packages, smollm2_folder
 
 if missing_packages():
@@ -42,44 +34,9 @@ OVER_HTTP = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server; nothing of logitloom is said on its command line."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("server") / "log"
-    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
-    environment["LOGITLOOM_VLLM_SECONDS"] = "20"  # test machines may be busy
-    command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(smollm2_folder()),
-        "--served-model-name", MODEL, DOCUMENTED,
-        "--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--max-model-len", "256", "--max-num-seqs", "16",
-        "--dtype", "bfloat16", "--seed", "0",
-    ]  # fmt: skip
-    with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        _wait_until_ready(process, address, log)
+    options = ["--served-model-name", MODEL, DOCUMENTED, "--max-model-len", "256", "--dtype", "bfloat16"]
+    with serving(smollm2_folder(), tmp_path_factory.mktemp("server") / "log", *options) as address:
         yield address
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait_until_ready(process: Any, address: str, log: Path) -> None:
-    for _ in range(900):
-        if process.poll() is not None:
-            pytest.fail(f"The server ended: {log.read_text(errors='replace')[-4000:]}", pytrace=False)
-        try:
-            with urllib.request.urlopen(f"{address}/health", timeout=5) as answer:
-                if answer.status == 200:
-                    return
-        except (urllib.error.URLError, OSError):
-            time.sleep(1)
-    pytest.fail(f"The server did not start: {log.read_text(errors='replace')[-4000:]}", pytrace=False)
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +106,7 @@ def test_hostile_requests_get_http_400_and_a_sentence(client: Any, case: str) ->
 
 
 RED = json.dumps(one("regex", pattern="[0-9]{3}"))
+FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
 
 
 @pytest.mark.parametrize(
@@ -159,6 +117,9 @@ RED = json.dumps(one("regex", pattern="[0-9]{3}"))
         ({"logit_loom": RED}, "Put the chain into vllm_xargs"),
         ({"vllm_xargs": {"logitlom": RED}}, "Write 'logitloom'"),
         ({"vllm_xargs": {"LogitLoom": RED}}, "Write 'logitloom'"),
+        ({"vllm_xargs": {"logitloom": RED}, "structured_outputs": {"choice": ["red"]}}, "structured_outputs"),
+        ({"vllm_xargs": {"logitloom": RED}, "response_format": FORM}, "response_format"),
+        ({"vllm_xargs": {"logitloom": RED}, "allowed_token_ids": [1, 2]}, "None of the request's allowed_token_ids"),
     ],
 )
 @pytest.mark.parametrize("chat", [False, True])
