@@ -37,6 +37,7 @@ from logitloom.automata.compilation import compile_automaton, compile_pattern
 from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.lazy_dfa import LazyDfa
+from logitloom.automata.lazy_product import IntersectedAutomaton, UnionAutomaton, common_classes
 from logitloom.automata.minimize import minimize
 from logitloom.automata.token_automaton import TokenAutomaton
 
@@ -49,14 +50,17 @@ __all__ = [
     "BudgetTracker",
     "DenseAutomaton",
     "Dfa",
+    "IntersectedAutomaton",
     "LazyDfa",
     "Match",
     "StopAutomaton",
     "TokenAutomaton",
+    "UnionAutomaton",
     "any_bytes",
     "any_text",
     "at_most",
     "choice",
+    "common_classes",
     "compile_automaton",
     "compile_pattern",
     "complement",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,12 @@ from numpy.typing import NDArray
 from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.choice import choice, literal, nothing
 from logitloom.automata.compilation import compile_pattern
+from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
+from logitloom.automata.lazy_product import IntersectedAutomaton, UnionAutomaton
 from logitloom.automata.minimize import minimize
 from logitloom.automata.product import product
+from logitloom.constraints.contract import ByteAutomaton
 from logitloom.errors import OptionError
 from logitloom.masks.kernels import host_kernels
 
@@ -40,6 +44,8 @@ __all__ = [
 ]
 
 Flags = NDArray[np.bool_]
+#: An automaton that is whole, or one whose states are found when they are visited.
+Lazy = Dfa | ByteAutomaton
 
 
 @cache
@@ -57,20 +63,45 @@ def any_bytes() -> Dfa:
 # --- products ----------------------------------------------------------------------------------------------
 
 
-def intersection(first: Dfa, *others: Dfa, budget: Budget | None = None, minimal: bool = True) -> Dfa:
+@overload
+def intersection(first: Dfa, *others: Dfa, budget: Budget | None = None, minimal: bool = True) -> Dfa: ...
+@overload
+def intersection(first: Lazy, *others: Lazy, budget: Budget | None = None) -> Dfa | IntersectedAutomaton: ...
+def intersection(
+    first: Lazy, *others: Lazy, budget: Budget | None = None, minimal: bool = True
+) -> Dfa | IntersectedAutomaton:
     """Texts that every automaton accepts.
+
+    If one of them is found when it is visited (:class:`LazyDfa`, or any automaton over bytes), so is the result.
+
+    Raises:
+        OptionError: of such automata, if no text is accepted by all; else the result is empty.
+        BudgetExceeded: if it takes more than the budget allows.
 
     Example:
         >>> both = intersection(compile_pattern("[a-z]*"), compile_pattern(".{3}"))
         >>> both.fullmatch("abc"), both.fullmatch("ab1")
         (True, False)
     """
-    return _fold("the intersection", first, others, np.logical_and, (True, True), budget, minimal)
+    whole, lazy = _whole(first, others)
+    if lazy:
+        return IntersectedAutomaton(lazy)
+    return _fold("the intersection", whole[0], whole[1:], np.logical_and, (True, True), budget, minimal)
 
 
-def union(first: Dfa, *others: Dfa, budget: Budget | None = None, minimal: bool = True) -> Dfa:
-    """Texts that at least one automaton accepts."""
-    return _fold("the union", first, others, np.logical_or, (False, False), budget, minimal)
+@overload
+def union(first: Dfa, *others: Dfa, budget: Budget | None = None, minimal: bool = True) -> Dfa: ...
+@overload
+def union(first: Lazy, *others: Lazy, budget: Budget | None = None) -> Dfa | UnionAutomaton: ...
+def union(first: Lazy, *others: Lazy, budget: Budget | None = None, minimal: bool = True) -> Dfa | UnionAutomaton:
+    """Texts that at least one automaton accepts.
+
+    If one of them is found when it is visited (:class:`LazyDfa`, or any automaton over bytes), so is the result.
+    """
+    whole, lazy = _whole(first, others)
+    if lazy:
+        return UnionAutomaton(lazy)
+    return _fold("the union", whole[0], whole[1:], np.logical_or, (False, False), budget, minimal)
 
 
 def difference(first: Dfa, second: Dfa, *, budget: Budget | None = None, minimal: bool = True) -> Dfa:
@@ -92,6 +123,16 @@ def complement(dfa: Dfa, *, universe: Dfa | None = None, budget: Budget | None =
         True
     """
     return difference(any_text() if universe is None else universe, dfa, budget=budget, minimal=minimal)
+
+
+def _whole(first: Lazy, others: Sequence[Lazy]) -> tuple[list[Dfa], list[ByteAutomaton]]:
+    """The automata, if all are whole; else all of them as automata over bytes."""
+    given = [first, *others]
+    whole = [one for one in given if isinstance(one, Dfa)]
+    if len(whole) == len(given):
+        return whole, []
+    # An automaton that accepts nothing has a state that cannot be completed.
+    return [], [DenseAutomaton(one.trimmed()) if isinstance(one, Dfa) else one for one in given]
 
 
 Combination = Callable[[Flags, Flags], Flags]

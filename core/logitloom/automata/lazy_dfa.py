@@ -14,6 +14,7 @@ References:
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -103,6 +104,12 @@ class LazyDfa(ByteAutomaton):
     def accepts(self, state: State) -> bool:
         """Whether the text may end here."""
         return type(state) is bytes and self._subsets.accepts(self._subsets.unpacked(state))
+
+    def alternatives(self, state: State) -> Sequence[State]:
+        """Each position alone; none within a character."""
+        if type(state) is not bytes:
+            return (state,)
+        return [self._subsets.packed(part) for part in self._subsets.members(self._subsets.unpacked(state))]
 
     def byte_classes(self) -> NDArray[np.uint8]:
         """The classes that the pattern's sets of characters make."""

@@ -56,6 +56,10 @@ class SubsetAutomaton(Protocol[S]):
         """How many positions a state has."""
         ...
 
+    def members(self, state: S) -> list[S]:
+        """The states of one position each of which a state is made."""
+        ...
+
     def packed(self, state: S) -> bytes:
         """A state as bytes, equal in every process."""
         ...
@@ -174,6 +178,10 @@ class Subsets:
     def size(self, state: frozenset[int]) -> int:
         """See :class:`SubsetAutomaton`."""
         return len(state)
+
+    def members(self, state: frozenset[int]) -> list[frozenset[int]]:
+        """See :class:`SubsetAutomaton`."""
+        return [frozenset((position,)) for position in state]
 
     def packed(self, state: frozenset[int]) -> bytes:
         """See :class:`SubsetAutomaton`."""
@@ -325,6 +333,13 @@ class ContextSubsets:
     def size(self, state: PlacesRead) -> int:
         """See :class:`SubsetAutomaton`."""
         return len(state.places) + len(state.ending)
+
+    def members(self, state: PlacesRead) -> list[PlacesRead]:
+        """See :class:`SubsetAutomaton`."""
+        return [
+            *(PlacesRead(state.before, frozenset((position,)), _EMPTY) for position in state.places),
+            *(PlacesRead(state.before, _EMPTY, frozenset((position,))) for position in state.ending),
+        ]
 
     def packed(self, state: PlacesRead) -> bytes:
         """See :class:`SubsetAutomaton`."""

@@ -175,6 +175,14 @@ class ByteAutomaton(ABC):
         del state
         return TextEnd(False, 0)
 
+    def alternatives(self, state: State) -> Sequence[State]:
+        """States that together accept what this state accepts: of a state that is a set, one for each member.
+
+        A search for the end of a text looks at these, because there are few, and at sets only where it must. A state
+        without alternatives is its own; after a few more bytes it must have some, or none on the way to it had any.
+        """
+        return (state,)
+
 
 class Constraint(ABC):
     """Which tokens may come next. An immutable, thread-safe value over one vocabulary, shared by threads and rows.

@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata import common_classes
 from logitloom.constraints import ByteAutomaton, State
 from logitloom.hookspecs import TextEnd
 from logitloom_plugins.combinators.characters import missing_after
 from logitloom_plugins.combinators.triggers import TriggerMatcher
 
-__all__ = ["CombinedAutomaton", "Part", "Place", "States", "common_classes"]
+__all__ = ["CombinedAutomaton", "Part", "Place", "States"]
 
 
 class Place(NamedTuple):
@@ -286,12 +287,6 @@ class CombinedAutomaton(ByteAutomaton):
             return TextEnd(True, place.hold)
         inner = self.parts[place.section].automaton
         return TextEnd(False, 0) if inner is None or place.exit >= 0 else inner.text_end(place.state)
-
-
-def common_classes(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint8]:
-    """``[256] uint8``: bytes of one class are equal in all of several arrays ``[256]``."""
-    classes: NDArray[Any] = np.unique(np.stack(columns), axis=1, return_inverse=True)[1]
-    return classes.ravel().astype(np.uint8)
 
 
 def _places(state: State) -> States:

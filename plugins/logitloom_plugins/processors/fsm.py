@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logitloom import Vocabulary, option
-from logitloom.automata import Dfa, TokenAutomaton, default_cache
-from logitloom.constraints import ConstraintProcessor
+from logitloom.automata import Dfa, default_cache
+from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, lift
 
 __all__ = ["Fsm"]
 
@@ -28,7 +28,7 @@ class Fsm(ConstraintProcessor):
         [1, 2]
     """
 
-    automaton: Dfa = option(help="An automaton over bytes, from logitloom.automata.")
+    automaton: Dfa | ByteAutomaton = option(help="An automaton over bytes, from logitloom.automata.")
     longest_tokens: bool = option(  # type: ignore[misc]
         False, help="Where one text must come next, allow only its longest token, so that it skips the model."
     )
@@ -38,9 +38,11 @@ class Fsm(ConstraintProcessor):
 
     @property
     def compilable(self) -> bool:  # type: ignore[override]
-        """Whether there are tables for compiled loops; they do not count tokens."""
-        return self.finish_within is None
+        """Whether there are tables for compiled loops: if the automaton is whole. They do not count tokens."""
+        return self.finish_within is None and isinstance(self.automaton, Dfa)
 
-    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
-        """From the cache, by the content of the automaton and of the vocabulary."""
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        """From the cache, by the content of the automaton and of the vocabulary, where the automaton is whole."""
+        if not isinstance(self.automaton, Dfa):
+            return lift(self.automaton, vocabulary, vocab_size)
         return default_cache().automaton(self.automaton, vocabulary, vocab_size=vocab_size)
