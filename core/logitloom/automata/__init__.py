@@ -33,7 +33,7 @@ from logitloom.automata.algebra import (
 )
 from logitloom.automata.budget import DEFAULT_BUDGET, Budget, BudgetTracker, at_most
 from logitloom.automata.cache import AutomatonCache, default_cache
-from logitloom.automata.compilation import compile_automaton, compile_pattern
+from logitloom.automata.compilation import compile_automaton, compile_pattern, compile_tree
 from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.lazy_dfa import LazyDfa
@@ -63,6 +63,7 @@ __all__ = [
     "common_classes",
     "compile_automaton",
     "compile_pattern",
+    "compile_tree",
     "complement",
     "concatenation",
     "default_cache",

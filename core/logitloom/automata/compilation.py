@@ -14,13 +14,24 @@ from logitloom.automata.determinize import determinize
 from logitloom.automata.dfa import Dfa
 from logitloom.automata.lazy_dfa import LazyDfa
 from logitloom.automata.minimize import minimize
-from logitloom.automata.nfa import has_atomic_parts, has_boundaries, position_automaton
-from logitloom.automata.pattern import Atomic, parse_pattern, shortened, too_deep, unsupported
+from logitloom.automata.nfa import position_automaton
+from logitloom.automata.pattern import (
+    LOOK_AROUND,
+    Atomic,
+    Boundary,
+    LookAround,
+    Node,
+    nodes,
+    parse_pattern,
+    shortened,
+    too_deep,
+    unsupported,
+)
 from logitloom.automata.subsets import ContextSubsets, Subsets
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom.masks.kernels import host_kernels
 
-__all__ = ["compile_automaton", "compile_pattern"]
+__all__ = ["compile_automaton", "compile_pattern", "compile_tree"]
 
 # What makes a pattern more than texts with bars between them; surrogates have no encoding.
 _NO_PLAIN_TEXT: Final = re.compile(r"[\\.^$*+?{}\[\]()\ud800-\udfff]")
@@ -61,7 +72,34 @@ def compile_pattern(pattern: str, flags: int = 0, *, budget: Budget | None = Non
     tracker = _tracker(pattern, budget)
     if (found := _listed(pattern, flags, tracker, minimal)) is not None:
         return found
-    subsets, letters = _subsets(pattern, flags, tracker)
+    return _whole(_subsets(parse_pattern(pattern, flags, tracker), pattern, flags, tracker), tracker, minimal)
+
+
+def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None, minimal: bool = False) -> Dfa:
+    """The automaton of a pattern that was parsed by :func:`logitloom.automata.pattern.parse_pattern`.
+
+    Args:
+        tree: the pattern; whoever parsed it may have changed it since.
+        pattern: the pattern as messages quote it.
+        budget: what the compilation may cost; ``None`` for the default.
+        minimal: whether to merge equivalent states and byte classes.
+
+    Raises:
+        UnsupportedPattern: if it has look-around, or an atomic part that changes the language.
+        BudgetExceeded: if it takes more states, bytes or seconds than the budget allows.
+
+    Example:
+        >>> from logitloom.automata.pattern import Repeat, parse_pattern
+        >>> digits = parse_pattern("[0-9]")
+        >>> compile_tree(Repeat(digits, 4, 4, True), "[0-9]{4}").fullmatch("2024")
+        True
+    """
+    tracker = _tracker(pattern, budget)
+    return _whole(_subsets(tree, pattern, 0, tracker), tracker, minimal)
+
+
+def _whole(found: tuple[Subsets | ContextSubsets, Alphabet], tracker: BudgetTracker, minimal: bool) -> Dfa:
+    subsets, letters = found
     table = determinize(subsets, tracker)
     assert table is not None  # without a limit too many states are an error
     dfa = letters.expand(*table, tracker)
@@ -92,7 +130,7 @@ def compile_automaton(pattern: str, flags: int = 0, *, budget: Budget | None = N
     tracker = _tracker(pattern, budget)
     if (found := _listed(pattern, flags, tracker, minimal=False)) is not None:
         return found
-    subsets, letters = _subsets(pattern, flags, tracker)
+    subsets, letters = _subsets(parse_pattern(pattern, flags, tracker), pattern, flags, tracker)
     positions = len(subsets.nfa.chars)
     limit = min(_WHOLE_STATES, _WHOLE_WORK // positions, tracker.budget.states)
     if subsets.nfa.order and not (positions <= _WHOLE_COUNTED and subsets.is_deterministic):
@@ -120,21 +158,22 @@ def _listed(pattern: str, flags: int, tracker: BudgetTracker, minimal: bool) -> 
     return choice(pattern.split("|"), tracker=tracker, minimal=minimal)
 
 
-def _subsets(pattern: str, flags: int, tracker: BudgetTracker) -> tuple[Subsets | ContextSubsets, Alphabet]:
+def _subsets(tree: Node, pattern: str, flags: int, tracker: BudgetTracker) -> tuple[Subsets | ContextSubsets, Alphabet]:
     """The automaton over sets of positions, and its alphabet."""
-    tree = parse_pattern(pattern, flags, tracker)
 
     def refuse(part: Atomic) -> UnsupportedPattern:
         return unsupported(pattern, part.name, part.ordinal, bool(flags & 64))
 
+    for part in nodes(tree, LookAround):
+        raise unsupported(pattern, LOOK_AROUND, part.ordinal)
     try:
-        if not has_boundaries(tree):
+        if not any(nodes(tree, Boundary)):
             nfa = position_automaton(tree, tracker, refuse)
             letters = alphabet(nfa.chars, tracker)
             return Subsets(nfa, letters.members, letters.classes), letters
         for part in repeated_atomic_parts(tree):
             raise refuse(part)
-        if has_atomic_parts(tree):
+        if any(nodes(tree, Atomic)):
             position_automaton(without_boundaries(tree), tracker, refuse)  # which looks at them
         context = context_automaton(tree, tracker)
     except RecursionError as error:

@@ -13,7 +13,7 @@ from logitloom.automata.boundaries import ALL_CONTEXTS
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import NEVER, CharSet
 from logitloom.automata.nfa import Order, ordered_copies, places
-from logitloom.automata.pattern import Alternation, Atomic, Boundary, Characters, Node, Repeat, Sequence_
+from logitloom.automata.pattern import Alternation, Atomic, Boundary, Characters, Concatenation, Node, Repeat
 
 __all__ = ["ContextAutomaton", "context_automaton", "without_boundaries"]
 
@@ -52,9 +52,9 @@ def context_automaton(node: Node, tracker: BudgetTracker) -> ContextAutomaton:
 def without_boundaries(node: Node) -> Node:
     """A tree with every boundary replaced by the empty text."""
     if isinstance(node, Boundary):
-        return Sequence_(())
-    if isinstance(node, Sequence_):
-        return Sequence_(tuple(without_boundaries(part) for part in node.parts))
+        return Concatenation(())
+    if isinstance(node, Concatenation):
+        return Concatenation(tuple(without_boundaries(part) for part in node.parts))
     if isinstance(node, Alternation):
         return Alternation(tuple(without_boundaries(part) for part in node.branches))
     if isinstance(node, Characters):
@@ -74,8 +74,8 @@ def repeated_atomic_parts(node: Node, inside: bool = False) -> Iterator[Atomic]:
         yield from repeated_atomic_parts(node.part, inside)
     elif isinstance(node, Repeat):
         yield from repeated_atomic_parts(node.part, inside or node.most != 1)
-    elif isinstance(node, Sequence_ | Alternation):
-        for part in node.parts if isinstance(node, Sequence_) else node.branches:
+    elif isinstance(node, Concatenation | Alternation):
+        for part in node.parts if isinstance(node, Concatenation) else node.branches:
             yield from repeated_atomic_parts(part, inside)
 
 
@@ -123,7 +123,7 @@ class _Builder:
             return {p: ALL_CONTEXTS}, {p: ALL_CONTEXTS}, 0
         if isinstance(node, Boundary):
             return {}, {}, node.contexts
-        if isinstance(node, Sequence_):
+        if isinstance(node, Concatenation):
             return self.sequence(node.parts)
         if isinstance(node, Alternation):
             first: Places = {}

@@ -16,15 +16,13 @@ from typing import Final, NamedTuple
 
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import NEVER, CharSet
-from logitloom.automata.pattern import Alternation, Atomic, Boundary, Characters, Node, Repeat, Sequence_
+from logitloom.automata.pattern import Alternation, Atomic, Characters, Concatenation, Node, Repeat
 from logitloom.errors import UnsupportedPattern
 
 __all__ = [
     "END_POSITION",
     "Order",
     "PositionAutomaton",
-    "has_atomic_parts",
-    "has_boundaries",
     "ordered_copies",
     "position_automaton",
 ]
@@ -74,33 +72,11 @@ class _AtomicPart(NamedTuple):
     follow: dict[int, Places]
 
 
-def has_boundaries(node: Node) -> bool:
-    """Whether an anchor or word boundary occurs anywhere in a tree."""
-    return _has(node, Boundary)
-
-
-def has_atomic_parts(node: Node) -> bool:
-    """Whether an atomic part occurs anywhere in a tree."""
-    return _has(node, Atomic)
-
-
-def _has(node: Node, kind: type[Node]) -> bool:
-    if isinstance(node, kind):
-        return True
-    if isinstance(node, Characters | Boundary):
-        return False
-    if isinstance(node, Sequence_):
-        return any(_has(part, kind) for part in node.parts)
-    if isinstance(node, Alternation):
-        return any(_has(part, kind) for part in node.branches)
-    return _has(node.part, kind)
-
-
 def places(node: Node) -> int:
     """How many positions a tree has when its counted repeats are written out."""
     if isinstance(node, Characters):
         return 1
-    if isinstance(node, Sequence_):
+    if isinstance(node, Concatenation):
         return sum([places(part) for part in node.parts])
     if isinstance(node, Alternation):
         return sum([places(part) for part in node.branches])
@@ -211,7 +187,7 @@ class _Builder:
                 return _NONE, _NONE, False
             place = frozenset((p,))
             return place, place, False
-        if isinstance(node, Sequence_):
+        if isinstance(node, Concatenation):
             first, last, nullable = _NONE, _NONE, True
             for part in node.parts:
                 part_first, part_last, part_nullable = self.build(part)
@@ -343,7 +319,7 @@ def is_greedy(node: Node) -> bool:
     """Whether backtracking tries the longest way first everywhere in a tree, as far as its form shows."""
     if isinstance(node, Characters):
         return True
-    if isinstance(node, Sequence_):
+    if isinstance(node, Concatenation):
         return all(is_greedy(part) for part in node.parts)
     if isinstance(node, Alternation):
         return all(is_greedy(part) for part in node.branches) and not any(
@@ -360,7 +336,7 @@ def can_be_empty(node: Node) -> bool:
     """Whether a tree may match the empty text (in some context)."""
     if isinstance(node, Characters):
         return False
-    if isinstance(node, Sequence_):
+    if isinstance(node, Concatenation):
         return all(can_be_empty(part) for part in node.parts)
     if isinstance(node, Alternation):
         return any(can_be_empty(part) for part in node.branches)

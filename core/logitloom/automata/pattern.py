@@ -18,7 +18,19 @@ from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import CharSet
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 
-__all__ = ["Alternation", "Atomic", "Boundary", "Characters", "Node", "Repeat", "Sequence_", "parse_pattern"]
+__all__ = [
+    "Alternation",
+    "Atomic",
+    "Boundary",
+    "Characters",
+    "Concatenation",
+    "LookAround",
+    "Node",
+    "Repeat",
+    "nodes",
+    "parse_pattern",
+    "shortened",
+]
 
 
 class Characters(NamedTuple):
@@ -27,7 +39,7 @@ class Characters(NamedTuple):
     chars: CharSet
 
 
-class Sequence_(NamedTuple):
+class Concatenation(NamedTuple):
     """Parts one after the other; no parts match the empty text."""
 
     parts: tuple[Any, ...]
@@ -62,9 +74,21 @@ class Atomic(NamedTuple):
     ordinal: int
 
 
-Node = Characters | Sequence_ | Alternation | Repeat | Boundary | Atomic
+class LookAround(NamedTuple):
+    """The empty text, where a text of the part follows (``ahead``) or precedes; ``negated``: where none does.
 
-EMPTY: Final = Sequence_(())
+    No automaton is made of it.
+    """
+
+    part: Any
+    ahead: bool
+    negated: bool
+    ordinal: int
+
+
+Node = Characters | Concatenation | Alternation | Repeat | Boundary | Atomic | LookAround
+
+EMPTY: Final = Concatenation(())
 _KINDS_OF_TEXT: Final = int(re.ASCII | re.UNICODE)
 _SUPPORTED_FLAGS: Final = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE | re.ASCII | re.UNICODE
 _CATEGORIES: Final = {
@@ -84,13 +108,22 @@ ATOMIC: Final = "atomic group"
 POSSESSIVE: Final = "possessive quantifier"
 
 
-def parse_pattern(pattern: str, flags: int = 0, tracker: BudgetTracker | None = None) -> Node:
+def parse_pattern(
+    pattern: str,
+    flags: int = 0,
+    tracker: BudgetTracker | None = None,
+    *,
+    look_around: bool = False,
+    written: str | None = None,
+) -> Node:
     """Translate a pattern to a tree.
 
     Args:
         pattern: a regular expression in the syntax of Python's ``re`` for text.
         flags: flags of ``re``, as an int: ``IGNORECASE``, ``MULTILINE``, ``DOTALL``, ``VERBOSE``, ``ASCII``.
         tracker: the budget; a new default one if left out.
+        look_around: whether look-around becomes a node; otherwise it is refused.
+        written: the pattern as messages quote it, if ``pattern`` is its translation from another syntax.
 
     Raises:
         UnsupportedPattern: if the text is no valid regular expression, or uses a construct that is not regular.
@@ -112,8 +145,14 @@ def parse_pattern(pattern: str, flags: int = 0, tracker: BudgetTracker | None = 
     try:
         parsed = sre_parser.parse(pattern, flags)
         flags = parsed.state.flags
-        return _Translator(pattern, flags, tracker).sequence(parsed.data, flags)
+        return _Translator(pattern if written is None else written, flags, tracker, look_around).sequence(
+            parsed.data, flags
+        )
     except re.error as error:
+        if written is not None:
+            raise UnsupportedPattern(
+                f"Pattern {shortened(written)} is no valid regular expression: {error.msg}. Correct the pattern."
+            ) from error
         where = f"at position {error.pos}" if error.pos is not None else "at an unknown position"
         raise UnsupportedPattern(
             f"Pattern {shortened(pattern)} is no valid regular expression: {error.msg} {where}. Correct the pattern; "
@@ -121,6 +160,17 @@ def parse_pattern(pattern: str, flags: int = 0, tracker: BudgetTracker | None = 
         ) from error
     except (RecursionError, OverflowError) as error:
         raise too_deep(tracker) from error
+
+
+def nodes(tree: Node, kind: type[Any]) -> Iterator[Any]:
+    """The nodes of a kind in a tree, from left to right."""
+    if isinstance(tree, kind):
+        yield tree
+    if isinstance(tree, Concatenation | Alternation):
+        for part in tree[0]:
+            yield from nodes(part, kind)
+    elif isinstance(tree, Repeat | Atomic | LookAround):
+        yield from nodes(tree.part, kind)
 
 
 def too_deep(tracker: BudgetTracker) -> BudgetExceeded:
@@ -138,8 +188,10 @@ def shortened(pattern: str, limit: int = 60) -> str:
 
 
 class _Translator:
-    def __init__(self, pattern: str, flags: int, tracker: BudgetTracker) -> None:
+    def __init__(self, pattern: str, flags: int, tracker: BudgetTracker, look_around: bool) -> None:
         self.pattern = pattern
+        self.look_around = look_around
+        self.look_arounds = 0
         self.tracker = tracker
         self.verbose = bool(flags & re.VERBOSE)
         self.atomic_groups = 0
@@ -151,7 +203,7 @@ class _Translator:
     def sequence(self, items: Sequence[tuple[Any, Any]], flags: int) -> Node:
         if len(items) == 1:
             return self.node(items[0], flags)
-        return Sequence_(tuple([self.node(item, flags) for item in items]))
+        return Concatenation(tuple([self.node(item, flags) for item in items]))
 
     def node(self, item: tuple[Any, Any], flags: int) -> Node:
         self.tracker.check_time()
@@ -196,7 +248,12 @@ class _Translator:
         if op is sre.ASSERT_NOT and not value[1].data:
             return Alternation(())  # (?!) fails everywhere, which is regular
         if op is sre.ASSERT or op is sre.ASSERT_NOT:
-            raise self.refuse(LOOK_AROUND)
+            direction, part = value
+            ordinal = self.look_arounds
+            if not self.look_around:
+                raise self.refuse(LOOK_AROUND, ordinal)
+            self.look_arounds += 1
+            return LookAround(self.sequence(part.data, flags), direction > 0, op is sre.ASSERT_NOT, ordinal)
         if op is sre.GROUPREF:
             raise self.refuse(BACK_REFERENCE)
         if op is sre.GROUPREF_EXISTS:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from logitloom.errors import UnsupportedPattern
+from logitloom.automata import Budget
+from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.structure.acceptance import accepts
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
-from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, lengthwise
+from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
 
 jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
 
@@ -51,23 +52,65 @@ def test_what_is_no_pattern_is_none_at_open_ends_either(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
-        ("^[a-z][^\\n]{0,65535}$", ("^[a-z][^\\n]*$", 1, 65536)),
-        (r"^a{3}[b-c]{2}\d{1,200}-$", (r"^a{3}[b-c]{2}\d*-$", 7, 206)),
-        ("^[]{1,200}$", ("^[]*$", 1, 200)),
+        ("^[a-z][^\\n]{0,65535}$", (1, 65536)),
+        (r"^a{3}[b-c]{2}\d{1,200}-$", (7, 206)),
+        ("^(a){1,200}$", (1, 200)),
+        ("^.{1,200}?$", (1, 200)),
         ("^.{1,100}$", None),  # short
-        ("^.{200,100}$", None),  # an error, and said where patterns are compiled
-        ("^(a){1,200}$", None),
-        ("^.{1,200}?$", None),
         (r"^a{1,200}\$", None),
         ("a{1,200}$", None),
         ("^a+b{1,200}$", None),
         ("^a{1,200}b{1,200}$", None),
+        ("^(ab){1,200}$", None),
     ],
 )
 def test_one_long_repeat_between_parts_of_fixed_length_is_counted(
-    pattern: str, expected: tuple[str, int, int] | None
+    pattern: str, expected: tuple[int, int] | None
 ) -> None:
-    assert lengthwise(pattern) == expected
+    assert counted_length(pattern) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"a(?=b)", "uses a look-around ('(?=' at position 1)"),
+        (r"^(?!a)b(?<=c)", "uses a look-around ('(?<=' at position 7)"),
+        (r"(a)\1", r"Pattern '(a)\1': the back-reference '\\1' is not regular. Write the pattern without it."),
+        (r"\p{Emoji}", r"Pattern '\p{Emoji}': the property of characters '\\p{Emoji}' is not known here."),
+        (r"(?x: a)", "Pattern '(?x: a)': the group '(?x:' is not known here."),
+        ("[z-a]", "Pattern '[z-a]' is no valid regular expression: bad character range"),
+        ("(a", "Pattern '(a' is no valid regular expression: missing ), unterminated subpattern. Correct the pattern."),
+        ("^" + "a{1,999}b" * 9, None),
+    ],
+)
+def test_errors_quote_the_pattern_as_it_was_written(pattern: str, text: str | None) -> None:
+    if text is None:
+        with pytest.raises(BudgetExceeded) as caught:
+            compile_ecma(pattern, Budget(states=50))
+        text = f"Compiling pattern '{pattern[:57]}...' takes more than 50"
+    else:
+        with pytest.raises(UnsupportedPattern) as caught:
+            compile_ecma(pattern)
+    assert text in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "not_found"),
+    [
+        (r"a+\n", ["a\n", "xaa\ny"], ["a"]),
+        (r"^\\w*" + "\n$", ["\\\n", "\\ww\n"], ["\\w", "\\w\n\n"]),
+        ("(?i)^[^a]$", ["b", "B"], ["a", "A"]),
+        (r"^[\s-x]$", ["-", "x", "\ufeff", "\u2028"], ["a", "_"]),
+        (r"^\u{1F600}[\ud83d\ude01-\ud83d\ude03]\cJ\x41$", ["\U0001f600\U0001f602\nA"], ["\U0001f600\U0001f605\nA"]),
+        (r"^[]|[^]{3}$", ["abc", "\n\n\n", "abcd"], ["ab"]),
+        (r"^(?=.*b)(?!.*c)a", ["ab", "axb"], ["a", "abc", "b"]),
+        (r"^\p{Lu}\P{Lu}[\p{Greek}_]$", ["Aaα", "É__"], ["aaα", "AAα", "Aaa"]),
+    ],
+)
+def test_what_ecma_writes_otherwise_than_python(pattern: str, found: list[str], not_found: list[str]) -> None:
+    automaton = compile_ecma(pattern)
+    assert [text for text in (*found, *not_found) if automaton.fullmatch(text)] == found
 
 
 @pytest.mark.parametrize("negated", [False, True])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from logitloom.automata import Budget, BudgetTracker, Dfa, any_text, choice, compile_pattern, nothing
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, parts_of
-from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, lengthwise
+from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
 from logitloom_plugins.json_schema.values.formats import format_automaton
 from logitloom_plugins.json_schema.values.moore_machine import BEGINNING, CONTINUING, MooreMachine, Output, joint
 
@@ -42,9 +42,8 @@ def pattern_problem(pattern: str, counted: bool, budget: Budget | None) -> str |
         counted: whether its repeats may be counted beside the automaton.
         budget: what it may cost.
     """
-    repeats = lengthwise(pattern) if counted else None
     try:
-        compile_ecma(pattern if repeats is None else repeats[0], budget)
+        compile_ecma(pattern, budget, counted and counted_length(pattern, budget) is not None)
     except UnsupportedPattern as error:
         return str(error)
     return None
@@ -53,8 +52,8 @@ def pattern_problem(pattern: str, counted: bool, budget: Budget | None) -> str |
 def language(atom: Any, budget: Budget | None) -> Dfa:
     """The decoded texts for which an atom on strings holds."""
     kind = atom[0]
-    if kind == "pat":
-        return compile_ecma(atom[1], budget)
+    if kind in ("pat", "counted"):
+        return compile_ecma(atom[1], budget, kind == "counted")
     if kind == "fmt":
         return format_automaton(atom[1])
     if kind == "any":
@@ -378,7 +377,7 @@ def content_of(
         tracker: the budget.
         plain: whether the automaton alone must decide, without counting beside it.
     """
-    must, written = _with_lengths(parts_of(formulas[0]), formulas[1:])
+    must, written = _with_lengths(parts_of(formulas[0]), formulas[1:], tracker.budget)
     lengths = [part for part in must if part[0] == "len"]
     rest = conjunction([part for part in must if part[0] != "len"])
     everything = list(dict.fromkeys(a for f in (rest, *formulas[1:]) for a in atoms(f)))
@@ -410,7 +409,7 @@ def content_of(
 
 
 def _with_lengths(
-    must: Sequence[Formula], others: Sequence[Formula]
+    must: Sequence[Formula], others: Sequence[Formula], budget: Budget
 ) -> tuple[list[Formula], dict[Formula, tuple[Formula, ...]]]:
     """What must hold, with bounds on the length instead of long counted repeats; and what stands for which pattern.
 
@@ -420,12 +419,11 @@ def _with_lengths(
     written: dict[Formula, tuple[Formula, ...]] = {}
     elsewhere = {atom for formula in (*others, *(p for p in must if p[0] != "pat")) for atom in atoms(formula)}
     for part in must:
-        counted = lengthwise(part[1]) if part[0] == "pat" and part not in elsewhere else None
+        counted = counted_length(part[1], budget) if part[0] == "pat" and part not in elsewhere else None
         if counted is None:
             found.append(part)
         else:
-            pattern, least, most = counted
-            written[part] = ("pat", pattern), ("len", least, most)
+            written[part] = ("counted", part[1]), ("len", *counted)
             found += written[part]
     return found, written
 
