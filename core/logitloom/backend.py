@@ -233,6 +233,19 @@ class Backend:
         total = self.xp.sum(self.xp.exp(shifted), axis=-1, keepdims=True)
         return shifted - self.xp.log(self.xp.where(total == 0, self._scalar(1.0, x), total))
 
+    def log_probability(self, x: Array, index: Array) -> Array:
+        """The log-probabilities of some tokens only, float32 (float64 stays): ``[batch, n]``; of a row of -inf, -inf.
+
+        Args:
+            x: ``[batch, vocab]``.
+            index: ``[batch, n]``, valid positions.
+        """
+        x = self._wide(x)
+        top = self.xp.max(x, axis=-1, keepdims=True)
+        top = self.xp.where(top == NEG_INF, self._scalar(0.0, x), top)
+        total = self.xp.sum(self.xp.exp(x - top), axis=-1, keepdims=True)
+        return self.gather(x, index) - (top + self.xp.log(self.xp.where(total == 0, self._scalar(1.0, x), total)))
+
     def sort_descending(self, x: Array) -> Array:
         """The last axis sorted, largest first."""
         return self.xp.flip(self.xp.sort(x, axis=-1), axis=-1)
@@ -264,6 +277,21 @@ class Backend:
         """
         order = self.argsort_descending(x)[..., :k]
         return self.gather(x, order), order
+
+    def survivors(self, x: Array, highest: int | None = None) -> Array | None:
+        """The ids of the tokens that may be among the highest of each row: ``[batch, n]``, ascending, -1 at the end.
+
+        Args:
+            x: ``[batch, vocab]``.
+            highest: how many are the highest; those that tie are among them, also those that rounding may make tie, and
+                a few more may be. None: all that are not -inf.
+
+        Returns:
+            None where shapes cannot depend on values (on devices, in compiled loops), or where nothing is gained,
+            because a row has a quarter of the vocabulary or more.
+        """
+        del x, highest
+        return None
 
     def take_rows(self, x: Array, index: Array) -> Array:
         """Rows ``index: [m]`` (host or native integers, never negative) of the leading axis."""
@@ -297,6 +325,22 @@ class Backend:
             hit = columns == tokens[:, j : j + 1]
             x = self.xp.where(hit, self._scalar(value, x), x)
         return x
+
+    def update_where(
+        self, x: Array, table: Array, function: Callable[[Array, Array], Array], donate: bool = False
+    ) -> Array:
+        """``x`` with ``function(x, table)`` where the table is not 0, or true.
+
+        Args:
+            x: ``[batch, vocab]``.
+            table: ``[batch, vocab]``, bool or numbers, mostly 0.
+            function: takes entries of both, as arrays of one shape, and returns new entries of ``x``, each from the two
+                at its place.
+            donate: whether ``x`` may be overwritten.
+        """
+        del donate
+        mask = table if table.dtype == self.xp.bool else table != 0
+        return self.xp.where(mask, function(x, table), x)
 
     def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
         """``x`` with ``value`` in the same ``columns: [n]`` (valid, distinct) of every row."""

@@ -115,6 +115,7 @@ DONATING: dict[str, Callable[..., Array]] = {
     "divide": lambda b, up, x, donate: b.divide(x, 0.5, donate),
     "add": lambda b, up, x, donate: b.add(x, up(_OTHER), donate),
     "add_at": lambda b, up, x, donate: b.add_at(x, up(_ROWS), 1.0, donate),
+    "update_where": lambda b, up, x, donate: b.update_where(x, up(_MASK), lambda e, _: e * 0.5, donate),
     "fill_columns": lambda b, up, x, donate: b.fill_columns(x, up(_COLUMNS), -INF, donate),
     "set_at": lambda b, up, x, donate: b.set_at(x, up(_ROWS), -INF, donate),
     "write_at": lambda b, up, x, donate: b.write_at(x, up(_PLACES), up(_VALUES), donate),
@@ -124,6 +125,7 @@ DONATING: dict[str, Callable[..., Array]] = {
 _OTHERS: dict[str, Callable[..., Any]] = {
     "softmax": lambda b, up, x: b.softmax(x),
     "log_softmax": lambda b, up, x: b.log_softmax(x),
+    "log_probability": lambda b, up, x: b.log_probability(x, up(np.asarray([[0, 5], [69, 1], [2, 2]], dtype=np.int32))),
     "sort_descending": lambda b, up, x: b.sort_descending(x),
     "argsort_descending": lambda b, up, x: b.argsort_descending(x),
     "kth_largest": lambda b, up, x: b.kth_largest(x, 5),

@@ -200,16 +200,48 @@ class BackendConformance(Conformance):
     def test_probabilities_are_float32(self, backend: Backend, dtype: str, batch: int) -> None:
         """``softmax`` and ``log_softmax`` widen; a row of -inf gives zeros, or stays."""
         x, plain = self._exact(backend, sample(batch), dtype)
-        for found in (backend.softmax(x), backend.log_softmax(x)):
+        few = np.asarray([[0, VOCAB - 1]] * batch, dtype=np.int32).reshape(batch, 2)
+        told = backend.log_probability(x, backend.asarray(few))
+        for found in (backend.softmax(x), backend.log_softmax(x), told):
             assert found.dtype == backend.xp.float32, f"Probabilities are {found.dtype}."
         self._agree(backend, backend.softmax(x), softmax(plain), "float32", "softmax")
         with np.errstate(divide="ignore"):
-            self._agree(backend, backend.log_softmax(x), np.log(softmax(plain)), "float32", "log_softmax")
+            logs = np.log(softmax(plain))
+        self._agree(backend, backend.log_softmax(x), logs, "float32", "log_softmax")
+        self._agree(backend, told, np.take_along_axis(logs, few, axis=1), "float32", "log_probability")
 
     def test_probabilities_survive_large_logits(self, backend: Backend) -> None:
         """Logits of any size give numbers."""
         x = backend.asarray(np.asarray([[1e38, 1e38, -1e38], [-1e38, -INF, -1e38]], dtype=np.float32))
         same(host(backend, backend.softmax(x)), [[0.5, 0.5, 0], [0.5, 0, 0.5]], "softmax of large logits", 1e-6)
+
+    def test_marked_entries_are_updated(self, backend: Backend, dtype: str, batch: int) -> None:
+        """``update_where`` changes the entries that a table of flags or counts marks, by the function it gets."""
+        x, plain = self._exact(backend, sample(batch), dtype)
+        counts = np.random.default_rng(8).integers(-9, 3, size=plain.shape).clip(min=0)
+        for table in (counts > 0, counts.astype(np.float32)):
+            marks = backend.asarray(table)
+            change = partial(_lowered, backend)
+            found = self._unchanged(backend, partial(backend.update_where, table=marks, function=change), x)
+            self._agree(backend, found, np.where(counts > 0, plain - table * 1.0, plain), dtype, "update_where")
+
+    def test_survivors_are_the_highest(self, backend: Backend, dtype: str, batch: int) -> None:
+        """``survivors`` leaves out no token that is among the highest, and none that is possible at all."""
+        _, plain = self._exact(backend, np.tile(sample(batch), (1, 30)), dtype)
+        plain[:, 5 * VOCAB :] -= 10  # so that most of a row is below the highest
+        plain[plain < -6] = -INF
+        x = backend.asarray(plain.astype(np.float32))
+        for highest in (1, 3, 40, None):
+            found = backend.survivors(x, highest)
+            if found is None:
+                continue
+            for line, ids in zip(plain, host(backend, found), strict=True):
+                kept = ids[ids >= 0]
+                assert (ids[: len(kept)] >= 0).all(), "A row of survivors has a gap."
+                assert (np.diff(kept) > 0).all(), "Survivors are not in order of their ids."
+                least = -INF if highest is None else -np.sort(-line)[highest - 1]
+                lost = set(np.flatnonzero((line >= least) & (line > -INF))) - set(kept)
+                assert not lost, f"With highest = {highest}, {len(lost)} survivors are missing."
 
     def test_order_is_stable(self, backend: Backend, dtype: str, batch: int) -> None:
         """``sort_descending``, ``argsort_descending``, ``kth_largest`` and ``top_k``: ties in order of their index."""
@@ -448,3 +480,8 @@ class BackendConformance(Conformance):
     def _downloaded(self, backend: Backend, result: Any) -> list[Host]:
         parts = result if isinstance(result, (tuple, list)) else [result]
         return [host(backend, part) for part in parts]
+
+
+def _lowered(backend: Backend, x: Array, table: Array) -> Array:
+    """``x`` less the table."""
+    return x - (backend.cast(table, "float32") if table.dtype == backend.xp.bool else table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +14,7 @@ from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
 from logitloom.masks.nucleus import LEAST_VOCAB, nucleus_threshold
+from logitloom.masks.survivors import kth_largest, survivors
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
 
@@ -73,15 +74,26 @@ class NumpyBackend(Backend):
         return shifted
 
     def kth_largest(self, x: Array, k: int) -> Array:
-        """Selection (introselect) instead of a sort: linear in the vocabulary."""
-        place = x.shape[-1] - k
-        return np.partition(x, place, axis=-1)[..., place : place + 1]
+        """Selection from the values that reach a bound, instead of a sort."""
+        return kth_largest(x, k)
 
     def nucleus_threshold(self, x: Array, p: float) -> Array:
         """Without a sort of the vocabulary, where that is large enough to matter."""
         if x.shape[-1] < LEAST_VOCAB or x.dtype.itemsize < 4:
             return super().nucleus_threshold(x, p)
         return nucleus_threshold(x, p)
+
+    def survivors(self, x: Array, highest: int | None = None) -> Array | None:
+        """Two passes over the logits."""
+        return survivors(x, highest)
+
+    def log_probability(self, x: Array, index: Array) -> Array:
+        """One buffer for shift and exponential."""
+        x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+        top = _finite_top(x)
+        e = x - top
+        np.exp(e, out=e)
+        return np.take_along_axis(x, index, axis=-1) - (top + np.log(_mass(e)))
 
     def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
         """Selection first, then a sort of k values only; equal values in order of their index."""
@@ -104,7 +116,7 @@ class NumpyBackend(Backend):
         """Touches only the named entries (after the copy, if not donated)."""
         if not donate:
             x = x.copy()
-        row, column = np.nonzero((tokens >= 0) & (tokens < x.shape[-1]))
+        row, column = _set((tokens >= 0) & (tokens < x.shape[-1]))
         np.add.at(x, (row, tokens[row, column]), x.dtype.type(value))
         return x
 
@@ -112,8 +124,18 @@ class NumpyBackend(Backend):
         """Touches only the named entries (after the copy, if not donated)."""
         if not donate:
             x = x.copy()
-        row, column = np.nonzero((tokens >= 0) & (tokens < x.shape[-1]))
+        row, column = _set((tokens >= 0) & (tokens < x.shape[-1]))
         x[row, tokens[row, column]] = value
+        return x
+
+    def update_where(
+        self, x: Array, table: Array, function: Callable[[Array, Array], Array], donate: bool = False
+    ) -> Array:
+        """Touches only the entries of the table that are set (after the copy, if not donated)."""
+        x = x if donate and x.flags.c_contiguous else x.copy()
+        flat, table = x.reshape(-1), table.reshape(-1)
+        place = (table if table.dtype == np.bool_ else table != 0).nonzero()[0]
+        flat[place] = function(flat.take(place), table.take(place))
         return x
 
     def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
@@ -127,7 +149,7 @@ class NumpyBackend(Backend):
         """Touches only the named entries (after the copy, if not donated)."""
         if not donate:
             x = x.copy()
-        row, column = np.nonzero((index >= 0) & (index < x.shape[-1]))
+        row, column = _set((index >= 0) & (index < x.shape[-1]))
         x[row, index[row, column]] = values[row, column]
         return x
 
@@ -147,6 +169,11 @@ class NumpyBackend(Backend):
             if masked is not None:
                 return masked
         return mask_host_rows(logits, rows, NEG_INF, donate)
+
+
+def _set(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows and columns of what is set. Of one axis NumPy finds them several times sooner than of two."""
+    return np.divmod(mask.reshape(-1).nonzero()[0], mask.shape[1])
 
 
 def _finite_top(x: Array) -> Array:

@@ -21,6 +21,7 @@ from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
 from logitloom.masks.nucleus import LEAST_VOCAB, nucleus_threshold
+from logitloom.masks.survivors import kth_largest, survivors
 
 __all__ = ["TorchBackend", "TorchPlugin"]
 
@@ -162,18 +163,36 @@ class TorchBackend(Backend):
         return torch.sort(_detached(x), dim=-1, descending=True, stable=True).indices
 
     def kth_largest(self, x: Array, k: int) -> Array:
-        """Selection without ordering the selected."""
+        """Selection without ordering the selected; on the CPU NumPy's, on the same memory."""
         x = _detached(x)
         if k == 1:
             return x.amax(-1, keepdim=True)
+        if self._shared(x):
+            return torch.from_numpy(kth_largest(x.numpy(), k))
         return torch.topk(x, k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
 
     def nucleus_threshold(self, x: Array, p: float) -> Array:
         """On the CPU without a sort of the vocabulary, where that is large enough to matter."""
-        here = self.on_host and x.dtype in _NUMPY_SORTS and not torch.compiler.is_compiling()
-        if not here or x.shape[-1] < LEAST_VOCAB:
+        if not self._shared(x) or x.shape[-1] < LEAST_VOCAB:
             return super().nucleus_threshold(x, p)
         return torch.from_numpy(nucleus_threshold(_detached(x).numpy(), p))
+
+    def survivors(self, x: Array, highest: int | None = None) -> Array | None:
+        """On the CPU NumPy's, on the same memory."""
+        if not self._shared(x):
+            return None
+        found = survivors(_detached(x).numpy(), highest)
+        return None if found is None else torch.from_numpy(found)
+
+    def log_probability(self, x: Array, index: Array) -> Array:
+        """The fused sum of exponentials."""
+        x = x.to(_wide(x))
+        total = torch.logsumexp(x, -1, keepdim=True)
+        return torch.gather(x, -1, index.long()) - torch.where(total == NEG_INF, 0.0, total)
+
+    def _shared(self, x: Array) -> bool:
+        """Whether NumPy can look at the tensor's memory, and is faster at it."""
+        return self.on_host and x.dtype in _NUMPY_SORTS and not torch.compiler.is_compiling()
 
     def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
         """Two selections: of values, then of the first indices that hold the smallest of them."""
@@ -234,6 +253,19 @@ class TorchBackend(Backend):
         # index is 0 where it is not valid, so the largest is a valid one of the row unless only token 0 is.
         written = torch.where(valid.any(1, keepdim=True), value, target[:, :1])
         return target.scatter_(1, torch.where(valid, index, anchor), written.to(x.dtype).expand(index.shape))
+
+    def update_where(
+        self, x: Array, table: Array, function: Callable[[Array, Array], Array], donate: bool = False
+    ) -> Array:
+        """On the CPU touches only the entries of the table that are set, which NumPy finds in the same memory."""
+        if not self.on_host or x.requires_grad or torch.compiler.is_compiling():
+            return super().update_where(x, table, function)
+        target = _target(x, donate and x.is_contiguous()).contiguous()
+        flat, table = target.view(-1), table.reshape(-1)
+        mask = table if table.dtype is torch.bool else table != 0
+        place = torch.from_numpy(mask.numpy().nonzero()[0])
+        flat[place] = function(flat[place], table[place]).to(x.dtype)
+        return target
 
     def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
         """The native fill along an axis."""

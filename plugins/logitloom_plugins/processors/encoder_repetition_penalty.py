@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from logitloom import Array, Context, Processor, option
 from logitloom_plugins.processors._occurrence import Seen, seen
@@ -45,6 +46,6 @@ class EncoderRepetitionPenalty(Processor):
         return seen(context, True, "bool")
 
     def process(self, logits: Array, state: Seen, context: Context) -> tuple[Array, Seen]:
-        """Four sweeps over the vocabulary."""
-        favoured = penalized(context.backend, logits, 1.0 / self.penalty)
-        return context.backend.xp.where(state.table, favoured, logits), state
+        """A look at the table, and a store per token of the text."""
+        favour = partial(penalized, context.backend, 1.0 / self.penalty)
+        return context.backend.update_where(logits, state.table, favour, context.donate), state

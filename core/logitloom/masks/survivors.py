@@ -1,0 +1,139 @@
+"""The highest logits of each row in host memory, found without sorting the vocabulary."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["kth_largest", "survivors"]
+
+#: Blocks per wanted value. With more, fewer other values lie above the bound; with fewer, the maxima are sooner sorted.
+_BLOCKS: Final = 4
+#: Least size of a block, below which selection from the whole row is as fast.
+_LEAST_BLOCK: Final = 4
+_LARGEST_BLOCK: Final = 64
+#: From this vocabulary on rows are taken one by one, so that each pass finds the row in the cache.
+_WIDE: Final = 1 << 15
+
+
+def kth_largest(x: NDArray[Any], k: int) -> NDArray[Any]:
+    """The k-th largest value of each row; see :meth:`logitloom.backend.Backend.kth_largest`.
+
+    Args:
+        x: ``[rows, vocab]``.
+        k: from 1 to the vocabulary.
+
+    Returns:
+        ``[rows, 1]``.
+    """
+    rows, vocab = x.shape
+    if k == 1:
+        top: NDArray[Any] = np.maximum.reduce(x, axis=-1, keepdims=True)
+        return top
+    if vocab >= _WIDE and rows > 1:
+        return np.concatenate([kth_largest(line[None], k) for line in x])
+    maxima = _block_maxima(x, k)
+    if maxima is None:
+        return _selected(x, k)
+    index = _reaching(x, maxima, _selected(maxima, k))
+    if (
+        index is None or index.shape[1] < k or index[:, k - 1].min() < 0
+    ):  # a row that is nearly all equal, or has what is not a number
+        return _selected(x, k)
+    return _selected(_taken(x, index), k)
+
+
+def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:
+    """The ids of the tokens that may be among the highest; see :meth:`logitloom.backend.Backend.survivors`."""
+    vocab = x.shape[1]
+    if highest is None:
+        kept = x > -np.inf
+        if np.count_nonzero(kept) * 4 >= kept.size:
+            return None
+        return _by_row(kept.reshape(-1).nonzero()[0], len(x), vocab)
+    if highest * 4 >= vocab:
+        return None
+    maxima = _block_maxima(x, highest)
+    bound = kth_largest(x, highest) if maxima is None else _selected(maxima, highest)
+    top = np.maximum.reduce(x if maxima is None else maxima, axis=-1, keepdims=True)
+    # What a sum or a quotient with the highest logit may round to the same.
+    slack = 8 * np.finfo(x.dtype).eps * (np.abs(bound) + np.abs(top))
+    # At -inf the row has fewer possible tokens than that, and all others are forbidden.
+    least = np.where(np.isfinite(slack), bound - slack, np.finfo(x.dtype).min).astype(x.dtype)
+    if maxima is None:
+        return _by_row((x >= least).reshape(-1).nonzero()[0], len(x), vocab)
+    return _reaching(x, maxima, least)
+
+
+def _block_maxima(x: NDArray[Any], k: int) -> NDArray[Any] | None:
+    """The maxima of blocks, ``[rows, blocks]``, at least ``k``; None where a selection from the row is as fast.
+
+    The k-th largest of them is a lower bound of the k-th largest value: k blocks hold a value that is as high. A block
+    is what lies ``blocks`` apart, so that the maxima of all blocks are found side by side; what is left over at the end
+    of the row is a block of its own for each.
+    """
+    rows, vocab = x.shape
+    size = min(_LARGEST_BLOCK, vocab // (_BLOCKS * k), math.isqrt(vocab))
+    if size < _LEAST_BLOCK or x.dtype.itemsize < 4 or not rows:
+        return None
+    count = vocab // size
+    maxima: NDArray[Any] = np.maximum.reduce(x[:, : size * count].reshape(rows, size, count), axis=1)
+    left = vocab - size * count
+    if left:
+        np.maximum(maxima[:, :left], x[:, size * count :], out=maxima[:, :left])
+    return maxima
+
+
+def _reaching(x: NDArray[Any], maxima: NDArray[Any], least: NDArray[Any]) -> NDArray[np.int64] | None:
+    """The ids of the values that reach a bound, looked for only in the blocks whose maximum does.
+
+    Args:
+        x: ``[rows, vocab]``.
+        maxima: of :func:`_block_maxima`.
+        least: ``[rows, 1]``.
+    """
+    (rows, vocab), count = x.shape, maxima.shape[1]
+    hit = (maxima >= least).reshape(-1).nonzero()[0]
+    if len(hit) * 8 >= maxima.size:
+        return _by_row((x >= least).reshape(-1).nonzero()[0], rows, vocab)
+    row, block = np.divmod(hit, count)
+    columns = block + count * np.arange(-(-vocab // count))[:, None]
+    first = row * vocab
+    inside = columns < vocab
+    places = np.where(inside, columns, block) + first
+    reach = (x.reshape(-1).take(places) >= least[row, 0]) & inside
+    found = places[reach]
+    return _by_row(np.sort(found) if rows > 1 else found, rows, vocab)
+
+
+def _by_row(place: NDArray[np.int64], rows: int, vocab: int) -> NDArray[np.int64] | None:
+    """Places in the flat array as columns of each row, -1 behind the last; None if they are too many to gain by it."""
+    if rows == 1:
+        return place[None] if len(place) * 4 < vocab else None
+    row = place // vocab
+    count = np.bincount(row, minlength=rows)
+    width = int(count.max(initial=0))
+    if width * 4 >= vocab:
+        return None
+    first = np.cumsum(count) - count
+    index = np.full((rows, width), -1, dtype=np.int64)
+    index[row, np.arange(len(place)) - first[row]] = place - row * vocab
+    return index
+
+
+def _taken(x: NDArray[Any], index: NDArray[np.int64]) -> NDArray[Any]:
+    """The values at the ids of each row, -inf where there is none."""
+    if len(x) == 1:
+        return x[:, index[0]]
+    values = np.take_along_axis(x, index, axis=1)  # -1 takes the last, which is overwritten
+    values[index < 0] = -np.inf
+    return values
+
+
+def _selected(x: NDArray[Any], k: int) -> NDArray[Any]:
+    """The k-th largest value of each row, by selection."""
+    place = x.shape[-1] - k
+    return np.partition(x, place, axis=-1)[..., place : place + 1]
