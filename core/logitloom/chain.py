@@ -76,6 +76,7 @@ class Chain:
         self._inits: tuple[Callable[[Context], Any], ...] = ()
         self._steps: tuple[Step, ...] = ()
         self._fresh: tuple[bool, ...] = ()
+        self._afters: tuple[Callable[[Any, Context], Any] | None, ...] = ()
         self._any_fresh = False
         self._forced: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
         self._ends: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
@@ -88,7 +89,7 @@ class Chain:
         inits: list[Callable[[Context], Any]] = []
         steps: list[Step] = []
         fresh: list[bool] = []
-        forced, ends, vetoes = [], [], []
+        forced, ends, vetoes, afters = [], [], [], []
         constrained = False
         for i, link in enumerate(self.links):
             if link.processor is None:
@@ -103,6 +104,7 @@ class Chain:
             constrained = constrained or link.declared("stage") == "constraint"
             steps.append(checking_results(step, link.label) if self.debug else step)
             inits.append(found.get("init_state") or _stateless)
+            afters.append(found.get("states_after"))
             ahead = found.get("forced_tokens")
             if ahead is not None:
                 forced.append((i, ahead))
@@ -118,7 +120,7 @@ class Chain:
         # Whoever forces tokens is asked for its own run; only the others can object to it.
         alone = len(forced) == 1
         self._vetoes = tuple(v for v in vetoes if not (alone and v[0] == forced[0][0]))
-        self._forced, self._ends = tuple(forced), tuple(ends)
+        self._forced, self._ends, self._afters = tuple(forced), tuple(ends), tuple(afters)
 
     # -- what the chain is ---------------------------------------------------------------------------
 
@@ -325,7 +327,7 @@ class Chain:
         if self.sees_every_step and context.tokens is not None:
             self._check_step(context)
         if self._own_resources:
-            context = self._with_resources(context)
+            context = self.with_resources(context)
         if self._tracked:
             position = positions.advance(position, context)
             context = positions.describe(context, position)
@@ -416,13 +418,28 @@ class Chain:
                 f"Configure its guidance with form='two_pass'."
             )
         if kept is None:
-            return scoring.score(self, logits, tokens, context)
+            return scoring.score(self._parts, logits, tokens, context)
         links = [link for link in self.links if not link.declared("mask_only")]
         rest = Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)
         flat = context.backend.xp.reshape(kept, (-1, kept.shape[-1]))
         lines = context.backend.xp.reshape(logits, (-1, logits.shape[-1]))
         masked = context.backend.apply_token_mask(lines, flat)
-        return scoring.score(rest, context.backend.xp.reshape(masked, logits.shape), tokens, context)
+        return scoring.score(rest._parts, context.backend.xp.reshape(masked, logits.shape), tokens, context)
+
+    @functools.cached_property
+    def _parts(self) -> scoring.Parts:
+        """The chain as it scores sequences."""
+        place, highest = scoring.split(self.links)
+        if place == len(self.links):
+            return scoring.Parts(self._part(), None, None)
+        whole, rest = (
+            Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)._part()
+            for links in (self.links[:place], self.links[place:])
+        )
+        return scoring.Parts(whole, rest, highest)
+
+    def _part(self) -> scoring.Part:
+        return scoring.Part(self, self.labels, self._steps, self._afters, self._fresh, bool(self._tracked))
 
     def state(self, position: Any, processors: tuple[Any, ...]) -> ChainState:
         """A state of this chain, of its parts."""
@@ -547,7 +564,7 @@ class Chain:
         if type(state) is not self._state_type:
             check_owner(self, state, context)
         if self._own_resources:
-            context = self._with_resources(context)
+            context = self.with_resources(context)
         if self._tracked:
             kept = context.with_fields(donate_state=False)
             context = positions.describe(context, positions.advance(state.position, kept))
@@ -618,11 +635,12 @@ class Chain:
     def _equipped(self, context: Context) -> Context:
         """The context of a start with the chain's own resources, after checking that nothing is lacking."""
         if self._own_resources:
-            context = self._with_resources(context)
+            context = self.with_resources(context)
         self.require(_given_by(context), engine="This context")
         return context
 
-    def _with_resources(self, context: Context) -> Context:
+    def with_resources(self, context: Context) -> Context:
+        """The context with the chain's own vocabulary and model, where it has none."""
         vocabulary = context.vocabulary if context.vocabulary is not None else self.vocabulary
         model = context.model if context.model is not None else self.model
         if vocabulary is context.vocabulary and model is context.model:

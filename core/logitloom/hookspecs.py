@@ -26,6 +26,7 @@ __all__ = [
     "hookspec",
     "init_state",
     "process",
+    "states_after",
     "text_end",
     "vocabulary",
     "vocabulary_version",
@@ -98,6 +99,26 @@ def process(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:  
 
     Raises:
         LogitloomError: if a row cannot go on; names the row.
+    """
+
+
+@hookspec
+def states_after(state: Any, context: Context) -> Any:
+    """The states after none, one, two, ... of the accepted tokens (processors; optional).
+
+    Asked where many positions of known sequences are processed at once, as when they are scored. Without it
+    the tokens before each position are accepted anew.
+
+    Args:
+        state: from ``init_state`` or ``process``.
+        context: ``context.tokens`` is ``[rows, n]``, what each row accepted since (-1 = none).
+
+    Returns:
+        A state of ``(n + 1) * rows`` rows: first all rows before the tokens, then all rows after the first token of
+        each, and so on; each as ``process`` would return it for these tokens.
+
+    Raises:
+        IllegalToken: if a token is not allowed; its ``row`` is the row of the result.
     """
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from logitloom.backend import Array, Backend
 from logitloom.context import Context
 
-__all__ = ["Position", "advance", "describe", "start", "tracked"]
+__all__ = ["Position", "advance", "describe", "start", "states_after", "tracked"]
 
 
 class Position(NamedTuple):
@@ -64,6 +64,22 @@ def advance(position: Position, context: Context) -> Position:
         index = backend.xp.where(valid, length[:, None] + counted - 1, -1)
         sequence = backend.write_at(sequence, index, tokens, context.donate_state)
     return Position(length + backend.cast(counted[:, -1], "int32"), position.prompt_length, sequence)
+
+
+def states_after(position: Position, context: Context) -> Position:
+    """The positions before the context's tokens, after the first of each row, and so on: ``(n + 1) * rows`` rows."""
+    backend, xp, tokens = context.backend, context.backend.xp, context.tokens
+    assert tokens is not None
+    last = advance(position, context.with_fields(donate_state=False))
+    counted = xp.cumulative_sum(_as_int(backend, tokens >= 0), axis=1)
+    taken = xp.concat([counted[:, :1] * 0, counted], axis=1)
+    length = position.length[None, :] + backend.cast(taken, "int32").T
+    sequence = last.sequence
+    if not isinstance(sequence, tuple):
+        known = backend.arange(sequence.shape[1])[None, None, :] < length[:, :, None]
+        sequence = xp.reshape(xp.where(known, sequence[None, :, :], -1), (-1, sequence.shape[1]))
+    prompts = xp.broadcast_to(position.prompt_length[None, :], length.shape)
+    return Position(xp.reshape(length, (-1,)), xp.reshape(prompts, (-1,)), sequence)
 
 
 def describe(context: Context, position: Position) -> Context:

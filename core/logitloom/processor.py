@@ -45,6 +45,12 @@ class Processor:
         argmax_invariant: never changes which token is the most likely.
         shift_invariant: adding a number to all logits of a row leaves the row's resulting distribution as it is. So
             it is for what goes by probabilities, adds, or forbids by tokens, not for what asks for a logit's sign.
+        ignores_ids: what becomes of a token depends on its logit and on the other logits of the row that are not -inf:
+            not on ids, nor on how many tokens are -inf. Such a processor may be given the survivors of a truncation
+            alone, in the order of their ids.
+        keeps_order: a token that was at most as likely as another is so afterwards, and what becomes of the likelier
+            tokens does not depend on the others.
+        keeps_at_most: how many tokens it leaves, the most likely ones, with those that tie; None: no fixed number.
         uses_buffer_pool: may return its logits in a buffer of ``context.pool``, and does not write to them afterwards.
         sees_every_step: its state depends on the logits of every step, not on the tokens alone, as that of a sampler
             with feedback does. Such a state cannot be rebuilt from tokens: loops ask the model for forced tokens as
@@ -65,6 +71,9 @@ class Processor:
     keeps_last: ClassVar[bool] = False
     argmax_invariant: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = False
+    ignores_ids: ClassVar[bool] = False
+    keeps_order: ClassVar[bool] = False
+    keeps_at_most: ClassVar[int | None] = None
     uses_buffer_pool: ClassVar[bool] = False
     sees_every_step: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom import position as positions
 from logitloom import state as rows
-from logitloom.backend import Array
+from logitloom.backend import NEG_INF, Array
 from logitloom.context import Context, padded
 from logitloom.errors import IllegalToken, InvalidContext
+from logitloom.link import Link
+from logitloom.step import Step
+from logitloom.step_arguments import note
 
-__all__ = ["Scores", "score"]
+__all__ = ["Part", "Parts", "Scores", "score", "split"]
 
-#: Positions and bytes of logits that are processed at a time.
-_MOST_POSITIONS: Final = 64
-_MOST_BYTES: Final = 1 << 26
+#: Positions of a sequence that are processed at a time: few enough that their logits stay in the cache, where that does
+#: not make calls dearer than passes.
+_MOST_POSITIONS: Final = 128
+_LEAST_POSITIONS: Final = 16
+_MOST_BYTES: Final = 1 << 22
 
 Tokens = NDArray[np.int32]
 
@@ -35,15 +41,72 @@ class Scores(Protocol):
         """One step."""
         ...
 
+    def with_resources(self, context: Context) -> Context:
+        """The context with the chain's vocabulary and model."""
+        ...
 
-def score(chain: Scores, logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Context) -> Array:
+
+class Part(NamedTuple):
+    """Some processors of a chain.
+
+    Attributes:
+        chain: a chain of them.
+        labels: their names, for messages.
+        steps: their ``process``.
+        afters: their ``states_after``, None for one that has none.
+        fresh: whether what a step returns is an array of its own, unless it is the very input.
+        tracked: whether one of them needs lengths or histories.
+    """
+
+    chain: Scores
+    labels: tuple[str, ...]
+    steps: tuple[Step, ...]
+    afters: tuple[Callable[[Any, Context], Any] | None, ...]
+    fresh: tuple[bool, ...]
+    tracked: bool
+
+
+class Parts(NamedTuple):
+    """A chain in two parts, the second of which needs to see only what is left of a row.
+
+    Attributes:
+        whole: sees the whole vocabulary.
+        rest: sees survivors, in order of their ids.
+        highest: the survivors are the so many highest logits, with those that tie; None: all that are not -inf.
+    """
+
+    whole: Part
+    rest: Part | None
+    highest: int | None
+
+
+def split(links: Sequence[Link]) -> tuple[int, int | None]:
+    """How many links see the whole vocabulary, and which survivors the others see (see :class:`Parts`)."""
+    start = len(links)
+    while start and _takes_survivors(links[start - 1]):
+        start -= 1
+    for place in range(start, len(links)):
+        if links[place].declared("keeps_at_most") is not None:
+            return start, int(links[place].declared("keeps_at_most"))
+        if not links[place].declared("keeps_order"):
+            break
+    masks = [place for place in range(start, len(links)) if links[place].declared("mask_only")]
+    return (masks[0] + 1 if masks else len(links)), None
+
+
+def _takes_survivors(link: Link) -> bool:
+    inert = link.declared("mask_only") or link.declared("preserves_masked")
+    return bool(link.declared("ignores_ids") and inert and not link.sees_every_step)
+
+
+def score(parts: Parts, logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Context) -> Array:
     """The log-probabilities with which a sampler chooses the tokens from what the chain makes of the logits.
 
-    A position is a row of its own: its state is that of the sequence's beginning, and it accepts all tokens before it
-    in one call. So whatever processors do, they do it for many positions at once, and it is what they do in decoding.
+    A position is a row of its own, so whatever processors do, they do it for many positions at once, and it is what
+    they do in decoding. Processors that go by the survivors of a truncation get those alone.
 
     Args:
-        chain: the processors.
+        parts: the processors.
         logits: ``[batch, time, vocab]``: those that each token was chosen from.
         tokens: per sequence its tokens, ragged, or ``[batch, time]`` with -1 behind the end.
         context: of the start.
@@ -57,60 +120,170 @@ def score(chain: Scores, logits: Array, tokens: Sequence[Sequence[int]] | Tokens
             (Constraints on devices read nothing back to find it; there it scores -inf.)
     """
     taken = _checked(logits, tokens, context)
-    backend = context.backend
     context = context.with_fields(donate=False, donate_state=False, pool=None)
-    state = chain.init_state(context)
-    batch, time, vocab = logits.shape
-    fitting = _MOST_BYTES // max(4 * batch * vocab, 1)
-    width = 1 if chain.sees_every_step else max(1, min(_MOST_POSITIONS, fitting, time))
+    if not logits.shape[1]:
+        return context.backend.asarray(np.zeros((len(taken), 0), dtype=np.float32))
+    if parts.whole.chain.sees_every_step:
+        return _one_by_one(parts.whole.chain, logits, taken, context)
+    xp, (batch, time, vocab) = context.backend.xp, logits.shape
+    fitting = max(_MOST_BYTES // max(4 * batch * vocab, 1), _LEAST_POSITIONS)
+    width = min(fitting, _MOST_POSITIONS, time)
+    runs = [_Run(part, context) for part in (parts.whole, parts.rest) if part is not None]
     found: list[Array] = []
     for start in range(0, time, width):
         here = taken[:, start : start + width]
-        lines = backend.xp.reshape(logits[:, start : start + width], (-1, vocab))
-        given = context
-        if width == 1:
-            if start:
-                # The state sees what came before along with the logits, as in decoding.
-                before = np.where(here >= 0, taken[:, start - 1 : start], -1)
-                told = backend.xp.where(backend.asarray(before) >= 0, found[-1], backend.xp.zeros_like(found[-1]))
-                given = context.accept(before, chosen_logprob=told)
-            processed, state = _processed(chain, lines, state, given, start, 1)
-        else:
-            index, before = _positions(here, taken[:, start - 1] if start else np.full(batch, -1, dtype=np.int32))
-            at = rows.take(state, index)
-            given = context.with_fields(batch=len(index)).accept(before)
-            processed, after = _processed(chain, lines, at, given, start, here.shape[1])
-            if start + width < time:
-                # The last position has seen all tokens before it; those that follow learn of its own token.
-                state = rows.take(after, np.arange(1, batch + 1, dtype=np.int32) * np.int32(width) - np.int32(1))
-        chosen = backend.asarray(np.maximum(here, 0).reshape(-1, 1))
-        logprob = backend.xp.reshape(backend.gather(backend.log_softmax(processed), chosen), here.shape)
+        # The last token is no position's past in this round. It is in the next.
+        before = here if start + width < time else here[:, :-1]
+        lines = xp.reshape(xp.permute_dims(logits[:, start : start + width], (1, 0, 2)), (-1, vocab))
+        try:
+            for run in runs:
+                run.go_on(before, here.shape[1])
+            found.append(xp.reshape(_chosen(runs, lines, here.T, parts.highest, context), here.T.shape))
+        except IllegalToken as error:
+            place, row = divmod(error.row, batch)
+            message = f"Sequence {row}, before its position {start + place}: {error}"
+            raise IllegalToken(message, row=row) from error
+    logprob = xp.permute_dims(xp.concat(found, axis=0), (1, 0))
+    return xp.where(context.backend.asarray(taken) >= 0, logprob, xp.zeros_like(logprob))
+
+
+def _one_by_one(chain: Scores, logits: Array, taken: Tokens, context: Context) -> Array:
+    """The scores of a chain whose states see what came before along with the logits, as in decoding."""
+    backend, state, given = context.backend, chain.init_state(context), context
+    found: list[Array] = []
+    for place in range(logits.shape[1]):
+        here = taken[:, place : place + 1]
+        if place:
+            before = np.where(here >= 0, taken[:, place - 1 : place], -1)
+            told = backend.xp.where(backend.asarray(before) >= 0, found[-1], backend.xp.zeros_like(found[-1]))
+            given = context.accept(before, chosen_logprob=told)
+        processed, state = chain.process(logits[:, place], state, given)
+        logprob = backend.log_probability(processed, backend.asarray(np.maximum(here, 0)))
         found.append(backend.xp.where(backend.asarray(here) >= 0, logprob, backend.xp.zeros_like(logprob)))
-    return backend.xp.concat(found, axis=1) if found else backend.asarray(np.zeros((batch, 0), dtype=np.float32))
+    return backend.xp.concat(found, axis=1)
 
 
-def _positions(here: Tokens, last: Tokens) -> tuple[Tokens, Tokens]:
-    """For each sequence and position the sequence, and the tokens before the position; none behind the end.
+def _chosen(runs: list[_Run], lines: Array, here: Tokens, highest: int | None, context: Context) -> Array:
+    """The log-probabilities of the tokens at some positions, ``[positions, 1]``.
 
     Args:
-        here: ``[batch, width]``, the tokens of some positions.
-        last: ``[batch]``, the token before them, -1 for none.
+        runs: the parts of the chain.
+        lines: ``[positions, vocab]``, the logits.
+        here: the tokens.
+        highest: see :class:`Parts`.
+        context: of the start.
     """
-    batch, width = here.shape
-    told = np.concatenate([last[:, None], here[:, :-1]], axis=1)
-    seen = np.tri(width, dtype=bool) & (here[:, :, None] >= 0)
-    before = np.where(seen, told[:, None, :], np.int32(-1))
-    return np.repeat(np.arange(batch, dtype=np.int32), width), before.reshape(batch * width, width)
+    backend = context.backend
+    chosen = np.maximum(here, 0).reshape(-1, 1)
+    processed = runs[0].process(lines)
+    if len(runs) == 1:
+        return backend.log_probability(processed, backend.asarray(chosen))
+    ids = backend.survivors(processed, highest)
+    if ids is None:
+        return backend.log_probability(runs[1].process(processed), backend.asarray(chosen))
+    left = backend.gather(processed, backend.xp.where(ids < 0, 0, ids))
+    left = runs[1].process(backend.masked_fill(left, ids < 0, NEG_INF))
+    same = backend.to_numpy(ids) == chosen
+    logprob = backend.log_probability(left, backend.asarray(same.argmax(-1)[:, None]))
+    return backend.masked_fill(logprob, backend.asarray(~same.any(-1)[:, None]), NEG_INF)
 
 
-def _processed(chain: Scores, lines: Array, state: Any, context: Context, start: int, width: int) -> tuple[Array, Any]:
-    """What the chain makes of some positions, and a message that names the sequence if one cannot be."""
-    try:
-        return chain.process(lines, state, context)
-    except IllegalToken as error:
-        row, place = divmod(error.row, width)
-        message = f"Sequence {row}, before its position {start + place}: {error}"
-        raise IllegalToken(message, row=row) from error
+class _Run:
+    """Some processors on their way over the positions; a position of a sequence is a row, positions of one place lie
+    side by side.
+
+    Args:
+        part: the processors.
+        context: of the start.
+    """
+
+    def __init__(self, part: Part, context: Context) -> None:
+        self._part, self._context = part, part.chain.with_resources(context)
+        state = part.chain.init_state(context)
+        self._batch = context.batch
+        #: The state at the end of what was seen, per processor.
+        self._states: list[Any] = list(state.processors)
+        self._position: Any = state.position
+        #: The state at each position, and what a processor without ``states_after`` has yet to accept there.
+        self._here: list[Any] = []
+        self._given = self._context
+        self._unread: Tokens = np.full((self._batch, 0), -1, dtype=np.int32)
+        self._behind: Array = None
+
+    def go_on(self, tokens: Tokens, count: int) -> None:
+        """Stand at the next positions.
+
+        Args:
+            tokens: ``[batch, n]``, the tokens at these positions that others come behind.
+            count: how many positions there are, ``n`` or one more.
+        """
+        backend, rows_here = self._context.backend, count * self._batch
+        context = self._context.with_fields(donate_state=False).accept(tokens)
+        self._given = self._context.with_fields(batch=rows_here, donate_state=True)
+        self._here, self._behind = [], None
+        if not tokens.shape[1]:
+            self._here = list(self._states)
+            self._given = positions.describe(self._given, self._position) if self._part.tracked else self._given
+            return
+        if self._part.tracked:
+            here, self._position = _divided(positions.states_after(self._position, context), rows_here)
+            self._given = positions.describe(self._given, here)
+        for place, after in enumerate(self._part.afters):
+            state = self._states[place]
+            if not any(True for _ in rows.leaves(state)):
+                self._here.append(state)
+            elif after is not None:
+                here, self._states[place] = _divided(after(state, context), rows_here)
+                self._here.append(here)
+            else:
+                self._here.append(rows.take(state, np.tile(np.arange(self._batch, dtype=np.int32), count)))
+                if self._behind is None:
+                    self._behind = backend.asarray(_before_each(self._unread, tokens, count))
+        self._unread = tokens[:, -1:]
+
+    def process(self, logits: Array) -> Array:
+        """The logits of the positions processed."""
+        given = self._given.with_fields(vocab_size=logits.shape[1])
+        for place, step in enumerate(self._part.steps):
+            state, after, before = self._here[place], self._part.afters[place], logits
+            behind = after is None and self._behind is not None
+            context = given.with_fields(tokens=self._behind) if behind else given
+            try:
+                logits, state = step(logits, state, context)
+            except Exception as error:
+                note(error, self._part.labels[place], "process", context)
+                raise
+            if behind:
+                self._states[place] = rows.take(state, np.arange(-self._batch, 0, dtype=np.int32) + logits.shape[0])
+            if not given.donate and self._part.fresh[place] and logits is not before:
+                given = given.with_fields(donate=True)
+        return logits
+
+
+def _divided(state: Any, count: int) -> tuple[Any, Any]:
+    """The first rows of a state, and those behind them."""
+
+    def first(leaf: Any) -> Any:
+        return leaf.take_rows(np.arange(count)) if rows.is_row_leaf(leaf) else leaf[:count]
+
+    def last(leaf: Any) -> Any:
+        return leaf.take_rows(np.arange(count, leaf.row_count())) if rows.is_row_leaf(leaf) else leaf[count:]
+
+    return rows.map_leaves(first, state), rows.map_leaves(last, state)
+
+
+def _before_each(past: Tokens, tokens: Tokens, count: int) -> Tokens:
+    """The tokens before each of some positions, ``[count * batch, n]``; -1 stands for those that come later.
+
+    Args:
+        past: ``[batch, 0 or 1]``, the token before the first position.
+        tokens: ``[batch, n]``, the tokens at the positions.
+        count: how many positions there are.
+    """
+    given = np.concatenate([past, tokens], axis=1)
+    known = np.arange(given.shape[1])[None, :] < np.arange(count)[:, None] + past.shape[1]
+    before: Tokens = np.where(known[:, None, :], given[None, :, :], np.int32(-1))
+    return before.reshape(-1, given.shape[1])
 
 
 def _checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Context) -> Tokens:

@@ -142,3 +142,22 @@ def test_errors_say_what_does_not_fit() -> None:
     guided = processors.load(("cfg", {"form": "one_pass", "scale": 2.0}))
     with pytest.raises(NeedsNotMet, match=r"takes 2 rows of logits per sequence, and sequences are scored with one"):
         guided.score(logits, [[1], [2]], context)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_survivors_of_a_wide_vocabulary_score_as_the_whole_row_does(seed: int) -> None:
+    backend, dice, vocab = load_backend("numpy"), np.random.default_rng(seed), 3000
+    chain = processors.load(
+        ("repetition_penalty", {"penalty": 1.3}), ("temperature", {"temperature": 0.7}), ("top_k", {"k": 20}),
+        ("top_p", {"p": 0.9}), ("typical_p", {"p": 0.95}), ("xtc", {"probability": 0.5}),
+    )  # fmt: skip
+    logits = dice.normal(scale=3.0, size=(2, 40, vocab)).astype(np.float32)
+    tokens = np.argsort(-logits, -1)[..., 0]
+    context = Context.start(logits[:, 0], prompt=[[1], [2, 3]], seed=seed)
+    found = chain.score(logits, tokens, context)
+    state, given = chain.init_state(context), context
+    for place in range(40):
+        out, state = chain.process(logits[:, place], state, given)
+        wanted = backend.log_softmax(out)[[0, 1], tokens[:, place]]
+        np.testing.assert_allclose(found[:, place], wanted, atol=1e-5)
+        given = context.accept(tokens[:, place : place + 1])

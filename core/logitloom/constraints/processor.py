@@ -176,6 +176,27 @@ class ConstraintProcessor(Processor):
             return backend.apply_token_mask(logits, backend.asarray(memory.bits(reached)), context.donate), state
         return _masked(logits, rows, context), state
 
+    def states_after(self, state: Any, context: Context) -> Any:
+        """The states after none, one, two, ... of the accepted tokens: one step for each."""
+        assert context.tokens is not None
+        memory, backend, count = self.memory(context), context.backend, context.batch
+        steps = [context.with_fields(tokens=context.tokens[:, j : j + 1]) for j in range(context.tokens.shape[1])]
+        if memory.dense and not _in_host_memory(context):
+            found = [state]
+            for step in steps:
+                found.append(_device_states(memory.device_tables, found[-1], step))
+            return backend.concat_rows(found)
+        every = [node.state for node in _reached(memory, state, context.with_fields(tokens=None))]
+        for place, step in enumerate(steps):
+            before = every[-count:]
+            after = [node.state for node in memory.reach(before, backend.to_numpy(step.tokens).tolist())]
+            dead = [row for row, reached in enumerate(after) if reached == memory.dead != before[row]]
+            if dead:
+                error = self._illegal(dead, memory, self._packed(before, memory, backend), step)
+                raise IllegalToken(str(error), row=(place + 1) * count + dead[0]) from error
+            every += after
+        return self._packed(every, memory, backend)
+
     def forced_tokens(self, state: Any, context: Context) -> list[list[int]] | None:
         """Per row the tokens that must come next, while exactly one is allowed."""
         memory = self.memory(context)

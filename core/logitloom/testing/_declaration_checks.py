@@ -89,6 +89,43 @@ class DeclarationChecks(ProcessorSubject):
             found = host(backend, backend.softmax(shifted))
             same(found, expected, "Probabilities after all logits of a row were shifted", 1e-4)
 
+    def test_survivors_are_enough_where_that_is_declared(self, backend: Backend, case: str) -> None:
+        """A processor that declares ``ignores_ids`` makes of the possible tokens alone what it makes of the whole row.
+
+        ``keeps_order`` and ``keeps_at_most`` are true, too.
+
+        Troubleshooting: the size of the vocabulary, the number of forbidden tokens or the id of a token plays a part.
+        """
+        chain = self.chain(case, backend)
+        if not self.declared(case, "ignores_ids"):
+            pytest.skip("the processor does not declare ignores_ids")
+        most = self.declared(case, "keeps_at_most")
+        for kind in ("holes", "ties"):
+            run = self.run(chain, backend, self.stories(case)[:4], kind=kind)
+            for _ in range(3):
+                before, state, context = host(backend, run.logits()), run.state, run.step_context()
+                after = host(backend, run.step())
+                left = [np.flatnonzero(line > NEG_INF) for line in before]
+                few = np.full((len(before), max(map(len, left)) + 1), NEG_INF, dtype=np.float32)
+                for line, row, ids in zip(few, before, left, strict=True):
+                    line[: len(ids)] = row[ids]
+                narrow = context.with_fields(vocab_size=few.shape[1])
+                found = host(backend, chain.process(backend.asarray(few), state, narrow)[0])
+                for line, row, ids in zip(found, after, left, strict=True):
+                    same(line[: len(ids)], row[ids], "Logits of the possible tokens alone", TOLERANCE)
+                    assert (line[len(ids) :] == NEG_INF).all(), "A place without a token became possible."
+                if self.declared(case, "keeps_order"):
+                    order = np.argsort(before, axis=-1, kind="stable")
+                    sorted_after = np.take_along_axis(after, order, axis=-1)
+                    assert (sorted_after[:, 1:] >= sorted_after[:, :-1]).all(), (
+                        "The processor declares keeps_order, but put a token above one that was likelier."
+                    )
+                if most is not None and most < before.shape[1]:
+                    least = -np.sort(-before, axis=-1)[:, most - 1 : most]
+                    assert (after[before < least] == NEG_INF).all(), (
+                        f"The processor declares that it keeps at most {most} tokens, but kept a less likely one."
+                    )
+
     def test_tokens_alone_tell_the_state_unless_every_step_must_be_seen(self, backend: Backend, case: str) -> None:
         """Other logits in earlier steps change nothing, or the processor declares ``sees_every_step``, not in vain.
 

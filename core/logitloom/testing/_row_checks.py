@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from logitloom.link import Link
 from logitloom.processor import Processor
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same
-from logitloom.testing.stories import accepting, siblings, stacked
+from logitloom.testing.stories import accepting, logits_of, siblings, stacked
 
 #: Rows of every batch that is processed; fewer shapes compile fewer times on libraries that compile each.
 ROWS = 4
@@ -181,6 +182,32 @@ class RowChecks(ProcessorSubject):
         ):
             what = f"{what}, compared with one by one"
             same(host(backend, found), host(backend, expected), what, TOLERANCE)
+
+    def test_sequences_score_as_they_are_decoded(self, backend: Backend, case: str) -> None:
+        """``chain.score`` gives the log-probabilities of decoding, step by step.
+
+        Troubleshooting: if the processor has ``states_after``, compare its result with that of ``process`` for no
+        token, one token, and so on; if it declares ``ignores_ids``, see the check of that.
+        """
+        chain, stories = self.chain(case, backend), self.stories(case)[:ROWS]
+        if chain.branches > 1:
+            pytest.skip("sequences are scored with one row of logits each")
+        tokens = [story.tokens for story in stories]
+        lines = [
+            [logits_of(story.until(n), self.vocab_size) for story in stories] for n in range(max(map(len, tokens)))
+        ]
+        logits = np.stack([np.concatenate(line) for line in lines], axis=1)
+        run = self.run(chain, backend, stories)
+        found = host(backend, chain.score(backend.asarray(logits), tokens, run.context))
+        state, context = run.state, run.context
+        for n in range(logits.shape[1]):
+            out, state = chain.process(backend.asarray(np.ascontiguousarray(logits[:, n])), state, context)
+            now = [row[n : n + 1] for row in tokens]
+            expected = host(backend, backend.log_softmax(out))
+            told = [[float(line[t]) for t in row] for line, row in zip(expected, now, strict=True)]
+            for row, one in enumerate(told):
+                same(found[row, n], one[0] if one else 0.0, f"The score of token {n} of row {row}", TOLERANCE)
+            context = run.context.accept(now, chosen_logprob=told if "chosen_logprob" in chain.needs else None)
 
     def test_states_mean_the_same_in_an_equal_chain(self, backend: Backend, case: str) -> None:
         """A state that was saved or pickled goes on in an equal chain as in its own, and in no other chain.

@@ -62,9 +62,9 @@ class Combinator(ConstraintProcessor):
         others = [i for i, section in enumerate(sections) if section.inner is not None and section.inner.others]
         self.__dict__.update(_sections=sections, _others=others, _skeleton=None)
         if others:
-            # Not a constraint: the hook is not there.
+            # Not a constraint: the hooks are not there.
             named = type(type(self).__name__, (_Sections,), {})  # messages name the combinator
-            self.__dict__.update(constraint=None, _skeleton=named(self))
+            self.__dict__.update(constraint=None, states_after=None, _skeleton=named(self))
 
     @property
     def name(self) -> str:

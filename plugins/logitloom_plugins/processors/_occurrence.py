@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from logitloom import Array, Context
 
-__all__ = ["Recent", "Seen", "count", "mark", "recent", "seen", "slide"]
+__all__ = ["Recent", "Seen", "count", "mark", "recent", "seen", "seen_after", "slide", "windows"]
+
+
+#: From this vocabulary on it is faster to go over the tables one after the other than to sum them up at once.
+_WIDE: Final = 4096
 
 
 class Seen(NamedTuple):
@@ -75,6 +79,47 @@ def slide(state: Recent, context: Context) -> Recent:
     # A stable order by "is a gap" brings gaps to the left and keeps the tokens' own order.
     gaps_first = backend.argsort_descending(backend.cast(longer < 0, "int32"))
     return Recent(backend.gather(longer, gaps_first)[:, tokens.shape[1] :])
+
+
+def seen_after(state: Seen, context: Context) -> Seen:
+    """The tables after none, one, two, ... of the new tokens: ``[(n + 1) * rows, vocab]``."""
+    backend, xp, table, tokens = context.backend, context.backend.xp, state.table, context.tokens
+    assert tokens is not None
+    rows, vocab, steps = table.shape[0], table.shape[1], tokens.shape[1]
+    counts = table.dtype != xp.bool
+    blank = xp.zeros((steps * rows, vocab), dtype=table.dtype)
+    each = xp.reshape(tokens.T, (-1, 1))
+    news = backend.add_at(blank, each, 1.0, True) if counts else backend.set_at(blank, each, True, True)
+    tables = xp.reshape(xp.concat([table, news], axis=0), (steps + 1, rows, vocab))
+    if backend.assignable and vocab >= _WIDE:
+        for step in range(steps):
+            if counts:
+                tables[step + 1] += tables[step]
+            else:
+                tables[step + 1] |= tables[step]
+    elif counts:
+        tables = xp.cumulative_sum(tables, axis=0)
+    else:
+        tables = xp.cumulative_sum(backend.cast(tables, "int32"), axis=0) > 0
+    return Seen(xp.reshape(tables, (-1, vocab)))
+
+
+def windows(state: Recent, context: Context) -> Recent:
+    """The windows after none, one, two, ... of the new tokens: ``[(n + 1) * rows, window]``."""
+    backend, xp, before = context.backend, context.backend.xp, state.tokens
+    assert context.tokens is not None
+    tokens = backend.cast(context.tokens, "int32")
+    present = backend.cast(tokens >= 0, "int32")
+    # A stable order by "is a token" brings gaps to the right.
+    packed = backend.gather(tokens, backend.argsort_descending(present))
+    longer = xp.concat([before, packed], axis=1)
+    taken = backend.cast(xp.cumulative_sum(present, axis=1), "int32")
+    taken = xp.concat([taken[:, :1] * 0, taken], axis=1)
+    rows, steps, width = before.shape[0], taken.shape[1], before.shape[1]
+    place = taken[:, :, None] + backend.arange(width)[None, None, :]
+    found = backend.gather(longer, xp.reshape(place, (rows, steps * width)))
+    found = xp.permute_dims(xp.reshape(found, (rows, steps, width)), (1, 0, 2))
+    return Recent(xp.reshape(found, (steps * rows, width)))
 
 
 def _prompts(context: Context, include_prompt: bool) -> tuple[tuple[int, ...], ...]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
-from logitloom_plugins.processors._occurrence import Recent
+from logitloom_plugins.processors._occurrence import Recent, windows
 from logitloom_plugins.processors._sequences import Sequences
 from logitloom_plugins.processors._token_table import check_ids
 
@@ -64,6 +64,10 @@ class BadWordsIds(Processor):
         """
         check_ids([i for s in self.sequences for i in s], context.vocab_size, "sequences", "bad_words_ids")
         return self._tables.start(context)
+
+    def states_after(self, state: Recent, context: Context) -> Recent:
+        """A window per token."""
+        return windows(state, context)
 
     def process(self, logits: Array, state: Recent, context: Context) -> tuple[Array, Recent]:
         """A comparison per sequence and row, and a store for each that is about to be completed."""

@@ -166,7 +166,10 @@ class Dry(Processor):
         going = backend.arange(capacity)[None, :] < end
         match = xp.zeros_like(sequence)
         shifted, nothing = sequence, xp.zeros_like(sequence[:, :1]) - 1
+        readable = backend.on_host and backend.has_values(sequence)
         for k in range(min(self.max_match, capacity)):
+            if readable and not bool(xp.any(going)):
+                break
             place = end - k
             token = backend.gather(sequence, xp.where((place >= 0) & (place < capacity), place, 0))
             going = going & (shifted == token) & (place >= 0)

@@ -44,6 +44,7 @@ class DynamicTemperature(Processor):
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True
+    ignores_ids = True
 
     low: float = option(0.5, help="Temperature of a distribution with all mass on one token.", ge=1e-4, le=1e4)
     high: float = option(1.5, help="Temperature of a uniform distribution.", ge=1e-4, le=1e4)

@@ -36,6 +36,7 @@ class EpsilonCutoff(Processor):
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True
+    ignores_ids = True
 
     epsilon: float = option(help="Least probability; usually 3e-4 to 9e-4.", gt=0.0, lt=1.0)
     min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")

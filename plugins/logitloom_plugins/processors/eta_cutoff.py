@@ -38,6 +38,7 @@ class EtaCutoff(Processor):
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True
+    ignores_ids = True
 
     epsilon: float = option(help="Highest possible bar; usually 3e-4 to 4e-3.", gt=0.0, lt=1.0)
     min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")

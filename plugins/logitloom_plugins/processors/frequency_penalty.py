@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logitloom import Array, Context, Processor, option
-from logitloom_plugins.processors._occurrence import Recent, Seen, count, recent, seen, slide
+from logitloom_plugins.processors._occurrence import Recent, Seen, count, recent, seen, seen_after, slide, windows
 
 __all__ = ["FrequencyPenalty"]
 
@@ -57,8 +57,12 @@ class FrequencyPenalty(Processor):
             return seen(context, self.include_prompt, "float32")
         return recent(context, self.include_prompt, self.window)
 
+    def states_after(self, state: Seen | Recent, context: Context) -> Seen | Recent:
+        """A table, or a window, per token."""
+        return seen_after(state, context) if isinstance(state, Seen) else windows(state, context)
+
     def process(self, logits: Array, state: Seen | Recent, context: Context) -> tuple[Array, Seen | Recent]:
-        """Two sweeps over the vocabulary; with a window one store per token more."""
+        """A look at the counts, and a store per token that occurred; with a window one more."""
         backend = context.backend
         if isinstance(state, Seen):
             state = count(state, context)
@@ -67,4 +71,8 @@ class FrequencyPenalty(Processor):
             state = slide(state, context)
             blank = backend.xp.zeros(logits.shape, dtype=backend.xp.float32)
             counts = backend.add_at(blank, state.tokens, 1.0, donate=True)
-        return backend.add(logits, backend.scale(counts, -self.penalty), context.donate), state
+
+        def lowered(x: Array, count: Array) -> Array:
+            return backend.add(x, backend.scale(count, -self.penalty))
+
+        return backend.update_where(logits, counts, lowered, context.donate), state

@@ -39,6 +39,8 @@ class MinP(Processor):
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True
+    ignores_ids = True
+    keeps_order = True
 
     p: float = option(help="Least probability, as a fraction of the highest; 0 keeps all.", ge=0.0, le=1.0)
     min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")

@@ -36,6 +36,7 @@ class Normalize(Processor):
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True
+    ignores_ids = True
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A log-softmax."""

@@ -41,6 +41,11 @@ class PLess(Processor):
 
     relaxed: bool = option(False, help="Whether the threshold is the relaxed one (p-less-norm), which keeps more.")
 
+    @property
+    def ignores_ids(self) -> bool:  # type: ignore[override]
+        """Unless the threshold goes by the size of the vocabulary."""
+        return not self.relaxed
+
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A softmax, a sum of squares and a masked fill."""
         backend, xp = context.backend, context.backend.xp

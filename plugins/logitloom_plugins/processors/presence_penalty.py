@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logitloom import Array, Context, Processor, option
-from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, slide
+from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, seen_after, slide, windows
 
 __all__ = ["PresencePenalty"]
 
@@ -53,12 +53,16 @@ class PresencePenalty(Processor):
             return seen(context, self.include_prompt, "bool")
         return recent(context, self.include_prompt, self.window)
 
+    def states_after(self, state: Seen | Recent, context: Context) -> Seen | Recent:
+        """A table, or a window, per token."""
+        return seen_after(state, context) if isinstance(state, Seen) else windows(state, context)
+
     def process(self, logits: Array, state: Seen | Recent, context: Context) -> tuple[Array, Seen | Recent]:
-        """Two sweeps over the vocabulary; with a window one copy and a small gather."""
+        """A look at the table, and a store per token that occurred; with a window a small gather."""
         backend, xp = context.backend, context.backend.xp
         if isinstance(state, Seen):
             state = mark(state, context)
-            return xp.where(state.table, logits - self.penalty, logits), state
+            return backend.update_where(logits, state.table, lambda x, _: x - self.penalty, context.donate), state
         state = slide(state, context)
         entries = backend.gather(logits, xp.where(state.tokens < 0, 0, state.tokens))
         return backend.write_at(logits, state.tokens, entries - self.penalty, context.donate), state

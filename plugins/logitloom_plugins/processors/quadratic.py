@@ -41,6 +41,7 @@ class Quadratic(Processor):
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True
+    ignores_ids = True
 
     factor: float = option(help="Weight of the polynomial.", gt=0.0, le=100.0)
     curve: float = option(1.0, help="Share of the cube; 1 has none of it, 3 nothing else.", ge=1.0, le=3.0)

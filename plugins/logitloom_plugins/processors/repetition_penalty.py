@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from logitloom import Array, Backend, Context, Processor, option
-from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, slide
+from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, seen_after, slide, windows
 
 __all__ = ["RepetitionPenalty", "penalized"]
 
@@ -52,20 +53,26 @@ class RepetitionPenalty(Processor):
             return seen(context, self.include_prompt, "bool")
         return recent(context, self.include_prompt, self.window)
 
+    def states_after(self, state: Seen | Recent, context: Context) -> Seen | Recent:
+        """A table, or a window, per token."""
+        return seen_after(state, context) if isinstance(state, Seen) else windows(state, context)
+
     def process(self, logits: Array, state: Seen | Recent, context: Context) -> tuple[Array, Seen | Recent]:
-        """Four sweeps over the vocabulary; with a window one copy and two small gathers."""
+        """A look at the table, and a store per token that occurred; with a window two small gathers."""
         backend, xp = context.backend, context.backend.xp
         if isinstance(state, Seen):
             state = mark(state, context)
-            return xp.where(state.table, penalized(backend, logits, self.penalty), logits), state
+            change = partial(penalized, backend, self.penalty)
+            return backend.update_where(logits, state.table, change, context.donate), state
         state = slide(state, context)
         entries = backend.gather(logits, xp.where(state.tokens < 0, 0, state.tokens))
-        entries = penalized(backend, entries, self.penalty)
+        entries = penalized(backend, self.penalty, entries)
         return backend.write_at(logits, state.tokens, entries, context.donate), state
 
 
-def penalized(backend: Backend, x: Array, penalty: float) -> Array:
+def penalized(backend: Backend, penalty: float, x: Array, occurred: object = None) -> Array:
     """``x / penalty`` where ``x`` is positive, else ``x * penalty``."""
+    del occurred
     # Of x * penalty and x / penalty the one that a positive x shrinks to is also the one a negative x grows to.
     choose = backend.xp.minimum if penalty >= 1.0 else backend.xp.maximum
     return choose(backend.scale(x, penalty), backend.divide(x, penalty))

@@ -10,7 +10,7 @@ import numpy as np
 from logitloom import Array, Context, HostTable, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
-from logitloom_plugins.processors._occurrence import Recent
+from logitloom_plugins.processors._occurrence import Recent, windows
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
 from logitloom_plugins.processors._sequences import Sequences
 from logitloom_plugins.processors._token_table import check_ids
@@ -91,6 +91,10 @@ class SequenceBias(Processor):
         for table in self._weights:
             table.on(context.backend)
         return self._tables.start(context)
+
+    def states_after(self, state: Recent, context: Context) -> Recent:
+        """A window per token."""
+        return windows(state, context)
 
     def process(self, logits: Array, state: Recent, context: Context) -> tuple[Array, Recent]:
         """A comparison per sequence and row, and a store per last id."""

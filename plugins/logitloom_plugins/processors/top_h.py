@@ -39,6 +39,7 @@ class TopH(Processor):
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True
+    ignores_ids = True
 
     h: float = option(0.4, help="Fraction of the entropy that stays.", gt=0.0, le=1.0)
     candidates: int = option(100, help="How many tokens are looked at; no others stay.", ge=1, unit="tokens")

@@ -36,8 +36,15 @@ class TopK(Processor):
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True
+    ignores_ids = True
+    keeps_order = True
 
     k: int = option(help="How many tokens to keep.", ge=1, unit="tokens")
+
+    @property
+    def keeps_at_most(self) -> int:  # type: ignore[override]
+        """So many as are to be kept."""
+        return self.k
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A selection and a masked fill."""

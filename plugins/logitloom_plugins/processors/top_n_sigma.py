@@ -39,6 +39,7 @@ class TopNSigma(Processor):
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True
+    ignores_ids = True
 
     n: float = option(
         1.0, help="How far below the highest logit tokens stay.", ge=0.0, le=1e4, unit="standard deviations"

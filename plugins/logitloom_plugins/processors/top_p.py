@@ -42,6 +42,7 @@ class TopP(Processor):
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True
+    ignores_ids = True
 
     p: float = option(help="Mass to keep; 1 keeps all, 0 only the most likely.", ge=0.0, le=1.0)
     min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")

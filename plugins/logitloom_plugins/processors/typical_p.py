@@ -37,6 +37,7 @@ class TypicalP(Processor):
     preserves_masked = True
     keeps_last = True
     shift_invariant = True
+    ignores_ids = True
 
     p: float = option(help="Mass to keep; 1 keeps all.", gt=0.0, le=1.0)
     min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")

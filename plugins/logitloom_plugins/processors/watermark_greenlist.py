@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
-from logitloom_plugins.processors._occurrence import Recent, recent, slide
+from logitloom_plugins.processors._occurrence import Recent, recent, slide, windows
 from logitloom_plugins.watermarks.detection import Detection, binomial
 from logitloom_plugins.watermarks.mersenne import first_of_permutation, permutation, stands_among_first
 
@@ -76,6 +76,10 @@ class WatermarkGreenlist(Processor):
     def init_state(self, context: Context) -> Recent:
         """The end of the prompt."""
         return recent(context, True, self.width)
+
+    def states_after(self, state: Recent, context: Context) -> Recent:
+        """A window per token."""
+        return windows(state, context)
 
     def process(self, logits: Array, state: Recent, context: Context) -> tuple[Array, Recent]:
         """A list per row, drawn or remembered, and an addition."""

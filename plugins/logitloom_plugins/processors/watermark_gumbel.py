@@ -10,7 +10,7 @@ import numpy as np
 
 from logitloom import Array, Context, Processor, load_backend, option, rng
 from logitloom.backend import NEG_INF
-from logitloom_plugins.processors._occurrence import Recent, recent, slide
+from logitloom_plugins.processors._occurrence import Recent, recent, slide, windows
 from logitloom_plugins.watermarks.detection import Detection, gamma
 
 __all__ = ["WatermarkGumbel"]
@@ -59,6 +59,10 @@ class WatermarkGumbel(Processor):
     def init_state(self, context: Context) -> Recent:
         """The end of the prompt."""
         return recent(context, True, self.width)
+
+    def states_after(self, state: Recent, context: Context) -> Recent:
+        """A window per token."""
+        return windows(state, context)
 
     def process(self, logits: Array, state: Recent, context: Context) -> tuple[Array, Recent]:
         """A random number per token, a maximum, and a masked fill."""

@@ -65,11 +65,21 @@ class Xtc(Processor):
     def _excludable(self) -> TokenTable:
         return TokenTable(self.keep, "keep", "xtc", invert=True)
 
+    @property
+    def ignores_ids(self) -> bool:  # type: ignore[override]
+        """Unless some ids are never excluded."""
+        return not self.keep
+
     def init_state(self, context: Context) -> XtcState:
         """One seed per row."""
         if self.keep:
             self._excludable.on(context.backend, context.vocab_size)
         return XtcState(context.backend.asarray(context.row_seeds()))
+
+    def states_after(self, state: XtcState, context: Context) -> XtcState:
+        """The seeds, once per token and once more: they never change."""
+        assert context.tokens is not None
+        return XtcState(context.backend.concat_rows([state.seed] * (context.tokens.shape[1] + 1)))
 
     def process(self, logits: Array, state: XtcState, context: Context) -> tuple[Array, XtcState]:
         """A softmax, a masked minimum, a comparison and a masked fill."""
