@@ -34,6 +34,7 @@ from logitloom.automata.algebra import (
 from logitloom.automata.budget import DEFAULT_BUDGET, Budget, BudgetTracker, at_most
 from logitloom.automata.cache import AutomatonCache, default_cache
 from logitloom.automata.compilation import compile_automaton, compile_pattern, compile_tree
+from logitloom.automata.compiled_store import compiled_in
 from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.lazy_dfa import LazyDfa
@@ -64,6 +65,7 @@ __all__ = [
     "compile_automaton",
     "compile_pattern",
     "compile_tree",
+    "compiled_in",
     "complement",
     "concatenation",
     "default_cache",

@@ -10,13 +10,10 @@ an automaton of another language there; it is as trusted as the code.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import threading
 import unicodedata
 import warnings
-import zipfile
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
@@ -27,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.atomic_file import write_whole
+from logitloom.automata.array_file import packed, unpacked, within
 from logitloom.automata.budget import Budget
 from logitloom.automata.compilation import compile_pattern
 from logitloom.automata.dfa import DEAD, Dfa
@@ -38,7 +36,6 @@ __all__ = ["CACHE_DIRECTORY_VARIABLE", "AutomatonCache", "default_cache"]
 
 CACHE_DIRECTORY_VARIABLE: Final = "LOGITLOOM_CACHE_DIR"
 _FORMAT: Final = b"logitloom token automaton 2\n"
-_DIGEST: Final = 32
 
 
 class AutomatonCache:
@@ -151,20 +148,20 @@ def default_cache() -> AutomatonCache:
 def _write(path: Path, automaton: TokenAutomaton) -> None:
     """Write the tables of an automaton; failing to is worth a warning, not an exception."""
     tables = automaton.tables()
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        byte_class=automaton.dfa.byte_class,
-        bytes_next=automaton.dfa.next,
-        bytes_accepting=automaton.dfa.accepting,
-        start=np.array([automaton.dfa.start, automaton.vocab_size], dtype=np.int64),
-        token_class=tables.token_class,
-        tokens_next=tables.next,
+    content = packed(
+        _FORMAT,
+        {
+            "byte_class": automaton.dfa.byte_class,
+            "bytes_next": automaton.dfa.next,
+            "bytes_accepting": automaton.dfa.accepting,
+            "start": np.array([automaton.dfa.start, automaton.vocab_size], dtype=np.int64),
+            "token_class": tables.token_class,
+            "tokens_next": tables.next,
+        },
     )
-    payload = buffer.getvalue()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, _FORMAT + hashlib.blake2b(payload, digest_size=_DIGEST).digest() + payload)
+        write_whole(path, content)
     except OSError as error:
         warnings.warn(
             f"The token automaton could not be kept in {path.parent}: {error}. It is used all the same; give a "
@@ -180,12 +177,7 @@ def _read(path: Path, vocabulary: Vocabulary, width: int, budget: Budget | None)
         content = path.read_bytes()
     except OSError:
         return None
-    head = len(_FORMAT) + _DIGEST
-    payload = content[head:]
-    digest = hashlib.blake2b(payload, digest_size=_DIGEST).digest()
-    if content[:head] != _FORMAT + digest:
-        return None
-    arrays = _arrays(payload)
+    arrays = unpacked(_FORMAT, content, _ARRAYS)
     if arrays is None or not _fits_together(arrays, width):
         return None
     start, table = int(arrays["start"][0]), arrays["tokens_next"]
@@ -208,25 +200,6 @@ _ARRAYS: Final[dict[str, tuple[type[np.generic], int]]] = {
 }
 
 
-def _arrays(payload: bytes) -> dict[str, NDArray[Any]] | None:
-    """The arrays of a file by name, ``None`` if they are not those of the format. Nothing is unpickled or inflated."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(payload)) as members:
-            if any(member.compress_type != zipfile.ZIP_STORED for member in members.infolist()):
-                return None
-        with np.load(io.BytesIO(payload), allow_pickle=False) as stored:
-            found = {name: stored[name] for name in _ARRAYS}
-    except (KeyError, ValueError, EOFError, OSError, MemoryError, OverflowError, NotImplementedError, RuntimeError):
-        return None
-    except (zipfile.BadZipFile, zlib.error):
-        return None
-    for name, (kind, axes) in _ARRAYS.items():
-        array = found[name]
-        if not isinstance(array, np.ndarray) or array.dtype != kind or array.ndim != axes:
-            return None
-    return found
-
-
 def _fits_together(arrays: dict[str, NDArray[Any]], width: int) -> bool:
     """Whether every number that is used as an index lies in the table that it points into."""
     step, token_step = arrays["bytes_next"], arrays["tokens_next"]
@@ -240,11 +213,7 @@ def _fits_together(arrays: dict[str, NDArray[Any]], width: int) -> bool:
         and 0 <= arrays["start"][0] < states
         and arrays["start"][1] == width
         and bool((arrays["byte_class"] < classes).all())
-        and _within(step, DEAD, states)
-        and _within(arrays["token_class"], 0, token_step.shape[1])
-        and _within(token_step, FINISHED.value, states)
+        and within(step, DEAD, states)
+        and within(arrays["token_class"], 0, token_step.shape[1])
+        and within(token_step, FINISHED.value, states)
     )
-
-
-def _within(array: NDArray[Any], low: int, end: int) -> bool:
-    return array.size > 0 and bool(low <= array.min()) and bool(array.max() < end)

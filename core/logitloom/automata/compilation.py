@@ -9,6 +9,7 @@ from logitloom.automata.alphabet import Alphabet, alphabet
 from logitloom.automata.boundaries import kind_sets
 from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.choice import choice
+from logitloom.automata.compiled_store import kept
 from logitloom.automata.context_nfa import context_automaton, repeated_atomic_parts, without_boundaries
 from logitloom.automata.determinize import determinize
 from logitloom.automata.dfa import Dfa
@@ -19,6 +20,7 @@ from logitloom.automata.pattern import (
     LOOK_AROUND,
     Atomic,
     Boundary,
+    Characters,
     LookAround,
     Node,
     nodes,
@@ -70,6 +72,13 @@ def compile_pattern(pattern: str, flags: int = 0, *, budget: Budget | None = Non
         True
     """
     tracker = _tracker(pattern, budget)
+    return kept(
+        lambda: ("whole", pattern, int(flags), minimal, *_limits(tracker)),
+        lambda: _of_pattern(pattern, flags, tracker, minimal),
+    )
+
+
+def _of_pattern(pattern: str, flags: int, tracker: BudgetTracker, minimal: bool) -> Dfa:
     if (found := _listed(pattern, flags, tracker, minimal)) is not None:
         return found
     return _whole(_subsets(parse_pattern(pattern, flags, tracker), pattern, flags, tracker), tracker, minimal)
@@ -95,7 +104,11 @@ def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None, mini
         True
     """
     tracker = _tracker(pattern, budget)
-    return _whole(_subsets(tree, pattern, 0, tracker), tracker, minimal)
+    return kept(
+        # A tree is written without the characters above ASCII of its sets.
+        lambda: ("tree", tree, [c.chars.high.ranges for c in nodes(tree, Characters)], minimal, *_limits(tracker)),
+        lambda: _whole(_subsets(tree, pattern, 0, tracker), tracker, minimal),
+    )
 
 
 def _whole(found: tuple[Subsets | ContextSubsets, Alphabet], tracker: BudgetTracker, minimal: bool) -> Dfa:
@@ -128,6 +141,16 @@ def compile_automaton(pattern: str, flags: int = 0, *, budget: Budget | None = N
         LazyDfa(pattern '.{0,100} Darwin/\\d.{0,100}\\(Mac.{0,100}x')
     """
     tracker = _tracker(pattern, budget)
+    return kept(
+        lambda: ("cheap", pattern, int(flags), *_limits(tracker)), lambda: _whole_where_cheap(pattern, flags, tracker)
+    )
+
+
+def _limits(tracker: BudgetTracker) -> tuple[int, int]:
+    return tracker.budget.states, tracker.budget.table_bytes
+
+
+def _whole_where_cheap(pattern: str, flags: int, tracker: BudgetTracker) -> Dfa | LazyDfa:
     if (found := _listed(pattern, flags, tracker, minimal=False)) is not None:
         return found
     subsets, letters = _subsets(parse_pattern(pattern, flags, tracker), pattern, flags, tracker)

@@ -126,9 +126,9 @@ def test_damaged_files_are_built_anew(tmp_path: Path, damage: str) -> None:
 def _signed(payload: bytes) -> bytes:
     import hashlib
 
-    from logitloom.automata import cache
+    from logitloom.automata import array_file, cache
 
-    return cache._FORMAT + hashlib.blake2b(payload, digest_size=cache._DIGEST).digest() + payload
+    return cache._FORMAT + hashlib.blake2b(payload, digest_size=array_file._DIGEST).digest() + payload
 
 
 def test_a_directory_that_cannot_be_written_to_costs_a_warning_only(tmp_path: Path) -> None:
@@ -191,9 +191,9 @@ def forged(good: bytes, **changes: object) -> bytes:
     """A file with the right checksum and other arrays; ``None`` leaves one out."""
     import io
 
-    from logitloom.automata import cache
+    from logitloom.automata import array_file, cache
 
-    with np.load(io.BytesIO(good[len(cache._FORMAT) + cache._DIGEST :])) as stored:
+    with np.load(io.BytesIO(good[len(cache._FORMAT) + array_file._DIGEST :])) as stored:
         arrays = {name: stored[name].copy() for name in stored.files}
     for name, change in changes.items():
         if change is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Chain, Context, Vocabulary
-from logitloom.automata import at_most
+from logitloom.automata import at_most, compiled_in
 from logitloom.document import from_document
 from logitloom.engines import bind
 from logitloom.errors import ChainDocumentError, LogitloomError
@@ -54,6 +55,8 @@ class ChainCache:
         permissions: what requests may ask for.
         vocabulary: of the served model, if the engine has a tokenizer.
         vocab_size: width of the logits.
+        shared: a folder in which the processes of a server keep the automata that they compile: what the frontend
+            compiled to check a request is not compiled again in the engine.
 
     Example:
         >>> words = Vocabulary([b"", b"a"], eos=[0])
@@ -63,8 +66,11 @@ class ChainCache:
         True
     """
 
-    def __init__(self, permissions: Permissions, vocabulary: Vocabulary | None, vocab_size: int) -> None:
+    def __init__(
+        self, permissions: Permissions, vocabulary: Vocabulary | None, vocab_size: int, shared: Path | None = None
+    ) -> None:
         self.permissions, self.vocabulary, self.vocab_size = permissions, vocabulary, vocab_size
+        self.shared = shared
         self._entries: OrderedDict[str, CompiledChain | _Refused] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -111,7 +117,8 @@ class ChainCache:
 
     def _compiled(self, request: RequestDocument) -> CompiledChain | _Refused:
         try:
-            with at_most(self.permissions.seconds), loading(guard=RequestGuard(self.permissions)):
+            guard = RequestGuard(self.permissions)
+            with at_most(self.permissions.seconds), compiled_in(self.shared), loading(guard=guard):
                 chain = from_document(request.document, tokenizer=self.vocabulary)
                 chain = bind(chain, "vLLM", _GIVES)
                 first = self._try(chain)

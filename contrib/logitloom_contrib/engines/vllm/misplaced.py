@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines.vllm.request_document import KEY
+from logitloom_contrib.engines.vllm.shared_folder import offer_shared_folder
 
 __all__ = ["require_right_key", "require_right_place", "watch"]
 
@@ -75,7 +76,8 @@ def require_right_place(request: Any, beams: bool) -> None:
 
 
 def watch() -> None:
-    """Look at requests over HTTP from now on, in a process that serves them; elsewhere nothing happens."""
+    """Look at requests over HTTP from now on, in a process that serves them, and share what processes compile."""
+    offer_shared_folder()
     for module, name in _REQUESTS:
         request = getattr(sys.modules.get(module), name, None)
         for method, beams in (("to_sampling_params", False), ("to_beam_search_params", True)):

@@ -20,6 +20,7 @@ from logitloom_contrib.engines.vllm.chain_cache import ChainCache, CompiledChain
 from logitloom_contrib.engines.vllm.engine_constraints import require_agreement
 from logitloom_contrib.engines.vllm.permissions import Permissions
 from logitloom_contrib.engines.vllm.request_document import KEY
+from logitloom_contrib.engines.vllm.shared_folder import shared_folder
 
 __all__ = ["CLASS_PATH", "ServedEngine", "config_of_caller"]
 
@@ -75,7 +76,7 @@ class ServedEngine:
                 if self._vocabulary is None:
                     self._vocabulary = _vocabulary_of(self.config.model_config)
                 width = int(self.config.model_config.get_vocab_size())
-                self._chains = ChainCache(permissions, self._vocabulary, width)
+                self._chains = ChainCache(permissions, self._vocabulary, width, shared_folder(self._environment))
         return self._chains
 
     @property

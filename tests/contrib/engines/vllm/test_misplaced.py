@@ -32,6 +32,7 @@ def request_class(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = ModuleType(name)
     module.ChatCompletionRequest = own  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setenv("LOGITLOOM_VLLM_SHARED", "")
     for _ in range(2):  # vLLM may call its plug-ins several times
         watch()
     return own

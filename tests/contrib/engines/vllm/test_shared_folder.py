@@ -1,0 +1,103 @@
+"""What a server's frontend compiled to check a request, its engine does not compile again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logitloom.automata import compilation, compiled_store
+from logitloom_contrib.engines.vllm import shared_folder as shared
+from logitloom_contrib.engines.vllm.served_engine import ServedEngine
+from tests.contrib.engines.conftest import VOCABULARY
+from tests.contrib.engines.vllm.conftest import config_of, one
+
+CHAINS: dict[str, Any] = {
+    "regex": one("regex", pattern="(?:[a-f]{1,30}[0-9]|[g-k]{2,40})+"),
+    "choice": one("regex", pattern="|".join(f"word{i}{i % 7}" for i in range(3000))),
+    "json": one(
+        "json", schema={"properties": {"a": {"pattern": "^(?:[a-f]{1,30}[0-9]|[g-k]{2,40})+$"}}}, engine="table"
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _everything_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_store, "_LEAST_SECONDS", 0.0)
+
+
+def served(folder: Path | str | None) -> ServedEngine:
+    environment = {} if folder is None else {shared.VARIABLE: str(folder)}
+    return ServedEngine(config_of(), environment=environment, vocabulary=VOCABULARY)
+
+
+def refused(*given: Any, **more: Any) -> Any:
+    raise AssertionError("compiled a second time")
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_the_engine_compiles_no_automaton_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    expected = served(tmp_path).chains.get(CHAINS[name])
+    assert list(tmp_path.iterdir())
+    _forget()
+    for phase in ("_subsets", "choice"):
+        monkeypatch.setattr(compilation, phase, refused)
+    assert served(tmp_path).chains.get(CHAINS[name]).first == expected.first
+    _forget()
+    with pytest.raises(Exception, match="compiled a second time"):
+        served(None).chains.get(CHAINS[name])
+
+
+def _forget() -> None:
+    """What this process remembers of patterns, as another one would not."""
+    from logitloom_plugins.json_schema.structure import satisfiability
+    from logitloom_plugins.json_schema.values import ecma_pattern
+
+    ecma_pattern.compile_ecma.cache_clear()
+    for found in vars(satisfiability).values():
+        getattr(found, "cache_clear", lambda: None)()
+
+
+_CHILD = """
+import sys
+from logitloom.automata import compilation
+from tests.contrib.engines.vllm.test_shared_folder import CHAINS, refused, served
+import os
+compilation._subsets = refused
+print(served(os.environ["LOGITLOOM_VLLM_SHARED"]).chains.get(CHAINS["regex"]).first.hex())
+"""
+
+
+def test_a_child_process_finds_the_folder_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv(shared.VARIABLE, raising=False)
+    shared.offer_shared_folder()
+    folder = os.environ[shared.VARIABLE]
+    shared.offer_shared_folder()
+    assert os.environ[shared.VARIABLE] == folder
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    expected = served(folder).chains.get(CHAINS["regex"]).first.hex()
+    found = subprocess.run([sys.executable, "-c", _CHILD], capture_output=True, text=True, check=False)
+    assert found.stdout.strip() == expected, found.stderr
+    shared._remove(folder, os.getpid() + 1)
+    assert Path(folder).exists()
+    shared._remove(folder, os.getpid())
+    assert not Path(folder).exists()
+
+
+def test_a_folder_of_others_is_not_used(tmp_path: Path) -> None:
+    assert shared.shared_folder({}) is None
+    assert shared.shared_folder({shared.VARIABLE: ""}) is None
+    assert shared.shared_folder({shared.VARIABLE: str(tmp_path / "gone")}) is None
+    tmp_path.chmod(0o700)
+    assert shared.shared_folder({shared.VARIABLE: str(tmp_path)}) == tmp_path
+    for mode in (0o770, 0o702, 0o777):
+        tmp_path.chmod(mode)
+        assert shared.shared_folder({shared.VARIABLE: str(tmp_path)}) is None
+    tmp_path.chmod(0o700)
