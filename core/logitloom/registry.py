@@ -28,7 +28,7 @@ from logitloom.errors import (
 )
 from logitloom.hookspecs import INTERFACE_VERSIONS
 from logitloom.loading import rules
-from logitloom.masks.kernels import HostKernels, host_kernels, load_kernels_with
+from logitloom.masks.kernels import MaskKernels, host_kernels, load_kernels_with
 from logitloom.plugin_manager import PluginManager
 from logitloom.vocabulary import Vocabulary
 from logitloom.vocabulary_memory import VocabularyMemory
@@ -45,7 +45,6 @@ __all__ = [
     "available",
     "load_backend",
     "load_plugin",
-    "mistaken",
     "read_vocabulary",
     "refresh",
     "register",
@@ -280,35 +279,6 @@ def available(kind: str | None = None, *, block: Iterable[str] = ()) -> list[Plu
     return sorted(records, key=lambda r: (list(GROUPS).index(r.kind), r.name, r.distribution))
 
 
-def mistaken() -> list[tuple[str, str, str, str]]:
-    """Entry points of the installed distributions that can never be loaded.
-
-    Returns:
-        Per entry point its group, its name, its distribution, and a sentence that says what is wrong and what to do.
-    """
-    from importlib.metadata import entry_points
-
-    known = {*GROUPS.values(), INTERFACE_GROUP}
-    found = []
-    for group in sorted(entry_points().groups):
-        near = difflib.get_close_matches(group, known, 1, 0.85)
-        for point in entry_points(group=group):
-            if group in known and (group == INTERFACE_GROUP or re.fullmatch(r"[\w.-]+", point.name)):
-                continue
-            if group in known:
-                wrong = (
-                    f"The name {point.name!r} cannot be loaded: names consist of letters, digits, '_', '-' and '.'. "
-                    f"Rename the entry point."
-                )
-            elif near or group.startswith("logitloom."):
-                hint = f"Did you mean {near[0]!r}?" if near else f"The groups are {', '.join(sorted(known))}."
-                wrong = f"There is no group of entry points {group!r}, so nothing finds it. {hint}"
-            else:
-                continue
-            found.append((group, point.name, _distribution_of(point), wrong))
-    return found
-
-
 def register(name: str, plugin: Any, *, kind: str = "processors", replace: bool = False) -> None:
     """Make a plug-in loadable by name without packaging it (tests, notebooks).
 
@@ -473,12 +443,12 @@ def load_backend(library: str) -> Backend:
     return backend
 
 
-def _first_kernels() -> HostKernels | None:
+def _first_kernels() -> MaskKernels | None:
     """The kernels of the first plug-in by name that is installed, not blocked, and works; a warning if one does not."""
     for record in available("kernels"):
         if record.installed and not record.blocked:
             try:
-                kernels: HostKernels = load_plugin("kernels", record.name)()
+                kernels: MaskKernels = load_plugin("kernels", record.name)()
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # whatever is wrong with them, NumPy can do all that they do

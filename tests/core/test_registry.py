@@ -14,6 +14,7 @@ import pytest
 
 from logitloom import Vocabulary, errors, processors, read_vocabulary, registry
 from logitloom.backend import Backend, backend_of
+from logitloom.cli.doctor import mistaken
 from logitloom.document import from_document
 
 
@@ -313,9 +314,9 @@ def test_the_interface_is_known_without_importing(installed):
 
 
 def test_mistaken_groups_and_names_are_found(installed):
-    assert registry.mistaken() == []
+    assert mistaken() == []
     installed("mistaken_names")
-    found = {group: (name, owner, text) for group, name, owner, text in registry.mistaken()}
+    found = {group: (name, owner, text) for group, name, owner, text in mistaken()}
     assert set(found) == {"logitloom.procesors", "logitlom.backends", "logitloom.plugins", "logitloom.processors"}
     assert found["logitloom.procesors"][:2] == ("unseen", "loom-mistaken")
     assert "Did you mean 'logitloom.processors'?" in found["logitloom.procesors"][2]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import os
 import platform
+import re
 import sys
 from importlib import metadata
 from typing import Any
@@ -16,7 +18,7 @@ from logitloom.cli.server_check import check_server
 from logitloom.cli.terminal import styled, table
 from logitloom.errors import LogitloomError
 
-__all__ = ["add_parser", "examine"]
+__all__ = ["add_parser", "examine", "mistaken"]
 
 #: What logitloom itself stands on.
 _FOUNDATIONS = ("logitloom", "numpy", "pluggy", "packaging", "tomli-w")
@@ -76,8 +78,7 @@ def examine() -> dict[str, Any]:
             said = str(error) if isinstance(error, LogitloomError) else f"{type(error).__name__}: {error}"
             broken.append({**told, "error": said})
     broken += [
-        {"kind": group, "name": name, "distribution": owner, "error": wrong}
-        for group, name, owner, wrong in registry.mistaken()
+        {"kind": group, "name": name, "distribution": owner, "error": wrong} for group, name, owner, wrong in mistaken()
     ]
     twice = _claimed_twice()
     broken += [entry for entry in twice if entry["used"] is None]
@@ -94,6 +95,33 @@ def examine() -> dict[str, Any]:
         "shadowed": [entry for entry in twice if entry["used"] is not None],
         "broken": broken,
     }
+
+
+def mistaken() -> list[tuple[str, str, str, str]]:
+    """Entry points of the installed distributions that can never be loaded.
+
+    Returns:
+        Per entry point its group, its name, its distribution, and a sentence that says what is wrong and what to do.
+    """
+    known = {*registry.GROUPS.values(), registry.INTERFACE_GROUP}
+    found = []
+    for group in sorted(metadata.entry_points().groups):
+        near = difflib.get_close_matches(group, known, 1, 0.85)
+        for point in metadata.entry_points(group=group):
+            if group in known and (group == registry.INTERFACE_GROUP or re.fullmatch(r"[\w.-]+", point.name)):
+                continue
+            if group in known:
+                wrong = (
+                    f"The name {point.name!r} cannot be loaded: names consist of letters, digits, '_', '-' and '.'. "
+                    f"Rename the entry point."
+                )
+            elif near or group.startswith("logitloom."):
+                hint = f"Did you mean {near[0]!r}?" if near else f"The groups are {', '.join(sorted(known))}."
+                wrong = f"There is no group of entry points {group!r}, so nothing finds it. {hint}"
+            else:
+                continue
+            found.append((group, point.name, point.dist.name if point.dist is not None else "unknown", wrong))
+    return found
 
 
 def _backend(backend: Backend) -> dict[str, Any]:
