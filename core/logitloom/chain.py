@@ -588,25 +588,6 @@ class Chain:
                     return run[:n]
         return run
 
-    def closing_processor(self, logits: Array, state: ChainState, context: Context, row: int) -> str | None:
-        """The label of the processor that leaves a row without any legal token, if one does.
-
-        For messages: since processors are pure, the step that failed can be run again, one at a time.
-
-        Args:
-            logits, state, context: what :meth:`process` got.
-            row: the row that came out all -inf.
-        """
-        context = context.with_fields(donate=False, pool=None)
-        for end in range(1, len(self.links) + 1):
-            part = Chain(self.links[:end], vocabulary=self.vocabulary, model=self.model, debug=False)
-            part._tracked = self._tracked
-            processed, _ = part.process(logits, ChainState(state.position, state.processors[:end]), context)
-            line = context.backend.to_numpy(processed[row] if processed.ndim == 2 else processed)
-            if not (line > NEG_INF).any():
-                return self.links[end - 1].label
-        return None
-
     def _check_step(self, context: Context) -> None:
         """Raise if the context contradicts what its processors must see."""
         tokens = context.tokens

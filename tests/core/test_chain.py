@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom import Chain, Context, Processor, errors, hookimpl, option, processors, state
+from logitloom.generation.dead_ends import closing_processor
 
 VOCAB = 7
 NEG_INF = float("-inf")
@@ -739,8 +740,8 @@ def test_the_processor_that_closes_a_row_is_found():
     everything_forbidden = processors.load("temperature", *[Forbid(token=t) for t in range(VOCAB)], ("top_k", {"k": 2}))
     logits, context = start()
     before = everything_forbidden.init_state(context)
-    assert everything_forbidden.closing_processor(logits, before, context, 1) == f"Forbid#{VOCAB}"
-    assert everything().closing_processor(*start_of(everything()), 0) is None
+    assert closing_processor(everything_forbidden, logits, before, context, 1) == f"Forbid#{VOCAB}"
+    assert closing_processor(everything(), *start_of(everything()), 0) is None
 
 
 def start_of(chain):

@@ -14,6 +14,7 @@ from logitloom.context import Context
 from logitloom.engines.calls import Call, Match
 from logitloom.engines.row_ends import RowEnds
 from logitloom.errors import IllegalToken, NoLegalToken
+from logitloom.generation.dead_ends import closing_processor
 
 __all__ = ["ForbiddenTokens"]
 
@@ -113,7 +114,7 @@ class ForbiddenTokens:
         so_far = f"Its text so far is {vocabulary.decode(taken)!r}." if vocabulary else f"Its tokens so far: {taken}."
         base, labels = call.generation.base, ", ".join(self._chain.labels)
         blank = base.backend.asarray(np.zeros((1, base.vocab_size), dtype=np.float32))
-        label = self._chain.closing_processor(blank, row_state.take(state, [row]), base, 0)
+        label = closing_processor(self._chain, blank, row_state.take(state, [row]), base, 0)
         if label is not None:
             return NoLegalToken(
                 f"Processor {label!r} left row {row} without any legal token at position {len(ids) - 1}, and the "

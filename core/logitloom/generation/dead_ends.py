@@ -6,12 +6,32 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from logitloom.backend import Array
+from logitloom.backend import NEG_INF, Array
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
 from logitloom.errors import InvalidLogits, NoLegalToken
 
-__all__ = ["invalid_logits", "no_legal_token", "written"]
+__all__ = ["closing_processor", "invalid_logits", "no_legal_token", "written"]
+
+
+def closing_processor(chain: Chain, logits: Array, before: ChainState, context: Context, row: int) -> str | None:
+    """The label of the processor that leaves a row without any legal token, if one does.
+
+    Processors are pure, so the step that failed can be run again, with one processor more each time.
+
+    Args:
+        chain: the processors.
+        logits, before, context: what ``chain.process`` got.
+        row: the row that came out all -inf.
+    """
+    context = context.with_fields(donate=False, pool=None)
+    for end, link in enumerate(chain.links, 1):
+        part = Chain(chain.links[:end], vocabulary=chain.vocabulary, model=chain.model, debug=False)
+        processed, _ = part.process(logits, ChainState(before.position, before.processors[:end]), context)
+        line = context.backend.to_numpy(processed[row] if processed.ndim == 2 else processed)
+        if not (line > NEG_INF).any():
+            return link.label
+    return None
 
 
 def no_legal_token(
@@ -30,7 +50,7 @@ def no_legal_token(
     xp = context.backend.xp
     rows = context.batch if context.tokens is None else context.tokens.shape[0]
     blank = xp.zeros((chain.branches * rows, context.vocab_size), dtype=xp.float32)
-    label = chain.closing_processor(blank, before, context, row)
+    label = closing_processor(chain, blank, before, context, row)
     by = f"Processor {label!r} left" if label else "The processors of the chain together left"
     at = chain.labels.index(label) if label else 0
     others = [repr(link.label) for link in chain.links[:at] if not link.declared("keeps_last")]
