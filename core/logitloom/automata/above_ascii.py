@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import category
+from logitloom.automata.kernels import automaton_kernels
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.automata.utf8 import high_partition
-from logitloom.masks.kernels import host_kernels
 
 __all__ = ["EVERYTHING", "marks_above_ascii"]
 
@@ -72,7 +72,7 @@ def marks_above_ascii(
     Returns:
         ``[states] uint8``, bits as in ``Trie.marks``; without compiled kernels they may name too much.
     """
-    kernels = host_kernels()
+    kernels = automaton_kernels()
     if kernels is not None:
         return kernels.marks(
             np.ascontiguousarray(table), byte_class, usual.astype(np.int32, copy=False), tuple(kinds())

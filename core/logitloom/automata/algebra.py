@@ -20,12 +20,12 @@ from logitloom.automata.choice import choice, literal, nothing
 from logitloom.automata.compilation import compile_pattern
 from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
+from logitloom.automata.kernels import automaton_kernels
 from logitloom.automata.lazy_product import IntersectedAutomaton, UnionAutomaton
 from logitloom.automata.minimize import minimize
 from logitloom.automata.product import product
 from logitloom.constraints.contract import ByteAutomaton
 from logitloom.errors import OptionError
-from logitloom.masks.kernels import host_kernels
 
 __all__ = [
     "any_bytes",
@@ -148,7 +148,7 @@ def _fold(
     minimal: bool,
 ) -> Dfa:
     # Loaded once per process, at nobody's cost in particular.
-    host_kernels()
+    automaton_kernels()
     tracker = BudgetTracker(budget, subject)
     result = reduce(lambda a, b: _product(a, b, accepts, needs, tracker).trimmed(), others, first.trimmed())
     return minimize(result, tracker=tracker) if minimal else result

@@ -13,6 +13,7 @@ from logitloom.automata.compiled_store import kept
 from logitloom.automata.context_nfa import context_automaton, repeated_atomic_parts, without_boundaries
 from logitloom.automata.determinize import determinize
 from logitloom.automata.dfa import Dfa
+from logitloom.automata.kernels import automaton_kernels
 from logitloom.automata.lazy_dfa import LazyDfa
 from logitloom.automata.minimize import minimize
 from logitloom.automata.nfa import position_automaton
@@ -31,7 +32,6 @@ from logitloom.automata.pattern import (
 )
 from logitloom.automata.subsets import ContextSubsets, Subsets
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
-from logitloom.masks.kernels import host_kernels
 
 __all__ = ["compile_automaton", "compile_pattern", "compile_tree"]
 
@@ -168,7 +168,7 @@ def _whole_where_cheap(pattern: str, flags: int, tracker: BudgetTracker) -> Dfa 
 
 
 def _tracker(pattern: str, budget: Budget | None) -> BudgetTracker:
-    host_kernels()  # the first time this may take seconds, which are none of the budget's
+    automaton_kernels()  # the first time this may take seconds, which are none of the budget's
     return BudgetTracker(budget, f"pattern {shortened(pattern)}" if isinstance(pattern, str) else "a pattern")
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.budget import BudgetTracker
+from logitloom.automata.kernels import AutomatonKernels, PositionAutomaton, Ragged, automaton_kernels
 from logitloom.automata.subsets import SubsetAutomaton, Subsets, numbered_sets
 from logitloom.automata.utf8 import DEAD
-from logitloom.masks.kernels import HostKernels, PositionAutomaton, Ragged, host_kernels
 
 __all__ = ["ClassTable", "determinize"]
 
@@ -55,7 +55,7 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
         ``limit``. Whether that is so depends on the pattern alone.
     """
     if isinstance(automaton, Subsets) and not automaton.nfa.order and len(automaton.nfa.chars) >= _FEW:
-        kernels = host_kernels()
+        kernels = automaton_kernels()
         most = tracker.budget.states if limit is None else limit
         found = None if kernels is None else _compiled(automaton, kernels, most)
         if found is not None and len(found.rows) <= most:
@@ -93,7 +93,7 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
     return ClassTable(rows, accepting)
 
 
-def _compiled(automaton: Subsets, kernels: HostKernels, most: int) -> ClassTable | None:
+def _compiled(automaton: Subsets, kernels: AutomatonKernels, most: int) -> ClassTable | None:
     """The same by a compiled loop; ``None`` where that would take long, because then the budget has to be asked.
 
     If there are more than ``most`` states, some of them are missing.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.dfa import DEAD
-from logitloom.masks.kernels import Factor, host_kernels
+from logitloom.automata.kernels import Factor, automaton_kernels
 
 __all__ = ["Product", "product"]
 
@@ -51,7 +51,7 @@ def product(
     """
     pairs, byte_class = np.unique(first[0].astype(np.int64) * 256 + second[0], return_inverse=True)
     tables = _padded(first[1], pairs >> 8), _padded(second[1], pairs & 255)
-    kernels = host_kernels()
+    kernels = automaton_kernels()
     if kernels is not None and len(tables[0]) * len(tables[1]) <= _MOST_PAIRS:
         factors = (Factor(tables[0], first[2], needs[0]), Factor(tables[1], second[2], needs[1]))
         found, table = kernels.product(*factors, tracker.budget.states)

@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 
 from logitloom.automata.above_ascii import EVERYTHING, marks_above_ascii
 from logitloom.automata.dfa import Dfa
+from logitloom.automata.kernels import (
+    ENDLESS,
+    NO_PATHS,
+    AsciiClasses,
+    AutomatonKernels,
+    Paths,
+    Progress,
+    automaton_kernels,
+)
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie, joined, members
 from logitloom.automata.trie_walk import children
 from logitloom.automata.utf8_expansion import Utf8Expansion
 from logitloom.automata.walk_memory import MEMORY
-from logitloom.masks.kernels import (
-    ENDLESS,
-    NO_PATHS,
-    AsciiClasses,
-    ByteTable,
-    HostKernels,
-    Paths,
-    Progress,
-    host_kernels,
-)
+from logitloom.masks.kernels import ByteTable
 
 __all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns", "followed", "levels_of", "usual_steps"]
 
@@ -66,7 +66,7 @@ class RowWalk:
     def __init__(self, dfa: Dfa, trie: Trie) -> None:
         self._dfa = dfa
         self._trie = trie
-        self._kernels = host_kernels()
+        self._kernels = automaton_kernels()
         #: What the compiled walks have cost so far, in nodes.
         self.visited: int | None = None if self._kernels is None else 0
 
@@ -100,7 +100,7 @@ class RowWalk:
         return listed, ids
 
     def _compiled_row(
-        self, kernels: HostKernels, state: int, ends: NDArray[np.int32], textless: NDArray[np.int32], size: int
+        self, kernels: AutomatonKernels, state: int, ends: NDArray[np.int32], textless: NDArray[np.int32], size: int
     ) -> tuple[bool, NDArray[np.int32]]:
         dfa, trie = self._dfa, self._trie
         pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
@@ -274,7 +274,7 @@ def usual_steps(source: NDArray[np.int32], ascii_part: AsciiClasses) -> NDArray[
 
 
 def followed(
-    kernels: HostKernels | None,
+    kernels: AutomatonKernels | None,
     source: NDArray[np.int32],
     ascii_part: AsciiClasses,
     usual: NDArray[np.int32],
@@ -292,7 +292,7 @@ def followed(
         levels: how many times to go twice as far.
 
     Returns:
-        As :meth:`logitloom.masks.kernels.HostKernels.paths`.
+        As :meth:`logitloom.masks.kernels.AutomatonKernels.paths`.
     """
     if kernels is not None:
         return kernels.paths(source, ascii_part, 0, _NO_KINDS, given, levels)

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import char_sets
+from logitloom.automata.kernels import automaton_kernels
 from logitloom.automata.utf8_states import BOUNDARY, BROKEN_ROWS
-from logitloom.masks.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
 
 __all__ = [
@@ -61,7 +61,7 @@ def vocabulary_trie(vocabulary: Vocabulary) -> Trie:
         for letter in "wds":
             char_sets.category(letter, 0)
         trie = _CACHE[vocabulary] = Trie(vocabulary)
-        if host_kernels() is not None:
+        if automaton_kernels() is not None:
             _ = trie.records
     return trie
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.kernels import Notes
 from logitloom.automata.trie import members
-from logitloom.masks.kernels import Notes
 
 __all__ = ["MEMORY", "note"]
 
@@ -67,7 +67,7 @@ def note(notes: Notes, first: NDArray[Any], own: NDArray[Any], found: int) -> in
     """Note tokens as a compiled walk does.
 
     Args:
-        notes: as for :meth:`logitloom.masks.kernels.HostKernels.walk`.
+        notes: as for :meth:`logitloom.masks.kernels.AutomatonKernels.walk`.
         first, own: ``[n]``, the tokens are ``first[i] .. own[i] - 1``.
         found: how many are noted already.
 

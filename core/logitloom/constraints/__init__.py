@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from logitloom.automata.lift import LiftedAutomaton, lift
 from logitloom.constraints.contract import (
     FINISHED,
     UNKNOWN,
@@ -18,7 +19,6 @@ from logitloom.constraints.contract import (
     TokenTables,
 )
 from logitloom.constraints.finish_within import FinishWithin
-from logitloom.constraints.lift import LiftedAutomaton, lift
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory
 from logitloom.constraints.processor import ConstraintProcessor

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from logitloom.backend import Array, Backend, HostTable
 from logitloom.constraints.contract import FINISHED, Constraint, Ended, State, TokenSet
 from logitloom.context import Context
-from logitloom.masks.kernels import HostKernels, StepTables, host_kernels
+from logitloom.masks.kernels import MaskKernels, StepTables, host_kernels
 from logitloom.masks.mask_row import MaskBatch, MaskRow, records_of
 
 __all__ = ["ConstraintMemory", "DeviceTables", "StateNode"]
@@ -70,7 +70,7 @@ class _CompiledBatch(NamedTuple):
         masks: the masks by state. Records hold addresses, so a mask is stored here before its record.
     """
 
-    kernels: HostKernels
+    kernels: MaskKernels
     tables: StepTables
     masks: dict[int, MaskRow]
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.masks.kernels import FORBIDDEN, HostKernels, bits_of, host_kernels
+from logitloom.masks.kernels import FORBIDDEN, MaskKernels, bits_of, host_kernels
 from logitloom.masks.mask_row import MaskBatch, MaskRow, MaskRows, buffer_cost_of, mask_rows, records_of
 
 __all__ = ["HostBuffer", "LogitsPool"]
@@ -97,7 +97,7 @@ class HostBuffer:
 class _KernelWriter:
     """Writes a buffer with compiled kernels, and knows which masks it wrote last."""
 
-    def __init__(self, memory: NDArray[Any], kernels: HostKernels, kind: np.dtype[Any], forbidden: int) -> None:
+    def __init__(self, memory: NDArray[Any], kernels: MaskKernels, kind: np.dtype[Any], forbidden: int) -> None:
         self._kernels, self._forbidden = kernels, forbidden
         self._words = memory.view(kind)
         # The records of the masks that were written last hold addresses, so per row what holds its mask is kept.

@@ -99,7 +99,7 @@ class MaskRow:
         self.buffer_cost: int = -1 if self.sparse else 1 if self.dense else 3
         self.ids: NDArray[np.integer[Any]] = listed if self.dense else listed.astype(np.int64)
         self._keep: NDArray[np.bool_] | None = None
-        #: ``[1, 3]``: kind, address and length for :class:`~logitloom.masks.kernels.HostKernels`, and the same as
+        #: ``[1, 3]``: kind, address and length for :class:`~logitloom.masks.kernels.MaskKernels`, and the same as
         #: bytes; both after :meth:`pack`.
         self.record: NDArray[np.int64] | None = None
         self.packed: bytes | None = None

@@ -1,6 +1,6 @@
 """Loops in host memory, compiled by Numba.
 
-The functions do what :class:`logitloom.masks.kernels.HostKernels` says. They are compiled when this module is
+The functions do what :class:`logitloom.automata.kernels.HostKernels` says. They are compiled when this module is
 imported for the first time and kept on disk by Numba, beside this file or in the user's cache folder.
 """
 
@@ -16,10 +16,11 @@ from numba import types
 from numba.extending import intrinsic
 
 from logitloom.automata import DEAD
+from logitloom.automata.kernels import Notes, Paths, Progress
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
 from logitloom.constraints import FINISHED
 from logitloom.errors import BackendUnsupported
-from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, ByteTable, Notes, Paths, Progress, StepTables
+from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, ByteTable, StepTables
 
 __all__ = ["NumbaKernels"]
 
@@ -62,7 +63,7 @@ def _mark(listed: Any, marked: Any) -> None:  # pragma: no cover - compiled
 def _walk(
     automaton: Any, nodes: Any, byte: Any, paths: Any, pairs: Any, notes: Any, progress: Any, limit: int
 ) -> tuple[int, int, int, int, int]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.HostKernels.walk`. Numba takes plain tuples ten times sooner than records."""
+    """See :meth:`logitloom.automata.kernels.AutomatonKernels.walk`; Numba takes plain tuples sooner than records."""
     listed, marked = notes
     table, ready, byte_class = automaton
     low, high, marks, row_of_height, known, stride = paths
@@ -119,7 +120,7 @@ def _walk(
 def walk(
     automaton: ByteTable, nodes: Any, byte: Any, paths: Paths, pairs: Any, notes: Notes, progress: Progress, limit: int
 ) -> Progress:
-    """See :meth:`logitloom.masks.kernels.HostKernels.walk`."""
+    """See :meth:`logitloom.automata.kernels.AutomatonKernels.walk`."""
     plain = tuple(automaton), nodes, byte, tuple(paths), pairs, tuple(notes), tuple(progress), limit
     return Progress(*_walk(*plain))
 
@@ -136,7 +137,7 @@ def walk(
 def paths(
     source: Any, ascii_part: Any, split: int, kinds: Any, given: Any, levels: int
 ) -> tuple[Any, Any, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.HostKernels.paths`."""
+    """See :meth:`logitloom.automata.kernels.AutomatonKernels.paths`."""
     columns, sizes, bits = ascii_part
     known = len(source)
     width = known + 1
@@ -258,7 +259,7 @@ def _leads_off(
 
 @_compiled(types.uint8[::1](_TABLE, _BYTES, _INTS, _KINDS), cache=True, nogil=True)
 def marks(table: Any, byte_class: Any, usual: Any, kinds: Any) -> Any:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.HostKernels.marks`."""
+    """See :meth:`logitloom.automata.kernels.AutomatonKernels.marks`."""
     _, root, column_of, _, _ = kinds
     every = np.int64(HIGH_WORD | HIGH_OTHER)
     uniform = np.full((len(table), 3), _UNKNOWN, dtype=np.int32)
@@ -292,7 +293,7 @@ _FACTOR: Final = types.Tuple((_TABLE, types.int64, types.boolean))
     types.Tuple((types.int64[:, ::1], types.int32[:, ::1]))(_FACTOR, _FACTOR, types.int64), cache=True, nogil=True
 )
 def product(one_factor: Any, other_factor: Any, limit: int) -> tuple[Any, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.HostKernels.product`."""
+    """See :meth:`logitloom.automata.kernels.AutomatonKernels.product`."""
     first, start_first, needs_first = one_factor
     second, start_second, needs_second = other_factor
     dead_first, dead_second = len(first) - 1, len(second) - 1
@@ -358,7 +359,7 @@ def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - c
     nogil=True,
 )
 def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.HostKernels.determinize`."""
+    """See :meth:`logitloom.automata.kernels.AutomatonKernels.determinize`."""
     first, (follow, follow_at), set_at, (members, members_at), classes = automaton
     one, none = np.uint64(1), np.uint64(0)
     words, sets = (len(set_at) + 63) // 64, len(members_at) - 1
@@ -502,14 +503,14 @@ def _collect(
 
 
 def collect(notes: Notes, order: Any, found: int, ends: Any, textless: Any, size: int) -> tuple[bool, Any]:
-    """See :meth:`logitloom.masks.kernels.HostKernels.collect`."""
+    """See :meth:`logitloom.automata.kernels.AutomatonKernels.collect`."""
     ids: tuple[bool, Any] = _collect(tuple(notes), order, found, ends, textless, size)
     return ids
 
 
 @_compiled(types.boolean(_INTS, types.boolean, types.boolean[::1]), cache=True, nogil=True)
 def spread(ids: Any, value: bool, mask: Any) -> bool:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.HostKernels.spread`."""
+    """See :meth:`logitloom.masks.kernels.MaskKernels.spread`."""
     size = np.uint32(len(mask))
     for place in range(len(ids)):
         token = np.uint32(ids[place])
@@ -579,7 +580,7 @@ def _step(
 
 
 def step(states: Any, tokens: Any, tables: StepTables, reached: Any, masks: Any) -> tuple[bool, int]:
-    """See :meth:`logitloom.masks.kernels.HostKernels.step`."""
+    """See :meth:`logitloom.masks.kernels.MaskKernels.step`."""
     done: tuple[bool, int] = _step(states, tokens, tuple(tables.automaton), tables[1:], reached, masks)
     return done
 
@@ -636,7 +637,7 @@ def _write_of(kind: Any) -> Any:
 
 @_compiled([_write_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
 def write(after: Any, before: Any, masks: Any, forbidden: Any, in_place: bool) -> None:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.HostKernels.write`."""
+    """See :meth:`logitloom.masks.kernels.MaskKernels.write`."""
     # The last rows first: whoever made the logits wrote them last, and whoever reads them begins with the first.
     for row in range(len(masks) - 1, -1, -1):
         line, source = after[row], before[row]
@@ -669,7 +670,7 @@ def _rewrite_of(kind: Any) -> Any:
 
 @_compiled([_rewrite_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
 def rewrite(after: Any, before: int, written: Any, masks: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.HostKernels.rewrite`."""
+    """See :meth:`logitloom.masks.kernels.MaskKernels.rewrite`."""
     sources = numba.carray(_elements_at(before, forbidden), (len(masks), after.shape[1]))
     for row in range(len(masks) - 1, -1, -1):  # for the reason given in write
         line, source = after[row], sources[row]

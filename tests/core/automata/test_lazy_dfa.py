@@ -127,7 +127,7 @@ def test_small_patterns_are_built_whole(pattern: str) -> None:
 )
 def test_which_of_the_two_it_is_does_not_depend_on_kernels(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_kernels = compile_automaton(pattern)
-    monkeypatch.setattr("logitloom.automata.determinize.host_kernels", lambda: None)
+    monkeypatch.setattr("logitloom.automata.determinize.automaton_kernels", lambda: None)
     without = compile_automaton(pattern)
     assert type(without) is type(with_kernels)
     assert without.fingerprint == with_kernels.fingerprint

@@ -18,6 +18,7 @@ from logitloom.automata.above_ascii import marks_above_ascii
 from logitloom.automata.alphabet import alphabet
 from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.char_sets import category
+from logitloom.automata.kernels import Factor, HostKernels, automaton_kernels
 from logitloom.automata.nfa import position_automaton
 from logitloom.automata.pattern import parse_pattern
 from logitloom.automata.product import _found, _padded
@@ -29,7 +30,7 @@ from logitloom.constraints import ConstraintMemory, processor
 from logitloom.errors import BudgetExceeded, IllegalToken, InvalidContext, PluginImportError, UnsupportedPattern
 from logitloom.masks import kernels
 from logitloom.masks.host_rows import mask_host_rows
-from logitloom.masks.kernels import Factor, HostKernels, host_kernels
+from logitloom.masks.kernels import host_kernels
 from logitloom.masks.logits_pool import HostBuffer, LogitsPool
 from logitloom.masks.mask_row import MaskRow, which_allowed
 from logitloom.vocabulary import Vocabulary
@@ -152,11 +153,11 @@ def subsets(pattern: str, states: int = 100_000) -> tuple[Any, Any]:
     nfa = position_automaton(parse_pattern(pattern), BudgetTracker(), lambda part: UnsupportedPattern(part.name))
     letters = alphabet(nfa.chars, BudgetTracker())
     automaton = Subsets(nfa._replace(order={}), letters.members, letters.classes)
-    kernels = host_kernels()
+    kernels = automaton_kernels()
     assert kernels is not None
     found = determinize._compiled(automaton, kernels, states)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(determinize, "host_kernels", lambda: None)
+        patch.setattr(determinize, "automaton_kernels", lambda: None)
         return found, determinize.determinize(automaton, BudgetTracker())
 
 
@@ -190,7 +191,7 @@ def test_products(first: str, second: str) -> None:
     if not supported(first, 0) or not supported(second, 0):
         return
     dfas = compile_pattern(first), compile_pattern(second)
-    kernels_found = host_kernels()
+    kernels_found = automaton_kernels()
     assert kernels_found is not None
     pairs = np.unique(dfas[0].byte_class.astype(np.int64) * 256 + dfas[1].byte_class)
     tables = _padded(dfas[0].next, pairs >> 8), _padded(dfas[1].next, pairs & 255)

@@ -20,7 +20,7 @@ from logitloom.vocabulary import Vocabulary
 
 LETTERS = b"ab()x"
 #: The package has a function of the same name.
-MODULE = sys.modules["logitloom.constraints.lift"]
+MODULE = sys.modules["logitloom.automata.lift"]
 
 
 class Brackets(ByteAutomaton):
@@ -203,7 +203,7 @@ def way(request, monkeypatch):
     if request.param == "kernels" and host_kernels() is None:
         pytest.skip("no compiled kernels are installed")
     if request.param == "numpy":
-        monkeypatch.setattr(MODULE, "host_kernels", lambda: None)
+        monkeypatch.setattr(MODULE, "automaton_kernels", lambda: None)
 
 
 @pytest.mark.usefixtures("way")

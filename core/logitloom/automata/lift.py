@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import trie_walk
+from logitloom.automata.kernels import ENDLESS, NO_PATHS, AutomatonKernels, Progress, automaton_kernels
 from logitloom.automata.row_walk import SORTED_BY_MASK
 from logitloom.automata.trie import Trie, vocabulary_trie
+from logitloom.automata.visited import VisitedStates
 from logitloom.automata.walk_memory import MEMORY, note
 from logitloom.constraints.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
-from logitloom.constraints.visited import VisitedStates
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
-from logitloom.masks.kernels import ENDLESS, NO_PATHS, ByteTable, HostKernels, Progress, host_kernels
+from logitloom.masks.kernels import ByteTable
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["LiftedAutomaton", "lift"]
@@ -242,7 +243,7 @@ class LiftedAutomaton(Constraint):
     def _found(self, state: State) -> TokenSet:
         if self._must_end and self._automaton.must_end(state):
             return TokenSet(True, np.zeros(0, dtype=np.int32))
-        kernels = host_kernels()
+        kernels = automaton_kernels()
         if kernels is not None and not self._has_borders and self._trie.every_byte:
             return self._found_by_kernels(kernels, state)
         ids, places, values = self._successors_of(state)
@@ -275,7 +276,7 @@ class LiftedAutomaton(Constraint):
         distinct, index = np.unique(np.concatenate(reached).take(places), return_inverse=True)
         return ids, index.ravel(), [visited.values[number] for number in distinct.tolist()]
 
-    def _found_by_kernels(self, kernels: HostKernels, state: State) -> TokenSet:
+    def _found_by_kernels(self, kernels: AutomatonKernels, state: State) -> TokenSet:
         """The same by the compiled walk, which leaves unknown steps to the caller, level by level."""
         trie, visited = self._trie, self._room()
         with MEMORY.room(trie.nodes, len(trie.order)) as (pairs, notes):
