@@ -85,7 +85,7 @@ OPERATORS: dict[str, Entry] = {
     "matrices": Entry("x @ y", "of two to four axes, stacked"),
     "indexing": Entry("x[None, ...], x[:, None, :], x[a:b, :], x[..., a:b], x[:, n]",
                       "slices, integers and None; every axis is told, or ... stands for the others"),
-    "attributes": Entry("x.shape, x.ndim, x.dtype, x.dtype == xp.float32, float(x), bool(m)",
+    "attributes": Entry("x.shape, x.ndim, x.dtype, x.dtype == xp.float32",
                         "shape is a tuple of integers"),
 }  # fmt: skip
 

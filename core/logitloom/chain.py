@@ -373,6 +373,9 @@ class Chain:
             )
         # What self.state(...) does, without a call.
         new_state = tuple.__new__(self._state_type, (position, tuple(after)))
+        if context.backend.lazy and not context.compiled:
+            held = [leaf for _, leaf in rows.leaves(new_state) if isinstance(leaf, type(logits))]
+            context.backend.synchronize(logits, *held)
         return (logits[0] if single else logits), new_state
 
     def score(

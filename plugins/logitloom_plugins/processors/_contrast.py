@@ -138,11 +138,11 @@ def _asking(
     """
     xp = backend.xp
     fused = _fused(backend, gain, against) if ours.dtype == other.dtype else None
-    if not finite and not float(xp.min(other)) > NEG_INF:
+    if not finite and not float(backend.to_numpy(xp.min(other))) > NEG_INF:
         result = _combined(backend, ours, other, gain, against)
     elif fused is not None:
         return fused(other, ours, gain) if out is None else fused(other, ours, gain, out=out)
-    elif float(xp.min(ours)) > NEG_INF:
+    elif float(backend.to_numpy(xp.min(ours))) > NEG_INF:
         result = ours * gain - other * against
     else:
         result = _combined(backend, ours, other, gain, against)
