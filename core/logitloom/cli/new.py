@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from importlib import metadata, resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from logitloom import registry
 from logitloom.cli.terminal import say
@@ -20,11 +20,44 @@ from logitloom.errors import DuplicatePlugin, ScaffoldError, WriteError
 
 __all__ = ["add_parser", "write"]
 
+
+class _Kind(NamedTuple):
+    """What is written about a plug-in in its distribution's metadata.
+
+    Attributes:
+        group: the kind of plug-in that it is, which names its group of entry points.
+        description: what it is, as the beginning of a sentence.
+        point: the object that the entry point names.
+    """
+
+    group: str
+    description: str
+    point: str = "@@PACKAGE@@:@@CLASS@@"
+
+
+_KINDS = {
+    "processor": _Kind("processors", "A logits processor"),
+    "constraint": _Kind("processors", "A constraint"),
+    "backend": _Kind("backends", "An array backend", "@@PACKAGE@@:@@CLASS@@Plugin [@@NAME@@]"),
+    "tokenizer": _Kind("tokenizers", "A tokenizer reader", "@@PACKAGE@@:@@CLASS@@Reader"),
+    "candidates": _Kind("candidates", "A candidate generator"),
+    "engine": _Kind("engines", "An engine adapter", "@@PACKAGE@@:to_@@NAME@@"),
+}
+
 #: What can be written -> the kind of plug-in it is.
-KINDS = {"processor": "processors", "backend": "backends"}
+KINDS = {name: kind.group for name, kind in _KINDS.items()}
+
+_EXTRAS = 'test = ["logitloom[test]"]'
+_BACKEND_EXTRAS = """# The distribution that brings the library; it may be called otherwise than its module.
+@@NAME@@ = ["@@LIBRARY@@"]
+test = ["logitloom[test]", "@@LIBRARY@@"]"""
 
 #: Files of the folder ``templates/common``, and where they belong.
-_PLACES = {"gitignore": ".gitignore", "ci.yml": ".github/workflows/test.yml"}
+_PLACES = {
+    "gitignore": ".gitignore",
+    "ci.yml": ".github/workflows/test.yml",
+    "publish.yml": ".github/workflows/publish.yml",
+}
 
 #: Distributions that are not called as their modules.
 _LIBRARIES = {"cupy": "cupy-cuda12x"}
@@ -36,7 +69,8 @@ def add_parser(commands: Any) -> None:
         "new",
         help="begin a plug-in of your own",
         description="Write a complete distribution with a plug-in: pyproject.toml with its entry point, code, a "
-        "conformance test, README, a tox matrix and a CI file. Its tests pass as it is.",
+        "conformance test, README, licence, a tox matrix, and workflows that test and publish it. Its tests pass as it "
+        "is.",
     )
     parser.add_argument("kind", choices=list(KINDS), help="what to write")
     parser.add_argument("name", help="name of the plug-in, such as calm_down; of a backend the module of its library")
@@ -58,7 +92,7 @@ def write(kind: str, name: str, into: Path) -> Path:
     """Write a distribution with a plug-in.
 
     Args:
-        kind: ``processor`` or ``backend``.
+        kind: ``processor``, ``constraint``, ``backend``, ``tokenizer``, ``candidates`` or ``engine``.
         name: of the plug-in.
         into: the folder in which the distribution's own folder is made.
 
@@ -87,13 +121,18 @@ def write(kind: str, name: str, into: Path) -> Path:
         "DISTRIBUTION": distribution,
         "LIBRARY": _LIBRARIES.get(name, name.replace("_", "-")),
         "LOGITLOOM": metadata.version("logitloom"),
+        "GROUP": _KINDS[kind].group,
+        "DESCRIPTION": _KINDS[kind].description,
     }
+    words["POINT"] = _filled(_KINDS[kind].point, words)
+    words["EXTRAS"] = _filled(_BACKEND_EXTRAS if kind == "backend" else _EXTRAS, words)
     templates = resources.files("logitloom") / "templates"
     # A folder of another name first: what fails half-way leaves nothing that looks whole.
     try:
         with tempfile.TemporaryDirectory(prefix=f".{distribution}.", dir=into) as temporary:
             new = Path(temporary) / distribution
-            for place, template in (*_files(templates / "common"), *_files(templates / kind)):
+            # What a kind has of its own takes the place of what is common.
+            for place, template in {**dict(_files(templates / "common")), **dict(_files(templates / kind))}.items():
                 path = new / _PLACES.get(place, place.replace("src/package/", f"src/{package}/"))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(_filled(template.read_text(encoding="utf-8"), words), encoding="utf-8")
