@@ -24,14 +24,14 @@ from logitloom.backend import Backend
 from logitloom.errors import LogitloomError
 
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
-#: Bytes of memory from which on it is given back between files of tests.
-MUCH = 2 << 30
+#: Bytes by which the memory may grow before it is given back between files of tests.
+GROWTH = 2 << 30
 BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 
 #: Markers of array libraries beside NumPy. Cases get them from their parameters; other tests that need one are marked.
 LIBRARIES = tuple(name for name in BACKENDS if name != "numpy")
-#: Cases whose name has one of these words need that package.
-PACKAGES = re.compile(r"\b(llguidance|xgrammar|transformers)\b")
+#: Optional packages that are parameters of tests, by name: such cases need ``extras``.
+PACKAGES = ("llguidance", "xgrammar")
 #: Reasons for skipping that say that a package is missing.
 MISSING = re.compile("not installed|not available|needs the package|could not import|there is no model")
 #: Beginnings of reasons that have nothing to do with Python packages, or with one that has its own environment.
@@ -65,8 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         case = getattr(item, "callspec", None)
         libraries = {name for name in LIBRARIES if item.get_closest_marker(name)}
         if case is not None:
-            libraries |= {name for name in case.params.values() if isinstance(name, str) and name in LIBRARIES}
-            if PACKAGES.search(case.id):
+            named = {value for value in case.params.values() if isinstance(value, str)}
+            libraries |= named.intersection(LIBRARIES)
+            if named.intersection(PACKAGES):
                 item.add_marker("extras")
         for name in (
             libraries | ({"library"} if libraries else set()) | ({"promised"} if libraries & promised else set())
@@ -105,40 +106,53 @@ def backend(request: pytest.FixtureRequest, promised_backends: frozenset[str] | 
         pytest.skip(f"the backend {request.param!r} is not available here: {type(error).__name__}: {error}")
 
 
-def _resident() -> int:
-    """Bytes of memory that this process takes; where that is not known, more than anybody wants."""
+def _resident() -> int | None:
+    """Bytes of memory that this process takes; None where the system does not tell."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        return 1 << 62
+        return None
 
 
-def _release() -> None:
-    """Give back what compilers keep, if it is much: hundreds of compiled functions fill gigabytes otherwise."""
-    if _resident() < MUCH:
-        return
-    if "jax" in sys.modules:
-        sys.modules["jax"].clear_caches()
-    if "torch._dynamo" in sys.modules:
-        sys.modules["torch._dynamo"].reset()
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
+class Memory:
+    """What compilers keep in this process."""
+
+    #: Bytes that the process took after its memory was given back the last time.
+    base = 0
+
+    @classmethod
+    def release(cls) -> None:
+        """Drop compiled functions once they fill gigabytes.
+
+        The limit is a growth, not a total: libraries that are only imported take a gigabyte, and a process that stays
+        above a total would compile the same functions again after each file.
+        """
+        now = _resident()
+        if now is not None and now < cls.base + GROWTH:
+            return
+        if "jax" in sys.modules:
+            sys.modules["jax"].clear_caches()
+        if "torch._dynamo" in sys.modules:
+            sys.modules["torch._dynamo"].reset()
+        gc.collect()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+        if trim is not None:
+            trim(0)
+        cls.base = _resident() or 0
 
 
 @pytest.fixture(scope="module", autouse=True)
 def released() -> Iterator[None]:
     """Memory is given back after every file of tests."""
     yield
-    _release()
+    Memory.release()
 
 
 @pytest.fixture(scope="class")
 def released_by_class() -> Iterator[None]:
     """Memory is given back after every class; for files with many that compile."""
     yield
-    _release()
+    Memory.release()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

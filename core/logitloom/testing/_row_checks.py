@@ -103,7 +103,9 @@ class RowChecks(ProcessorSubject):
             at, rows = row_state.take(at, kept), [rows[i] for i in kept]
             guests = [data.draw(numbers, label="guest") for _ in range(ROWS - len(rows))]
             if guests:
-                theirs = self.run(chain, backend, [stories[guest] for guest in guests]).state
+                # Always as many rows as elsewhere: another number would compile the processor for another shape.
+                several = [stories[guest] for guest in (*guests, *range(ROWS))][:ROWS]
+                theirs = row_state.take(self.run(chain, backend, several).state, range(len(guests)))
                 at, rows = row_state.concat([at, theirs]), [*rows, *((guest, 0) for guest in guests)]
             # Copies of a row may go on differently, as far as there is another story with its beginning.
             rows = [

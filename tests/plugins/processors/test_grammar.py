@@ -28,7 +28,7 @@ LARK_BRACKETS = 'start: "(" start ")" start | "[" start "]" start | ""\n'
 ID = {token: i for i, token in reversed(list(enumerate(WORDS.token_bytes)))}
 
 
-@pytest.fixture(params=["llguidance", "llguidance-lark", "xgrammar"])
+@pytest.fixture(params=["llguidance", pytest.param("llguidance-lark", marks=pytest.mark.extras), "xgrammar"])
 def brackets(request: pytest.FixtureRequest) -> Any:
     """The spec of the processor for balanced brackets, on each engine and notation."""
     name, _, syntax = request.param.partition("-")
