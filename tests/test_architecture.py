@@ -258,6 +258,34 @@ def test_imports_of_core_go_down():
     assert upward == []
 
 
+def depth(graph: dict[str, set[str]]) -> int:
+    """How many modules the longest chain of imports has, of a graph without cycles."""
+
+    @functools.cache
+    def below(name: str) -> int:
+        return 1 + max(map(below, graph[name]), default=0)
+
+    return max(map(below, graph))
+
+
+def test_the_depth_of_a_graph_is_its_longest_chain():
+    assert depth({"a": {"b", "d"}, "b": {"c"}, "c": {"d"}, "d": set(), "e": set()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("stages", "most"), [(("schema", "values"), 3), (("schema", "values", "structure", "tokens"), 14)]
+)
+def test_the_chains_of_imports_in_json_schema_are_short(stages, most):
+    folder = PLUGINS / "logitloom_plugins" / "json_schema"
+    graph = import_graph(PLUGINS)
+    names = {
+        ".".join(path.relative_to(PLUGINS).with_suffix("").parts)
+        for stage in stages
+        for path in modules(folder / stage)
+    }
+    assert depth({name: targets & names for name, targets in graph.items() if name in names}) <= most
+
+
 # -- constraints ----------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from logitloom.fingerprint import fingerprint_of
 from logitloom.options import values
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammars.engine import Engine, Grammar
-from logitloom_plugins.json_schema.schema.dialects import dialect_of
+from logitloom_plugins.json_schema.schema.document import dialect_of
 from logitloom_plugins.json_schema.schema.sources import schema_of
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema

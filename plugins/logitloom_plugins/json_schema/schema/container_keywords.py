@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from logitloom_plugins.json_schema.schema.evaluated import evaluated_items, evaluated_properties
+from logitloom_plugins.json_schema.schema.document import Node, escape_pointer
 from logitloom_plugins.json_schema.schema.formula import Formula, conjunction, disjunction, negation, parts_of
-from logitloom_plugins.json_schema.schema.keyword_reader import KeywordReader
-from logitloom_plugins.json_schema.schema.references import Node, escape_pointer
+from logitloom_plugins.json_schema.schema.keywords import Keywords
 
 __all__ = ["MOST_UNIQUE", "array_formulas", "finite", "object_formulas"]
 
 MOST_UNIQUE: Final = 20
 
 
-def array_formulas(keywords: KeywordReader, node: Node) -> list[Formula]:
+def array_formulas(keywords: Keywords, node: Node) -> list[Formula]:
     """What a node demands of arrays, as parts of a conjunction over ``item rest contains mini maxi unique``."""
     schema, modern = node.schema, node.dialect.number >= 9
     parts: list[Formula] = []
@@ -48,13 +47,10 @@ def array_formulas(keywords: KeywordReader, node: Node) -> list[Formula]:
             parts.append(("contains", keywords.child(node, schema["contains"], "/contains"), low, high))
     if schema.get("uniqueItems") is True and (most is None or most > 1):
         parts += _unique(keywords, node, prefix or [], rest, named)
-    if "unevaluatedItems" in schema and node.dialect.number >= 8:
-        child = keywords.child(node, schema["unevaluatedItems"], "/unevaluatedItems")
-        parts.append(evaluated_items(keywords, node, child))
-    return [p for p in parts if isinstance(p, bool) or not (p[0] in ("item", "rest") and p[2] is True)]
+    return [part for part in parts if not (part[0] in ("item", "rest") and part[2] is True)]
 
 
-def _unique(keywords: KeywordReader, node: Node, prefix: list[Any], rest: Any, named: tuple[str, str]) -> list[Formula]:
+def _unique(keywords: Keywords, node: Node, prefix: list[Any], rest: Any, named: tuple[str, str]) -> list[Formula]:
     """``uniqueItems``; where items have few possible values: none of them more than once."""
     children = [keywords.child(node, part, f"{named[0]}/{i}") for i, part in enumerate(prefix)]
     children.append(True if rest is None else keywords.child(node, rest, named[1]))
@@ -70,7 +66,7 @@ def _unique(keywords: KeywordReader, node: Node, prefix: list[Any], rest: Any, n
     return [("maxi", len(values)), *[("contains", constant, 0, 1) for constant in constants]]
 
 
-def finite(keywords: KeywordReader, formula: Formula) -> list[Any] | None:
+def finite(keywords: Keywords, formula: Formula) -> list[Any] | None:
     """All values that satisfy a formula over nodes, if that is easily seen; scalars only."""
     values: list[Any] = []
     for kind, value in (("null", None), ("false", False), ("true", True)):
@@ -94,14 +90,14 @@ def finite(keywords: KeywordReader, formula: Formula) -> list[Any] | None:
     return values
 
 
-def _names(keywords: KeywordReader, node: Node, keyword: str) -> list[str]:
+def _names(keywords: Keywords, node: Node, keyword: str) -> list[str]:
     names = node.schema[keyword]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise keywords.malformed(node, keyword, "a list of property names")
     return names
 
 
-def object_formulas(keywords: KeywordReader, node: Node) -> list[Formula]:
+def object_formulas(keywords: Keywords, node: Node) -> list[Formula]:
     """What a node demands of objects, as parts of a conjunction over ``prop patp addl names req minp maxp``."""
     schema, dialect = node.schema, node.dialect
     parts: list[Formula] = []
@@ -129,14 +125,10 @@ def object_formulas(keywords: KeywordReader, node: Node) -> list[Formula]:
         parts.append(("minp", least))
     if most is not None:
         parts.append(("maxp", most))
-    parts += _dependencies(keywords, node)
-    if "unevaluatedProperties" in schema and dialect.number >= 8:
-        child = keywords.child(node, schema["unevaluatedProperties"], "/unevaluatedProperties")
-        parts.append(evaluated_properties(keywords, node, child))
-    return parts
+    return parts + _dependencies(keywords, node)
 
 
-def _dependencies(keywords: KeywordReader, node: Node) -> list[Formula]:
+def _dependencies(keywords: Keywords, node: Node) -> list[Formula]:
     schema = node.schema
     parts: list[Formula] = []
     modern = node.dialect.number >= 8

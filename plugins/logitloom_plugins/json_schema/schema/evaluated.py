@@ -6,11 +6,12 @@ case: the condition under which it is taken, as a formula over nodes, and what i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from logitloom_plugins.json_schema.schema.document import Node, escape_pointer
 from logitloom_plugins.json_schema.schema.formula import Formula, conjunction, disjunction, negation
-from logitloom_plugins.json_schema.schema.keyword_reader import KeywordReader
-from logitloom_plugins.json_schema.schema.references import Node, escape_pointer
+from logitloom_plugins.json_schema.schema.keywords import Keywords
 
 __all__ = ["evaluated_items", "evaluated_properties"]
 
@@ -36,39 +37,40 @@ class _Case(NamedTuple):
         )
 
 
-def evaluated_properties(keywords: KeywordReader, node: Node, child: Formula) -> Formula:
-    """``child`` for every property that no keyword beside it has evaluated."""
-    return disjunction(
-        [
-            conjunction(
-                [
-                    keywords.of_nodes(case.condition, "object"),
-                    True if case.everything or child is True else ("addl", case.names, case.patterns, child),
-                ]
-            )
-            for case in _cases(keywords, node, "Properties", True)
-        ]
+def evaluated_properties(keywords: Keywords, node: Node) -> list[Formula]:
+    """``unevaluatedProperties`` of a node: what it demands of properties that no keyword beside it has evaluated."""
+    return _evaluated(
+        keywords, node, "Properties", "object", lambda case, rest: ("addl", case.names, case.patterns, rest)
     )
 
 
-def evaluated_items(keywords: KeywordReader, node: Node, child: Formula) -> Formula:
-    """``child`` for every item that no keyword beside it has evaluated."""
-    return disjunction(
-        [
-            conjunction(
-                [
-                    keywords.of_nodes(case.condition, "array"),
-                    True
-                    if case.everything or child is True
-                    else ("rest", case.prefix, disjunction([case.contained, child])),
-                ]
-            )
-            for case in _cases(keywords, node, "Items", True)
-        ]
+def evaluated_items(keywords: Keywords, node: Node) -> list[Formula]:
+    """``unevaluatedItems`` of a node: what it demands of items that no keyword beside it has evaluated."""
+    return _evaluated(
+        keywords, node, "Items", "array", lambda case, rest: ("rest", case.prefix, disjunction([case.contained, rest]))
     )
 
 
-def _cases(keywords: KeywordReader, node: Node, about: str, top: bool = False, depth: int = 0) -> list[_Case]:
+def _evaluated(
+    keywords: Keywords, node: Node, about: str, kind: str, atom: Callable[[_Case, Formula], Formula]
+) -> list[Formula]:
+    keyword = f"unevaluated{about}"
+    if keyword not in node.schema or node.dialect.number < 8:
+        return []
+    rest = keywords.child(node, node.schema[keyword], f"/{keyword}")
+    cases = [
+        conjunction(
+            [
+                keywords.of_nodes(case.condition, kind),
+                True if case.everything or rest is True else atom(case, rest),
+            ]
+        )
+        for case in _cases(keywords, node, about, True)
+    ]
+    return [disjunction(cases)]
+
+
+def _cases(keywords: Keywords, node: Node, about: str, top: bool = False, depth: int = 0) -> list[_Case]:
     schema = node.schema
     if isinstance(schema, bool) or depth > 32:
         return [_Case()]
@@ -91,11 +93,8 @@ def _cases(keywords: KeywordReader, node: Node, about: str, top: bool = False, d
             return
         cases = [a.joined(b) for a in cases for b in alternatives]
 
-    if isinstance(schema.get("$ref"), str):
-        cross(of(document.resolve(node, schema["$ref"])))
-    for keyword in ("$dynamicRef", "$recursiveRef"):
-        if isinstance(schema.get(keyword), str):
-            cross(of(document.resolve_dynamic(node, keyword)))
+    for number in document.references(node):
+        cross(of(number))
     for i, part in enumerate(schema.get("allOf", ())):
         cross(of(document.child(node, part, f"/allOf/{i}")))
     for keyword in ("anyOf", "oneOf"):
@@ -122,7 +121,7 @@ def _cases(keywords: KeywordReader, node: Node, about: str, top: bool = False, d
     return cases
 
 
-def _own_case(keywords: KeywordReader, node: Node, about: str, top: bool) -> _Case:
+def _own_case(keywords: Keywords, node: Node, about: str, top: bool) -> _Case:
     schema = node.schema
     if about == "Properties":
         everything = "additionalProperties" in schema or (not top and "unevaluatedProperties" in schema)

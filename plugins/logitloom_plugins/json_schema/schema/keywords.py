@@ -1,7 +1,7 @@
 """From the keywords of a schema to formulas over atoms, one formula per type of JSON value.
 
 A node's formula for strings speaks of strings only: ``("len", 1, None)``, ``("pat", "^a")``, ``("fmt", "date")``,
-``("seq", "text")``; for numbers of ``int ge gt le lt mult eq``; for arrays of ``item rest contains mini maxi unique``;
+``("any", texts)``; for numbers of ``int ge gt le lt mult eq``; for arrays of ``item rest contains mini maxi unique``;
 for objects of ``prop patp addl names req minp maxp``. Null, true and false are decided at once. Formulas over nodes
 (what a property's value must satisfy) have atoms ``("s", number)``.
 
@@ -11,13 +11,14 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Final
 
+from logitloom.automata import Budget
 from logitloom.errors import UnsupportedSchema
-from logitloom_plugins.json_schema.schema.container_keywords import array_formulas, object_formulas
+from logitloom_plugins.json_schema.schema.document import Document, Node, escape_pointer
 from logitloom_plugins.json_schema.schema.formula import (
     Formula,
     atoms,
@@ -28,10 +29,13 @@ from logitloom_plugins.json_schema.schema.formula import (
     negation,
     substitute,
 )
-from logitloom_plugins.json_schema.schema.keyword_reader import KeywordReader, exact
-from logitloom_plugins.json_schema.schema.references import Node, escape_pointer
 
-__all__ = ["TYPES", "Keywords", "are_equal"]
+__all__ = ["TYPES", "Assertions", "Keywords", "StringProblem", "are_equal", "type_of"]
+
+#: By type of value, what reads the keywords that speak of that type only.
+Assertions = Mapping[str, Sequence[Callable[["Keywords", Node], list[Formula]]]]
+#: Why the value of ``pattern``, ``patternProperties`` or ``format`` cannot be enforced; ``None`` if it can.
+StringProblem = Callable[[str, str, Budget | None], str | None]
 
 TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
 #: Subschemas of one property that a further one is compared with.
@@ -51,11 +55,48 @@ def type_of(value: Any) -> str:
     return "string" if isinstance(value, str) else "object" if isinstance(value, dict) else "array"
 
 
-class Keywords(KeywordReader):
-    """The formulas of a document's nodes."""
+def _exact(value: Any) -> Decimal:
+    """The number that a JSON text shows, without binary rounding."""
+    return value if isinstance(value, Decimal) else Decimal(repr(value) if isinstance(value, float) else value)
 
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
+
+class Keywords:
+    """The formulas of a document's nodes.
+
+    Args:
+        document: the schema.
+        assertions: what reads the keywords of each type of value.
+        string_problem: whether a pattern or a format can be enforced.
+        formats: ``"assert"``, ``"annotate"`` or ``"auto"`` (as the draft says).
+        additional_properties: whether objects with ``properties`` but no ``additionalProperties`` are open.
+        repeatable: nodes whose ``uniqueItems`` is left out.
+
+    Attributes:
+        problems: keywords that cannot be enforced and are left out: pointers and names, and why.
+        unclear: nodes with ``uniqueItems`` of which it depends on the others whether it can be enforced.
+        lock: held by whoever reads on: what is found out of a schema is remembered here.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        assertions: Assertions,
+        string_problem: StringProblem,
+        *,
+        formats: str = "auto",
+        additional_properties: bool = True,
+        repeatable: frozenset[int] = frozenset(),
+    ) -> None:
+        self.document = document
+        self.formats = formats
+        self.additional_properties = additional_properties
+        self.repeatable = repeatable
+        self.problems: dict[tuple[str, str], str] = {}
+        self.unclear: list[int] = []
+        self.lock = threading.RLock()
+        self._assertions = assertions
+        self._string_problem = string_problem
+        self._sound: set[tuple[str, str]] = set()
         self._known: dict[tuple[int, str], Formula] = {}
         self._active: set[tuple[int, str]] = set()
         self._before: dict[tuple[Any, ...], list[int]] = {}
@@ -76,6 +117,10 @@ class Keywords(KeywordReader):
             self._active.discard(key)
         return known
 
+    def of_nodes(self, formula: Formula, kind: str) -> Formula:
+        """A formula over nodes as one over the atoms of a type."""
+        return substitute(formula, lambda atom: self.of(atom[1], kind))
+
     def together(self, formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
         """The same formulas, in which subschemas that are alike are one."""
         return tuple([substitute(formula, self._as_before) for formula in formulas])
@@ -89,24 +134,16 @@ class Keywords(KeywordReader):
             return schema
         if not schema:
             return True
-        if "$ref" in schema and isinstance(schema["$ref"], str) and node.dialect.ref_hides_siblings:
-            return self.of(self.document.resolve(node, schema["$ref"]), kind)
-        parts: list[Formula] = [self._types(node, kind)]
-        if parts[0] is False:
-            return False
-        parts.append(self._values(node, kind))
+        if isinstance(schema.get("$ref"), str) and node.dialect.ref_hides_siblings:
+            return self.of(self.document.references(node)[0], kind)
+        parts = [self._types(node, kind)]
+        if parts[0] is not False:
+            parts.append(self._values(node, kind))
         if parts[-1] is False:
             return False
-        if kind == "number":
-            parts += self._number(node)
-        elif kind == "string":
-            parts += self._string(node)
-        elif kind == "array":
-            parts += array_formulas(self, node)
-        elif kind == "object":
-            parts += object_formulas(self, node)
-        parts += self._logic(node, kind)
-        return conjunction(parts)
+        for assertions in self._assertions.get(kind, ()):
+            parts += assertions(self, node)
+        return conjunction([*parts, *self._logic(node, kind)])
 
     def _types(self, node: Node, kind: str) -> Formula:
         wanted = node.schema.get("type")
@@ -145,7 +182,7 @@ class Keywords(KeywordReader):
         if kind == "string":
             return ("any", frozenset([value]))
         if kind == "number":
-            return ("eq", exact(value))
+            return ("eq", _exact(value))
         if kind == "array":
             items = [("s", self.constant(node, v, f"{relative}/{i}")) for i, v in enumerate(value)]
             return conjunction(
@@ -168,49 +205,40 @@ class Keywords(KeywordReader):
         )
 
     def _logic(self, node: Node, kind: str) -> list[Formula]:
-        schema, dialect = node.schema, node.dialect
-        parts: list[Formula] = []
+        schema = node.schema
+        parts = [self.of(number, kind) for number in self.document.references(node)]
 
-        def inner(value: Any, relative: str) -> Formula:
-            return self.of(self.document.child(node, value, relative), kind)
+        def inner(keyword: str) -> Formula:
+            if keyword not in schema:
+                return True
+            return self.of(self.document.child(node, schema[keyword], f"/{keyword}"), kind)
 
-        def listed(keyword: str) -> list[Formula]:
-            if not isinstance(schema[keyword], list) or not schema[keyword]:
-                raise self.malformed(node, keyword, "a list of schemas with at least one entry")
-            return [inner(part, f"/{keyword}/{i}") for i, part in enumerate(schema[keyword])]
-
-        def branches(keyword: str, joined: Callable[[list[Formula]], Formula]) -> Formula:
-            parts = [part for part in listed(keyword) if part is not False]
-            if len(parts) < 2:
-                return joined(parts)
-            parts = list(self.together(tuple(parts)))
-            common, rests = factored(tuple(parts))
-            found = conjunction([*common, joined(rests)])
-            names = _declared(joined(parts))
-            # What the branches have in common stands before the rest. The order of the names stays that of the schema.
-            order = [] if _declared(found) == names else [("prop", name, True) for name in names]
-            return conjunction([*order, found])
-
-        if isinstance(schema.get("$ref"), str):
-            parts.append(self.of(self.document.resolve(node, schema["$ref"]), kind))
-        for keyword in ("$dynamicRef", "$recursiveRef"):
-            if isinstance(schema.get(keyword), str) and dialect.number >= 8:
-                parts.append(self.of(self.document.resolve_dynamic(node, keyword), kind))
-        if "allOf" in schema:
-            parts.append(conjunction(listed("allOf")))
-        if "anyOf" in schema:
-            parts.append(branches("anyOf", disjunction))
-        if "oneOf" in schema:
-            parts.append(branches("oneOf", exactly_one))
+        for keyword, joined in (("allOf", conjunction), ("anyOf", disjunction), ("oneOf", exactly_one)):
+            if keyword in schema:
+                if not isinstance(schema[keyword], list) or not schema[keyword]:
+                    raise self.malformed(node, keyword, "a list of schemas with at least one entry")
+                children = [self.document.child(node, s, f"/{keyword}/{i}") for i, s in enumerate(schema[keyword])]
+                parts.append(self._branches([self.of(child, kind) for child in children], joined))
         if "not" in schema:
-            parts.append(negation(inner(schema["not"], "/not")))
-        if "if" in schema and dialect.number >= 7 and ("then" in schema or "else" in schema):
-            condition = inner(schema["if"], "/if")
-            then = inner(schema["then"], "/then") if "then" in schema else True
-            other = inner(schema["else"], "/else") if "else" in schema else True
-            parts.append(disjunction([negation(condition), then]))
-            parts.append(disjunction([condition, other]))
+            parts.append(negation(inner("not")))
+        if "if" in schema and node.dialect.number >= 7 and ("then" in schema or "else" in schema):
+            condition = inner("if")
+            parts += [disjunction([negation(condition), inner("then")]), disjunction([condition, inner("else")])]
         return parts
+
+    def _branches(self, branches: list[Formula], joined: Callable[[list[Formula]], Formula]) -> Formula:
+        """Several schemas as one formula, in which what all of them have in common stands once."""
+        if joined is not conjunction:
+            branches = [branch for branch in branches if branch is not False]
+        if joined is conjunction or len(branches) < 2:
+            return joined(branches)
+        branches = list(self.together(tuple(branches)))
+        common, rests = factored(tuple(branches))
+        found = conjunction([*common, joined(rests)])
+        names = _declared(joined(branches))
+        # What the branches have in common stands before the rest. The order of the names stays that of the schema.
+        order = [] if _declared(found) == names else [("prop", name, True) for name in names]
+        return conjunction([*order, found])
 
     def _as_before(self, atom: Any) -> Formula:
         """An atom with the first of the subschemas that are alike: branches often repeat what is common to all."""
@@ -233,54 +261,70 @@ class Keywords(KeywordReader):
             before.append(number)
         return atom
 
-    # --- numbers and strings -----------------------------------------------------------------------------------
+    # --- the values of keywords -------------------------------------------------------------------------------
 
-    def _number(self, node: Node) -> list[Formula]:
-        schema = node.schema
-        parts: list[Formula] = []
-        for keyword, strict, atom in (("minimum", "exclusiveMinimum", "g"), ("maximum", "exclusiveMaximum", "l")):
-            if node.dialect.number == 4:
-                bound = self._bound(node, keyword)
-                if bound is not None:
-                    parts.append((atom + ("t" if schema.get(strict) is True else "e"), bound))
-                continue
-            for name, end in ((keyword, "e"), (strict, "t")):
-                bound = self._bound(node, name)
-                if bound is not None:
-                    parts.append((atom + end, bound))
-        factor = self._bound(node, "multipleOf")
-        if factor is not None:
-            if factor <= 0:
-                raise self.malformed(node, "multipleOf", "a number greater than 0")
-            parts.append(("mult", Fraction(factor)))
-        return parts
+    def refuse(self, node: Node, keyword: str, reason: str) -> None:
+        """Note that a keyword cannot be enforced."""
+        self.problems.setdefault((node.pointer + "/" + escape_pointer(keyword), keyword), reason)
 
-    def _string(self, node: Node) -> list[Formula]:
-        schema = node.schema
-        parts: list[Formula] = []
-        least, most = self.count(node, "minLength"), self.count(node, "maxLength")
-        if least or most is not None:
-            parts.append(("len", least or 0, most))
-        if "pattern" in schema:
-            if not isinstance(schema["pattern"], str):
-                raise self.malformed(node, "pattern", "a regular expression")
-            if self.is_sound(node, "pattern", schema["pattern"]):
-                parts.append(("pat", schema["pattern"]))
-        name = schema.get("format")
-        if isinstance(name, str) and self.asserts_format(node):
-            if name in self.strings.formats:
-                parts.append(("fmt", name))
-                if name in self.strings.format_lengths:
-                    parts.append(("len", 1, self.strings.format_lengths[name]))
-            elif name in self.strings.irregular_formats:
-                self.refuse(
-                    node, "format", f"the format {name!r} is not regular ({self.strings.irregular_formats[name]})"
-                )
-        return parts
+    def is_sound(self, node: Node, keyword: str, text: str) -> bool:
+        """Whether a pattern or a format can be enforced; if not, that is noted."""
+        if (keyword, text) not in self._sound:
+            problem = self._string_problem(keyword, text, self.document.tracker.budget)
+            if problem is not None:
+                self.refuse(node, keyword, problem)
+                return False
+            self._sound.add((keyword, text))
+        return True
 
-    def asserts_format(self, node: Node) -> bool:
-        """Whether ``format`` is enforced at a node."""
-        return self.formats == "assert" or (self.formats == "auto" and node.dialect.asserts_format)
+    def pattern_properties(self, node: Node) -> dict[str, Any]:
+        """The ``patternProperties`` of a node of which automata can be made."""
+        table = self.table(node, "patternProperties")
+        return {name: part for name, part in table.items() if self.is_sound(node, "patternProperties", name)}
+
+    def table(self, node: Node, keyword: str) -> dict[str, Any]:
+        """The value of a keyword that must be an object; empty without it."""
+        table = node.schema.get(keyword, {})
+        if not isinstance(table, dict):
+            raise self.malformed(node, keyword, "an object")
+        return table
+
+    def malformed(self, node: Node, keyword: str, wanted: str) -> UnsupportedSchema:
+        """The error for a keyword whose value is of the wrong kind."""
+        return UnsupportedSchema(
+            f"The keyword {keyword!r} at {node.pointer or '#'} has the value {node.schema[keyword]!r:.60}, and "
+            f"{wanted} is expected. Correct the schema."
+        )
+
+    def constant(self, node: Node, value: Any, relative: str) -> int:
+        """The number of a node that only one value satisfies."""
+        return self.document.made(node, {"enum": [value]}, relative)
+
+    def child(self, node: Node, schema: Any, relative: str) -> Formula:
+        """A subschema as a formula over nodes."""
+        if isinstance(schema, bool):
+            return schema
+        if schema == {}:
+            return True
+        return ("s", self.document.child(node, schema, relative))
+
+    def number(self, node: Node, keyword: str) -> Decimal | None:
+        """The value of a keyword that must be a number; ``None`` without it."""
+        value = node.schema.get(keyword)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+            raise self.malformed(node, keyword, "a number")
+        return _exact(value)
+
+    def count(self, node: Node, keyword: str) -> int | None:
+        """The value of a keyword that must be a whole number, 0 or more; ``None`` without it."""
+        value = self.number(node, keyword)
+        if value is None:
+            return None
+        if value != int(value) or value < 0:
+            raise self.malformed(node, keyword, "an integer, 0 or more")
+        return int(value)
 
 
 def are_equal(one: Any, other: Any) -> bool:

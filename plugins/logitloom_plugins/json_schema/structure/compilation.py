@@ -9,20 +9,25 @@ from typing import Any, Final
 from logitloom.automata import Budget, BudgetTracker, at_most
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom.masks.kernels import host_kernels
-from logitloom_plugins.json_schema.schema.container_keywords import MOST_UNIQUE
+from logitloom_plugins.json_schema.schema.container_keywords import MOST_UNIQUE, array_formulas, object_formulas
+from logitloom_plugins.json_schema.schema.document import Document
+from logitloom_plugins.json_schema.schema.evaluated import evaluated_items, evaluated_properties
 from logitloom_plugins.json_schema.schema.formula import atoms, nodes_in
-from logitloom_plugins.json_schema.schema.keyword_reader import StringLanguages
-from logitloom_plugins.json_schema.schema.keywords import Keywords
-from logitloom_plugins.json_schema.schema.references import Document
+from logitloom_plugins.json_schema.schema.keywords import Assertions, Keywords
+from logitloom_plugins.json_schema.schema.scalar_keywords import number_formulas, string_formulas
 from logitloom_plugins.json_schema.schema.unique_items import unclear_nodes
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
-from logitloom_plugins.json_schema.values import formats
-from logitloom_plugins.json_schema.values.strings import pattern_problem
+from logitloom_plugins.json_schema.values.strings import string_problem
 
 __all__ = ["SchemaOptions", "compile_schema"]
 
-_STRINGS: Final = StringLanguages(formats.REGULAR, formats.LENGTHS, formats.IRREGULAR, pattern_problem)
+_ASSERTIONS: Final[Assertions] = {
+    "number": (number_formulas,),
+    "string": (string_formulas,),
+    "array": (array_formulas, evaluated_items),
+    "object": (object_formulas, evaluated_properties),
+}
 #: Types whose formulas have atoms; of the others one stands for all.
 _CHECKED = ("null", "number", "string", "array", "object")
 _NOT_DISTINCT: Final = (
@@ -85,7 +90,8 @@ def _compiled(document: Document, options: SchemaOptions, tracker: BudgetTracker
     def checked(repeatable: frozenset[int]) -> Keywords:
         keywords = Keywords(
             document,
-            _STRINGS,
+            _ASSERTIONS,
+            string_problem,
             formats=options.formats,
             additional_properties=options.additional_properties,
             repeatable=repeatable,

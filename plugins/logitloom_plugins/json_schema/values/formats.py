@@ -16,7 +16,7 @@ from typing import Final
 
 from logitloom.automata import Dfa, compile_pattern, concatenation, difference, intersection, union
 
-__all__ = ["IRREGULAR", "LENGTHS", "REGULAR", "format_automaton"]
+__all__ = ["IRREGULAR", "format_automaton"]
 
 _OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4: Final = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
@@ -115,13 +115,7 @@ _PATTERNS: Final = {
     "uuid": "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
 }
 
-#: Formats that can be enforced.
-REGULAR: Final = frozenset(_PATTERNS) | {"date-time", "hostname", "time"}
-
-#: Most characters of a format, where that is part of it.
-LENGTHS: Final = {"hostname": 253}
-
-#: Formats of the specification that cannot, and why.
+#: Formats of the specification that are not regular, and why.
 IRREGULAR: Final = {
     "idn-hostname": "which labels are valid depends on tables of contexts",
     "regex": "brackets nest",
@@ -130,7 +124,7 @@ IRREGULAR: Final = {
 
 @cache
 def format_automaton(name: str) -> Dfa:
-    """The automaton of the texts that have a format of :data:`REGULAR`.
+    """The automaton of the texts that have a regular format of JSON Schema.
 
     Example:
         >>> format_automaton("date").fullmatch("2023-02-29"), format_automaton("date").fullmatch("2024-02-29")
@@ -142,7 +136,7 @@ def format_automaton(name: str) -> Dfa:
         return concatenation(compile_pattern(_DATE + "[tT]"), _time())
     if name == "hostname":
         # No label with hyphens as its third and fourth characters: those are A-labels (or reserved), and whether
-        # such a label decodes to a valid name is beyond any automaton. The length is bounded by LENGTHS.
+        # such a label decodes to a valid name is beyond any automaton. The length is bounded by an atom of its own.
         return difference(compile_pattern(_DOMAIN), compile_pattern(r"(?:.*\.)?[^.]{2}--.*"))
     return compile_pattern(_PATTERNS[name], minimal=True)
 

@@ -19,10 +19,10 @@ from logitloom.automata import Budget, BudgetTracker, Dfa, any_text, choice, com
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, parts_of
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
-from logitloom_plugins.json_schema.values.formats import format_automaton
+from logitloom_plugins.json_schema.values.formats import IRREGULAR, format_automaton
 from logitloom_plugins.json_schema.values.moore_machine import BEGINNING, CONTINUING, MooreMachine, Output, joint
 
-__all__ = ["FREE_FOREVER", "Content", "content_of", "encodable", "pattern_problem"]
+__all__ = ["FREE_FOREVER", "Content", "content_of", "encodable", "string_problem"]
 
 _COUNTED_INSIDE = 4096
 _SHORT_LIST = 32
@@ -34,16 +34,17 @@ def encodable(text: str) -> bool:
     return not any(0xD800 <= ord(c) < 0xE000 for c in text)
 
 
-def pattern_problem(pattern: str, counted: bool, budget: Budget | None) -> str | None:
-    """Why no automaton can be made of a pattern, or ``None``.
+def string_problem(keyword: str, text: str, budget: Budget | None) -> str | None:
+    """Why no automaton can be made of the value of ``pattern``, ``patternProperties`` or ``format``, or ``None``.
 
-    Args:
-        pattern: a regular expression of ECMA-262.
-        counted: whether its repeats may be counted beside the automaton.
-        budget: what it may cost.
+    Raises:
+        BudgetExceeded: if it takes more than the budget allows.
     """
+    if keyword == "format":
+        return f"the format {text!r} is not regular ({IRREGULAR[text]})" if text in IRREGULAR else None
     try:
-        compile_ecma(pattern, budget, counted and counted_length(pattern, budget) is not None)
+        # The length of a string is counted beside its automaton, that of a name is not.
+        compile_ecma(text, budget, keyword == "pattern" and counted_length(text, budget) is not None)
     except UnsupportedPattern as error:
         return str(error)
     return None
