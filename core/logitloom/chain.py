@@ -96,7 +96,7 @@ class Chain:
                 continue
             found = implementations(link.processor, link.label, required="process")
             step = found["process"]
-            keeps = link.declared("mask_only") or link.declared("preserves_masked")
+            keeps = link.declared("preserves_masked")
             restored = constrained and not keeps
             if restored:
                 step = restoring_forbidden(step)

@@ -31,15 +31,16 @@ class Processor:
     """Base class for processors that are frozen dataclasses of options; checks them on construction.
 
     The host reads these attributes from any object, derived from this class or not; they may also be properties
-    that depend on the options.
+    that depend on the options. A first processor declares none of them: what is not declared is not promised, so the
+    host asks, restores or leaves out, and the result is the same.
 
     Attributes:
         stage: where the processor belongs: ``guidance``, ``penalty``, ``constraint`` or ``warp``.
         needs: a subset of :data:`NEEDS`.
         branches: rows of logits per sequence that ``process`` takes (2 for one-pass guidance); it returns one.
         mask_only: sets entries to -inf and changes no other.
-        preserves_masked: an entry that comes in as -inf goes out as -inf. Where a processor does not promise
-            this, the chain restores what a constraint before it forbade.
+        preserves_masked: an entry that comes in as -inf goes out as -inf; so it is if ``mask_only``. Where a processor
+            does not promise this, the chain restores what a constraint before it forbade.
         keeps_last: never forbids the only legal token of a row that it gets (as samplers that keep at least one
             token, biases and penalties do, and constraints do not).
         argmax_invariant: never changes which token is the most likely.
@@ -95,5 +96,6 @@ class Processor:
 
 
 def declaration(processor: Any, name: str) -> Any:
-    """A declared attribute of any processor object, or its default."""
-    return getattr(processor, name, getattr(Processor, name))
+    """A declared attribute of any processor object, or its default; what only masks keeps what is masked."""
+    found = getattr(processor, name, getattr(Processor, name))
+    return declaration(processor, "mask_only") if name == "preserves_masked" and found is False else found

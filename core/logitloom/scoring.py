@@ -95,7 +95,7 @@ def split(links: Sequence[Link]) -> tuple[int, int | None]:
 
 
 def _takes_survivors(link: Link) -> bool:
-    inert = link.declared("mask_only") or link.declared("preserves_masked")
+    inert = link.declared("preserves_masked")
     return bool(link.declared("ignores_ids") and inert and not link.sees_every_step)
 
 

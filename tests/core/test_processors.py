@@ -73,3 +73,17 @@ def test_given_options_are_overridden_by_those_of_the_call():
 def test_a_broken_plugin_does_not_disturb_loading_others(installed):
     installed("import_error")
     assert processors.load("sound", "temperature").labels == ("sound", "temperature")
+
+
+def test_what_only_masks_keeps_what_is_masked():
+    class Masking:
+        mask_only = True
+
+        def process(self, logits):
+            return logits
+
+    class Adding(Masking):
+        mask_only = False
+
+    declared = [processors.load(one()).links[0].declared("preserves_masked") for one in (Masking, Adding)]
+    assert declared == [True, False]

@@ -58,7 +58,6 @@ class ConstraintProcessor(Processor):
     stage = "constraint"
     needs = frozenset({"vocabulary"})
     mask_only = True
-    preserves_masked = True
     shift_invariant = True
     uses_buffer_pool = True
     reports_illegal = True

@@ -73,7 +73,6 @@ class _Recorder(Processor):
 
     stage = "warp"
     mask_only = True
-    preserves_masked = True
     keeps_last = True
     argmax_invariant = True
     compilable = False

@@ -104,8 +104,7 @@ class Combinator(ConstraintProcessor):
     @property
     def preserves_masked(self) -> bool:  # type: ignore[override]
         """Whether the inner processors keep what is forbidden."""
-        pairs = zip(self._declared("mask_only"), self._declared("preserves_masked"), strict=True)
-        return all(masks or keeps for masks, keeps in pairs)
+        return all(self._declared("preserves_masked"))
 
     @property
     def shift_invariant(self) -> bool:  # type: ignore[override]

@@ -93,7 +93,7 @@ class Inner:
         self.constraints = tuple(link.processor for link in links if _is_constraint(link))
         others = [link for link in links if not _is_constraint(link)]
         self.others = Chain(others) if others else None
-        self._keeps = all(link.declared("mask_only") or link.declared("preserves_masked") for link in others)
+        self._keeps = all(link.declared("preserves_masked") for link in others)
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint | None:
         """What all constraints of the part allow together; ``None`` without any.

@@ -35,7 +35,6 @@ class AlternatingCodebooks(Processor):
     stage = "constraint"
     needs = frozenset({"length"})
     mask_only = True
-    preserves_masked = True
     shift_invariant = True
 
     offset: int = option(help="First id of the first codebook (the size of the semantic vocabulary).", ge=0, unit="id")

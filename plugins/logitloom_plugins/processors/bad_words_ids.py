@@ -39,7 +39,6 @@ class BadWordsIds(Processor):
     stage = "constraint"
     needs = frozenset({"prompt"})
     mask_only = True
-    preserves_masked = True
     shift_invariant = True
 
     sequences: tuple[tuple[int, ...], ...] = option(help="Sequences of ids that must not occur.", ge=0, unit="id")

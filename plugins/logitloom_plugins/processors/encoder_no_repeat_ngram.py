@@ -34,7 +34,6 @@ class EncoderNoRepeatNgram(Processor):
     stage = "constraint"
     needs = frozenset({"prompt", "history"})
     mask_only = True
-    preserves_masked = True
     shift_invariant = True
 
     n: int = option(help="Length of the n-grams.", ge=1, unit="tokens")

@@ -34,7 +34,6 @@ class EtaCutoff(Processor):
 
     stage = "warp"
     mask_only = True
-    preserves_masked = True
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True

@@ -35,7 +35,6 @@ class ForcedEos(Processor):
 
     stage = "constraint"
     mask_only = True
-    preserves_masked = True
     shift_invariant = True
 
     max_length: int = option(help="Tokens of a row, its end included.", ge=1, unit="tokens")

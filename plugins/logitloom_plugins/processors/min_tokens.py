@@ -35,7 +35,6 @@ class MinTokens(Processor):
 
     stage = "constraint"
     mask_only = True
-    preserves_masked = True
     shift_invariant = True
 
     n: int = option(help="How many tokens must be generated before the end.", ge=0, unit="tokens")

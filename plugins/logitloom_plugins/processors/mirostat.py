@@ -42,7 +42,6 @@ class Mirostat(Processor):
 
     stage = "warp"
     mask_only = True
-    preserves_masked = True
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True

@@ -70,7 +70,6 @@ class MirostatV2(Processor):
 
     stage = "warp"
     mask_only = True
-    preserves_masked = True
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True

@@ -40,7 +40,6 @@ class SuppressTokens(Processor):
 
     stage = "constraint"
     mask_only = True
-    preserves_masked = True
     shift_invariant = True
 
     tokens: tuple[int, ...] = option(help="Ids to forbid.", ge=0, unit="id")

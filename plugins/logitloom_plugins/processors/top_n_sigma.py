@@ -35,7 +35,6 @@ class TopNSigma(Processor):
 
     stage = "warp"
     mask_only = True
-    preserves_masked = True
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True

@@ -38,7 +38,6 @@ class TopP(Processor):
 
     stage = "warp"
     mask_only = True
-    preserves_masked = True
     keeps_last = True
     argmax_invariant = True
     shift_invariant = True

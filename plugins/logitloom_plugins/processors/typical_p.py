@@ -34,7 +34,6 @@ class TypicalP(Processor):
 
     stage = "warp"
     mask_only = True
-    preserves_masked = True
     keeps_last = True
     shift_invariant = True
     ignores_ids = True

@@ -48,7 +48,6 @@ class WatermarkGumbel(Processor):
 
     stage = "warp"
     needs = frozenset({"prompt"})
-    preserves_masked = True
     keeps_last = True
     mask_only = True
     shift_invariant = True

@@ -49,7 +49,6 @@ class WhisperNoSpeech(Processor):
     stage = "constraint"
     needs = frozenset({"length"})
     mask_only = True
-    preserves_masked = True
     shift_invariant = True
     sees_every_step = True
 

@@ -58,7 +58,6 @@ class WhisperTimestamps(Processor):
     stage = "constraint"
     needs = frozenset({"length"})
     mask_only = True
-    preserves_masked = True
     shift_invariant = True
 
     no_timestamps: int = option(help="The id before the first time stamp.", ge=0, unit="id")

@@ -53,7 +53,6 @@ class Xtc(Processor):
     stage = "warp"
     needs = frozenset({"length"})
     mask_only = True
-    preserves_masked = True
     keeps_last = True
     shift_invariant = True
 

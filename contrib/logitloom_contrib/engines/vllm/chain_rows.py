@@ -54,9 +54,7 @@ class ChainRows:
         self._aside: dict[Request, ChainState] = {}
         self._base: Context | None = None
         # A mask alone keeps what the engine forbade; anything else might raise it again.
-        self._keeps_masked = all(
-            link.declared("mask_only") or link.declared("preserves_masked") for link in chain.links
-        )
+        self._keeps_masked = all(link.declared("preserves_masked") for link in chain.links)
         # Such a chain says that a row cannot go on before it writes anything.
         self.all_or_nothing = len(chain.links) == 1 and chain.links[0].declared("reports_illegal")
 
