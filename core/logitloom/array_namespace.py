@@ -29,6 +29,7 @@ _REDUCTION = "a negative axis; with keepdims the axis stays with length 1; no ro
 FUNCTIONS: dict[str, Entry] = {
     "abs": Entry("abs(x)", "also of integers"),
     "all": Entry("all(m, axis=-1)"),
+    "any": Entry("any(m)"),
     "arange": Entry("arange(stop), arange(stop, dtype=d)", "on the device of the backend"),
     "argmax": Entry("argmax(x, axis=-1)", "the first of equal values; a signed integer dtype"),
     "argsort": Entry("argsort(x, axis=-1, stable=True)", "equal values keep their order; a signed integer dtype"),

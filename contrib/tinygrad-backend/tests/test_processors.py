@@ -16,12 +16,19 @@ from logitloom_plugins.conformance import combinators
 from logitloom_plugins.conformance import processors as suites
 
 SUITES = [getattr(module, name) for module in (suites, combinators) for name in module.__all__]
-CASES = [(suite, case) for suite in SUITES for case in suite.cases]
 
 
-@pytest.mark.parametrize(("suite", "case"), CASES, ids=[f"{suite.__name__}-{case}" for suite, case in CASES])
-def test_a_processor_runs(suite, case):
-    suite().test_any_number_of_tokens_may_come_at_once(load_backend("tinygrad"), case)
+@pytest.mark.parametrize("suite", SUITES, ids=[suite.__name__ for suite in SUITES])
+def test_a_processor_gives_what_it_gives_on_numpy(suite):
+    """The first case, over three steps; each step is a few new kernels, so not all cases are tried."""
+    case, told = next(iter(suite.cases)), suite()
+    results = []
+    for backend in (load_backend("numpy"), load_backend("tinygrad")):
+        chain, stories = told.chain(case, backend), told.stories(case)[:2]
+        run = told.run(chain, backend, stories)
+        results.append([np.array(backend.to_numpy(run.step())) for _ in range(3)])
+    for expected, found in zip(*results, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def logits_of(model):

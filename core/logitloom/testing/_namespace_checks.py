@@ -94,6 +94,11 @@ def _pairwise(name: str, function: Callable[..., Host]) -> Callable[[Backend], C
     return check
 
 
+def _any(b: Backend) -> Compared:
+    for host in (M, np.zeros((3, 6), dtype=bool)):
+        yield "any(m)", b.xp.any(b.asarray(host)), np.any(host)
+
+
 def _arange(b: Backend) -> Compared:
     yield "arange(5)", b.xp.arange(5), np.arange(5, dtype=np.int64)
     yield "arange(5, dtype=int32)", b.xp.arange(5, dtype=b.xp.int32), np.arange(5, dtype=np.int32)
@@ -315,6 +320,7 @@ def _zeros(b: Backend) -> Compared:
 FUNCTION_CHECKS: dict[str, Callable[[Backend], Compared]] = {
     "abs": lambda b: (("abs", b.xp.abs(b.asarray(host)), np.abs(host)) for host in (X, I)),
     "all": lambda b: iter([("all(m, axis=-1)", b.xp.all(b.asarray(M), axis=-1), M.all(axis=-1))]),
+    "any": _any,
     "arange": _arange,
     "argmax": _argmax,
     "argsort": _argsort,

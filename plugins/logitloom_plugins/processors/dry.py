@@ -168,7 +168,7 @@ class Dry(Processor):
         shifted, nothing = sequence, xp.zeros_like(sequence[:, :1]) - 1
         readable = backend.on_host and backend.has_values(sequence)
         for k in range(min(self.max_match, capacity)):
-            if readable and not bool(xp.any(going)):
+            if readable and not bool(backend.to_numpy(xp.any(going))):
                 break
             place = end - k
             token = backend.gather(sequence, xp.where((place >= 0) & (place < capacity), place, 0))
