@@ -7,6 +7,8 @@ donated or not. Thresholds that are only compared with carry none.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -55,6 +57,8 @@ class TorchBackend(Backend):
         device = self._exact_device(torch.get_default_device() if device is None else device)
         super().__init__(device)
         self.on_host = self.uses_buffer_pool = device.type == "cpu"
+        #: Kernels for masks (module ``_torch_masks``); None where Triton compiles for no device.
+        self.masks = _masks(device)
         self.xp = _namespace(device)
         self._bit = torch.from_numpy((np.uint32(1) << np.arange(32, dtype=np.uint32)).view(np.int32)).to(device)
         # Entry b: 8 bytes, 1 where bit i of b is 0, read as one 64-bit number.
@@ -297,14 +301,22 @@ class TorchBackend(Backend):
         return bool(lowest >= 0 and highest < vocab)
 
     def apply_token_mask(self, logits: Array, bits: Array, donate: bool = False) -> Array:
-        """On the CPU eight tokens at a time through a table; elsewhere word by word, one fusible expression."""
+        """On the CPU eight tokens at a time through a table; on CUDA one kernel; else one fusible expression."""
         vocab, (batch, words) = logits.shape[-1], bits.shape
         if self.on_host:
             octets = bits.reshape(-1).view(torch.uint8).to(torch.int32)
             banned = torch.index_select(self._cleared, 0, octets).view(torch.bool).view(batch, words * 32)
+        elif self.masks is not None and _fits_kernels(logits):
+            return self.masks.apply_token_mask(logits, bits, donate and _writable(logits))
         else:
             banned = (torch.bitwise_and(bits[:, :, None], self._bit) == 0).view(batch, words * 32)
         return self.masked_fill(logits, banned[:, :vocab], NEG_INF, donate)
+
+    def apply_class_mask(self, logits: Array, allowed: Array, token_class: Array, donate: bool = False) -> Array:
+        """On CUDA one kernel."""
+        if self.masks is not None and _fits_kernels(logits):
+            return self.masks.apply_class_mask(logits, allowed, token_class, donate and _writable(logits))
+        return super().apply_class_mask(logits, allowed, token_class, donate)
 
     def apply_token_rows(
         self, logits: Array, rows: Sequence[TokenIds], donate: bool = False, pool: BufferPool | None = None
@@ -380,6 +392,18 @@ class _TorchBuffer(HostBuffer):
     def is_untouched(self) -> bool:
         """Whether the count of changes is what it was."""
         return bool(self._tensor._version == self._version)
+
+
+def _masks(device: torch.device) -> Any:
+    # PyTorch brings Triton along where it was built for CUDA or ROCm.
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    return importlib.import_module("logitloom_plugins.backends._torch_masks")
+
+
+def _fits_kernels(logits: Array) -> bool:
+    """Whether kernels may write these: a compiler fuses the plain expression, and gradients have to pass it."""
+    return not (logits.requires_grad or torch.compiler.is_compiling()) and logits.ndim == 2 and logits.stride(-1) == 1
 
 
 def _detached(x: Array) -> Array:

@@ -46,3 +46,7 @@ def _convert(folder: Path) -> None:
     model.tie_weights()
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    print(smollm2_folder())
