@@ -343,7 +343,7 @@ class Backend:
         """
         del donate
         mask = table if table.dtype == self.xp.bool else table != 0
-        return self.xp.where(mask, function(x, table), x)
+        return self.xp.where(mask, self._like(function(x, table), x), x)
 
     def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
         """``x`` with ``value`` in the same ``columns: [n]`` (valid, distinct) of every row."""

@@ -100,10 +100,10 @@ class MlxBackend(Backend):
         """Two selections: of values, then of the first indices that hold the smallest of them."""
         vocab = x.shape[-1]
         if k == 1 and x.shape[0]:
-            index = mx.argmax(x, axis=-1, keepdims=True).astype(mx.int32)
+            index = mx.stop_gradient(mx.argmax(x, axis=-1, keepdims=True).astype(mx.int32))
             return mx.take_along_axis(x, index, axis=-1), index
         if k * 8 >= vocab:
-            order = self.argsort_descending(x)[..., :k]
+            order = mx.stop_gradient(self.argsort_descending(x)[..., :k])
             return mx.take_along_axis(x, order, axis=-1), order
         # The selection orders equal values as it likes. Above the smallest selected value all are selected;
         # among those equal to it take the first.
@@ -112,8 +112,9 @@ class MlxBackend(Backend):
         rank = mx.where(x > smallest, ids - vocab, mx.where(x == smallest, ids, vocab))
         chosen = mx.sort(mx.partition(rank, k - 1, axis=-1)[..., :k], axis=-1)
         index = mx.sort(mx.minimum(mx.where(chosen < 0, chosen + vocab, chosen), vocab - 1), axis=-1)
+        index = mx.stop_gradient(index)
         values = mx.take_along_axis(x, index, axis=-1)
-        order = mx.argsort(-values, axis=-1)
+        order = mx.stop_gradient(mx.argsort(-values, axis=-1))
         return mx.take_along_axis(values, order, axis=-1), mx.take_along_axis(index, order, axis=-1)
 
     def take_rows(self, x: Array, index: Array) -> Array:
@@ -127,8 +128,8 @@ class MlxBackend(Backend):
         return mx.concatenate(list(arrays), axis=0)
 
     def gather(self, x: Array, index: Array) -> Array:
-        """The native gather."""
-        return mx.take_along_axis(x, index, axis=-1)
+        """The native gather. Places have no gradient, and MLX asks for that to be said."""
+        return mx.take_along_axis(x, mx.stop_gradient(index), axis=-1)
 
     def add_at(self, x: Array, tokens: Array, value: float, donate: bool = False) -> Array:
         """One scatter; skipped tokens add nothing to token 0."""
@@ -148,9 +149,7 @@ class MlxBackend(Backend):
         # index is 0 where it is not valid, so the largest is a valid one of the row unless only token 0 is.
         anchor = mx.max(index, axis=1, keepdims=True)
         written = mx.where(mx.any(valid, axis=1, keepdims=True), value, x[:, :1])
-        return mx.put_along_axis(
-            x, mx.where(valid, index, anchor), mx.broadcast_to(written.astype(x.dtype), index.shape), axis=1
-        )
+        return _put(x, mx.where(valid, index, anchor), mx.broadcast_to(written.astype(x.dtype), index.shape))
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
         """One scatter; skipped places repeat another write of their row."""
@@ -164,7 +163,7 @@ class MlxBackend(Backend):
             place = mx.where(valid, place, mx.take_along_axis(place, first, axis=1))
             values = mx.where(valid, values, mx.take_along_axis(values, first, axis=1))
             valid = mx.any(valid, axis=1, keepdims=True)
-        return mx.put_along_axis(x, place, mx.where(valid, values, mx.take_along_axis(x, place, axis=1)), axis=1)
+        return _put(x, place, mx.where(valid, values, mx.take_along_axis(x, place, axis=1)))
 
     def apply_token_mask(self, logits: Array, bits: Array, donate: bool = False) -> Array:
         """Word by word, without a gather."""
@@ -172,6 +171,30 @@ class MlxBackend(Backend):
         vocab, (batch, words) = logits.shape[-1], bits.shape
         allowed = mx.bitwise_and(mx.right_shift(bits[:, :, None], mx.arange(32, dtype=bits.dtype)), 1)
         return mx.where(mx.reshape(allowed, (batch, words * 32))[:, :vocab] == 0, NEG_INF, logits)
+
+
+@mx.custom_function
+def _written(x: Array, place: Array, values: Array) -> Array:
+    """``x`` with values at the places of each row."""
+    return mx.put_along_axis(x, place, values, axis=1)
+
+
+@_written.vjp
+def _written_vjp(primals: tuple[Array, ...], cotangent: Array, output: Array) -> tuple[Array, ...]:
+    """What is written several times to one place, where all values agree, shares the gradient of that place."""
+    del output
+    x, place, _ = primals
+    times = mx.zeros_like(cotangent).at[mx.arange(x.shape[0])[:, None], place].add(1)
+    shared = mx.take_along_axis(cotangent, place, axis=1) / mx.take_along_axis(times, place, axis=1)
+    return mx.where(times > 0, 0, cotangent), mx.zeros_like(place), shared
+
+
+def _put(x: Array, place: Array, values: Array) -> Array:
+    """``x`` with values at the places of each row, with gradients where there can be any."""
+    place = mx.stop_gradient(place)
+    if mx.issubdtype(x.dtype, mx.floating):
+        return _written(x, place, values)
+    return mx.put_along_axis(x, place, values, axis=1)
 
 
 def _wide(x: Array) -> Array:

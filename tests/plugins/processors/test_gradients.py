@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from logitloom import Chain, Context, load_backend, processors
+from logitloom.constraints import ConstraintProcessor
+from logitloom.registry import load_plugin
 from tests.plugins.processors.catalogue import SPECS, VOCAB
 
 MORE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -17,16 +19,25 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "dynamic_temperature": ("dynamic_temperature", {"low": 0.4, "high": 2.0}),
     "encoder_repetition_penalty": ("encoder_repetition_penalty", {"penalty": 1.4}),
     "exponential_decay_length_penalty": ("exponential_decay_length_penalty", {"start": 1, "factor": 1.3, "eos": [0]}),
+    "encoder_no_repeat_ngram": ("encoder_no_repeat_ngram", {"n": 2}),
+    "eos_above": ("eos_above", {"p": 0.01, "eos": [0]}),
+    "forced_eos": ("forced_eos", {"max_length": 9, "eos": [0]}),
+    "length_ramp": ("length_ramp", {"target": 4, "eos": [0]}),
     "mirostat": ("mirostat", {"tau": 2.0, "m": 12}),
     "mirostat_v2": ("mirostat_v2", {"tau": 2.0}),
     "normalize": ("normalize", {}),
     "p_less": ("p_less", {"relaxed": True}),
     "quadratic": ("quadratic", {"factor": 0.2, "curve": 1.5}),
+    "remove_invalid": ("remove_invalid", {}),
     "sequence_bias": ("sequence_bias", {"sequences": [[1], [2, 3]], "biases": [0.5, 1.0]}),
     "top_h": ("top_h", {"h": 0.8}),
     "watermark_greenlist": ("watermark_greenlist", {"ratio": 0.5}),
+    "watermark_gumbel": ("watermark_gumbel", {"key": 5, "width": 1}),
     "watermark_synthid": ("watermark_synthid", {"keys": [654, 400], "ngram_len": 2}),
+    "whisper_no_speech": ("whisper_no_speech", {"token": 5, "eos": 0}),
+    "whisper_timestamps": ("whisper_timestamps", {"no_timestamps": 12, "eos": 0}),
 }
+WEIGHTS = np.random.default_rng(1).normal(size=(2, VOCAB)).astype(np.float32)
 PROMPT, TOKENS = [[1, 2, 3, 1, 2], [4, 4]], [[3], [1]]
 
 
@@ -40,45 +51,74 @@ def values() -> np.ndarray:
     return np.random.default_rng(5).normal(scale=2.0, size=(2, VOCAB))
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("label", [*SPECS, *MORE])
 def test_gradients_are_those_of_finite_differences(label: str) -> None:
     torch = pytest.importorskip("torch", reason="gradients are checked with PyTorch")
     chain = processors.load({**SPECS, **MORE}[label])
-    weight = torch.tensor(np.random.default_rng(1).normal(size=(2, VOCAB)))
 
-    def loss(logits: Any) -> Any:
+    def legal(logits: Any) -> Any:
         out = processed(chain, logits)
-        legal = out > float("-inf")
-        # Of float32 in float64 disguise finite differences would be noise, so each row counts as a distribution.
-        return (torch.where(legal, torch.where(legal, out, 0.0).double() * weight, 0.0)).sum()
+        return torch.where(out > float("-inf"), out, torch.zeros_like(out))
 
     given = torch.tensor(values(), requires_grad=True)
-    loss(given).backward()
+    assert legal(given).dtype == torch.float64
+    assert torch.autograd.gradcheck(legal, (given,), eps=1e-6, atol=1e-5, rtol=1e-4, fast_mode=True)
+
+
+def gradient_in_torch(label: str) -> np.ndarray:
+    """The gradient of the weighted sum of what a processor leaves."""
+    import torch
+
+    given = torch.tensor(values().astype(np.float32), requires_grad=True)
+    out = processed(processors.load({**SPECS, **MORE}[label]), given)
+    torch.where(out > float("-inf"), out * torch.tensor(WEIGHTS), torch.zeros_like(out)).sum().backward()
     assert given.grad is not None
-    found, step = given.grad.numpy(), 1e-5
-    plain = torch.tensor(values())
-    for row, column in [(0, 0), (0, 3), (1, 1), (1, 7), (0, int(plain[0].argmax())), (1, int(plain[1].argmax()))]:
-        up, down = plain.clone(), plain.clone()
-        up[row, column] += step
-        down[row, column] -= step
-        wanted = float(loss(up) - loss(down)) / (2 * step)
-        assert found[row, column] == pytest.approx(wanted, abs=2e-4), (row, column)
+    return np.asarray(given.grad)
 
 
-@pytest.mark.parametrize("label", ["temperature", "top_p", "min_p", "repetition_penalty", "quadratic", "top_k"])
-def test_other_libraries_give_the_same_gradients(label: str) -> None:
-    torch = pytest.importorskip("torch", reason="the other side of the comparison")
+@pytest.mark.torch
+@pytest.mark.jax
+@pytest.mark.parametrize("label", [*SPECS, *MORE])
+def test_jax_gives_the_same_gradients(label: str) -> None:
+    pytest.importorskip("torch", reason="the other side of the comparison")
     jax = pytest.importorskip("jax", reason="needs JAX")
     chain = processors.load({**SPECS, **MORE}[label])
-    given = torch.tensor(values().astype(np.float32), requires_grad=True)
-    torch.log_softmax(processed(chain, given), -1)[:, 3].clamp(min=-50).sum().backward()
     load_backend("jax")
 
     def loss(logits: Any) -> Any:
-        return jax.numpy.clip(jax.nn.log_softmax(processed(chain, logits))[:, 3], -50).sum()
+        out = processed(chain, logits)
+        return jax.numpy.where(out > float("-inf"), out * WEIGHTS, 0.0).sum()
 
-    found = jax.grad(loss)(jax.numpy.asarray(values(), dtype="float32"))
-    np.testing.assert_allclose(np.asarray(found), given.grad.numpy(), atol=1e-5)
+    traced = chain.compilable
+    given = jax.numpy.asarray(values(), dtype="float32")
+    found = jax.grad(loss)(given) if traced else jax.vjp(loss, given)[1](jax.numpy.float32(1.0))[0]
+    np.testing.assert_allclose(np.asarray(found), gradient_in_torch(label), atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.torch
+@pytest.mark.mlx
+@pytest.mark.parametrize("label", [*SPECS, *MORE])
+def test_mlx_gives_the_same_gradients(label: str) -> None:
+    pytest.importorskip("torch", reason="the other side of the comparison")
+    mx = pytest.importorskip("mlx.core", reason="needs MLX")
+    chain = processors.load({**SPECS, **MORE}[label])
+
+    def loss(logits: Any) -> Any:
+        out = processed(chain, logits)
+        return mx.where(out > float("-inf"), out * mx.array(WEIGHTS), 0.0).sum()
+
+    found = mx.grad(loss)(mx.array(values().astype(np.float32)))
+    np.testing.assert_allclose(np.asarray(found), gradient_in_torch(label), atol=1e-4, rtol=1e-3)
+
+
+def test_every_processor_is_checked_is_a_constraint_or_says_that_it_has_none() -> None:
+    checked = {name for name, _ in [*SPECS.values(), *MORE.values()]}
+    for record in processors.available():
+        if record.distribution != "logitloom" or record.name in checked:
+            continue
+        kind = load_plugin("processors", record.name)
+        assert issubclass(kind, ConstraintProcessor) or not kind.differentiable, record.name
 
 
 def test_scores_of_sampled_sequences_can_be_learnt_from() -> None:
