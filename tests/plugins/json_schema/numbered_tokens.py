@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.structure.configuration import Configuration
+from logitloom_plugins.json_schema.structure.automaton import Configuration, SchemaAutomaton
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.value_reader import Position
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
@@ -43,10 +42,10 @@ class NumberedTokens:
         return self.constraint._masks._walk
 
     def at(self, position: Position) -> int:
-        return self.number(self.constraint.schema.names.configuration(position))
+        return self.number(self.constraint.schema.configuration(position))
 
     def configuration(self, number: int) -> Position:
-        return self.constraint.schema.names.position(self._values[number])
+        return self.constraint.schema.position(self._values[number])
 
     def advance(self, number: int, token: int) -> int:
         if number < 0 or token < 0:

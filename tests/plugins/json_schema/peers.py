@@ -9,9 +9,8 @@ import pytest
 
 from logitloom.errors import LogitloomError
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.json_schema.structure.acceptance import accepts
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
-from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.machine import Machine, accepts
 
 BYTES = Vocabulary([*[bytes([byte]) for byte in range(256)], b""], eos=[256], name="bytes")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from logitloom.errors import LogitloomError
-from logitloom_plugins.json_schema.structure.acceptance import accepts
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
+from logitloom_plugins.json_schema.structure.machine import accepts
 from logitloom_plugins.json_schema.structure.serialisation import serialise
 from tests.plugins.json_schema.schema_data import benchmark
 

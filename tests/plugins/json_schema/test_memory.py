@@ -18,9 +18,8 @@ import pytest
 from logitloom import Context, processors
 from logitloom.automata import Budget
 from logitloom_plugins.json_schema.structure import automaton
-from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.structure.automaton import Configuration, SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.configuration import Configuration
 from logitloom_plugins.json_schema.structure.names import Chain
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
@@ -93,7 +92,7 @@ def test_a_state_goes_on_in_an_empty_memory_and_as_a_copy(place: int) -> None:
         if token is not None:
             after = tokens.advance(at, token)
             assert after is not None
-            assert tokens.schema.names.configuration(tokens.schema.names.position(after)) == after
+            assert tokens.schema.configuration(tokens.schema.position(after)) == after
             at = after
     assert tokens.may_end(at)
 
@@ -168,7 +167,7 @@ def test_names_that_are_remembered_do_not_add_up(monkeypatch: pytest.MonkeyPatch
     tokens = constraint({"type": "object", "minProperties": 999, "additionalProperties": {"type": "integer"}})
     for n in range(100, 200):
         taken(tokens, tokens.start(), f'{{"x{n}":1,"y{n}":2,"x{n}1":3')
-        assert len(tokens.schema.names.configurations) <= 401
+        assert len(tokens.schema.configurations) <= 401
     # A single text may have more of them.
     at = taken(tokens, tokens.start(), "{" + ",".join(f'"n{i}":{i}' for i in range(200)))
     assert tokens.advance(taken(tokens, at, ',"n7'), SINGLE[b'"']) is None

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from logitloom.automata import Budget
-from logitloom_plugins.json_schema.structure.acceptance import read
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.machine import read
 from logitloom_plugins.json_schema.structure.value_reader import Position
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
-from logitloom_plugins.json_schema.tokens.string_tables import string_tables
+from logitloom_plugins.json_schema.tokens.string_rows import string_tables
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
@@ -76,7 +76,7 @@ def test_a_row_allows_what_can_be_taken_and_nothing_else(place: int, policy: str
 def test_what_is_known_of_the_vocabulary_is_what_the_machine_does_with_each_token() -> None:
     vocabulary = mixed()
     for names in (False, True):
-        tables = string_tables(vocabulary, "any", names)
+        tables = string_tables(vocabulary, compile_schema(True), names)
         machine = compile_schema({"type": "object" if names else "string"}, SchemaOptions(Whitespace("compact")))
         inside = dict(zip(tables.inside.tolist(), tables.needs.tolist(), strict=True))
         for token, text in enumerate(vocabulary.token_bytes):

@@ -14,7 +14,7 @@ import pytest
 from logitloom import Backend, Context, Vocabulary, processors, state
 from logitloom.automata import Budget
 from logitloom.errors import BudgetExceeded, IllegalToken, OptionError, UnsupportedSchema, VocabularyError
-from logitloom_plugins.json_schema.structure import acceptance
+from logitloom_plugins.json_schema.structure import machine as json_machine
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
@@ -213,14 +213,14 @@ def test_items_of_few_possible_values_are_never_written_twice() -> None:
     schema = {"type": "array", "items": {"enum": values}, "uniqueItems": True, "minItems": 18}
     machine = compile_schema(schema)
     for count, right in ((17, False), (18, True), (20, True)):
-        assert acceptance.accepts(machine, json.dumps(values[-count:], separators=(",", ":"))) == right
-    assert not acceptance.accepts(machine, json.dumps([*values[:-1], values[0]], separators=(",", ":")))
+        assert json_machine.accepts(machine, json.dumps(values[-count:], separators=(",", ":"))) == right
+    assert not json_machine.accepts(machine, json.dumps([*values[:-1], values[0]], separators=(",", ":")))
     impossible = compile_schema({**schema, "minItems": 21})
-    assert not acceptance.accepts(impossible, json.dumps([*values, values[0]], separators=(",", ":")))
+    assert not json_machine.accepts(impossible, json.dumps([*values, values[0]], separators=(",", ":")))
     # With more of them another way is taken.
     more = compile_schema({**schema, "items": {"enum": [*values, "w"]}})
-    assert acceptance.accepts(more, json.dumps([*values, "w"], separators=(",", ":")))
-    assert not acceptance.accepts(more, json.dumps([*values, values[0]], separators=(",", ":")))
+    assert json_machine.accepts(more, json.dumps([*values, "w"], separators=(",", ":")))
+    assert not json_machine.accepts(more, json.dumps([*values, values[0]], separators=(",", ":")))
 
 
 def test_a_budget_that_is_exceeded_while_decoding_says_so_and_sizes_tell_it_beforehand() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, substitute
-from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint, split
+from logitloom_plugins.json_schema.structure.members import Effects, Member, TruthVector, ValueConstraint, split
 from logitloom_plugins.json_schema.structure.names import Name
 
 __all__ = ["ArrayFrame", "ArrayPlan", "end_array", "item", "start_array"]
@@ -23,14 +23,19 @@ class ArrayFrame(NamedTuple):
     wanted: frozenset[TruthVector]
 
 
-class ArrayPlan:
-    """The hard atoms of an array, sorted by what they speak of."""
+class ArrayPlan(Name):
+    """The hard atoms of an array, sorted by what they speak of.
 
-    def __init__(self, owner: Any, limit: int, hard: tuple[Any, ...]) -> None:
+    Args:
+        parts: ``"array"``, the count of items from which on one more changes nothing, the atoms.
+        owner: what makes plans.
+    """
+
+    def __init__(self, parts: tuple[Any, ...], owner: Any) -> None:
+        _, limit, hard = parts
         self.owner = owner
-        self.name = Name("array", limit, hard)
-        self.limit = limit
-        self.hard = hard
+        self.limit: int = limit
+        self.hard: tuple[Any, ...] = hard
         self.items: dict[int, list[Formula]] = {}
         self.rests: list[tuple[int, Formula]] = []
         self.least, self.most = 0, None
@@ -86,53 +91,22 @@ def item(frame: ArrayFrame) -> Member | None:
     if frame.soft is True and not frame.extras:
         following = frame._replace(length=count)
         return Member(ValueConstraint(must), lambda truth: following)
-    asked: dict[Formula, int] = {}
-    effects: dict[Any, Any] = {}
-    for atom in dict.fromkeys(a for f in (frame.soft, *frame.extras) for a in atoms(f)):
+    effects = Effects((frame.soft, *frame.extras))
+    for atom in effects.atoms:
         kind = atom[0]
-        child: Formula = True
-        if (kind == "item" and atom[1] == index) or (kind == "rest" and index >= atom[1]):
-            child = atom[2]
+        if kind == "item" and atom[1] == index:
+            effects.ask(atom, atom[2], True)
+        elif kind == "rest" and index >= atom[1]:
+            effects.ask(atom, atom[2], atom)
         elif kind == "contains":
-            child = atom[1]
-        elif kind == "mini":
-            if count >= atom[1]:
-                effects[atom] = True
-            continue
-        elif kind == "maxi":
-            if index + 1 > atom[1]:
-                effects[atom] = False
-            continue
-        else:
-            continue
-        if kind == "contains":
-            if child is True:
-                effects[atom] = ("contains", None)
-            elif child is not False:
-                effects[atom] = ("contains", asked.setdefault(child, len(asked)))
-        elif isinstance(child, bool):
-            if not child:
-                effects[atom] = False
-            elif kind == "item":
-                effects[atom] = True
-        else:
-            effects[atom] = (kind, asked.setdefault(child, len(asked)))
+            effects.ask(atom, atom[1], _contained(atom), atom)
+        elif kind == "mini" and count >= atom[1]:
+            effects.of[atom] = True
+        elif kind == "maxi" and index + 1 > atom[1]:
+            effects.of[atom] = False
 
     def after(truth: TruthVector) -> ArrayFrame | None:
-        def value(atom: Any) -> Formula:
-            effect = effects.get(atom)
-            if effect is None:
-                return atom
-            if isinstance(effect, bool):
-                return effect
-            kind, place = effect
-            met = place is None or truth[place]
-            if kind == "contains":
-                return _contained(atom) if met else atom
-            if not met:
-                return False
-            return True if kind == "item" else atom
-
+        value = effects.after(truth)
         soft = substitute(frame.soft, value)
         if soft is False:
             return None
@@ -142,7 +116,7 @@ def item(frame: ArrayFrame) -> Member | None:
         following = plan.owner.array_plan(plan.limit, (*plan.hard, *new)) if new else plan
         return ArrayFrame(following, count, soft, extras, frame.wanted)
 
-    return Member(ValueConstraint(must, tuple(asked)), after)
+    return Member(ValueConstraint(must, tuple(effects.asked)), after)
 
 
 def _contained(atom: Any) -> Formula:

@@ -4,21 +4,50 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from logitloom.constraints import ByteAutomaton
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.structure.configuration import Configuration, ConfigurationNames
 from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.stacks import EMPTY
+from logitloom_plugins.json_schema.structure.names import Name
 from logitloom_plugins.json_schema.structure.value_reader import Position
 
-__all__ = ["SchemaAutomaton"]
+__all__ = ["Configuration", "SchemaAutomaton"]
 
-#: Configurations, values within arrays of different items, and stacks that are remembered.
+#: Configurations, and values within arrays of different items, that are remembered.
 _MOST_REMEMBERED: Final = 1 << 18
 
 Result = TypeVar("Result")
+
+
+class Configuration(Name):
+    """How far a text has been read: an immutable, hashable, picklable value.
+
+    Its parts are the machine's state; the stack, which says of the open strings, objects and arrays where to go on
+    after each; the bytes of an unfinished member name that must not come twice; and, within an array of different
+    items, the open arrays and objects and the unfinished item.
+
+    A machine numbers its states in the order of visits. A configuration holds the state itself, which names things by
+    what the schema says of them: formulas over the nodes of the schema, which are numbered when it is read, and states
+    of automata that are compiled from formulas. So it means the same in every process with an equal schema and options.
+
+    Attributes:
+        position: a machine, and the same as a position of it; no part of the value.
+    """
+
+    position: tuple[Machine | None, Position] = None, Position(-1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Configuration, (self.parts,)
+
+    @staticmethod
+    def from_state_parts(*parts: Any) -> Configuration:
+        """The configuration of these parts."""
+        return Configuration(parts)
+
+    def __repr__(self) -> str:
+        state, stack, _, _ = self.parts
+        return f"<{state[0]!r} within {0 if stack is None else stack.length}>"
 
 
 class SchemaAutomaton(ByteAutomaton):
@@ -29,6 +58,10 @@ class SchemaAutomaton(ByteAutomaton):
 
     Args:
         machine: the pushdown automaton of the schema.
+
+    Attributes:
+        machine: what has been visited.
+        configurations: those that have been visited, by position in the machine.
 
     Example:
         >>> from logitloom_plugins.json_schema.structure.compilation import compile_schema
@@ -47,21 +80,17 @@ class SchemaAutomaton(ByteAutomaton):
         begun = len(machine.states)
         #: From so many states on the memory is full. A schema alone may need many.
         self._most_states = begun + (machine.budget.states - begun) // 2
-        self.names = ConfigurationNames(machine)
-        self._fresh, self._is_full = True, False
-
-    @property
-    def machine(self) -> Machine:
-        """What has been visited."""
-        return self.names.machine
+        self.machine = machine
+        self.configurations: dict[Position, Configuration] = {}
+        self._fresh = True
 
     def forget(self) -> None:
         """Drop what is remembered. That changes no result."""
         with self._lock:
             self._remember(self.machine.fresh())
 
-    def run(self, read: Callable[[Position], Result], configuration: Configuration) -> Result:
-        """What a function finds at a position.
+    def run(self, read: Callable[..., Result], configuration: Configuration, *arguments: Any) -> Result:
+        """What a function finds at a position, and with some arguments.
 
         Args:
             read: is called again in an empty machine if there is no room for what it visits.
@@ -71,36 +100,51 @@ class SchemaAutomaton(ByteAutomaton):
             BudgetExceeded: if there is no room in an empty machine either.
         """
         with self._lock:
-            if self._is_full:
+            machine = self.machine
+            remembered = len(self.configurations) + len(machine.distinct.values)
+            if len(machine.states) > self._most_states or remembered > _MOST_REMEMBERED:
                 self.forget()
             fresh, self._fresh = self._fresh, False
             try:
-                return read(self.names.position(configuration))
+                owner, position = configuration.position
+                if owner is not self.machine:
+                    position = self.position(configuration)
+                return read(position, *arguments)
             except (BudgetExceeded, RecursionError) as error:
                 if fresh or isinstance(error, RecursionError):
                     raise _late(error) from error
                 self.forget()
-                return self.run(read, configuration)
+                return self.run(read, configuration, *arguments)
+
+    def configuration(self, position: Position) -> Configuration:
+        """The value of a position."""
+        known = self.configurations.get(position)
+        if known is None:
+            state, stack, written, items = position
+            parts = self.machine.states[state], stack, written, items
+            known = self.configurations[position] = Configuration(parts)
+            known.position = self.machine, position
+        return known
+
+    def position(self, configuration: Configuration) -> Position:
+        """The position of a value, which may be of another machine of the schema, or of another process."""
+        machine = self.machine
+        if configuration.position[0] is not machine:
+            state, stack, written, items = configuration.parts
+            machine.distinct.learn(items)
+            number = machine.number(machine.adopted(state))
+            position = Position(number, machine.adopted_stack(stack), written, items)
+            configuration.position = machine, position
+            self.configurations.setdefault(position, configuration)
+        return configuration.position[1]
 
     def read(self, configuration: Configuration, text: bytes) -> Configuration | None:
         """The configuration after some more bytes; ``None`` if no accepted text has this prefix."""
+        return self.run(self._after, configuration, text)
 
-        def found(position: Position) -> Configuration | None:
-            names = self.names
-            reached = names.machine.read(position, text)
-            if reached is None:
-                return None
-            known = names.configurations.get(reached)
-            return self._named(reached) if known is None else known
-
-        return self.run(found, configuration)
-
-    def _named(self, reached: Position) -> Configuration:
-        """The configuration of a position that has not been visited."""
-        names, machine = self.names, self.names.machine
-        remembered = len(names.configurations) + machine.distinct.size + machine.stacks.size
-        self._is_full = len(machine.states) > self._most_states or remembered > _MOST_REMEMBERED
-        return names.configuration(reached)
+    def _after(self, position: Position, text: bytes) -> Configuration | None:
+        reached = self.machine.read(position, text)
+        return None if reached is None else self.configuration(reached)
 
     # --- the contract ------------------------------------------------------------------------------------------
 
@@ -112,7 +156,7 @@ class SchemaAutomaton(ByteAutomaton):
     def start(self) -> Configuration:
         """The configuration before the first byte."""
         with self._lock:
-            return self.names.configuration(Position(self.machine.start))
+            return self.configuration(Position(self.machine.start))
 
     def step(self, state: Configuration, byte: int) -> Configuration | None:  # type: ignore[override]
         """The configuration after one more byte; ``None`` if no accepted text has this prefix."""
@@ -120,11 +164,10 @@ class SchemaAutomaton(ByteAutomaton):
 
     def accepts(self, state: Configuration) -> bool:  # type: ignore[override]
         """Whether the text may end."""
-        return self.run(self.ends, state)
+        return state.parts[1] is None and self.run(self._ends, state)
 
-    def ends(self, position: Position) -> bool:
-        """Whether the text may end at a position."""
-        return position.stack == EMPTY and self.machine.accepting(position.state)
+    def _ends(self, position: Position) -> bool:
+        return self.machine.ends(position)
 
 
 def _late(error: BudgetExceeded | RecursionError) -> BudgetExceeded:

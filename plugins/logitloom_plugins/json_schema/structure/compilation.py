@@ -17,6 +17,7 @@ from logitloom_plugins.json_schema.schema.keywords import Assertions, Keywords
 from logitloom_plugins.json_schema.schema.scalar_keywords import number_formulas, string_formulas
 from logitloom_plugins.json_schema.schema.unique_items import unclear_nodes
 from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.reachable import visit_constraints
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.values.strings import string_problem
 
@@ -79,7 +80,9 @@ def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Bu
     try:
         # The budget is the schema's: each of its patterns gets what the others left.
         with at_most(tracker.remaining):
-            return _compiled(Document(schema, tracker), options, tracker)
+            machine = _compiled(Document(schema, tracker), options, tracker)
+            tracker.stop_the_clock()
+            return machine
     except RecursionError as error:
         raise BudgetExceeded(
             "The schema is nested too deeply to be compiled. Nest less, or raise the limit with sys.setrecursionlimit."
@@ -99,18 +102,24 @@ def _compiled(document: Document, options: SchemaOptions, tracker: BudgetTracker
         check(keywords, tracker)
         return keywords
 
+    def made(keywords: Keywords) -> Machine:
+        machine = Machine(keywords, options.whitespace, options.escapes, tracker)
+        if machine.satisfiable and keywords.unclear:
+            visit_constraints(machine.values, machine.root)
+        return machine
+
     keywords = checked(frozenset())
     machine = None
     if not (options.strict and keywords.problems):
         try:
-            machine = Machine(keywords, options.whitespace, options.escapes, tracker)
+            machine = made(keywords)
         except UnsupportedSchema:
             unclear = keywords.unclear
             if not unclear:
                 raise
             if not options.strict:
                 keywords = checked(frozenset(unclear))
-                machine = Machine(keywords, options.whitespace, options.escapes, tracker)
+                machine = made(keywords)
             for number in unclear:
                 keywords.refuse(document.nodes[number], "uniqueItems", _NOT_DISTINCT)
     problems = keywords.problems

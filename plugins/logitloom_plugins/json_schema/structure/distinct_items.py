@@ -11,12 +11,14 @@ from collections import deque
 from typing import Final, Protocol
 
 from logitloom.errors import BudgetExceeded
+from logitloom_plugins.json_schema.structure.names import Chain
 from logitloom_plugins.json_schema.structure.value_reader import (
     BACKSLASH,
     BLANKS,
     COMMA,
     NUMBER,
     QUOTE,
+    Container,
     Place,
     Position,
     ValueReader,
@@ -35,7 +37,7 @@ _MOST_SEARCHED: Final = 1 << 15
 Candidates = frozenset[bytes | None]
 _SOME: Final[Candidates] = frozenset([None])
 _NONE: Final[Candidates] = frozenset()
-_NOTHING: Final[frozenset[int]] = frozenset()
+_NOTHING: Final[frozenset[bytes]] = frozenset()
 
 
 class Texts(Protocol):
@@ -57,7 +59,7 @@ class DistinctItems(ValueReader):
         super().__init__()
         self._machine = machine
         self._candidates: dict[Place, Candidates] = {}
-        self._wholes: dict[int, frozenset[int]] = {}
+        self._wholes: dict[Chain[Container], frozenset[bytes]] = {}
         self._remembered = 0
         self._completions: dict[Position, bool] = {}
 
@@ -90,11 +92,12 @@ class DistinctItems(ValueReader):
         return frozenset([BACKSLASH, *[string[length] if len(string) > length else QUOTE for string in strings]])
 
     def _find_candidates(self, place: Place) -> Candidates:
-        frame, text = self.frame(place.frame), place.text
+        frame, text = place.frame, place.text
+        assert frame is not None
         if text[:1] == b'"' and (len(text) > 1 or place.escape):
             # Some are left of those a few bytes before, at the latest where the string began.
             for size in range(len(text) if place.escape else len(text) - 1, 0, -1):
-                before = Place(place.frame, place.phase, text[:size])
+                before = Place(frame, place.phase, text[:size])
                 if size == 1 or before in self._candidates:
                     break
             begun = text[1:]
@@ -105,56 +108,65 @@ class DistinctItems(ValueReader):
             ]
             return frozenset([candidate for candidate in left if goes_on(place, candidate)] if place.escape else left)
         if place.phase == "name":
-            done = self.listed(frame.done)
-            come = frozenset([name for name, _ in done])
-            others = [name for whole in self._wholes_of(place.frame) for name, _ in self.values[whole][1]]
+            come = frozenset([name for name, _ in self.listed(frame.entry.done)])
+            others = [name for whole in self._wholes_of(frame) for name, _ in self.values[whole][1]]
             return come.union(others) if text else _SOME if come or others else _NONE
         if not text and place.phase != "value":
-            return _SOME if self._wholes_of(place.frame) else _NONE
-        parts = self._parts_of(place.frame)
+            return _SOME if self._wholes_of(frame) else _NONE
+        parts = self._parts_of(frame)
         if not text:
             return _SOME if parts else _NONE
-        values = [self.values[part] for part in parts]
+        values = [(part, *self.values[part]) for part in parts]
         if text[0] == QUOTE:
-            return frozenset([content for kind, content in values if kind == "string"])
+            return frozenset([content for _, kind, content in values if kind == "string"])
         if text[0] in NUMBER:
-            return _SOME if any(kind == "number" for kind, _ in values) else _NONE
-        return _SOME if any(kind == "literal" and content.startswith(text) for kind, content in values) else _NONE
+            return _SOME if any(kind == "number" for _, kind, _ in values) else _NONE
+        return _SOME if any(kind == "literal" and part.startswith(text) for part, kind, _ in values) else _NONE
 
-    def _wholes_of(self, number: int) -> frozenset[int]:
+    def _wholes_of(self, frame: Chain[Container]) -> frozenset[bytes]:
         """What an open array or object would have to become for the item that it is, or is in, to have come before."""
-        later: list[int] = []
-        while (known := self._wholes.get(number)) is None:
-            frame = self.frame(number)
-            if not frame.above:
-                return _NOTHING
-            if frame.name is None and not frame.done:
-                kind = "object" if frame.kind == "object" else "array"
-                known = frozenset([part for part in self._parts_of(frame.above) if self.values[part][0] == kind])
-                self._make_room(len(known))
-                self._wholes[number] = known
+        later: list[Container] = []
+        above = frame.before
+        if above is None:
+            return _NOTHING
+        while (known := self._wholes.get(frame)) is None:
+            kind, done, name = frame.entry
+            if name is None and done is None:
+                kind = "object" if kind == "object" else "array"
+                known = frozenset([part for part in self._parts_of(above) if self.values[part][0] == kind])
+                self._remember_wholes(frame, known)
                 break
-            later.append(number)
-            number = self.before(number)
-        for number in reversed(later):
-            frame = self.frame(number)
-            if frame.name is not None:
-                known = frozenset([w for w in known if any(name == frame.name for name, _ in self.values[w][1])])
+            later.append(frame.entry)
+            # The same one item, member or name ago.
+            assert name is not None or done is not None
+            frame = Chain(Container(kind, done if name is not None or done is None else done.before), above)
+        for container in reversed(later):
+            kind, done, name = container
+            entries = self.listed(done)
+            if name is not None:
+                known = frozenset([w for w in known if any(name == other for other, _ in self.values[w][1])])
+            elif kind == "object":
+                known = frozenset([w for w in known if entries[-1] in self.values[w][1]])
             else:
-                known &= self.having(frame)
-            self._make_room(len(known))
-            self._wholes[number] = known
+                known = frozenset(
+                    [w for w in known if self.values[w][1][len(entries) - 1 : len(entries)] == entries[-1:]]
+                )
+            self._remember_wholes(Chain(container, above), known)
         return known
 
-    def _parts_of(self, number: int) -> set[int]:
+    def _remember_wholes(self, frame: Chain[Container], wholes: frozenset[bytes]) -> None:
+        self._make_room(len(wholes))
+        self._wholes[frame] = wholes
+
+    def _parts_of(self, frame: Chain[Container]) -> set[bytes]:
         """What the next item, or the value of the member whose name has come, would have to become for that."""
-        frame = self.frame(number)
-        wholes = [self.values[whole][1] for whole in self._wholes_of(number)]
-        if frame.name is not None:
-            return {value for members in wholes for name, value in members if name == frame.name}
-        count = len(self.listed(frame.done))
-        parts = {items[count] for items in wholes if len(items) > count}
-        return parts.union(self.listed(frame.done)) if frame.kind == "distinct" else parts
+        kind, done, name = frame.entry
+        wholes = [self.values[whole][1] for whole in self._wholes_of(frame)]
+        if name is not None:
+            return {value for members in wholes for other, value in members if other == name}
+        entries = self.listed(done)
+        parts = {items[len(entries)] for items in wholes if len(items) > len(entries)}
+        return parts.union(entries) if kind == "distinct" else parts
 
     def has_completion(self, reached: Position) -> bool:
         """Whether a text that has got into such an array can be completed so that nothing comes twice.

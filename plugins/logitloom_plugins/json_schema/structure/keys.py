@@ -14,11 +14,15 @@ import numpy as np
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
-from logitloom_plugins.json_schema.values.strings import encodable
 
 __all__ = ["Keys"]
 
 _ESCAPED = frozenset('"\\')
+
+
+def _encodable(name: str) -> bool:
+    """Whether a name can be written in UTF-8 (it has no lone surrogates)."""
+    return not any("\ud800" <= character < "\ue000" for character in name)
 
 
 class _NameTree(NamedTuple):
@@ -62,7 +66,7 @@ class Keys:
         tracker: BudgetTracker,
     ) -> None:
         self.key = names, patterns, tuple(demands)
-        self.names = tuple([name for name in names if encodable(name)])
+        self.names = tuple([name for name in names if _encodable(name)])
         self.plain_names = not any(c in _ESCAPED or not " " <= c <= "~" for name in self.names for c in name)
         self.patterns = patterns
         self.demands = demands
@@ -130,6 +134,11 @@ class Keys:
         tree = self._plain
         return tree.outside[state - self.base], tree.children[state - self.base]
 
+    @property
+    def children(self) -> list[dict[int, int]]:
+        """Per state of the names' prefix tree its next states in the tree by byte."""
+        return self._plain.children
+
     @cached_property
     def base(self) -> int:
         """The first state of the names' prefix tree; earlier ones have left it. Without patterns and demands only."""
@@ -188,6 +197,6 @@ class Keys:
 
     def label_of(self, name: str) -> Any:
         """The label of a name, ``None`` if it cannot be written."""
-        if not encodable(name):
+        if not _encodable(name):
             return None
         return self.automaton.outputs[self.automaton.walk(name.encode())]

@@ -1,38 +1,46 @@
-"""The texts of a schema as a pushdown automaton over bytes, made state by state as it is visited.
+"""The texts of a schema as a pushdown automaton over bytes, made state by state as texts visit it.
 
-A state's row says for each byte: go to another state; begin a string, an object or an array, that is, remember where to
+A state has a code for each byte: go to another state; begin a string, an object or an array, that is, remember where to
 go on after it (push) and enter its first state; or end one with an answer (pop). What is remembered is a *return*: for
 each welcome answer the state to go on in. Every state can be completed, so no text runs into a dead end.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
+import weakref
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import Budget, BudgetTracker
-from logitloom_plugins.json_schema.schema.keywords import Keywords
 from logitloom_plugins.json_schema.structure.distinct_items import DistinctItems
-from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.structure.members import SchemaFormulas, TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.structure.names import Chain, Name
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame
-from logitloom_plugins.json_schema.structure.reachable import visit_constraints
 from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
-from logitloom_plugins.json_schema.structure.stacks import Stacks
-from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, StringContext, StringStates
-from logitloom_plugins.json_schema.structure.structure_states import DEAD, Operation, StructureStates
-from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, StringStates
+from logitloom_plugins.json_schema.structure.structure_states import DEAD, Operation, Return, StructureStates
+from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 
-__all__ = ["DEAD", "DONE", "Machine", "Operation", "Position"]
+__all__ = ["DEAD", "DONE", "NO_NAMES", "Machine", "accepts", "name_of", "read"]
 
 #: Sizes of the table, in states. Moving what is there costs milliseconds, and memory that nobody has touched nothing.
 _CAPACITIES: Final = (64, 512, *(8192 << n for n in range(0, 20, 4)))
+NO_NAMES: Final[frozenset[str]] = frozenset()
+_MISSING: Final[dict[int, int]] = {}
 
 State = tuple[Any, ...]
 DONE: Final[State] = ("done",)
+
+
+def name_of(written: bytes) -> str:
+    """The name of a member that is written like this between its quotes."""
+    name: str = json.loads(b'"' + written + b'"')
+    return name
 
 
 def _untouched(states: int) -> NDArray[np.int32]:
@@ -52,55 +60,57 @@ class Machine:
         whitespace: where whitespace may stand.
         escapes: how characters of strings may be written: ``any``, ``minimal`` or ``ascii``.
         tracker: the budget of the compilation.
+        root: what is asked of the whole value; default: the schema.
 
     Attributes:
         start: the first state.
         operations: by ``-2 - code``.
-        returns: per number the states by answer.
-        stacks: what texts have remembered.
-        accepting: per state whether the text may end there (with nothing remembered).
+        codes: what :meth:`few` has found, by state.
         tracked: states inside names of which what is written must be remembered.
         naming: codes of operations ``name``.
         distinct: what texts have written in arrays whose items must all be different.
         opening: states in which such an array has just begun.
     """
 
-    def __init__(self, keywords: Keywords, whitespace: Whitespace, escapes: str, tracker: BudgetTracker) -> None:
+    def __init__(
+        self,
+        keywords: SchemaFormulas,
+        whitespace: Whitespace,
+        escapes: str,
+        tracker: BudgetTracker,
+        root: ValueConstraint | None = None,
+    ) -> None:
         #: For whoever reads on: states and rows are made as they are visited, by all who share the schema.
         self.lock = keywords.lock
         self.keywords = keywords
         self.whitespace = whitespace
         self.values = Satisfiability(keywords, tracker)
-        self.strings = StringStates(self, escapes)
-        self.structure = StructureStates(self)
+        # Weakly, because texts that wait keep parts of the machine alive, and must not keep all of it.
+        this = weakref.proxy(self)
+        self.strings = StringStates(this, escapes)
+        self.structure = StructureStates(this)
         self.budget: Budget = tracker.budget
         self.tracker = tracker
         self.states: list[State] = []
         self._number: dict[State, int] = {}
         self._rows: NDArray[np.int32] = np.empty((_CAPACITIES[0], 256), dtype=np.int32)
         self._ready: NDArray[np.bool_] = np.zeros(_CAPACITIES[0], dtype=bool)
-        self._few: dict[int, dict[int, int] | None] = {}
+        self.codes: dict[int, dict[int, int] | None] = {}
         self.tracked: set[int] = set()
         self.naming: set[int] = set()
-        self.distinct = DistinctItems(self)
+        self.distinct = DistinctItems(this)
         self.opening: set[int] = set()
         self.operations: list[Operation] = []
-        self._operation: dict[Operation, int] = {}
-        self.returns: list[dict[TruthVector, int]] = []
-        self.stacks = Stacks(self.operations, self.returns)
-        self._return: dict[tuple[Any, ...], int] = {}
-        self._contexts: dict[Any, StringContext] = {}
+        self._operation: dict[tuple[Any, ...], int] = {}
+        self._returns: dict[Any, Return] = {}
         done = self.returning({(): DONE})
-        root = ValueConstraint(("s", keywords.document.root))
-        self.satisfiable = self.values.possible(root)
-        self.start = self.number(("value", root, done, 0, "none"))
+        self.root = ValueConstraint(("s", keywords.document.root)) if root is None else root
+        self.satisfiable = self.values.possible(self.root)
+        self.start = self.number(("value", self.root, done, 0, "none"))
         if self.satisfiable:
-            if keywords.unclear:
-                visit_constraints(self.values, root)
             # The first mask asks for it in any case, and what is too large here is said before decoding starts.
             for code in (self.few(self.start) or {}).values():
                 self.few(code if code >= 0 else self.operations[-2 - code].target)
-        tracker.stop_the_clock()
 
     @property
     def description(self) -> str:
@@ -116,9 +126,12 @@ class Machine:
         Raises:
             BudgetExceeded: if that takes too long.
         """
-        return Machine(self.keywords, self.whitespace, self.strings.escapes, BudgetTracker(self.budget, "the schema"))
+        tracker = BudgetTracker(self.budget, "the schema")
+        machine = Machine(self.keywords, self.whitespace, self.strings.escapes, tracker)
+        tracker.stop_the_clock()
+        return machine
 
-    # --- numbers for things ------------------------------------------------------------------------------------
+    # --- states and codes --------------------------------------------------------------------------------------
 
     def number(self, state: State) -> int:
         """The number of a state."""
@@ -131,8 +144,9 @@ class Machine:
                 rows[:known] = self._rows
                 self._rows = rows
                 self._ready = np.append(self._ready, np.zeros(len(rows) - known, dtype=bool))
-            if state[0] in STRING_KINDS and state[1].tracks:
-                self.tracked.add(known)
+            if state[0] in STRING_KINDS:
+                if state[1].tracks:
+                    self.tracked.add(known)
             elif state[0] == "array" and state[2:] == ("open", 0) and state[1].plan.distinct:
                 self.opening.add(known)
             if known % 256 == 255:
@@ -140,43 +154,68 @@ class Machine:
                 self.tracker.check_bytes(known * self._rows[0].nbytes, "its states")
         return known
 
-    def operation(self, operation: Operation) -> int:
-        """The code of an operation in a row."""
+    def _operation_code(self, *operation: Any) -> int:
         known = self._operation.get(operation)
         if known is None:
-            known = self._operation[operation] = len(self.operations)
-            self.operations.append(operation)
-            if operation.kind == "name":
-                self.naming.add(-2 - known)
-        return -2 - known
-
-    def returning(self, states: dict[TruthVector, State]) -> int:
-        """The number of a return."""
-        key = tuple(sorted(states.items(), key=lambda pair: pair[0]))
-        known = self._return.get(key)
-        if known is None:
-            known = self._return[key] = len(self.returns)
-            self.returns.append({truth: self.number(state) for truth, state in states.items()})
+            known = self._operation[operation] = -2 - len(self.operations)
+            self.operations.append(Operation(*operation))
+            if operation[0] == "name":
+                self.naming.add(known)
         return known
+
+    def push(self, back: Return, state: State) -> int:
+        """The code for the beginning of a string, object or array."""
+        return self._operation_code("push", back, self.number(state))
 
     def pop(self, truth: TruthVector) -> int:
         """The code for the end of a string, object or array."""
-        return self.operation(Operation("pop", truth))
+        return self._operation_code("pop", truth)
 
-    def context(self, key: Any, make: Any) -> StringContext:
-        """The context of a kind of string, made once."""
-        found = self._contexts.get(key)
-        if found is None:
-            found = self._contexts[key] = make()
-            found.key = key
+    def named(self, frame: ObjectFrame, label: Any) -> int:
+        """The code for the end of a name that must not come twice."""
+        return self._operation_code("name", None, self.after_key(frame, label))
+
+    def after_key(self, frame: ObjectFrame, label: Any) -> int:
+        """The state after a key's closing quote."""
+        return self.number(("colon", frame, label, 0))
+
+    def returning(self, states: dict[TruthVector, State]) -> Return:
+        """The return with some states by answer."""
+        key = tuple(sorted(states.items())) if len(states) > 1 else tuple(states.items())
+        known = self._returns.get(key)
+        if known is None:
+            targets = {truth: self.number(state) for truth, state in key}
+            known = self._returns[key] = Return(("return", *key), targets)
+        return known
+
+    def adopted(self, value: Any) -> Any:
+        """A state, or a part of one, of another machine of the schema: with what this machine has made of its names."""
+        if isinstance(value, Name):
+            kind, *parts = (self.adopted(part) for part in value.parts)
+            if kind == "return":
+                return self.returning(dict(parts))
+            structure, values = self.structure, self.values
+            make: dict[str, Any] = {
+                "string": structure.text_context,
+                "name": structure.name_context,
+                "number": structure.number_context,
+                "object": values.named_object_plan,
+                "array": values.array_plan,
+            }
+            return make[kind](*parts)
+        if isinstance(value, tuple):
+            parts = [self.adopted(part) for part in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        return value
+
+    def adopted_stack(self, stack: Stack) -> Stack:
+        """The same of what is remembered."""
+        found: Stack = None
+        for back, names in () if stack is None else stack.entries():
+            found = Chain((self.adopted(back), names), found)
         return found
 
     # --- rows --------------------------------------------------------------------------------------------------
-
-    @property
-    def table(self) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """``[capacity, 256] int32`` and ``[capacity]``: the rows, and which of them can be relied on."""
-        return self._rows, self._ready
 
     def rows(self, states: NDArray[np.int32]) -> NDArray[np.int32]:
         """``[capacity, 256] int32``, in which the rows of some states can be relied on."""
@@ -184,76 +223,88 @@ class Machine:
         missing[states] = True
         missing &= ~self._ready[: len(missing)]
         for state in missing.nonzero()[0].tolist():
-            # The row of one may have made that of the next.
             self.row(state)
         return self._rows
 
     def row(self, state: int) -> NDArray[np.int32]:
         """``[256] int32``: the codes of one state."""
         if not self._ready[state]:
-            kind = self.states[state]
-            numbers: int | list[int] = state
-            if self._is_narrow(kind):
-                few = self.few(state) or {}
-                rows = np.full(256, DEAD, dtype=np.int32)
-                rows[list(few)] = list(few.values())
-            elif self.strings.is_small(kind):
-                numbers, rows = self.strings.rows_beside(kind)
-            else:
-                rows = np.full(256, DEAD, dtype=np.int32)
-                self.strings.fill(rows, kind)
-            self._rows[numbers] = rows
-            self._ready[numbers] = True
+            row = np.full(256, DEAD, dtype=np.int32)
+            few = self.few(state)
+            if few is None:
+                self.strings.fill(row, self.states[state])
+            elif few:
+                row[list(few)] = list(few.values())
+            self._rows[state] = row
+            self._ready[state] = True
         result: NDArray[np.int32] = self._rows[state]
         return result
 
     def few(self, state: int) -> dict[int, int] | None:
-        """The codes of the bytes that may come in a state, if there are few because of what it is."""
-        try:
-            return self._few[state]
-        except KeyError:
-            few = self._few[state] = self._find_few(state)
-            return few
-
-    def _find_few(self, state: int) -> dict[int, int] | None:
-        kind = self.states[state]
-        if not self._is_narrow(kind):
-            return None
-        codes: dict[int, int] = {}
-        (self.strings if kind[0] in STRING_KINDS else self.structure).fill(codes, kind)
-        return {byte: code for byte, code in codes.items() if code != DEAD}
-
-    def _is_narrow(self, kind: State) -> bool:
-        """Whether few bytes may come in a state because of what it is."""
-        return kind[0] not in STRING_KINDS or self.strings.narrow(kind)
+        """The codes of the bytes that may come in a state; ``None`` inside strings where many may."""
+        few = self.codes.get(state, _MISSING)
+        if few is _MISSING:
+            kind = self.states[state]
+            few = self.strings.few(kind) if kind[0] in STRING_KINDS else self.structure.few(kind)
+            if few and DEAD in few.values():
+                few = {byte: code for byte, code in few.items() if code != DEAD}
+            self.codes[state] = few
+        return few
 
     def code(self, state: int, byte: int) -> int:
-        """What one byte leads to in a state."""
-        few = self.few(state)
-        if few is not None:
-            return few.get(byte, DEAD)
-        # Whoever reads a text needs no whole rows.
-        return int(self._rows[state, byte]) if self._ready[state] else self.strings.code(state, byte)
+        """The code of one byte in a state."""
+        few = self.codes.get(state, _MISSING)
+        if few is _MISSING and self.states[state][0] != "text":
+            few = self.few(state)
+        if few is None or few is _MISSING:
+            # Whoever reads a text needs no whole rows.
+            return int(self._rows[state, byte]) if self._ready[state] else self.strings.code(self.states[state], byte)
+        return few.get(byte, DEAD)
 
     def gap(self, state: int) -> tuple[int, int] | None:
         """Of a state reached by whitespace: the state before any, and how much more may come; ``None`` of others."""
         if state < 0 or self.states[state][0] != "gap":
             return None
         _, base, used = self.states[state]
-        return base, self.whitespace.most - used
+        return self.number(base), self.whitespace.most - used
 
     def accepting(self, state: int) -> bool:
         """Whether the text may end in a state, if nothing is remembered."""
         return self.structure.accepting(self.states[state])
 
-    def named(self, frame: ObjectFrame, label: Any) -> int:
-        """The code for the end of a name that must not come twice."""
-        return self.operation(Operation("name", None, self.after_key(frame, label)))
-
     def possible(self, state: int) -> list[int]:
         """The bytes that may come in a state."""
         few = self.few(state)
         return [*few] if few is not None else (self.row(state) != DEAD).nonzero()[0].tolist()
+
+    # --- texts -------------------------------------------------------------------------------------------------
+
+    def applied(self, code: int, stack: Stack) -> tuple[int, Stack]:
+        """State and stack after a code below -1 that begins or ends something."""
+        kind, value, target = self.operations[-2 - code]
+        if kind == "push":
+            return target, Chain((value, NO_NAMES), stack)
+        assert stack is not None
+        return stack.entry[0].targets[value], stack.before
+
+    def after_name(self, code: int, stack: Stack, written: bytes, remember: bool = True) -> tuple[int, Stack]:
+        """State and stack after a name that must not come twice; the state is ``DEAD`` if it does.
+
+        Args:
+            code: of the closing quote.
+            stack: what is remembered before it.
+            written: the name as it is written, without quotes.
+            remember: whether the stack has to hold the name.
+        """
+        assert stack is not None
+        back, names = stack.entry
+        if names or remember:
+            name = name_of(written)
+            if name in names:
+                return DEAD, stack
+            if remember:
+                stack = Chain((back, names | {name}), stack.before)
+        return self.operations[-2 - code].target, stack
 
     def read(self, reached: Position, text: bytes) -> Position | None:
         """Read some bytes; ``None`` if they are not allowed."""
@@ -265,18 +316,25 @@ class Machine:
     def follow(self, reached: Position, text: bytes) -> Position | None:
         """The same if items that must be different need not be possible any more, as long as none has come twice."""
         state, stack, written, items = reached
-        stacks, tracked, naming, opening = self.stacks, self.tracked, self.naming, self.opening
-        for byte in text:
-            code = self.code(state, byte)
+        tracked, naming, opening = self.tracked, self.naming, self.opening
+        at, size = 0, len(text)
+        while at < size:
+            if self.states[state][0] == "text" and not items.frame and state not in tracked:
+                state, at = self.strings.run(state, text, at)
+                if state == DEAD:
+                    return None
+                if at == size:
+                    break
+            byte = text[at]
+            at += 1
+            few = self.codes.get(state)
+            code = self.code(state, byte) if few is None else few.get(byte, DEAD)
             if code == DEAD:
                 return None
             if code < DEAD:
-                if code in naming:
-                    code, stack = stacks.named(code, stack, written)
-                    if code == DEAD:
-                        return None
-                else:
-                    code, stack = stacks.applied(code, stack)
+                code, stack = self.after_name(code, stack, written) if code in naming else self.applied(code, stack)
+                if code == DEAD:
+                    return None
             if code in tracked:
                 written = written + bytes([byte]) if state in tracked else b""
             elif written:
@@ -295,6 +353,22 @@ class Machine:
         """Read one byte; ``None`` if it is not allowed."""
         return self.read(reached, bytes([byte]))
 
-    def after_key(self, frame: ObjectFrame, label: Any) -> int:
-        """The state after a key's closing quote."""
-        return self.number(("colon", frame, label, 0))
+    def ends(self, position: Position) -> bool:
+        """Whether the text may end at a position."""
+        return position.stack is None and self.accepting(position.state)
+
+
+def read(machine: Machine, data: bytes) -> Position | None:
+    """How far some bytes lead; ``None`` if no accepted text begins with them."""
+    return machine.read(Position(machine.start), data)
+
+
+def accepts(machine: Machine, text: str | bytes) -> bool:
+    """Whether a text is the JSON text of a valid value."""
+    if isinstance(text, str):
+        try:
+            text = text.encode()
+        except UnicodeEncodeError:
+            return False
+    reached = read(machine, text)
+    return reached is not None and machine.ends(reached)

@@ -13,14 +13,32 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
-from logitloom_plugins.json_schema.schema.formula import Formula, conjunction, is_atom, parts_of
+from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, is_atom, parts_of
 
-__all__ = ["Member", "TruthVector", "ValueConstraint", "split"]
+__all__ = ["Effects", "Member", "SchemaFormulas", "TruthVector", "ValueConstraint", "split"]
 
 TruthVector = tuple[bool, ...]
+
+
+class SchemaFormulas(Protocol):
+    """What the automaton is made from: the formulas of a schema's nodes, and how the schema was read."""
+
+    document: Any
+    lock: Any
+    formats: str
+    additional_properties: bool
+    repeatable: frozenset[int]
+
+    def of_nodes(self, formula: Formula, kind: str) -> Formula:
+        """A formula over nodes as one over the atoms of values of one type."""
+        ...
+
+    def together(self, formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
+        """The same formulas, in which subschemas that are alike are one."""
+        ...
 
 
 class ValueConstraint(NamedTuple):
@@ -42,3 +60,47 @@ def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Any, ...], F
     parts = parts_of(must)
     hard = tuple([part for part in parts if is_atom(part) and part[0] in hard_kinds])
     return hard, conjunction([part for part in parts if not (is_atom(part) and part[0] in hard_kinds)])
+
+
+class _Choice(NamedTuple):
+    """What stands for an atom after a member: one formula if an answer of its value is true, another if not."""
+
+    answer: int
+    met: Formula
+    unmet: Formula
+
+
+class Effects:
+    """What a member does to the open formulas of its container.
+
+    Args:
+        formulas: the open formulas.
+
+    Attributes:
+        atoms: of the formulas, each once.
+        asked: the formulas that the member's value is asked about.
+        of: by atom what stands for it afterwards; atoms without an entry stay.
+    """
+
+    def __init__(self, formulas: Iterable[Formula]) -> None:
+        self.atoms = dict.fromkeys(atom for formula in formulas for atom in atoms(formula))
+        self.asked: dict[Formula, int] = {}
+        self.of: dict[Any, Any] = {}
+
+    def ask(self, atom: Any, child: Formula, met: Formula, unmet: Formula = False) -> None:
+        """Let one formula stand for an atom if the value satisfies another, and one if not."""
+        if isinstance(child, bool):
+            self.of[atom] = met if child else unmet
+        else:
+            self.of[atom] = _Choice(self.asked.setdefault(child, len(self.asked)), met, unmet)
+
+    def after(self, truth: TruthVector) -> Callable[[Any], Formula]:
+        """What stands for each atom after a value with some answers."""
+
+        def value(atom: Any) -> Formula:
+            found = self.of.get(atom, atom)
+            if isinstance(found, _Choice):
+                return found.met if truth[found.answer] else found.unmet
+            return found
+
+        return value

@@ -1,41 +1,36 @@
-"""Canonical names: values that mean the same in every process, for what a machine numbers in the order of visits."""
+"""Values with cached hashes, of which states are made: they mean the same in every process with an equal schema."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Chain", "ChainNumbers", "Name"]
+__all__ = ["Chain", "Name"]
 
 Entry = TypeVar("Entry", bound=Hashable)
 
 
-class Name:
-    """A tuple whose hash is computed once. Its parts are plain values, or names.
+class Name(frozenset[tuple[Any, ...]]):
+    """A value that is known by its parts: plain values and other names.
+
+    Subclasses hold what an automaton has made from the parts; they are equal to the plain name, and pickled as it. A
+    name is the set of this one tuple, because Python caches the hash of a frozen set.
 
     Example:
-        >>> Name("object", 1) == Name("object", 1), Name("object", 1) == Name("array", 1)
+        >>> Name(("object", 1)) == Name(("object", 1)), Name(("object", 1)) == Name(("array", 1))
         (True, False)
     """
 
-    __slots__ = ("_hash", "parts")
+    parts: tuple[Any, ...]
 
-    def __init__(self, *parts: Any) -> None:
-        self.parts = parts
-        self._hash: int | None = None
-
-    def __hash__(self) -> int:
-        if self._hash is None:
-            self._hash = hash(self.parts)
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Name) and hash(self) == hash(other) and self.parts == other.parts
+    def __new__(cls, parts: tuple[Any, ...], *made: Any) -> Name:
+        """A name of some parts; what else a subclass is made from is no part of the value."""
+        name = super().__new__(cls, (parts,))
+        name.parts = parts
+        return name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Name, self.parts
+        return Name, (self.parts,)
 
     def state_parts(self) -> tuple[Any, ...]:
         """What :meth:`logitloom.Chain.save_state` writes."""
@@ -44,10 +39,10 @@ class Name:
     @staticmethod
     def from_state_parts(*parts: Any) -> Name:
         """The name of some parts."""
-        return Name(*parts)
+        return Name(parts)
 
     def __repr__(self) -> str:
-        return f"Name{self.parts}"
+        return f"{type(self).__name__}{self.parts}"
 
 
 class Chain(Generic[Entry]):
@@ -114,43 +109,3 @@ def _chain(entries: Sequence[Any]) -> Chain[Any] | None:
     for entry in entries:
         chain = Chain(entry, chain)
     return chain
-
-
-class ChainNumbers(Generic[Entry]):
-    """Translates between numbered lists, each a number of a shorter one and one more entry, and chains.
-
-    Args:
-        shorter: from the number of a list to that of the list without its last entry; 0 is the empty list.
-        entry: from the number of a list to the name of its last entry.
-        longer: from a number and the name of an entry to the number of the longer list.
-    """
-
-    def __init__(
-        self, shorter: Callable[[int], int], entry: Callable[[int], Entry], longer: Callable[[int, Entry], int]
-    ) -> None:
-        self._shorter, self._entry, self._longer = shorter, entry, longer
-        self._chains: dict[int, Chain[Entry] | None] = {0: None}
-        self._numbers: dict[Chain[Entry] | None, int] = {None: 0}
-
-    def chain(self, number: int) -> Chain[Entry] | None:
-        """The chain of a numbered list."""
-        later = []
-        while number not in self._chains:
-            later.append(number)
-            number = self._shorter(number)
-        chain = self._chains[number]
-        for number in reversed(later):
-            chain = self._chains[number] = Chain(self._entry(number), chain)
-        return chain
-
-    def number(self, chain: Chain[Entry] | None) -> int:
-        """The number of a chain."""
-        later = []
-        while chain not in self._numbers:
-            assert chain is not None
-            later.append(chain)
-            chain = chain.before
-        number = self._numbers[chain]
-        for chain in reversed(later):
-            number = self._numbers[chain] = self._longer(number, chain.entry)
-        return number

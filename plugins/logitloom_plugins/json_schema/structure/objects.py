@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, substitute
 from logitloom_plugins.json_schema.structure.keys import Keys
-from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint, split
+from logitloom_plugins.json_schema.structure.members import Effects, Member, TruthVector, ValueConstraint, split
 from logitloom_plugins.json_schema.structure.names import Name
 
 __all__ = ["ObjectFrame", "ObjectPlan", "end_object", "member", "next_members", "skip", "start_object"]
@@ -44,15 +44,19 @@ class ObjectFrame(NamedTuple):
     tracked: bool = False
 
 
-class ObjectPlan:
-    """The hard atoms of an object, sorted by what they speak of."""
+class ObjectPlan(Name):
+    """The hard atoms of an object, sorted by what they speak of.
 
-    def __init__(
-        self, owner: Any, names: tuple[str, ...], tracked: frozenset[str], keys: Keys, hard: tuple[Any, ...]
-    ) -> None:
+    Args:
+        parts: ``"object"``, the declared names, the other required ones, what the keys are made from, the atoms.
+        owner: what makes plans.
+        keys: the key automaton.
+    """
+
+    def __init__(self, parts: tuple[Any, ...], owner: Any, keys: Keys) -> None:
+        _, names, tracked, _, hard = parts
         self.owner = owner
-        self.name = Name("object", names, tracked, keys.key, hard)
-        self.names = names
+        self.names: tuple[str, ...] = names
         self.tracked = tracked
         self.keys = keys
         self.hard = hard
@@ -294,57 +298,25 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
     if frame.soft is True and not frame.extras:
         following = frame._replace(place=place, length=count, missing=missing)
         return Member(ValueConstraint(must), lambda truth: following)
-    asked: dict[Formula, int] = {}
-    effects: dict[Any, Any] = {}
-    for atom in dict.fromkeys(a for f in (frame.soft, *frame.extras) for a in atoms(f)):
+    effects = Effects((frame.soft, *frame.extras))
+    for atom in effects.atoms:
         kind = atom[0]
-        child: Formula = True
-        if (kind == "prop" and atom[1] == name) or (kind == "patp" and plan.keys.matches(key, atom[1])):
-            child = atom[2]
+        if kind == "prop" and atom[1] == name:
+            effects.ask(atom, atom[2], True)
+        elif kind == "patp" and plan.keys.matches(key, atom[1]):
+            effects.ask(atom, atom[2], atom)
         elif kind == "addl" and plan.is_additional(key, atom[1], atom[2]):
-            child = atom[3]
-        elif kind == "names":
-            if not plan.keys.satisfies(key, atom):
-                effects[atom] = False
-            continue
-        elif kind == "req" and atom[1] == name:
-            effects[atom] = True
-            continue
-        elif kind == "minp":
-            if count >= atom[1]:
-                effects[atom] = True
-            continue
-        elif kind == "maxp":
-            if count > atom[1]:
-                effects[atom] = False
-            continue
-        else:
-            continue
-        if isinstance(child, bool):
-            if not child:
-                effects[atom] = False
-            elif kind == "prop":
-                effects[atom] = True
-            continue
-        if child not in asked:
-            asked[child] = len(asked)
-        effects[atom] = (asked[child], kind == "prop")
+            effects.ask(atom, atom[3], atom)
+        elif (kind == "names" and not plan.keys.satisfies(key, atom)) or (kind == "maxp" and count > atom[1]):
+            effects.of[atom] = False
+        elif (kind == "req" and atom[1] == name) or (kind == "minp" and count >= atom[1]):
+            effects.of[atom] = True
 
     @cache
     def after(truth: TruthVector) -> ObjectFrame | None:
-        def value(atom: Any) -> Formula:
-            effect = effects.get(atom)
-            if effect is None:
-                return atom
-            if isinstance(effect, bool):
-                return effect
-            if not truth[effect[0]]:
-                return False
-            return True if effect[1] else atom
+        return settled(frame, place, count, missing, effects.after(truth))
 
-        return settled(frame, place, count, missing, value)
-
-    return Member(ValueConstraint(must, tuple(asked)), after)
+    return Member(ValueConstraint(must, tuple(effects.asked)), after)
 
 
 def end_object(frame: ObjectFrame) -> TruthVector | None:

@@ -7,18 +7,17 @@ it is found by repeating the computation until nothing is added.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Iterator
 from typing import Any, Final
 
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, substitute
-from logitloom_plugins.json_schema.schema.keywords import Keywords
 from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, ArrayPlan
 from logitloom_plugins.json_schema.structure.keys import Keys
-from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
-from logitloom_plugins.json_schema.structure.names import Name
+from logitloom_plugins.json_schema.structure.members import Member, SchemaFormulas, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.structure.value_counts import values_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
@@ -49,7 +48,7 @@ class Satisfiability:
         tracker: the budget.
     """
 
-    def __init__(self, keywords: Keywords, tracker: BudgetTracker) -> None:
+    def __init__(self, keywords: SchemaFormulas, tracker: BudgetTracker) -> None:
         self.keywords = keywords
         self.tracker = tracker
         self._answers: dict[ValueConstraint, frozenset[TruthVector]] = {}
@@ -61,8 +60,7 @@ class Satisfiability:
         self._lives: dict[Frame, bool] = {}
         self._passing: dict[Frame, bool] = {}
         self._keys: dict[Any, Keys] = {}
-        self._object_plans: dict[Any, ObjectPlan] = {}
-        self._array_plans: dict[Any, ArrayPlan] = {}
+        self._plans: dict[tuple[Any, ...], Any] = {}
         self._contents: dict[Any, Content] = {}
         self._numbers: dict[Any, MooreMachine] = {}
         self._distinct: set[ArrayFrame] = set()
@@ -130,26 +128,23 @@ class Satisfiability:
         self, names: tuple[str, ...], tracked: frozenset[str], keys: Keys, hard: tuple[Any, ...]
     ) -> ObjectPlan:
         """The plan for some hard atoms."""
-        key = (names, tracked, id(keys), hard)
-        found = self._object_plans.get(key)
+        parts = ("object", names, tracked, keys.key, hard)
+        found = self._plans.get(parts)
         if found is None:
-            found = self._object_plans[key] = ObjectPlan(self, names, tracked, keys, hard)
+            found = self._plans[parts] = ObjectPlan(parts, weakref.proxy(self), keys)
         return found
+
+    def named_object_plan(self, names: Any, tracked: Any, keys: Any, hard: Any) -> ObjectPlan:
+        """The plan with a name of these parts."""
+        return self.object_plan(names, tracked, self._keys_of(keys), hard)
 
     def array_plan(self, limit: int, hard: tuple[Any, ...]) -> ArrayPlan:
         """The plan for some hard atoms."""
-        found = self._array_plans.get((limit, hard))
+        parts = ("array", limit, hard)
+        found = self._plans.get(parts)
         if found is None:
-            found = self._array_plans[limit, hard] = ArrayPlan(self, limit, hard)
+            found = self._plans[parts] = ArrayPlan(parts, weakref.proxy(self))
         return found
-
-    def frame(self, plan: Name, *rest: Any) -> Frame:
-        """An open object or array, from the name of its plan and its other parts."""
-        kind, *parts = plan.parts
-        if kind == "array":
-            return ArrayFrame(self.array_plan(*parts), *rest)
-        names, tracked, keys, hard = parts
-        return ObjectFrame(self.object_plan(names, tracked, self._keys_of(keys), hard), *rest)
 
     def count_limit(self, frame: ObjectFrame) -> int:
         """The count of members from which on one more changes nothing."""

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.constraints import Constraint, TokenSet
 from logitloom.errors import VocabularyError
-from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.structure.configuration import Configuration
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.structure.automaton import Configuration, SchemaAutomaton
+from logitloom_plugins.json_schema.structure.machine import NO_NAMES, Machine
+from logitloom_plugins.json_schema.structure.names import Chain
+from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
 from logitloom_plugins.json_schema.tokens.distinct_rows import DistinctRows
-from logitloom_plugins.json_schema.tokens.string_rows import StringRows
-from logitloom_plugins.json_schema.tokens.string_tables import words_of
+from logitloom_plugins.json_schema.tokens.string_rows import Row, StringRows, words_of
 from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk, Words
 
 __all__ = ["SchemaConstraint"]
@@ -58,6 +57,7 @@ class SchemaConstraint(Constraint):
             raise VocabularyError(
                 f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
             )
+        self._texts = vocabulary.token_bytes
         words = words_of(vocabulary)
         padding = np.arange(vocabulary.size, self.vocab_size, dtype=np.int32)
         textless = np.concatenate([words.trie.textless, padding])
@@ -90,7 +90,8 @@ class SchemaConstraint(Constraint):
 
     def advance(self, state: Configuration, token: int) -> Configuration | None:  # type: ignore[override]
         """The configuration after one more token; ``None`` if it is not allowed."""
-        text = self.vocabulary.token_bytes[token] if 0 <= token < self.vocabulary.size else b""
+        texts = self._texts
+        text = texts[token] if 0 <= token < len(texts) else b""
         return self.schema.read(state, text) if text else None
 
     def may_end(self, state: Configuration) -> bool:  # type: ignore[override]
@@ -138,7 +139,7 @@ class _Masks:
         self._walk = TokenWalk(machine)
         self._strings = StringRows(machine, constraint.vocabulary, self._walk)
         self._distinct = DistinctRows(machine, words)
-        self._common: dict[tuple[int, int], tuple[bool, NDArray[np.int32]]] = {}
+        self._common: dict[tuple[int, Stack], Row] = {}
         self._shared: dict[int, tuple[NDArray[np.int32], TokenSet]] = {}
 
     def found(self, position: Position) -> TokenSet:
@@ -155,37 +156,38 @@ class _Masks:
         if shared is None or shared[0] is not ids:
             if len(self._shared) >= _MOST_SHARED:
                 self._shared.clear()
-            members = self._sorted(ids if listed else np.concatenate([ids, self._textless]))
+            members = ids if listed else np.concatenate([ids, self._textless])
+            if len(members) <= _SORTED:
+                members = members.copy()
+                members.sort()
+            else:
+                chosen = np.zeros(self._size, dtype=bool)
+                chosen[members] = True
+                members = chosen.nonzero()[0].astype(np.int32)
             members.setflags(write=False)
             shared = self._shared[id(ids)] = ids, TokenSet(listed, members)
         return shared[1]
 
-    def _sorted(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        if len(ids) <= _SORTED:
-            return np.sort(ids)
-        chosen = np.zeros(self._size, dtype=bool)
-        chosen[ids] = True
-        return chosen.nonzero()[0].astype(np.int32)
-
-    def _written(self, position: Position) -> tuple[bool, NDArray[np.int32]]:
+    def _written(self, position: Position) -> Row:
         """The tokens with bytes that are allowed if they are at most half of all, else those that are not."""
         state, stack, written, _ = position
-        stacks, tracked, most = self.machine.stacks, state in self.machine.tracked, self._most
-        known = self._strings.row(state, stacks.nameless(stack) if tracked else stack, most)
-        if known is not None:
-            if not tracked:
-                return known
-            return self._without(known, self._strings.doubtful(written, stacks.names(stack)), position)
-        far = self.machine.strings.far(self.machine.states[state], self._strings.longest)
-        if far is not None:
-            # In a string whose length cannot matter yet it is the same at the next character.
-            return self._elsewhere(self.machine.number(far), stack)
-        found = self._walk.from_root(self.words, state, stack, written)
-        return (True, found.allowed()) if found.size <= most else (False, found.forbidden())
+        machine = self.machine
+        if machine.states[state][0] == "text":
+            tracked = state in machine.tracked
+            names = NO_NAMES
+            if tracked and stack is not None:
+                back, names = stack.entry
+                stack = Chain((back, NO_NAMES), stack.before)
+            known = self._strings.row(state, stack, self._most)
+            if known is not None:
+                return self._without(known, self._strings.doubtful(written, names), position) if tracked else known
+            far = machine.strings.far(machine.states[state], self._strings.longest)
+            if far is not None:
+                # In a string whose length cannot matter yet it is the same at the next character.
+                return self._elsewhere(machine.number(far), stack)
+        return self._walk.from_root(self.words, state, position.stack, written).row(self.words.trie, self._most)
 
-    def _without(
-        self, row: tuple[bool, NDArray[np.int32]], doubtful: NDArray[np.int32], position: Position
-    ) -> tuple[bool, NDArray[np.int32]]:
+    def _without(self, row: Row, doubtful: NDArray[np.int32], position: Position) -> Row:
         """A row that is right but for some tokens, which are read one by one."""
         listed, ids = row
         asked = np.zeros(self._size, dtype=bool)
@@ -201,7 +203,7 @@ class _Masks:
             return row
         return listed, ids[~np.isin(ids, dead)] if listed else np.append(ids, np.array(dead, dtype=np.int32))
 
-    def _elsewhere(self, state: int, stack: int) -> tuple[bool, NDArray[np.int32]]:
+    def _elsewhere(self, state: int, stack: Stack) -> Row:
         """The same where only state and stack matter; it is asked for again at other positions with the same ones."""
         known = self._common.get((state, stack))
         if known is None:

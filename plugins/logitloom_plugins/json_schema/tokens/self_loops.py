@@ -88,7 +88,7 @@ class SelfLoops:
             if characters:
                 low[number], high[number], marks[number] = LOW_SPECIAL, HIGH_SPECIAL, MALFORMED
                 self._room[number] = characters
-            elif not context.content.free and not (isinstance(context, NameContext) and context.in_tree(place)):
+            elif not context.content.free and not (isinstance(context, NameContext) and place >= context.outside):
                 found = self._of(context)
                 if found is not None:
                     low[number], high[number], marks[number] = found.low[place], found.high[place], found.marks[place]

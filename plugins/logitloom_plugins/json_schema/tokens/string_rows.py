@@ -1,29 +1,146 @@
-"""Rows of states inside free strings, put together from the tables of the vocabulary.
+"""Rows of states inside free strings, put together from tables of the vocabulary.
 
 Free are strings of which only the length matters, and names of members where any name may stand: of those, the tokens
-that complete a name which the schema mentions are looked at one by one.
+that complete a name which the schema mentions are looked at one by one. Each token either stays inside such a string
+(and writes so many characters), or ends it after so many characters and goes on with a *rest*, or is not allowed. What
+depends on the schema is only which rests may follow, and tokens have few different ones.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import threading
+import weakref
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
-from logitloom.automata.trie import members
-from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
-from logitloom_plugins.json_schema.structure.stacks import name_of
+from logitloom.automata import BudgetTracker
+from logitloom.automata.trie import Trie, joined, members, vocabulary_trie
+from logitloom_plugins.json_schema.structure.machine import DEAD, Machine, name_of, read
+from logitloom_plugins.json_schema.structure.members import ValueConstraint
 from logitloom_plugins.json_schema.structure.string_states import NameContext, TextContext
-from logitloom_plugins.json_schema.tokens.string_tables import StringTables, string_tables, words_of
-from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk
+from logitloom_plugins.json_schema.structure.value_reader import Stack
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk, Words, may_name_again
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
-__all__ = ["StringRows"]
+__all__ = ["Row", "StringRows", "StringTables", "string_tables", "words_of"]
 
 _MOST_REMEMBERED: Final = 1 << 12
 _MOST_ROWS: Final = 1 << 7
+_CACHE: Final[weakref.WeakKeyDictionary[Vocabulary, dict[Any, Any]]] = weakref.WeakKeyDictionary()
+_LOCK: Final = threading.RLock()
+_LEADS: Final = np.array([not 0x80 <= byte < 0xC0 for byte in range(256)])
+
+Row = tuple[bool, NDArray[np.int32]]
+"""Whether the allowed tokens are listed (else the forbidden ones among those with bytes), and their ids."""
+
+
+def words_of(vocabulary: Vocabulary) -> Words:
+    """The trie of a vocabulary, prepared for walks; made once."""
+    with _LOCK:
+        known = _CACHE.setdefault(vocabulary, {})
+        if "words" not in known:
+            known["words"] = Words(vocabulary_trie(vocabulary))
+        words: Words = known["words"]
+        return words
+
+
+def string_tables(vocabulary: Vocabulary, machine: Machine, names: bool) -> StringTables:
+    """The tables of a vocabulary, made once.
+
+    Args:
+        vocabulary: the tokens.
+        machine: an automaton, which says how characters may be written.
+        names: whether the string is the name of a member, in which only what must be is escaped.
+    """
+    words, escapes = words_of(vocabulary), machine.strings.escapes
+    with _LOCK:
+        known = _CACHE[vocabulary]
+        if (escapes, names) not in known:
+            tracker = BudgetTracker(None, "any value")
+            anything = Machine(machine.keywords, Whitespace("compact"), escapes, tracker, ValueConstraint(True))
+            known[escapes, names] = StringTables(words.trie, vocabulary.token_bytes, anything, names)
+        tables: StringTables = known[escapes, names]
+        return tables
+
+
+class StringTables:
+    """The tokens of a vocabulary, as seen from inside a free string.
+
+    Attributes:
+        dead: ids that are not allowed whatever comes.
+        inside, needs: ids that stay inside, and the characters that the string must still have room for; those that
+            need least come first.
+        ending: ids that end the string.
+        lengths: the characters of each before the quote.
+        rest: of each, the number of its rest.
+        rests: the bytes of each rest; number 0 is the empty one.
+        place: per id its place in ``ending``, -1 for others.
+        longest: most characters that any token takes.
+        escaped: places in ``ending`` where something before the quote is escaped.
+        naming: places in ``ending`` where the rest may end another name.
+        rest_words: the trie of the rests, whose words are their numbers; ``None`` if only the empty one is there.
+    """
+
+    def __init__(self, trie: Trie, token_bytes: tuple[bytes, ...], machine: Machine, names: bool) -> None:
+        # The automaton of any value says what every byte does, so no rule of JSON is written down twice.
+        begun = read(machine, b'{"' if names else b'"')
+        assert begun is not None
+        texts: list[bool] = []
+        ends: list[bool] = []
+        nodes = np.arange(1, 1 + int(trie.child_count[0]))
+        states = np.full(len(nodes), begun.state, dtype=np.int32)
+        counts = np.zeros(len(nodes), dtype=np.int32)
+        dead, inside, needs = [], [], []
+        ending, lengths, rests = [], [], []
+        number: dict[bytes, int] = {b"": 0}
+        depth = 1
+        while len(nodes):
+            table = machine.rows(states)
+            codes = table.ravel().take(states.astype(np.int64) * 256 + trie.byte.take(nodes))
+            for state in machine.states[len(texts) :]:
+                texts.append(state[0] == "text")
+                ends.append(state[0] == "colon")
+            is_text, is_end = np.array(texts), np.array(ends)
+            gone = codes == -1
+            dead.append(_tokens(trie, nodes[gone], trie.last))
+            closed = (codes < -1) | is_end.take(np.maximum(codes, 0))
+            for node, count in zip(nodes[closed].tolist(), counts[closed].tolist(), strict=True):
+                for token in trie.order[trie.first[node] : trie.last[node]].tolist():
+                    ending.append(token)
+                    lengths.append(count)
+                    rests.append(number.setdefault(token_bytes[token][depth:], len(number)))
+            kept = (~gone & ~closed).nonzero()[0]
+            nodes, codes, states, counts = nodes.take(kept), codes.take(kept), states.take(kept), counts.take(kept)
+            # A character counts from its first byte on, an escaped one when it is complete.
+            inside_text = is_text.take(codes)
+            counts = counts + (inside_text & (~is_text.take(states) | _LEADS.take(trie.byte.take(nodes))))
+            here = trie.own.take(nodes) - trie.first.take(nodes)
+            inside.append(trie.order.take(members(trie.first.take(nodes), here)))
+            needs.append((counts + ~inside_text).repeat(here))
+            below = trie.child_count.take(nodes)
+            nodes = members(trie.child_start.take(nodes), below)
+            states, counts = codes.repeat(below), counts.repeat(below)
+            depth += 1
+        self.dead: NDArray[np.int32] = joined(dead).astype(np.int32)
+        order = joined(needs).argsort(kind="stable")
+        self.inside: NDArray[np.int32] = joined(inside)[order].astype(np.int32)
+        self.needs: NDArray[np.int32] = joined(needs)[order].astype(np.int32)
+        self.ending: NDArray[np.int32] = np.array(ending, dtype=np.int32)
+        self.lengths: NDArray[np.int32] = np.array(lengths, dtype=np.int32)
+        self.rest: NDArray[np.int32] = np.array(rests, dtype=np.int32)
+        self.rests = list(number)
+        self.place: NDArray[np.int32] = np.full(len(token_bytes), -1, dtype=np.int32)
+        self.place[self.ending] = np.arange(len(ending))
+        self.longest = int(max(self.needs.max(initial=0), self.lengths.max(initial=0)))
+        before = (token_bytes[t].removesuffix(self.rests[r]) for t, r in zip(ending, rests, strict=True))
+        self.escaped: NDArray[np.intp] = np.array([b"\\" in text for text in before], dtype=bool).nonzero()[0]
+        again = np.array([may_name_again(rest) for rest in self.rests], dtype=bool)
+        self.naming: NDArray[np.intp] = again[self.rest].nonzero()[0]
+        self.rest_words = Words(Trie(Vocabulary(self.rests, name="rests"))) if len(self.rests) > 1 else None
 
 
 class StringRows:
@@ -39,31 +156,25 @@ class StringRows:
         self._machine = machine
         self._walk = walk
         self._words = words_of(vocabulary)
-        escapes = machine.strings.escapes
-        self._values = string_tables(vocabulary, escapes, names=False)
-        self._names = string_tables(vocabulary, escapes, names=True)
+        self._values = string_tables(vocabulary, machine, names=False)
+        self._names = string_tables(vocabulary, machine, names=True)
         #: Most characters that one token writes.
         self.longest = self._values.longest
-        self._after: dict[tuple[bool, int, int], NDArray[np.bool_]] = {}
-        self._far: dict[tuple[int, int, int, int], tuple[bool, NDArray[np.int32]]] = {}
-        self._named: dict[tuple[NameContext, int, int, int], tuple[bool, NDArray[np.int32]]] = {}
+        self._after: dict[tuple[bool, int, Stack], NDArray[np.bool_]] = {}
+        self._far: dict[tuple[int, Stack, int, int], Row] = {}
+        self._named: dict[tuple[NameContext, int, Stack, int], Row] = {}
         self._completed: dict[tuple[MooreMachine, int], list[tuple[int, int]]] = {}
 
-    def row(self, state: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]] | None:
-        """The tokens of a state, ``None`` if it is not inside a free string.
+    def row(self, state: int, stack: Stack, most: int) -> Row | None:
+        """The tokens of a state, ``None`` if the string is not free.
 
         Args:
-            state: a state of the machine.
+            state: a state of the machine inside a string.
             stack: what is remembered; names that must not come again are left to the caller.
             most: how many tokens may be allowed at most for the allowed ones to be listed.
 
-        Returns:
-            Whether the allowed tokens are listed (else the forbidden ones among those with bytes), and their ids.
         """
-        kind, *rest = self._machine.states[state]
-        if kind != "text":
-            return None
-        context, place, count = rest
+        _, context, place, count = self._machine.states[state]
         if isinstance(context, TextContext):
             if context.content.free and place == context.start:
                 return self._value(context, place, count, stack, most)
@@ -71,9 +182,7 @@ class StringRows:
             return self._name(context, place, stack, most)
         return None
 
-    def _value(
-        self, context: TextContext, place: int, count: int, stack: int, most: int
-    ) -> tuple[bool, NDArray[np.int32]]:
+    def _value(self, context: TextContext, place: int, count: int, stack: Stack, most: int) -> Row:
         tables, content = self._values, context.content
         room = content.free_from(place, count)
         if not content.counts or content.is_uniform(count, tables.longest):
@@ -95,7 +204,7 @@ class StringRows:
                 ends |= fits & self._allowed_rests(tables, code, stack).take(tables.rest)
         return _written(tables, room, ends, most)
 
-    def _name(self, context: NameContext, place: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
+    def _name(self, context: NameContext, place: int, stack: Stack, most: int) -> Row:
         key = (context, place, stack, most)
         known = self._named.get(key)
         if known is None:
@@ -104,9 +213,11 @@ class StringRows:
             known = self._named[key] = self._find_name(context, place, stack, most)
         return known
 
-    def _find_name(self, context: NameContext, place: int, stack: int, most: int) -> tuple[bool, NDArray[np.int32]]:
+    def _find_name(self, context: NameContext, place: int, stack: Stack, most: int) -> Row:
         tables, trie = self._names, self._words.trie
-        ends = self._allowed_rests(tables, context.other_end(), stack).take(tables.rest)
+        ends = self._allowed_rests(tables, self._machine.after_key(context.frame, ("other", ())), stack).take(
+            tables.rest
+        )
         completed = self._completing(context.content.automaton, place, context)
         if completed:
             going: list[tuple[int, int]] = []
@@ -121,7 +232,7 @@ class StringRows:
                     going.append((node, code))
             if going:
                 nodes, codes = zip(*going, strict=True)
-                ends[tables.place[self._walk.below(self._words, nodes, codes, stack).allowed()]] = True
+                ends[tables.place[self._walk.below(self._words, nodes, codes, stack).row(trie, trie.nodes)[1]]] = True
         return _written(tables, 1 << 30, ends, most)
 
     def doubtful(self, written: bytes, names: frozenset[str]) -> NDArray[np.int32]:
@@ -151,7 +262,7 @@ class StringRows:
         found: list[tuple[int, int]] = []
         trie = self._words.trie
         nodes = np.zeros(1, dtype=np.int64)
-        places = np.full(1, place, dtype=np.int64)
+        places: NDArray[Any] = np.full(1, place, dtype=np.int64)
         labels, byte_class, following = automaton.outputs, automaton.byte_class, automaton.next
         while len(nodes) and place >= context.outside:
             counts = trie.child_count.take(nodes)
@@ -170,27 +281,33 @@ class StringRows:
         self._completed[automaton, place] = found
         return found
 
-    def _allowed_rests(self, tables: StringTables, code: int, stack: int) -> NDArray[np.bool_]:
+    def _allowed_rests(self, tables: StringTables, code: int, stack: Stack) -> NDArray[np.bool_]:
         """Per rest whether it may follow the closing quote."""
         if code == DEAD:
             return np.zeros(len(tables.rests), dtype=bool)
-        state, stack = self._machine.stacks.applied(code, stack) if code < DEAD else (code, stack)
+        state, stack = self._machine.applied(code, stack) if code < DEAD else (code, stack)
         key = (tables is self._names, state, stack)
         known = self._after.get(key)
         if known is None:
             known = np.zeros(len(tables.rests), dtype=bool)
             known[0] = True
             if tables.rest_words is not None:
-                known[self._walk.from_root(tables.rest_words, state, stack).allowed()] = True
+                found = self._walk.from_root(tables.rest_words, state, stack)
+                known[found.row(tables.rest_words.trie, len(known))[1]] = True
             if len(self._after) >= _MOST_REMEMBERED:
                 self._after.clear()
             self._after[key] = known
         return known
 
 
-def _written(tables: StringTables, room: int, ends: NDArray[np.bool_], most: int) -> tuple[bool, NDArray[np.int32]]:
+def _written(tables: StringTables, room: int, ends: NDArray[np.bool_], most: int) -> Row:
     """A row the shorter way, given the characters that there is room for, and which ending tokens are allowed."""
     fitting = len(tables.inside) if room >= tables.longest else int(np.searchsorted(tables.needs, room, side="right"))
     if fitting + int(np.count_nonzero(ends)) > most:
         return False, np.concatenate([tables.dead, tables.inside[fitting:], tables.ending[~ends]])
     return True, np.concatenate([tables.inside[:fitting], tables.ending[ends]])
+
+
+def _tokens(trie: Trie, nodes: NDArray[Any], stop: NDArray[np.int32]) -> NDArray[np.int32]:
+    first = trie.first.take(nodes)
+    return trie.order.take(members(first, stop.take(nodes) - first))

@@ -1,9 +1,10 @@
-"""Which words keep a text completable: one walk of a prefix trie for a state of the machine.
+"""The words that keep a text completable: one walk of a prefix trie from a state of the automaton.
 
-The walk carries triples (node, state, stack) and drops one as soon as the state is dead: whole levels at once, but node
-by node where few bytes may come. Below a node whose words hold no quotes, backslashes or control characters, free text
-is allowed without looking; words that begin with whitespace, where whitespace may stand, are looked at from their first
-other character on.
+The walk carries triples of a node, a state and a stack, and drops one as soon as the state is dead. Where few bytes may
+come it goes from node to node, and inside strings along the automaton of their content. Elsewhere it takes whole levels
+of the trie at once; below a node whose characters lead from a state back to itself it allows all words without a look
+(:mod:`.self_loops`). Words that begin with whitespace, where whitespace may stand, are walked from their first other
+character on.
 """
 
 from __future__ import annotations
@@ -16,30 +17,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.trie import Trie, joined, members
-from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
-from logitloom_plugins.json_schema.structure.string_states import DIGITS
-from logitloom_plugins.json_schema.tokens.name_ends import end_name
+from logitloom_plugins.json_schema.structure.string_states import DEAD, DIGITS, NameContext
+from logitloom_plugins.json_schema.structure.value_reader import Stack
 from logitloom_plugins.json_schema.tokens.self_loops import SelfLoops
 
-__all__ = ["Found", "TokenWalk", "Words"]
+__all__ = ["Found", "TokenWalk", "Words", "may_name_again"]
 
-_FEW: Final = 64
+#: From so many nodes on a level is searched for self-loops, and so few are walked one by one.
+_MANY: Final = 64
 _VERY_FEW: Final = 12
-#: Children of one node that are looked at one by one, where any byte may come.
+#: Children of one node that are looked at one by one where any byte may come; so few of them need no whole row.
 _SIBLINGS: Final = 24
-#: So few of them need no whole row.
 _TWINS: Final = 4
 _BLANKS: Final = b" \n\t\r"
+_QUOTE, _BACKSLASH = b'"\\'
+#: Characters from one name's end to that of the next, at least, and what must be among them: ``:1,""``.
+_NEXT_NAME: Final = 5
+_NAME_MARKS: Final = 1 << ord(":") | 1 << ord(",") | 1 << ord('"')
+_NOWHERE: Final[tuple[list[int], list[int]]] = [], []
+
+Pending = list[tuple[int, int, Stack]]
 
 
 class Words:
-    """A trie, and what of it is only whitespace.
+    """A trie, and what of it begins with whitespace.
 
     Attributes:
         trie: the trie.
         bytes: the last byte of each node's prefix.
         blank_nodes, blank_depths: nodes whose prefix is only whitespace, and its length.
-        after: by their byte the children that are not, and the length of the whitespace before each.
+        after: by byte the nodes whose prefix ends with it after nothing but whitespace, and the length of that.
     """
 
     def __init__(self, trie: Trie) -> None:
@@ -47,13 +54,10 @@ class Words:
         self.bytes = trie.byte.tobytes()
         blank = np.zeros(256, dtype=bool)
         blank[list(_BLANKS)] = True
-        first = np.arange(1, 1 + int(trie.child_count[0]))
-        is_blank = blank[trie.byte[first]]
-        level, depth = first[is_blank], 1
-        nodes, depths, after, before = [level], [np.full(len(level), 1)], [], []
+        level, depth = np.zeros(1, dtype=np.int64), 0
+        nodes, depths, after, before = [], [], [], []
         while len(level):
-            counts = trie.child_count[level]
-            children = members(trie.child_start[level], counts)
+            children = members(trie.child_start[level], trie.child_count[level])
             is_blank = blank[trie.byte[children]]
             after.append(children[~is_blank])
             before.append(np.full(len(after[-1]), depth))
@@ -83,44 +87,9 @@ class Words:
 class Found(NamedTuple):
     """What a walk has found, by nodes of the trie.
 
-    Every word is below exactly one node of ``whole`` or ``dead``, at one of ``alive``, or below a child of one of
-    ``opened`` that is none of ``entered``, which are alive.
+    Every word is below exactly one node of ``whole`` or ``dead``, at one of ``alive`` or ``entered``, or below a child
+    of one of ``opened`` that is none of ``entered``.
     """
-
-    trie: Trie
-    whole: NDArray[Any]
-    alive: NDArray[Any]
-    dead: NDArray[Any]
-    opened: NDArray[Any]
-    entered: NDArray[Any]
-
-    @property
-    def size(self) -> int:
-        """How many words are allowed."""
-        trie = self.trie
-        below = trie.last.take(self.whole) - trie.first.take(self.whole)
-        here = trie.own.take(self.alive) - trie.first.take(self.alive)
-        return int(below.sum()) + int(here.sum())
-
-    def allowed(self) -> NDArray[np.int32]:
-        """The allowed words, in no particular order."""
-        trie = self.trie
-        first = np.concatenate([trie.first.take(self.whole), trie.first.take(self.alive)])
-        stop = np.concatenate([trie.last.take(self.whole), trie.own.take(self.alive)])
-        return trie.order.take(members(first, stop - first))
-
-    def forbidden(self) -> NDArray[np.int32]:
-        """The other words."""
-        trie, dead = self.trie, self.dead
-        if len(self.opened):
-            children = members(trie.child_start.take(self.opened), trie.child_count.take(self.opened))
-            dead = np.concatenate([dead, np.setdiff1d(children, self.entered)])
-        first = trie.first.take(dead)
-        return trie.order.take(members(first, trie.last.take(dead) - first))
-
-
-class _Parts(NamedTuple):
-    """What a walk has found so far."""
 
     whole: list[NDArray[Any]]
     alive: list[NDArray[Any]]
@@ -128,23 +97,34 @@ class _Parts(NamedTuple):
     opened: list[int]
     entered: list[int]
 
-    def living(
-        self, nodes: NDArray[Any], codes: NDArray[np.int32], stacks: NDArray[np.int32]
-    ) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.int32]]:
-        """Those whose code is not dead; the nodes of the others are noted."""
-        gone = codes == DEAD
+    def living(self, nodes: NDArray[Any], *columns: NDArray[np.int32]) -> tuple[NDArray[Any], ...]:
+        """The nodes whose code, in the first column, is not dead, and their columns; the others are noted."""
+        gone = columns[0] == DEAD
         if not gone.any():
-            return nodes, codes, stacks
+            return nodes, *columns
         self.dead.append(nodes[gone])
         kept = (~gone).nonzero()[0]
-        return nodes.take(kept), codes.take(kept), stacks.take(kept)
+        return nodes.take(kept), *[column.take(kept) for column in columns]
 
-    def found(self, trie: Trie) -> Found:
-        """All of it."""
-        entered = np.array(self.entered, dtype=np.int64)
-        alive = joined([*self.alive, entered])
-        opened = np.array(self.opened, dtype=np.int64)
-        return Found(trie, joined(self.whole), alive, joined(self.dead), opened, entered)
+    def row(self, trie: Trie, most: int) -> tuple[bool, NDArray[np.int32]]:
+        """The allowed words if they are at most so many, else the others; and which of the two. In no order."""
+        alive = joined([*self.alive, np.array(self.entered, dtype=np.int64)])
+        first = trie.first.take(alive)
+        counts = trie.own.take(alive) - first
+        if self.whole:
+            whole = joined(self.whole)
+            begun = trie.first.take(whole)
+            first = np.concatenate([begun, first])
+            counts = np.concatenate([trie.last.take(whole) - begun, counts])
+        if int(np.add.reduce(counts)) <= most:
+            return True, trie.order.take(members(first, counts))
+        dead = self.dead
+        if self.opened:
+            children = members(trie.child_start.take(self.opened), trie.child_count.take(self.opened))
+            dead = [*dead, np.setdiff1d(children, self.entered)]
+        nodes = joined(dead)
+        first = trie.first.take(nodes)
+        return False, trie.order.take(members(first, trie.last.take(nodes) - first))
 
 
 class TokenWalk:
@@ -154,136 +134,252 @@ class TokenWalk:
         machine: the automaton over bytes.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Any) -> None:
         self._machine = machine
-        self._stacks = machine.stacks
         self._loops = SelfLoops(machine.strings)
 
-    def from_root(self, words: Words, state: int, stack: int, written: bytes = b"") -> Found:
-        """The words that may come in a state."""
-        machine = self._machine
-        gap = machine.gap(machine.code(state, _BLANKS[0]))
-        few = machine.few(state) if state not in machine.tracked else None
-        if few is not None and gap is None:
-            return self._walk_on(words, [(0, state, stack)], b"", _Parts([], [], [], [], []))
-        if few is not None and gap is not None and machine.naming.isdisjoint(few.values()):
-            return self._after_blanks(words, few, gap, stack)
-        return self._walk(words, [(0, state, stack)], written, _Parts([], [], [], [], []))
+    def from_root(self, words: Words, state: int, stack: Stack, written: bytes = b"") -> Found:
+        """The words that may come in a state; ``written`` is an unfinished name that must not come twice."""
+        machine, pending = self._machine, [(0, state, stack)]
+        kind = machine.states[state]
+        found = Found([], [], [], [], [])
+        if state in machine.tracked:
+            return self._walk(words, pending, written, found)
+        if kind[0] == "text":
+            if not machine.strings.is_narrow(kind):
+                return self._walk(words, pending, written, found)
+            inside: Pending = []
+            self._in_string(words, (0, kind, stack), inside, found)
+            return self._walk_on(words, inside, found) if inside else found
+        few = machine.codes.get(state) or machine.few(state)
+        blank = few.get(_BLANKS[0], DEAD)
+        if blank < 0 or machine.states[blank][0] != "gap":
+            return self._walk_on(words, pending, found)
+        if not machine.naming.isdisjoint(few.values()):
+            return self._walk(words, pending, written, found)
+        return self._after_blanks(words, few, machine.states[blank], stack, found)
 
-    def _after_blanks(self, words: Words, few: dict[int, int], gap: tuple[int, int], stack: int) -> Found:
+    def _after_blanks(
+        self, words: Words, few: dict[int, int], gap: tuple[Any, ...], stack: Stack, found: Found
+    ) -> Found:
         """The words that may come where whitespace may: some of it, then what may come after it."""
-        base, more = gap
-        trie, applied = words.trie, self._stacks.applied
+        _, before, used = gap
+        more = self._machine.whitespace.most - used
         fitting = words.blank_nodes[: bisect.bisect_right(words.blank_depths, more + 1)].tolist()
-        parts = _Parts([], [], [], [0, *fitting], list(fitting))
-        pending: list[tuple[int, int, int]] = []
+        found.opened.append(0)
+        found.opened.extend(fitting)
+        found.entered.extend(fitting)
+        sizes = words.trie.child_count.data
+        pending: Pending = []
+        # Whitespace ends a number, so what may come after it can differ from what may come at once.
+        for codes, least, most in ((few, 0, 0), (self._machine.few(self._machine.number(before)), 1, more + 1)):
+            for byte, code in codes.items():
+                nodes, depths = words.after.get(byte, _NOWHERE) if byte not in _BLANKS else _NOWHERE
+                nodes = nodes[bisect.bisect_left(depths, least) : bisect.bisect_right(depths, most)]
+                if not nodes:
+                    continue
+                found.entered.extend(nodes)
+                state, below = (code, stack) if code >= 0 else self._machine.applied(code, stack)
+                for node in nodes:
+                    if sizes[node]:
+                        pending.append((node, state, below))
+        return self._walk_on(words, pending, found)
 
-        def enter(nodes: list[int], code: int) -> None:
-            reached = (code, stack) if code >= 0 else applied(code, stack)
-            parts.entered.extend(nodes)
-            pending.extend([(node, *reached) for node in nodes])
-
-        top = 1 + int(trie.child_count[0])
-        for byte, code in few.items():
-            node = words.bytes.find(byte, 1, top)
-            if node >= 0 and byte not in _BLANKS:
-                enter([node], code)
-        for byte, code in (self._machine.few(base) or {}).items():
-            nodes, depths = words.after.get(byte, ([], []))
-            enter(nodes[: bisect.bisect_right(depths, more + 1)], code)
-        return self._walk_on(words, pending, b"", parts)
-
-    def below(self, words: Words, parents: Sequence[int], states: Sequence[int], stack: int) -> Found:
+    def below(self, words: Words, parents: Sequence[int], states: Sequence[int], stack: Stack) -> Found:
         """The words that go on from some nodes with a state each; of the nodes themselves nothing is said."""
-        pending = [(node, state, stack) for node, state in zip(parents, states, strict=True)]
-        walk = self._walk_on if len(pending) <= _VERY_FEW else self._walk
-        return walk(words, pending, b"", _Parts([], [], [], [], []))
+        pending: Pending = [(node, state, stack) for node, state in zip(parents, states, strict=True)]
+        found = Found([], [], [], [], [])
+        if len(pending) <= _VERY_FEW:
+            return self._walk_on(words, pending, found)
+        return self._walk(words, pending, b"", found)
 
-    def _walk(self, words: Words, pending: list[tuple[int, int, int]], written: bytes, parts: _Parts) -> Found:
+    def _walk(self, words: Words, pending: Pending, written: bytes, found: Found) -> Found:
         """The walk below many nodes, on whole levels."""
-        triples = np.array(pending, dtype=np.int32)
-        above, states, stacks = triples.T
         machine, trie = self._machine, words.trie
+        above, states = np.array([(node, state) for node, state, _ in pending], dtype=np.int32).T
+        numbers: dict[Stack, int] = {}
+        stacks = np.array([numbers.setdefault(stack, len(numbers)) for _, _, stack in pending], dtype=np.int32)
+        held = list(numbers)
+
+        def number(state: int, stack: Stack) -> tuple[int, int]:
+            place = numbers.setdefault(stack, len(held))
+            if place == len(held):
+                held.append(stack)
+            return state, place
+
         while len(above):
             counts = trie.child_count.take(above)
             nodes = members(trie.child_start.take(above), counts)
             states, stacks = states.repeat(counts), stacks.repeat(counts)
             table = machine.rows(states)
             codes = table.ravel().take(states.astype(np.int64) * 256 + trie.byte.take(nodes))
-            nodes, codes, stacks = parts.living(nodes, codes, stacks)
+            nodes, codes, stacks = found.living(nodes, codes, stacks)
             special = (codes < DEAD).nonzero()[0]
             if len(special) and machine.naming:
                 stacks = stacks.copy()
                 for i in [i for i in special.tolist() if int(codes[i]) in machine.naming]:
-                    codes[i], stacks[i] = end_name(
-                        self._stacks, trie, int(nodes[i]), int(codes[i]), int(stacks[i]), written
-                    )
-                nodes, codes, stacks = parts.living(nodes, codes, stacks)
+                    ended = self._end_name(trie, int(nodes[i]), int(codes[i]), held[stacks[i]], written)
+                    codes[i], stacks[i] = number(*ended)
+                nodes, codes, stacks = found.living(nodes, codes, stacks)
                 special = (codes < DEAD).nonzero()[0]
             if len(special):
                 stacks = stacks.copy()
                 pairs = (codes[special].astype(np.int64) << 32) | stacks[special]
                 unique, inverse = np.unique(pairs, return_inverse=True)
-                results = [self._stacks.applied(int(pair >> 32), int(pair & 0xFFFFFFFF)) for pair in unique.tolist()]
+                results = [number(*machine.applied(pair >> 32, held[pair & 0xFFFFFFFF])) for pair in unique.tolist()]
                 both = np.array(results, dtype=np.int32)[inverse.ravel()]
                 codes[special], stacks[special] = both[:, 0], both[:, 1]
             states = codes
-            if len(nodes) > _FEW:
+            if len(nodes) > _MANY:
                 self._loops.learn(machine.states)
                 done = self._loops.whole(trie, nodes, states)
                 if done.any():
-                    parts.whole.append(nodes[done])
+                    found.whole.append(nodes[done])
                     left = (~done).nonzero()[0]
                     nodes, states, stacks = nodes.take(left), states.take(left), stacks.take(left)
-            parts.alive.append(nodes)
+            found.alive.append(nodes)
             if len(nodes) <= _VERY_FEW:
                 # Long words of blanks make deep levels of one node each, for which arrays do not pay.
-                pending = list(zip(nodes.tolist(), states.tolist(), stacks.tolist(), strict=True))
-                return self._walk_on(words, pending, written, parts)
+                left_stacks = [held[stack] for stack in stacks.tolist()]
+                return self._walk_on(
+                    words, list(zip(nodes.tolist(), states.tolist(), left_stacks, strict=True)), found, written
+                )
             above = nodes
-        return parts.found(trie)
+        return found
 
-    def _walk_on(self, words: Words, pending: list[tuple[int, int, int]], written: bytes, parts: _Parts) -> Found:
+    def _walk_on(self, words: Words, pending: Pending, found: Found, written: bytes = b"") -> Found:
         """The walk below a few nodes, one by one; where it gets wide, on whole levels again."""
-        machine, applied, trie = self._machine, self._stacks.applied, words.trie
+        machine, trie = self._machine, words.trie
         starts, sizes = trie.child_start.data, trie.child_count.data
-        bytes_of, texts, place_of, naming = trie.byte, words.bytes, words.bytes.find, machine.naming
-        opened, entered = parts.opened, parts.entered
-        wide: list[tuple[int, int, int]] = []
+        texts, place_of, naming, known = words.bytes, words.bytes.find, machine.naming, machine.codes
+        opened, entered = found.opened, found.entered
+        wide: Pending = []
         while pending:
             node, state, stack = pending.pop()
             size = sizes[node]
             if not size:
                 continue
             first = starts[node]
-            if machine.states[state][0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
-                # What may follow takes a while to find out, and words that are not JSON have letters there.
-                opened.append(node)
+            kind = machine.states[state]
+            few = None
+            if kind[0] != "text":
+                if kind[0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
+                    # What may follow takes a while to find out, and words that are not JSON have letters there.
+                    opened.append(node)
+                    continue
+                few = known.get(state) or machine.few(state)
+            elif state not in machine.tracked and machine.strings.is_narrow(kind):
+                self._in_string(words, (node, kind, stack), pending, found)
                 continue
-            few = machine.few(state)
+            codes: list[tuple[int, int]] = []
             if few is None:
                 if size > _SIBLINGS:
                     wide.append((node, state, stack))
                     continue
                 if size <= _TWINS:
-                    codes = [machine.code(state, byte) for byte in texts[first : first + size]]
+                    row: Any = {byte: machine.code(state, byte) for byte in texts[first : first + size]}
                 else:
-                    codes = machine.row(state)[bytes_of[first : first + size]].tolist()
-                found = [(child, code) for child, code in enumerate(codes, first) if code != DEAD]
+                    row = machine.row(state).data
+                for child in range(first, first + size):
+                    code = row[texts[child]]
+                    if code != DEAD:
+                        codes.append((child, code))
             elif size < len(few):
-                siblings = enumerate(texts[first : first + size], first)
-                found = [(child, few[byte]) for child, byte in siblings if byte in few]
+                for child in range(first, first + size):
+                    code = few.get(texts[child], DEAD)
+                    if code != DEAD:
+                        codes.append((child, code))
             else:
-                places = [(place_of(byte, first, first + size), code) for byte, code in few.items()]
-                found = [pair for pair in places if pair[0] >= 0]
-            if naming and any(code in naming for _, code in found):
+                for byte, code in few.items():
+                    child = place_of(byte, first, first + size)
+                    if child >= 0:
+                        codes.append((child, code))
+            if naming and any(code in naming for _, code in codes):
                 wide.append((node, state, stack))
                 continue
             opened.append(node)
-            for child, code in found:
+            for child, code in codes:
                 entered.append(child)
                 if sizes[child]:
-                    pending.append((child, code, stack) if code >= 0 else (child, *applied(code, stack)))
-        if not wide:
-            return parts.found(trie)
-        return self._walk(words, wide, written, parts)
+                    pending.append((child, code, stack) if code >= 0 else (child, *machine.applied(code, stack)))
+        return self._walk(words, wide, written, found) if wide else found
+
+    def _in_string(self, words: Words, begun: tuple[int, Any, Stack], pending: Pending, found: Found) -> None:
+        """The walk inside a string where few bytes may come, which needs no state of the machine per character."""
+        machine, strings, trie = self._machine, self._machine.strings, words.trie
+        starts, sizes, place_of = trie.child_start.data, trie.child_count.data, words.bytes.find
+        node, (_, context, place, count), stack = begun
+        content = context.content
+        boundaries, counts = content.automaton.boundaries, content.counts
+        below, mask = (context.below, context.mask) if isinstance(context, NameContext) else (None, 0)
+        narrow = None if below is not None and context.plain else content.automaton.narrow
+        known, outputs = strings.steps_of(context), content.automaton.outputs
+        inside = [(node, place, count)]
+        while inside:
+            node, place, count = inside.pop()
+            first = starts[node]
+            end = first + sizes[node]
+            found.opened.append(node)
+            following = content.counted(count + boundaries[place]) if counts else 0
+            steps = known.get(place)
+            for byte, target in (strings.steps(context, place) if steps is None else steps).items():
+                child = place_of(byte, first, end)
+                if child < 0 or not (
+                    below[target] & mask if below is not None else not counts or content.alive(target, following)
+                ):
+                    continue
+                found.entered.append(child)
+                if not sizes[child]:
+                    continue
+                if narrow is None or narrow[target]:
+                    inside.append((child, target, following))
+                else:
+                    pending.append((child, context.text(target, following), stack))
+            if not boundaries[place]:
+                continue
+            child = place_of(_QUOTE, first, end) if outputs[place] is not None else -1
+            code = context.end(place, count) if child >= 0 else DEAD
+            if code != DEAD:
+                found.entered.append(child)
+                if sizes[child]:
+                    pending.append((child, code, stack) if code >= 0 else (child, *machine.applied(code, stack)))
+            child = place_of(_BACKSLASH, first, end) if context.escapes is not False else -1
+            code = strings.escape(context, place, count) if child >= 0 else DEAD
+            if code != DEAD:
+                found.entered.append(child)
+                pending.append((child, code, stack))
+
+    def _end_name(self, trie: Trie, node: int, code: int, stack: Stack, written: bytes) -> tuple[int, Stack]:
+        """State and stack after the end of a name that must not come twice; the state is ``DEAD`` if it has come.
+
+        Args:
+            trie: the words.
+            node: where the name has ended.
+            code: of the closing quote.
+            stack: what is remembered before it.
+            written: what was written of a name before the words.
+        """
+        assert stack is not None
+        # Seldom can one word write two names; only then is the first one remembered within it.
+        again = int(trie.height[node]) >= _NEXT_NAME and int(trie.low[node]) & _NAME_MARKS == _NAME_MARKS
+        if not again and not stack.entry[1]:
+            return self._machine.after_name(code, stack, b"", remember=False)  # type: ignore[no-any-return]
+        prefix = bytearray()
+        while node:
+            prefix.append(int(trie.byte[node]))
+            node = int(trie.parent[node])
+        text = written + bytes(reversed(prefix))[:-1]
+        at = len(text)
+        while at and (text[at - 1] != ord('"') or _is_escaped(text, at - 1)):
+            at -= 1
+        return self._machine.after_name(code, stack, text[at:], remember=again)  # type: ignore[no-any-return]
+
+
+def may_name_again(rest: bytes) -> bool:
+    """Whether another name may end in what follows a name's closing quote."""
+    return len(rest) >= _NEXT_NAME and b":" in rest and b"," in rest and rest.count(b'"') > 1
+
+
+def _is_escaped(text: bytes, place: int) -> bool:
+    """Whether an odd number of backslashes stands before a place."""
+    return (place - len(text[:place].rstrip(b"\\"))) % 2 == 1
