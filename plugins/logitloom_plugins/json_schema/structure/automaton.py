@@ -143,8 +143,11 @@ class SchemaAutomaton(ByteAutomaton):
         return self.run(self._after, configuration, text)
 
     def _after(self, position: Position, text: bytes) -> Configuration | None:
-        reached = self.machine.read(position, text)
-        return None if reached is None else self.configuration(reached)
+        machine = self.machine
+        reached = machine.follow(position, text)
+        if reached is None or (reached.items.frame and not machine.distinct.has_completion(reached)):
+            return None
+        return self.configuration(reached)
 
     # --- the contract ------------------------------------------------------------------------------------------
 

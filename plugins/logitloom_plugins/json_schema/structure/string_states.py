@@ -119,6 +119,7 @@ class NameContext(StringContext):
         plain: whether names are told from one another by their text alone, without patterns.
         outside: states from this one on have read the beginning of a name that the schema mentions.
         others: whether names that the schema does not mention may come.
+        is_free: whether any characters may come between two characters.
     """
 
     def __init__(self, parts: tuple[Any, ...], machine: Any, mask: int) -> None:
@@ -136,6 +137,7 @@ class NameContext(StringContext):
         if self.plain:
             # Any other name may be written with every escape; mentioned names of plain characters need none.
             self.escapes = True if self.others else False if keys.plain_names else None
+        self.is_free = self.plain and self.others and keys.plain_names
 
     def alive(self, state: int, count: int) -> bool:
         """Whether the name can become one that may come next."""
@@ -145,10 +147,6 @@ class NameContext(StringContext):
         """``[states]``: where :meth:`alive` holds."""
         mask = self.mask
         return np.array([bits & mask != 0 for bits in self.below], dtype=bool)
-
-    def free(self, state: int) -> bool:
-        """Whether any characters may come here, at the beginning of a character."""
-        return self.plain and self.others and self.keys.plain_names and bool(self.content.automaton.boundaries[state])
 
     def end(self, state: int, count: int) -> int:
         """The state before the colon."""
@@ -172,6 +170,7 @@ class StringStates:
         self.escapes = escapes
         #: Per byte whether it stands for itself, or is part of a character that does.
         self.plain: list[bool] = UNESCAPED[escapes == "ascii"].tolist()
+        self._every = frozenset(byte for byte, plain in enumerate(self.plain) if plain)
         self._points: dict[tuple[StringContext, int, int], tuple[list[int], list[int]]] = {}
         self._steps: dict[MooreMachine, dict[int, Codes]] = {}
 
@@ -182,14 +181,9 @@ class StringStates:
             return 0
         if isinstance(context, NameContext):
             # After what begins no name that the schema mentions, all characters lead to the same.
-            return FREE_FOREVER if place < context.outside and context.free(place) else 0
+            is_free = context.is_free and place < context.outside and context.content.automaton.boundaries[place]
+            return FREE_FOREVER if is_free else 0
         return int(context.content.free_from(place, count))
-
-    def far(self, state: Any, more: int) -> Any:
-        """Of a state where bounds on the length cannot matter for some characters: the one without; else ``None``."""
-        if state[0] != "text" or not isinstance(state[1], TextContext) or not state[1].content.is_far(state[3], more):
-            return None
-        return ("text", state[1].unbounded, state[2], 0)
 
     def is_narrow(self, state: Any) -> bool:
         """Whether few bytes may come: in escapes, in names of which only listed ones are allowed, in short lists."""
@@ -232,7 +226,9 @@ class StringStates:
             known = self._steps[automaton] = {}
             if isinstance(context, NameContext) and context.plain:
                 for state, children in enumerate(context.keys.children, context.outside):
-                    known[state] = {byte: target for byte, target in children.items() if self.plain[byte]}
+                    if not self._every.issuperset(children):
+                        children = {byte: target for byte, target in children.items() if self.plain[byte]}
+                    known[state] = children
         return known
 
     def steps(self, context: StringContext, place: int) -> Codes:
@@ -307,7 +303,9 @@ class StringStates:
                 return DEAD, at
             at += 1
         # What can be completed could be completed before, so one question is enough.
-        return (context.text(int(place), content.counted(count)) if at > begun else number), at
+        if at > begun:
+            number = context.text(int(place), content.counted(count) if content.counts else 0)
+        return number, at
 
     def escape(self, context: StringContext, place: int, count: int) -> int:
         """The state after a backslash between two characters, or ``DEAD``."""
@@ -342,8 +340,11 @@ class StringStates:
         if points is None:
             points = self._points[context, place, count] = self._find_points(context, place, count)
         firsts, lasts = points
-        places = [(bisect.bisect_right(firsts, high) - 1, low) for low, high in ranges]
-        return any(at >= 0 and lasts[at] >= low for at, low in places)
+        for low, high in ranges:
+            at = bisect.bisect_right(firsts, high) - 1
+            if at >= 0 and lasts[at] >= low:
+                return True
+        return False
 
     def _find_points(self, context: StringContext, place: int, count: int) -> tuple[list[int], list[int]]:
         """Ranges of characters that may be written with digits here: where they begin, and where they end."""

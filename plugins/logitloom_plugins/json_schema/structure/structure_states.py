@@ -178,9 +178,12 @@ class StructureStates:
         return context
 
     def _digits(self, codes: Codes, numbers: NumberContext, place: int, back: Return) -> None:
-        steps = numbers.automaton.row(place)
-        for byte in (steps >= 0).nonzero()[0].tolist():
-            codes[byte] = self.machine.number(("number", numbers, int(steps[byte]), back))
+        found: dict[int, int] = {}
+        for byte, target in enumerate(numbers.automaton.row(place).tolist()):
+            if target >= 0:
+                if target not in found:
+                    found[target] = self.machine.number(("number", numbers, target, back))
+                codes[byte] = found[target]
 
     def _number(self, codes: Codes, state: State) -> None:
         _, numbers, place, back = state

@@ -181,10 +181,10 @@ class _Masks:
             known = self._strings.row(state, stack, self._most)
             if known is not None:
                 return self._without(known, self._strings.doubtful(written, names), position) if tracked else known
-            far = machine.strings.far(machine.states[state], self._strings.longest)
-            if far is not None:
-                # In a string whose length cannot matter yet it is the same at the next character.
-                return self._elsewhere(machine.number(far), stack)
+            context = machine.states[state][1]
+            if context.content.counts and context.content.is_far(machine.states[state][3], self._strings.longest):
+                # Where the length of a string cannot matter yet, the row is that of one without bounds.
+                return self._elsewhere(context.unbounded.text(machine.states[state][2], 0), stack)
         return self._walk.from_root(self.words, state, position.stack, written).row(self.words.trie, self._most)
 
     def _without(self, row: Row, doubtful: NDArray[np.int32], position: Position) -> Row:

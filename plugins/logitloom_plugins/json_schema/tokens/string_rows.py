@@ -178,7 +178,7 @@ class StringRows:
         if isinstance(context, TextContext):
             if context.content.free and place == context.start:
                 return self._value(context, place, count, stack, most)
-        elif isinstance(context, NameContext) and context.free(place):
+        elif context.is_free and context.content.automaton.boundaries[place]:
             return self._name(context, place, stack, most)
         return None
 

@@ -108,7 +108,9 @@ class Found(NamedTuple):
 
     def row(self, trie: Trie, most: int) -> tuple[bool, NDArray[np.int32]]:
         """The allowed words if they are at most so many, else the others; and which of the two. In no order."""
-        alive = joined([*self.alive, np.array(self.entered, dtype=np.int64)])
+        alive = np.array(self.entered, dtype=np.int64)
+        if self.alive:
+            alive = joined([*self.alive, alive])
         first = trie.first.take(alive)
         counts = trie.own.take(alive) - first
         if self.whole:
