@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from logitloom_plugins.json_schema.structure.acceptance import accepts
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
+from logitloom_plugins.json_schema.structure.machine import accepts
 
 
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
