@@ -311,6 +311,37 @@ class Chain:
             NeedsNotMet: if a step was left out that a processor must see, or the context does not tell how likely the
                 tokens were, and a processor needs that.
         """
+        position, states, context = self._opened(logits, state, context)
+        single = logits.ndim == 1
+        if single:
+            logits = logits[None]
+        after: list[Any] = []
+        try:
+            if len(states) == 1 or (context.pool is None and (context.donate or not self._any_fresh)):
+                # No second name for the logits here: it would keep one buffer more alive than the operations need.
+                for step, before in zip(self._steps, states):  # noqa: B905 - a strict zip takes 0.3 us
+                    logits, new = step(logits, before, context)
+                    after.append(new)
+            else:
+                logits = self._run_lending(logits, states, context, after)
+        except Exception as error:
+            note(error, self.labels[len(after)], "process", context)
+            raise
+        if logits.ndim != 2:
+            # Logits alone, returned for two rows, were taken apart as if they were (logits, state).
+            raise InvalidSignature(
+                f"A processor of {', '.join(self.labels)} returned something else than (logits, state): logits of the "
+                f"shape {list(logits.shape)}. Load the chain with debug=True to be told which."
+            )
+        # What self.state(...) does, without a call.
+        new_state = tuple.__new__(self._state_type, (position, tuple(after)))
+        if context.backend.lazy and not context.compiled:
+            held = [leaf for _, leaf in rows.leaves(new_state) if isinstance(leaf, type(logits))]
+            context.backend.synchronize(logits, *held)
+        return (logits[0] if single else logits), new_state
+
+    def _opened(self, logits: Array, state: Any, context: Context) -> tuple[Any, tuple[Any, ...], Context]:
+        """The position and the states of a step, and its context, after checking that they belong together."""
         if type(state) is not self._state_type:
             check_owner(self, state, context)
         try:
@@ -331,52 +362,35 @@ class Chain:
         if self._tracked:
             position = positions.advance(position, context)
             context = positions.describe(context, position)
-        single = logits.ndim == 1
-        if single:
-            logits = logits[None]
         if len(states) != len(self._steps):
             raise StateMismatch(
                 f"The state belongs to a chain of {len(states)} processors, but this one has {len(self._steps)}: "
                 f"{', '.join(self.labels)}. Take the state from this chain's init_state or process."
             )
-        pool, last = context.pool, -1
-        if pool is not None and not (self.uses_buffer_pool and len(states) == 1):
-            # Whoever comes later may overwrite what it gets, and a buffer of the pool must stay as it is.
+        if context.pool is not None and not self.uses_buffer_pool:
             context = context.with_fields(pool=None)
-            last = len(states) - 1 if self.uses_buffer_pool else -1
-        after: list[Any] = []
-        try:
-            if last < 0 and (context.donate or not self._any_fresh):
-                # No second name for the logits here: it would keep one buffer more alive than the operations need.
-                for step, before in zip(self._steps, states):  # noqa: B905 - a strict zip takes 0.3 us
-                    logits, new = step(logits, before, context)
-                    after.append(new)
-            else:
-                ours = context.donate
-                for place, step in enumerate(self._steps):
-                    if place == last:
-                        context = context.with_fields(pool=pool)
-                    given = None if ours else logits
-                    logits, new = step(logits, states[place], context)
-                    if not ours and self._fresh[place] and logits is not given:
-                        # A fresh array is ours, and the next processor may overwrite it.
-                        ours, context = True, _donating(context)
-                    after.append(new)
-        except Exception as error:
-            note(error, self.labels[len(after)], "process", context)
-            raise
-        if logits.ndim != 2:
-            # Logits alone, returned for two rows, were taken apart as if they were (logits, state).
-            raise InvalidSignature(
-                f"A processor of {', '.join(self.labels)} returned something else than (logits, state): logits of the "
-                f"shape {list(logits.shape)}. Load the chain with debug=True to be told which."
-            )
-        # What self.state(...) does, without a call.
-        new_state = tuple.__new__(self._state_type, (position, tuple(after)))
-        if context.backend.lazy and not context.compiled:
-            held = [leaf for _, leaf in rows.leaves(new_state) if isinstance(leaf, type(logits))]
-            context.backend.synchronize(logits, *held)
-        return (logits[0] if single else logits), new_state
+        return position, states, context
+
+    def _run_lending(self, logits: Array, states: tuple[Any, ...], context: Context, after: list[Any]) -> Array:
+        """Run the processors; each may overwrite what the one before made, and the last may use the pool.
+
+        Whoever comes later may overwrite what it gets, and a buffer of the pool must stay as it is.
+
+        Args:
+            after: the new states are appended here, so that a caller knows which processor raised.
+        """
+        ours, pool, last = context.donate, context.pool, len(states) - 1
+        if pool is not None:
+            context = context.with_fields(pool=None)
+        for place, step in enumerate(self._steps):
+            if place == last and pool is not None:
+                context = context.with_fields(pool=pool)
+            given = None if ours else logits
+            logits, new = step(logits, states[place], context)
+            if not ours and self._fresh[place] and logits is not given:
+                ours, context = True, _donating(context)
+            after.append(new)
+        return logits
 
     def score(
         self,

@@ -12,7 +12,7 @@ import operator
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -285,32 +285,14 @@ def _convert(kind: Any, value: Any) -> Any:
             raise ValueError(value)
         return value
     if origin in (Union, types.UnionType):
-        # An exact fit first, so that 1 stays an int for "float | int" and None a None.
-        for arm in sorted(args, key=lambda a: a is not type(value)):
-            try:
-                return _convert(arm, value)
-            except (TypeError, ValueError):
-                continue
-        raise TypeError(value)
-    if kind is None or kind is type(None):
-        if value is not None:
-            raise TypeError(value)
-        return None
-    if kind is bool:
-        return _only(bool, value)
-    if kind is int:
-        return _integer(value)
-    if kind is float:
-        return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else _only(float, value)
-    if kind is Path:
-        return Path(value) if isinstance(value, (str, Path)) else _only(Path, value)
+        return _one_of(args, value)
+    if kind in _SIMPLE:
+        return _SIMPLE[kind](value)
     if origin in (tuple, list, frozenset) or kind in (tuple, list):
         return _sequence(origin or kind, args, value)
     if origin is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
         key_type, value_type = args
-        if not isinstance(value, Mapping):
-            raise TypeError(value)
-        return {_convert_key(key_type, k): _convert(value_type, v) for k, v in value.items()}
+        return {_convert_key(key_type, k): _convert(value_type, v) for k, v in _only(Mapping, value).items()}
     if isinstance(kind, type):
         return _only(kind, value)
     if callable(value) or origin is None:
@@ -318,7 +300,17 @@ def _convert(kind: Any, value: Any) -> Any:
     return _only(origin, value)
 
 
-def _only(kind: type, value: Any) -> Any:
+def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
+    # An exact fit first, so that 1 stays an int for "float | int" and None a None.
+    for kind in sorted(kinds, key=lambda a: a is not type(value)):
+        try:
+            return _convert(kind, value)
+        except (TypeError, ValueError):
+            continue
+    raise TypeError(value)
+
+
+def _only(kind: type | tuple[type, ...], value: Any) -> Any:
     if not isinstance(value, kind):
         raise TypeError(value)
     return value
@@ -333,6 +325,21 @@ def _integer(value: Any) -> int:
             raise OverflowError(number)
         return number
     raise TypeError(value)
+
+
+def _real(value: Any) -> float:
+    return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else _only(float, value)
+
+
+#: Conversions to types without arguments.
+_SIMPLE: dict[Any, Callable[[Any], Any]] = {
+    None: functools.partial(_only, types.NoneType),
+    types.NoneType: functools.partial(_only, types.NoneType),
+    bool: functools.partial(_only, bool),
+    int: _integer,
+    float: _real,
+    Path: lambda value: Path(_only((str, Path), value)),
+}
 
 
 def _convert_key(kind: Any, key: Any) -> Any:

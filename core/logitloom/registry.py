@@ -346,27 +346,32 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
             f"The plug-in {name!r} ({kind}) is blocked, by the argument 'block' or by the environment variable "
             f"{BLOCK_VARIABLE}={os.environ.get(BLOCK_VARIABLE, '')!r}."
         )
-    points = free
-    if not points:
+    if not free:
         raise UnknownPlugin(_unknown_message(kind, bare, wanted))
-    built_in = [point for point in points if _distribution_of(point) == BUILT_IN]
-    if len(points) > 1 and built_in:
-        others = [f"{bare}@{_distribution_of(p)}" for p in points if p is not built_in[0]]
-        warnings.warn(
-            f"The name {bare!r} ({kind}) is that of a built-in plug-in, which is used. Load {' or '.join(others)} for "
-            f"the other, or {bare}@{BUILT_IN} for the built-in without this warning.",
-            DuplicatePluginWarning,
-            stacklevel=2,
-        )
-        points = built_in
-    if len(points) > 1:
-        owners = [f"{_distribution_of(p)} {_version_of(p)}".strip() for p in points]
-        choices = " or ".join(f"{bare}@{_distribution_of(p)}" for p in points)
+    return _load_entry_point(kind, free[0] if len(free) == 1 else _preferred(kind, bare, free))
+
+
+def _preferred(kind: str, name: str, points: list[EntryPoint]) -> EntryPoint:
+    """Of several plug-ins of a name the built-in one, with a warning.
+
+    Raises:
+        DuplicatePlugin: none of them is built in.
+    """
+    owners = [_distribution_of(point) for point in points]
+    choices = [f"{name}@{owner}" for owner in owners if owner != BUILT_IN]
+    if BUILT_IN not in owners:
+        versions = [f"{owner} {_version_of(p)}".strip() for owner, p in zip(owners, points, strict=True)]
         raise DuplicatePlugin(
-            f"Several distributions have a plug-in {bare!r} ({kind}): {' and '.join(owners)}. "
-            f"Choose one by loading {choices}, or uninstall the other."
+            f"Several distributions have a plug-in {name!r} ({kind}): {' and '.join(versions)}. "
+            f"Choose one by loading {' or '.join(choices)}, or uninstall the other."
         )
-    return _load_entry_point(kind, points[0])
+    warnings.warn(
+        f"The name {name!r} ({kind}) is that of a built-in plug-in, which is used. Load {' or '.join(choices)} for "
+        f"the other, or {name}@{BUILT_IN} for the built-in without this warning.",
+        DuplicatePluginWarning,
+        stacklevel=3,
+    )
+    return points[owners.index(BUILT_IN)]
 
 
 @cache
