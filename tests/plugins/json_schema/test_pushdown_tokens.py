@@ -41,6 +41,7 @@ SCHEMAS: list[Any] = [
     {"type": "string", "minLength": 2, "maxLength": 3},
     {"oneOf": [{"type": "string", "maxLength": 1}, {"type": "string", "minLength": 2, "maxLength": 4}]},
     {"type": "string", "pattern": "^[a-z]*o?[0-9]{2,}$", "maxLength": 8},
+    {"type": "string", "pattern": "^[a-n]{0,7}$"},  # as many states as the automaton of all texts
     {"type": "string", "pattern": "foo", "minLength": 4},
     {"type": "array", "items": {"pattern": "^(?:[a-f]+ ){0,2}[a-z]+$", "maxLength": 150}},
     {"anyOf": [{"pattern": "^a.*o$", "type": "string", "minLength": 2, "maxLength": 200}, {"type": "integer"}]},

@@ -406,11 +406,8 @@ class StringStates:
         """The state after one character, or ``DEAD``."""
         content = context.content
         following = content.counted(count + 1)
-        for target in content.reach(place, point, point):
-            found = context.text(target, following)
-            if found != DEAD:
-                return found
-        return DEAD
+        target = content.after(place, point)
+        return DEAD if target < 0 else context.text(target, following)
 
 
 def _characters(low: int, last: int, high: int) -> list[tuple[int, int]]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import Budget, BudgetTracker, Dfa, any_text, choice, compile_pattern, nothing
+from logitloom.automata.reach import ends_reachable
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, parts_of
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
@@ -86,191 +87,54 @@ class Content:
         self.least = least
         self.most = most
         self.counts = least > 0 or most is not None
-        # From this many characters on nothing is content any more.
-        self.limit = None if most is None else most + 1
 
     def restricted(self, wanted: Callable[[Output], bool]) -> Content:
-        """Only some of the labels."""
+        """Only some of the outputs."""
         return Content(self.automaton.restricted(wanted), self.least, self.most)
 
-    @property
+    @cached_property
     def found(self) -> frozenset[Output]:
-        """The labels that some content within the bounds has."""
+        """The outputs that some content within the bounds has."""
         # Every state is reached by some text, and by one that can be completed.
         found = self.automaton.found
-        if not self.counts:
-            return found
-        if len(found) < 2:
-            return found if self.alive(self.automaton.start, 0) else frozenset()
-        return frozenset(label for label in found if self._has(label))
+        return frozenset(output for output in found if self._has(output)) if self.counts else found
 
-    def _has(self, label: Output) -> bool:
-        only = self.restricted(lambda other: bool(other == label))
-        return only.alive(only.automaton.start, 0)
+    def _has(self, output: Output) -> bool:
+        only = self if len(self.automaton.found) == 1 else self.restricted(lambda other: bool(other == output))
+        return only.alive(self.automaton.start, 0)
 
-    # --- lengths -----------------------------------------------------------------------------------------------
+    @cached_property
+    def free(self) -> bool:
+        """Whether every text is content, so that only its length matters; false also where that is not plain to see."""
+        return not self.counts and _is_free(self.automaton)
+
+    # --- one character after the other -------------------------------------------------------------------------
 
     def counted(self, count: int) -> int:
         """The count that need be remembered: without an upper bound, none above the lower one; without any, none."""
         return min(count, self.least) if self.most is None else count
 
-    @cached_property
-    def _lengths(self) -> NDArray[np.bool_]:
-        """``[k, states]``: whether an end is ``k`` characters away; the last row stands for ``k`` or more."""
-        table = self.automaton.next
-        states = len(table)
-        limit = self.most if self.most is not None else self.least
-        if limit * states > 64_000_000:
-            raise BudgetExceeded(
-                f"Strings of {limit} characters with {states} states of a pattern take too much memory. Use a "
-                f"smaller bound or a simpler pattern."
-            )
-        lead = self.automaton.columns_of(BEGINNING)
-        leading = np.where(table >= 0, table, states).take(lead, axis=1)
-        goal = self.automaton.accepting
-        rows = [goal]
-        current = goal
-        if self.most is None:
-            from logitloom.automata.reach import ends_reachable
-
-            current = ends_reachable(table, goal)
-            rows = [current]
-        for _ in range(limit):
-            # The first byte of a character counts; bytes that continue it are free.
-            current = np.append(self._through(current[None])[0], False)[leading].any(axis=1)
-            rows.append(current)
-            if np.array_equal(current, rows[-2]):
-                # From here on every row is the same; one of dead ends says as much.
-                rows += [current] * (limit + 1 - len(rows) if current.any() else 0)
-                break
-        return np.stack(rows)
-
-    @cached_property
-    def _inner(self) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.intp]]:
-        """The states between the bytes of a character, where these lead, each once, and where those of each begin.
-
-        Many automata read ASCII only, and have none.
-        """
-        automaton = self.automaton
-        continuing = automaton.next.take(automaton.columns_of(CONTINUING), axis=1)
-        between = np.flatnonzero((continuing >= 0) @ np.ones(continuing.shape[1], dtype=np.float32))
-        targets = np.sort(continuing[between], axis=1)
-        once = targets >= 0
-        once[:, 1:] &= targets[:, 1:] != targets[:, :-1]
-        counts = once.sum(axis=1)
-        return between, targets[once], counts.cumsum() - counts
-
-    @cached_property
-    def _within(self) -> NDArray[np.int32]:
-        """``[k + 1, states]``: how many lengths below ``k`` there are; for counting within a range."""
-        lengths = self._lengths
-        total = np.zeros((len(lengths) + 1, lengths.shape[1]), dtype=np.int32)
-        np.cumsum(lengths, axis=0, out=total[1:])
-        return total
-
-    @cached_property
-    def free(self) -> bool:
-        """Whether every text is content, so that only its length matters."""
-        return (
-            self.automaton.states == any_text().states
-            and self.automaton.found == {self.automaton.outputs[self.automaton.start]}
-            and all(label is not None for label in self.automaton.outputs[:1])
-        )
-
     def alive(self, state: int, count: int) -> bool:
         """Whether a content that has got to a state with some characters can still end within the bounds."""
-        if state < 0:
-            return False
-        if not self.counts:
-            return True
-        if self.free:
-            return self.most is None or count <= self.most
+        if state < 0 or not self.counts:
+            return state >= 0
+        least, last = max(self.least - count, 0), len(self._lengths) - 1
         if self.most is None:
-            return self._closure(state, max(self.least - count, 0))
+            return bool(self._lengths[min(least, last), state])
         if count > self.most:
             return False
-        within = self._within
-        last = len(within) - 1
-        low, high = min(max(self.least - count, 0), last), min(self.most - count + 1, last)
-        # Between the bytes of a character the character has been counted: bytes that continue it are free.
-        return any(bool(within[high, s] > within[low, s]) for s in self._boundaries(state))
-
-    def _through(self, ends: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """``[n, states]``: the same, and inside characters what may come of their last bytes."""
-        between, targets, starts = self._inner
-        if not len(between):
-            return ends
-        # By state, so that whole rows are combined.
-        found = ends.T.copy()
-        own = found[between]
-        for _ in range(3):
-            found[between] = own | np.logical_or.reduceat(found[targets], starts, axis=0)
-        return found.T
-
-    def _closure(self, state: int, more: int) -> bool:
-        lengths = self._lengths
-        return any(bool(lengths[min(more, len(lengths) - 1), s]) for s in self._boundaries(state))
-
-    def _boundaries(self, state: int) -> frozenset[int]:
-        """The states in which the character that a state is inside of may be complete."""
-        found = self._bounds.get(state)
-        if found is None:
-            inside = not self.automaton.boundaries[state]
-            trailing = set(self.automaton.row(state)[0x80:0xC0].tolist()) - {-1} if inside else set()
-            found = frozenset().union(*[self._boundaries(t) for t in trailing]) if inside else frozenset([state])
-            self._bounds[state] = found
-        return found
-
-    @cached_property
-    def _bounds(self) -> dict[int, frozenset[int]]:
-        return {}
+        before = self._lengths_before
+        return bool(before[min(self.most - count, last) + 1, state] > before[min(least, last + 1), state])
 
     def ends(self, state: int, count: int) -> Output:
-        """The label of a content that ends here, or ``None``."""
+        """The output of a content that ends here, or ``None``."""
         if self.counts and (count < self.least or (self.most is not None and count > self.most)):
             return None
         return self.automaton.outputs[state]
 
-    def free_from(self, state: int, count: int) -> int:
-        """How many more characters of any kind certainly leave an end possible."""
-        if not self.free or state != self.automaton.start:
-            return 0
-        return FREE_FOREVER if self.most is None else max(self.most - count, 0)
-
-    def end_ranges(self, count: int, most: int) -> list[tuple[int, int, int]]:
-        """The numbers of further characters, up to some, after which a text ends alike: first, last, one of them."""
-        if self.is_uniform(count, most):
-            return [(0, most, 0)]
-        first = max(self.least - count, 0)
-        last = most if self.most is None else min(self.most - count, most)
-        return [(first, last, first)] if first <= last else []
-
-    def is_uniform(self, count: int, more: int) -> bool:
-        """Whether it makes no difference for an end how many of some more characters are still read."""
-        return count >= self.least and (self.most is None or count + more <= self.most)
-
-    @cached_property
-    def _nearest(self) -> NDArray[np.int64]:
-        """Per state the characters to the nearest end; more than there is ever room for, if there is none."""
-        lengths = self._lengths
-        return np.where(lengths.any(axis=0), lengths.argmax(axis=0), FREE_FOREVER)
-
-    def room(self, state: int, count: int) -> int:
-        """How many characters that stay in a state leave an end possible."""
-        if self.most is None:
-            return FREE_FOREVER
-        return self.most - count - int(self._nearest[state])
-
-    def is_far(self, count: int, more: int) -> bool:
-        """Whether the bounds cannot matter for some more characters: from every state an end is within them."""
-        if not self.counts or self.free or count < self.least:
-            return False
-        return self.most is None or count + more + self._farthest <= self.most
-
-    @cached_property
-    def _farthest(self) -> int:
-        # Inside a character the character has been counted, and what counts is where it leads.
-        return int(self._nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
+    def after(self, state: int, point: int) -> int:
+        """The state after one character, or ``DEAD``."""
+        return self.automaton.walk(chr(point).encode(), state)
 
     def reads_any(self, state: int, count: int) -> bool:
         """Whether every character leaves an end possible; false also where that is not plain to see."""
@@ -278,90 +142,161 @@ class Content:
             return False
         return self.automaton.reads_any(state)
 
-    # --- ranges of characters ----------------------------------------------------------------------------------
+    # --- lengths -----------------------------------------------------------------------------------------------
 
-    def reach(self, state: int, low: int, high: int) -> frozenset[int]:
-        """The states after one character of a range of code points."""
-        automaton = self.automaton
-        # What is asked most often needs no look beyond ASCII.
-        if high < 0x80 or not automaton.leads[state]:
-            steps = automaton.next[state].take(automaton.byte_class[low : min(high, 0x7F) + 1])
-            return frozenset([target for target in steps.tolist() if target >= 0])
-        intervals = automaton.intervals(state)
-        at = bisect.bisect_left(intervals, low, key=lambda interval: interval[1])
-        found = []
-        while at < len(intervals) and intervals[at][0] <= high:
-            found.append(intervals[at][2])
-            at += 1
-        return frozenset(found)
+    @cached_property
+    def _lengths(self) -> NDArray[np.bool_]:
+        """``[k, states]``: whether an end is ``k`` characters away, or ``k`` or more if there is no upper bound.
+
+        The last row stands for all after it. A character counts from its first byte on.
+        """
+        automaton, table = self.automaton, self.automaton.next
+        limit = self.most if self.most is not None else self.least
+        if limit * len(table) > 64_000_000:
+            raise BudgetExceeded(
+                f"Strings of {limit} characters with {len(table)} states of a pattern take too much memory. Use a "
+                f"smaller bound or a simpler pattern."
+            )
+        # Inside a character a state is what the states are to which its last bytes lead.
+        continuing = table.take(automaton.columns_of(CONTINUING), axis=1)
+        inside = np.flatnonzero((continuing >= 0) @ np.ones(continuing.shape[1], dtype=np.float32))
+        targets = np.sort(continuing[inside], axis=1)
+        once = targets >= 0
+        once[:, 1:] &= targets[:, 1:] != targets[:, :-1]
+        counts = once.sum(axis=1)
+        reached, begins = targets[once], counts.cumsum() - counts
+        leading = np.where(table >= 0, table, len(table)).take(automaton.columns_of(BEGINNING), axis=1)
+        goal = automaton.accepting
+        current = goal.copy() if self.most is not None else ends_reachable(table, goal)
+        rows: list[NDArray[np.bool_]] = []
+        while len(rows) <= limit:
+            if rows:
+                current = np.append(current, False)[leading].any(axis=1)
+            for _ in range(3 if len(inside) else 0):
+                current[inside] |= np.logical_or.reduceat(current[reached], begins)
+            rows.append(current)
+            if len(rows) > 1 and np.array_equal(current, rows[-2]):
+                # From here on every row is the same; one of dead ends says as much.
+                rows += [current] * (limit + 1 - len(rows) if current.any() else 0)
+                break
+        return np.stack(rows)
+
+    @cached_property
+    def _lengths_before(self) -> NDArray[np.int32]:
+        """``[k + 1, states]``: how many lengths below ``k`` there are; for counting within a range."""
+        lengths = self._lengths
+        total = np.zeros((len(lengths) + 1, lengths.shape[1]), dtype=np.int32)
+        np.cumsum(lengths, axis=0, out=total[1:])
+        return total
+
+    @cached_property
+    def _nearest(self) -> NDArray[np.int64]:
+        """Per state the characters to the nearest end; more than there is ever room for, if there is none."""
+        return np.where(self._lengths.any(axis=0), self._lengths.argmax(axis=0), FREE_FOREVER)
+
+    @cached_property
+    def _farthest(self) -> int:
+        return int(self._nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
+
+    def room(self, state: int, count: int) -> int:
+        """How many characters that stay in a state leave an end possible."""
+        return FREE_FOREVER if self.most is None else self.most - count - int(self._nearest[state])
+
+    def is_far(self, count: int, more: int) -> bool:
+        """Whether the bounds cannot matter for some more characters: from every state an end is within them."""
+        if not self.counts or self.free or count < self.least:
+            return False
+        return self.most is None or count + more + self._farthest <= self.most
+
+    def free_from(self, state: int, count: int) -> int:
+        """How many more characters of any kind certainly leave an end possible."""
+        del count
+        return FREE_FOREVER if self.free and state == self.automaton.start else 0
+
+    def is_uniform(self, count: int, more: int) -> bool:
+        """Whether it makes no difference for an end how many of some more characters are still read."""
+        del count, more
+        return not self.counts
+
+    def end_ranges(self, count: int, most: int) -> list[tuple[int, int, int]]:
+        """The numbers of further characters, up to some, after which any text ends alike: first, last, one of them."""
+        del count
+        return [(0, most, 0)]
 
 
 class LengthContent(Content):
-    """Content of which only the length matters, in several ways at once.
+    """Content of which only the length matters.
 
     Args:
-        atoms: the bounds that play a part.
-        label: from a function that says whether an atom holds to the label.
-        wanted: which labels are wanted; default: all.
+        outputs: lengths in ascending order, the first of them 0, and the output from each on; ``None`` for none.
     """
 
-    def __init__(
-        self,
-        atoms: list[Any],
-        label: Callable[[Callable[[Formula], bool]], Output],
-        wanted: Callable[[Output], bool] = lambda label: label is not None,
-    ) -> None:
+    def __init__(self, outputs: Sequence[tuple[int, Output]]) -> None:
         super().__init__(_everything(()))
         self.counts = True
-        self.atoms = atoms
-        self.label = label
-        self.wanted = wanted
-        points = {0, *[a[1] for a in atoms], *[a[2] + 1 for a in atoms if a[2] is not None]}
-        self.points = sorted(points)
-        self.at = []
-        for point in self.points:
-            found = label(lambda atom, n=point: atom[1] <= n and (atom[2] is None or n <= atom[2]))  # type: ignore[misc]
-            self.at.append(found if found is not None and wanted(found) else None)
-        ends = [i for i, found in enumerate(self.at) if found is not None]
-        # From this many characters on nothing can be wanted any more.
-        self.limit = 0 if not ends else None if ends[-1] == len(self.points) - 1 else self.points[ends[-1] + 1]
+        self.free = True
+        self.points = [length for length, _ in outputs]
+        self.at = [output for _, output in outputs]
+        ends = [place for place, output in enumerate(self.at) if output is not None]
+        # From this many characters on nothing is content any more.
+        self._limit = 0 if not ends else None if ends[-1] == len(self.at) - 1 else self.points[ends[-1] + 1]
 
     def restricted(self, wanted: Callable[[Output], bool]) -> Content:
-        """Only some of the labels."""
-        return LengthContent(self.atoms, self.label, lambda label: self.wanted(label) and wanted(label))
+        """Only some of the outputs."""
+        kept = [output if output is not None and wanted(output) else None for output in self.at]
+        return LengthContent(list(zip(self.points, kept, strict=True)))
 
     @property
     def found(self) -> frozenset[Output]:
-        """The labels that some length has."""
-        return frozenset(found for found in self.at if found is not None)
+        """The outputs that some length has."""
+        return frozenset(output for output in self.at if output is not None)
 
     def counted(self, count: int) -> int:
         """Lengths beyond the last bound are alike."""
-        return min(count, int(self.points[-1]))
+        return min(count, self.points[-1])
+
+    def alive(self, state: int, count: int) -> bool:
+        """Whether a length with an output can still be reached."""
+        return state >= 0 and (self._limit is None or count < self._limit)
+
+    def ends(self, state: int, count: int) -> Output:
+        """The output of a content of this length."""
+        if self.automaton.outputs[state] is None:
+            return None
+        return self.at[bisect.bisect_right(self.points, count) - 1]
 
     def free_from(self, state: int, count: int) -> int:
-        """How many more characters certainly leave a wanted end possible."""
-        return FREE_FOREVER if self.limit is None else max(self.limit - 1 - count, 0)
-
-    def end_ranges(self, count: int, most: int) -> list[tuple[int, int, int]]:
-        """The numbers of further characters between two bounds each."""
-        borders = [point - count for point in self.points if count < point <= count + most]
-        starts = [0, *borders]
-        return [(first, after - 1, first) for first, after in zip(starts, [*borders, most + 1], strict=True)]
+        """How many more characters certainly leave an end possible."""
+        return FREE_FOREVER if self._limit is None else max(self._limit - 1 - count, 0)
 
     def is_uniform(self, count: int, more: int) -> bool:
         """Whether all these lengths are between the same bounds."""
         return bisect.bisect_right(self.points, count) == bisect.bisect_right(self.points, count + more)
 
-    def alive(self, state: int, count: int) -> bool:
-        """Whether a wanted length can still be reached."""
-        return state >= 0 and (self.limit is None or count < self.limit)
+    def end_ranges(self, count: int, most: int) -> list[tuple[int, int, int]]:
+        """The numbers of further characters between two bounds each."""
+        starts = [0, *(point - count for point in self.points if count < point <= count + most)]
+        return [(first, after - 1, first) for first, after in zip(starts, [*starts[1:], most + 1], strict=True)]
 
-    def ends(self, state: int, count: int) -> Output:
-        """The label of a content of this length."""
-        if self.automaton.outputs[state] is None:
-            return None
-        return self.at[bisect.bisect_right(self.points, count) - 1]
+
+@cache
+def _everything(output: Output) -> MooreMachine:
+    return MooreMachine.of(any_text(), output)
+
+
+def _is_free(automaton: MooreMachine) -> bool:
+    """Whether an automaton whose start is its first state stays there whatever it reads, and accepts."""
+    start = automaton.start
+    return automaton.outputs[start] is not None and automaton.intervals(start) == _everything(()).intervals(0)
+
+
+def _bounded(automaton: MooreMachine, least: int, most: int | None) -> Content:
+    """The content of an automaton with bounds on the length."""
+    if (least == 0 and most is None) or not _is_free(automaton):
+        return Content(automaton, least, most)
+    output = automaton.outputs[automaton.start]
+    points = {0: None, least: output} if most is None else {0: None, least: output, most + 1: None}
+    return LengthContent(list(points.items()))
 
 
 def content_of(
@@ -391,7 +326,7 @@ def content_of(
     place = {atom: i for i, atom in enumerate(everything)}
     bounds = set(lengths)
     if everything and not plain and all(atom[0] == "len" for atom in everything):
-        return LengthContent([*lengths, *everything], label)
+        return _of_lengths([*lengths, *everything], label)
 
     def of_members(members: tuple[bool, ...]) -> Output:
         def holds(atom: Formula) -> bool:
@@ -406,7 +341,17 @@ def content_of(
         # A finite set is best filtered text by text.
         return Content(_finite(finite, everything, of_members, tracker), least, most)
     automaton = _joint(everything, of_members, tracker) if everything else _everything(of_members(()))
-    return Content(automaton, least, most)
+    return Content(automaton, least, most) if plain else _bounded(automaton, least, most)
+
+
+def _of_lengths(bounds: list[Formula], label: Callable[[Callable[[Formula], bool]], Output]) -> Content:
+    """The content for formulas over lengths alone."""
+    points = sorted({0, *[bound[1] for bound in bounds], *[bound[2] + 1 for bound in bounds if bound[2] is not None]})
+
+    def output(length: int) -> Output:
+        return label(lambda bound: bound[1] <= length and (bound[2] is None or length <= bound[2]))
+
+    return LengthContent([(point, output(point)) for point in points])
 
 
 def _with_lengths(
@@ -427,11 +372,6 @@ def _with_lengths(
             written[part] = ("counted", part[1]), ("len", *counted)
             found += written[part]
     return found, written
-
-
-@cache
-def _everything(label: Output) -> MooreMachine:
-    return MooreMachine.of(any_text(), label)
 
 
 def _joint(everything: list[Any], label: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker) -> MooreMachine:
