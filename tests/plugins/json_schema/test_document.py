@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from logitloom.errors import UnsupportedSchema
-from logitloom_plugins.json_schema.structure.acceptance import accepts
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
+from logitloom_plugins.json_schema.structure.machine import accepts
 
 #: As Heroku writes them: every resource names its draft and its legacy identifier, the document names neither.
 COMBINED: dict[str, Any] = {
