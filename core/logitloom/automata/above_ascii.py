@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +14,7 @@ from logitloom.automata.char_sets import category
 from logitloom.automata.kernels import automaton_kernels
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.automata.utf8 import high_partition
+from logitloom.masks.kernels import KernelFailed
 
 __all__ = ["EVERYTHING", "marks_above_ascii"]
 
@@ -74,9 +76,9 @@ def marks_above_ascii(
     """
     kernels = automaton_kernels()
     if kernels is not None:
-        return kernels.marks(
-            np.ascontiguousarray(table), byte_class, usual.astype(np.int32, copy=False), tuple(kinds())
-        )
+        given = np.ascontiguousarray(table), byte_class, usual.astype(np.int32, copy=False)
+        with suppress(KernelFailed):
+            return kernels.marks(*given, tuple(kinds()))
     states = np.arange(len(table))
     same = _above_ascii(table, byte_class, states)
     marks = np.where((usual >= 0) & (same == usual), np.uint8(MALFORMED), EVERYTHING)

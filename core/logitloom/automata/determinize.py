@@ -17,6 +17,7 @@ from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.kernels import AutomatonKernels, PositionAutomaton, Ragged, automaton_kernels
 from logitloom.automata.subsets import SubsetAutomaton, Subsets, numbered_sets
 from logitloom.automata.utf8 import DEAD
+from logitloom.masks.kernels import KernelFailed
 
 __all__ = ["ClassTable", "determinize"]
 
@@ -113,7 +114,10 @@ def _compiled(automaton: Subsets, kernels: AutomatonKernels, most: int) -> Class
         _ragged(classes_of, [*map(len, classes_of)]),
         classes,
     )
-    table, accepting = kernels.determinize(positions, limit)
+    try:
+        table, accepting = kernels.determinize(positions, limit)
+    except KernelFailed:
+        return None
     return ClassTable(table, accepting) if len(table) <= limit or limit == most else None
 
 

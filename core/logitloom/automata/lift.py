@@ -8,6 +8,7 @@ that it comes to. What was found is kept in a bounded memory beside the constrai
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +23,7 @@ from logitloom.automata.walk_memory import MEMORY, note
 from logitloom.constraints.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
-from logitloom.masks.kernels import ByteTable
+from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["LiftedAutomaton", "lift"]
@@ -245,7 +246,8 @@ class LiftedAutomaton(Constraint):
             return TokenSet(True, np.zeros(0, dtype=np.int32))
         kernels = automaton_kernels()
         if kernels is not None and not self._has_borders and self._trie.every_byte:
-            return self._found_by_kernels(kernels, state)
+            with suppress(KernelFailed):
+                return self._found_by_kernels(kernels, state)
         ids, places, values = self._successors_of(state)
         kept = np.array([self._entered(value) is not None for value in values], dtype=bool)
         ids = np.concatenate([ids[kept.take(places)], self._free]) if len(values) else self._free.copy()

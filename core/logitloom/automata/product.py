@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.dfa import DEAD
 from logitloom.automata.kernels import Factor, automaton_kernels
+from logitloom.masks.kernels import KernelFailed
 
 __all__ = ["Product", "product"]
 
@@ -51,15 +52,26 @@ def product(
     """
     pairs, byte_class = np.unique(first[0].astype(np.int64) * 256 + second[0], return_inverse=True)
     tables = _padded(first[1], pairs >> 8), _padded(second[1], pairs & 255)
-    kernels = automaton_kernels()
-    if kernels is not None and len(tables[0]) * len(tables[1]) <= _MOST_PAIRS:
-        factors = (Factor(tables[0], first[2], needs[0]), Factor(tables[1], second[2], needs[1]))
-        found, table = kernels.product(*factors, tracker.budget.states)
-        tracker.check_states(len(found))
-        of_first, of_second = found.T
-    else:
-        of_first, of_second, table = _found(*tables, (first[2], second[2]), needs, tracker)
+    factors = Factor(tables[0], first[2], needs[0]), Factor(tables[1], second[2], needs[1])
+    compiled = _by_kernels(factors, tracker)
+    of_first, of_second, table = compiled or _found(*tables, (first[2], second[2]), needs, tracker)
     return Product(byte_class.ravel().astype(np.uint8), table, of_first, of_second)
+
+
+def _by_kernels(
+    factors: tuple[Factor, Factor], tracker: BudgetTracker
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]] | None:
+    """The states of both automata per pair, and the table of the pairs; ``None`` without kernels."""
+    kernels = automaton_kernels()
+    if kernels is None or len(factors[0].next) * len(factors[1].next) > _MOST_PAIRS:
+        return None
+    try:
+        found, table = kernels.product(*factors, tracker.budget.states)
+    except KernelFailed:
+        return None
+    tracker.check_states(len(found))
+    of_first, of_second = found.T
+    return of_first, of_second, table
 
 
 def _padded(table: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -29,7 +29,7 @@ from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORM
 from logitloom.automata.trie_walk import children
 from logitloom.automata.utf8_expansion import Utf8Expansion
 from logitloom.automata.walk_memory import MEMORY
-from logitloom.masks.kernels import ByteTable
+from logitloom.masks.kernels import ByteTable, KernelFailed
 
 __all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns", "followed", "levels_of", "usual_steps"]
 
@@ -89,7 +89,10 @@ class RowWalk:
             Whether the allowed ids are listed (at most half of all) or the forbidden ones, and these ids, sorted.
         """
         if self._kernels is not None:
-            return self._compiled_row(self._kernels, state, ends, textless, size)
+            try:
+                return self._compiled_row(self._kernels, state, ends, textless, size)
+            except KernelFailed:
+                self._kernels = self.visited = None
         listed, ids = self.row(state, size // 2 - len(ends))
         ids = np.concatenate([ids, ends if listed else textless[~np.isin(textless, ends)]])
         if len(ids) > SORTED_BY_MASK:

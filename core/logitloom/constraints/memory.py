@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from logitloom.backend import Array, Backend, HostTable
 from logitloom.constraints.contract import FINISHED, Constraint, Ended, State, TokenSet
 from logitloom.context import Context
-from logitloom.masks.kernels import MaskKernels, StepTables, host_kernels
+from logitloom.masks.kernels import KernelFailed, MaskKernels, StepTables, host_kernels
 from logitloom.masks.mask_row import MaskBatch, MaskRow, records_of
 
 __all__ = ["ConstraintMemory", "DeviceTables", "StateNode"]
@@ -278,7 +278,11 @@ class ConstraintMemory:
         if len(tokens) != rows:
             return None
         reached, records = np.empty(rows, dtype=np.int32), np.empty((rows, 3), dtype=np.int64)
-        done, buffer_cost = compiled.kernels.step(states, tokens, compiled.tables, reached, records)
+        try:
+            done, buffer_cost = compiled.kernels.step(states, tokens, compiled.tables, reached, records)
+        except KernelFailed:
+            self._compiled = None
+            return None
         size = self.constraint.vocab_size
         return (reached, MaskBatch(records, buffer_cost, size, compiled.masks, reached)) if done else None
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.backend import TokenIds
-from logitloom.masks.kernels import bits_of, host_kernels
+from logitloom.masks.kernels import KernelFailed, bits_of, host_kernels
 from logitloom.masks.mask_row import MaskRow, mask_rows, records_of
 
 __all__ = ["mask_host_rows"]
@@ -30,7 +30,10 @@ def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: An
         masks = mask_rows(rows, logits.shape)
         if masks is not None:
             kind, word = bits
-            kernels.write(out.view(kind), logits.view(kind), records_of(masks), word, donate)
+            try:
+                kernels.write(out.view(kind), logits.view(kind), records_of(masks), word, donate)
+            except KernelFailed:
+                return mask_host_rows(logits, rows, forbidden, donate)
             return out
     for before, after, row in zip(logits, out, rows, strict=True):
         prepared = row if type(row) is MaskRow else None

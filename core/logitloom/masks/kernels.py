@@ -3,13 +3,16 @@
 NumPy works on whole arrays, which suits walks that are wide and masks that are long. A walk through a few hundred nodes
 of a trie, or a mask of a few ids, costs it mostly calls. Whoever installs a plug-in of the group ``logitloom.kernels``
 has these loops compiled; without one everything works as well. ``LOGITLOOM_BLOCK=kernels/NAME`` switches one off.
+
+Each caller has NumPy code that does the same, and goes on with it where a kernel raises :class:`KernelFailed`.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +22,7 @@ __all__ = [
     "DENSE",
     "FORBIDDEN",
     "ByteTable",
+    "KernelFailed",
     "MaskKernels",
     "StepTables",
     "bits_of",
@@ -72,7 +76,10 @@ class StepTables(NamedTuple):
 
 
 class MaskKernels(Protocol):
-    """Functions on masks. Arrays are C-contiguous; those that are only read may be read-only."""
+    """Functions on masks. Arrays are C-contiguous; those that are only read may be read-only.
+
+    What raises an error raises it before it has written to logits. Then kernels are not called again in this process.
+    """
 
     def spread(self, ids: NDArray[np.int32], value: bool, mask: NDArray[np.bool_]) -> bool:
         """Write a value at the places of a mask that are listed.
@@ -148,7 +155,52 @@ class MaskKernels(Protocol):
         ...
 
 
+class KernelFailed(Exception):
+    """A kernel raised an error, which its caller need not look at: NumPy does the same, and a warning was given."""
+
+
+class _Guarded:
+    """Kernels whose errors become :class:`KernelFailed`, after a warning; the first one is the last."""
+
+    def __init__(self, kernels: Any) -> None:
+        self.kernels = kernels
+
+    def __getattr__(self, name: str) -> Any:
+        found = _guarded(name, getattr(self.kernels, name, _lacking))
+        setattr(self, name, found)
+        return found
+
+
+def _guarded(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*given: Any) -> Any:
+        try:
+            return kernel(*given)
+        except Exception as error:
+            _give_up(name, error)
+            raise KernelFailed(name) from error
+
+    return call
+
+
+def _lacking(*given: Any) -> Any:
+    raise NotImplementedError("These kernels lack it.")
+
+
+def _give_up(name: str, error: Exception) -> None:
+    """Do without kernels from now on, and say why, once."""
+    global _failed
+    if not _failed:
+        _failed = True
+        host_kernels.cache_clear()
+        warnings.warn(
+            f"Going on with NumPy, without compiled kernels: {name} raised {type(error).__name__}: {error!s:.300}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
 _wanted = True
+_failed = False
 
 #: Gives the installed kernels.
 _load_kernels: Callable[[], MaskKernels | None] | None = None
@@ -176,7 +228,8 @@ def do_without_kernels() -> None:
 @cache
 def host_kernels() -> MaskKernels | None:
     """The installed kernels (the first by name that is not blocked), or ``None``; found once."""
-    return _load_kernels() if _wanted and _load_kernels is not None else None
+    found = _load_kernels() if _wanted and not _failed and _load_kernels is not None else None
+    return None if found is None else cast(MaskKernels, _Guarded(found))
 
 
 @cache

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.masks.kernels import FORBIDDEN, MaskKernels, bits_of, host_kernels
+from logitloom.masks.kernels import FORBIDDEN, KernelFailed, MaskKernels, bits_of, host_kernels
 from logitloom.masks.mask_row import MaskBatch, MaskRow, MaskRows, buffer_cost_of, mask_rows, records_of
 
 __all__ = ["HostBuffer", "LogitsPool"]
@@ -42,11 +42,12 @@ class HostBuffer:
 
     def __init__(self, rows: int, vocab: int, forbidden: Any, kind: Any) -> None:
         dtype = self.element(kind)
+        self._forbidden = forbidden
         self.memory: NDArray[Any] = np.full((rows, vocab), forbidden, dtype=dtype)
         kernels, bits = host_kernels(), bits_of(dtype, forbidden)
         self._writer: _KernelWriter | _NumpyWriter
         if kernels is None or bits is None:
-            self._writer = _NumpyWriter(self.memory, forbidden)
+            self._writer = _NumpyWriter(self.memory, forbidden, _NOWHERE)
         else:
             self._writer = _KernelWriter(self.memory, kernels, *bits)
         self._alone = self.holders()
@@ -91,7 +92,11 @@ class HostBuffer:
 
     def write(self, logits: Any, rows: MaskRows) -> None:
         """Make the first rows what the masks leave of ``logits: [rows, vocab]``."""
-        self._writer.write(self, logits, rows)
+        try:
+            self._writer.write(self, logits, rows)
+        except KernelFailed:
+            self._writer = _NumpyWriter(self.memory, self._forbidden, None)
+            self._writer.write(self, logits, rows)
 
 
 class _KernelWriter:
@@ -121,10 +126,10 @@ class _KernelWriter:
 class _NumpyWriter:
     """Writes a buffer with NumPy, and knows the places where it may differ from -inf."""
 
-    def __init__(self, memory: NDArray[Any], forbidden: Any) -> None:
+    def __init__(self, memory: NDArray[Any], forbidden: Any, written: NDArray[np.integer[Any]] | None) -> None:
         self._memory, self._forbidden = memory, forbidden
         #: Which entries may differ from -inf: places in the flat memory, and whole rows. None: any.
-        self._written: NDArray[np.integer[Any]] | None = _NOWHERE
+        self._written = written
         self._full: set[int] = set()
 
     def write(self, buffer: HostBuffer, logits: Any, masks: MaskRows) -> None:

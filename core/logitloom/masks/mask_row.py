@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, host_kernels
+from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, KernelFailed, host_kernels
 
 __all__ = ["MaskBatch", "MaskRow", "MaskRows", "buffer_cost_of", "mask_rows", "records_of", "which_allowed"]
 
@@ -39,8 +40,9 @@ def which_allowed(allowed: bool, ids: NDArray[np.integer[Any]], size: int) -> ND
     if kernels is not None and ids.dtype == np.int32 and ids.flags.c_contiguous:
         read: NDArray[np.int32] = ids.view()  # type: ignore[assignment]
         read.flags.writeable = False
-        if kernels.spread(read, allowed, mask):
-            return mask
+        with suppress(KernelFailed):
+            if kernels.spread(read, allowed, mask):
+                return mask
     _check_ids(ids, size)
     # NumPy takes indices of its own type more than twice as fast as it converts others one by one.
     mask[ids.astype(np.intp, copy=False)] = allowed

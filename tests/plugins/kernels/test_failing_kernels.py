@@ -1,0 +1,145 @@
+"""A kernel that raises an error in a call: NumPy goes on after one warning, and every result is right."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import Context, Vocabulary, processors
+from logitloom.automata import (
+    Dfa,
+    TokenAutomaton,
+    any_text,
+    compile_automaton,
+    compile_pattern,
+    difference,
+    intersection,
+)
+from logitloom.automata.kernels import HostKernels
+from logitloom.automata.lift import lift
+from logitloom.automata.trie import vocabulary_trie
+from logitloom.masks import kernels
+from logitloom.masks.logits_pool import LogitsPool
+from logitloom.masks.mask_row import which_allowed
+from tests.core.automata.vocabularies import small
+
+pytestmark = pytest.mark.extras
+
+METHODS = [name for part in HostKernels.__mro__[1:3] for name in vars(part) if not name.startswith("_")]
+
+
+class Failing:
+    """Kernels of which one raises an error from its n-th call on; it may have written to what is its own by then."""
+
+    def __init__(self, real: Any, broken: str, after: int) -> None:
+        self.calls = 0
+        for name in METHODS:
+            setattr(self, name, getattr(real, name))
+
+        def fail(*given: Any) -> Any:
+            self.calls += 1
+            if self.calls <= after:
+                return getattr(real, broken)(*given)
+            raise TypeError(f"No matching definition for {broken}")
+
+        setattr(self, broken, fail)
+
+
+@pytest.fixture(scope="module")
+def real() -> Any:
+    numba = pytest.importorskip("logitloom_plugins.kernels.numba", reason="kernels need numba")
+    return numba.NumbaKernels()
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(kernels, "_failed", False)
+    yield
+    kernels.host_kernels.cache_clear()
+
+
+def everything() -> list[Any]:
+    """What the kernels have a part in, from patterns to masked logits."""
+    pairs = [left + right for left in "abcdefghijklmnop éя" for right in "abcdefghijklmnopqrstuvwxyz é1"]
+    words = small(*[bytes([i]) for i in range(256)], *pairs, *[pair + "xe" for pair in pairs])
+    found: list[Any] = []
+    patterns = [r"[^\d]{2,30}", r"(?:[a-z]{1,6} ){3}\w+", "é+|[а-я]*", ".*x{3}.*", "[a-z]{200}", "[a-f]{150}é?"]
+    wholes = [compile_pattern(pattern) for pattern in patterns]
+    some = compile_pattern("[^0-9]{3,40}"), compile_pattern("(?:[a-d]{1,30}x|.e|é)*"), compile_pattern("[^x]*")
+    combined = [intersection(*some[:2]), intersection(*some[1:])]
+    combined += [difference(any_text(), compile_pattern(f"{letter}.*")) for letter in "xé"]
+    for dfa in [*wholes, *combined]:
+        found.append([dfa.fullmatch(text) for text in ("ab", "ababcd", "éé", "abxxxa", "12")])
+        automaton = TokenAutomaton(dfa, words)
+        found += [automaton.row(state).tolist() for state in range(0, min(automaton.states, 8))]
+    lazy = compile_automaton("(?:a|b)*a(?:a|b){40}")
+    assert not isinstance(lazy, Dfa)
+    found.append(lift(lazy, words, words.size).allowed(lazy.start()).ids.tolist())
+    found += [which_allowed(kind, np.arange(0, 2500, 2, dtype=np.int32), 3000).tolist() for kind in (True, False)]
+    for pool in (None, LogitsPool()):
+        for donate in (False, True):
+            found += steps(words, pool, donate)
+    return found
+
+
+def steps(words: Vocabulary, pool: LogitsPool | None, donate: bool) -> Iterator[Any]:
+    """Masked logits of eight rows, twice each so that what is known by then is used."""
+    chain = processors.load(("regex", {"pattern": "[a-z ]{1,60}"}), tokenizer=words)
+    dice = np.random.default_rng(1)
+    blank = np.zeros((8, words.size), np.float32)
+    letters = [token for token, text in enumerate(words.token_bytes) if text.isalpha() and text.islower()][:4]
+    for _ in range(2):
+        context = Context.start(blank, max_length=30, pool=pool, donate=donate)
+        state = chain.init_state(context)
+        for step in range(3):
+            logits = dice.normal(size=blank.shape).astype(np.float32)
+            before = logits.copy()
+            out, state = chain.process(logits, state, context)
+            assert np.array_equal(np.where(np.isneginf(out), before, out), before)
+            yield np.isneginf(out).tolist()
+            context = context.accept([[letters[(step + row) % 4]] for row in range(8)])
+
+
+def told(broken: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[str]]:
+    monkeypatch.setattr(kernels, "_load_kernels", lambda: broken)
+    kernels.host_kernels.cache_clear()
+    vocabulary_trie.__globals__["_CACHE"].clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        return everything(), [str(each.message) for each in caught if "NumPy" in str(each.message)]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        return told(None, patch)[0]
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("name", METHODS)
+def test_numpy_goes_on_after_one_warning(
+    name: str, after: int, real: Any, expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Failing(real, name, after)
+    found, warned = told(broken, monkeypatch)
+    assert found == expected
+    assert broken.calls > after
+    assert warned == [
+        f"Going on with NumPy, without compiled kernels: {name} raised TypeError: No matching definition for {name}"
+    ]
+    assert kernels.host_kernels() is None
+
+
+def test_kernels_that_lack_one_are_not_used_for_the_others(
+    real: Any, expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partial = type("Partial", (), {name: staticmethod(getattr(real, name)) for name in METHODS if name != "write"})
+    found, warned = told(partial(), monkeypatch)
+    assert found == expected
+    assert warned == [
+        "Going on with NumPy, without compiled kernels: write raised NotImplementedError: These kernels lack it."
+    ]
