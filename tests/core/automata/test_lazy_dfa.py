@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from logitloom.automata import Budget, Dfa, LazyDfa, compile_automaton, compile_pattern
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.compilation import _subsets
+from logitloom.automata.pattern import parse_pattern
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom.masks.kernels import host_kernels
 from tests.core.automata.patterns import FLAGS, TEXTS, patterns
@@ -34,7 +35,8 @@ LARGE = [
 
 
 def lazy(pattern: str, flags: int = 0) -> LazyDfa:
-    return LazyDfa(*_subsets(pattern, flags, BudgetTracker()))
+    tracker = BudgetTracker()
+    return LazyDfa(*_subsets(parse_pattern(pattern, flags, tracker), pattern, flags, tracker))
 
 
 def expected(pattern: str, flags: int, text: str) -> bool:
