@@ -10,6 +10,8 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logitloom import registry
@@ -31,6 +33,8 @@ EXAMPLES = """examples:
   logitloom check top_k                   one plug-in
   logitloom check backends/torch          one plug-in of a kind
   logitloom check logitloom-length-ramp   everything of a distribution
+  logitloom check --own-environment ./logitloom-calm-down
+                                          a package in a virtual environment of its own
 """
 
 
@@ -49,6 +53,14 @@ def add_parser(commands: Any) -> None:
         "--backend", action="append", metavar="NAME", dest="backends",
         help="test on this backend only; may be repeated (default: all that are installed)",
     )  # fmt: skip
+    parser.add_argument(
+        "--skipped", action="store_true", help="also print a table of the checks that did not apply, with the reason"
+    )
+    parser.add_argument(
+        "--own-environment", action="store_true",
+        help="install DISTRIBUTION (a folder, a wheel or a requirement of pip) into a virtual environment that is "
+        "removed afterwards, and check it there",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -58,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     lacking = [name for name in ("pytest", "hypothesis") if importlib.util.find_spec(name) is None]
     if lacking:
         raise PluginImportError(f"The conformance kit needs {' and '.join(lacking)}: pip install 'logitloom[test]'.")
+    if arguments.own_environment:
+        return _run_there(arguments)
     from logitloom.testing import suites
 
     records = select(arguments.what)
@@ -68,14 +82,22 @@ def run(arguments: argparse.Namespace) -> int:
         records = [record for record in records if record.kind != "backends" or record.name in arguments.backends]
     say(f"Checking {len(records)} plug-in{'s' if len(records) != 1 else ''} ...")
     started = time.monotonic()
-    findings = suites.run(records, arguments.backends, _progress if sys.stderr.isatty() else None)
+    findings = suites.run(records, arguments.backends, _Progress())
     if sys.stderr.isatty():
         say(_BEGIN, end="")
     if arguments.json:
-        told = [{**dataclasses.asdict(f), "ok": f.ok, "certified": f.certified} for f in findings]
+        told = [
+            {
+                **dataclasses.asdict(f),
+                "skips": [{"check": c, "reason": r, "times": n} for (c, r), n in f.skips.items()],
+                "ok": f.ok,
+                "certified": f.certified,
+            }
+            for f in findings
+        ]
         print(json.dumps(told, indent=2))
     else:
-        print(_told(findings))
+        print(_told(findings, arguments.skipped))
     passed, failed, skipped = (
         sum(sum(getattr(f, a).values()) for f in findings) for a in ("passed", "failed", "skipped")
     )
@@ -87,8 +109,42 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if nothing or not all(found.ok for found in findings) else 0
 
 
-def _progress(done: int, total: int, plugin: str) -> None:
-    say(f"{_BEGIN}{done} of {total} checks, {plugin}", end="")
+def _run_there(arguments: argparse.Namespace) -> int:
+    """The same in an environment of its own, for each distribution that was installed into it."""
+    if arguments.what is None:
+        raise UnknownPlugin("Name what to install: logitloom check --own-environment FOLDER.")
+    from logitloom.cli.own_environment import own_environment
+
+    more = [part for name in arguments.backends or () for part in ("--backend", name)]
+    more += [f"--{name}" for name in ("json", "skipped") if getattr(arguments, name)]
+    with own_environment(arguments.what) as there:
+        with_plugins = [name for name in there.distributions if _has_plugins(name, there.folder)]
+        if not with_plugins:
+            raise UnknownPlugin(f"{', '.join(there.distributions)} has no plug-ins of logitloom.")
+        return max(there.run("check", name, *more) for name in with_plugins)
+
+
+def _has_plugins(name: str, folder: Path) -> bool:
+    found = metadata.distributions(name=name, path=[str(path) for path in folder.glob("**/site-packages")])
+    return any(point.group in registry.GROUPS.values() for each in found for point in each.entry_points)
+
+
+class _Progress:
+    """Tells how far it is: on a terminal in one line, elsewhere in a line per plug-in, when its first check begins.
+
+    pytest captures what is written while checks run, so the stream is that of the beginning.
+    """
+
+    def __init__(self) -> None:
+        self._stream, self._last = sys.stderr, ""
+
+    def __call__(self, done: int, total: int, plugin: str) -> None:
+        text = f"{done} of {total} checks, {plugin}"
+        if self._stream.isatty():
+            print(_BEGIN + text, end="", file=self._stream, flush=True)
+        elif plugin != self._last:
+            self._last = plugin
+            print(text, file=self._stream, flush=True)
 
 
 def _check_backends(names: Sequence[str]) -> None:
@@ -126,7 +182,7 @@ def _normal(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
-def _told(findings: Sequence[Finding]) -> str:
+def _told(findings: Sequence[Finding], skipped: bool = False) -> str:
     tested = [found for found in findings if not found.untested]
     backends = sorted({name for found in tested for name in (*found.passed, *found.failed, *found.skipped) if name})
     backends.sort(key=lambda name: (name != "numpy", name))
@@ -146,6 +202,13 @@ def _told(findings: Sequence[Finding]) -> str:
     ]
     if left_out:
         parts.append(table(left_out, ["NOT CERTIFIED", "LEFT OUT BY ITS AUTHOR", "WHY"], sys.stdout))
+    if skipped:
+        lines = [
+            [f"{found.kind}/{found.name}", check, str(count), reason]
+            for found in tested
+            for (check, reason), count in sorted(found.skips.items())
+        ]
+        parts.append(table(lines, ["PLUG-IN", "DID NOT APPLY", "TIMES", "WHY"], sys.stdout) if lines else "")
     untested = [[f"{found.kind}/{found.name}", found.untested] for found in findings if found.untested]
     if untested:
         parts.append(table(untested, ["NOT TESTED", "WHY"], sys.stdout))

@@ -12,6 +12,7 @@ _PARTS = (
     "_array_checks",
     "_declaration_checks",
     "_row_checks",
+    "_width_checks",
     "backend",
     "candidate",
     "conformance",

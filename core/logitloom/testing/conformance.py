@@ -46,7 +46,7 @@ class Conformance:
     kind: ClassVar[str] = ""
     _named_by: ClassVar[str] = ""
 
-    #: Further parameters of checks, name -> values.
+    #: Further parameters of checks, name -> values; those of base classes are added.
     _parameters: ClassVar[dict[str, Sequence[Any]]] = {}
 
     @classmethod
@@ -64,7 +64,8 @@ class Conformance:
             metafunc.parametrize("backend", names, indirect=True)
         if "case" in wanted:
             metafunc.parametrize("case", list(kind.cases))
-        for name, values in kind._parameters.items():
+        given = [vars(base).get("_parameters", {}) for base in reversed(kind.__mro__)]
+        for name, values in {name: values for part in given for name, values in part.items()}.items():
             if name in wanted:
                 metafunc.parametrize(name, list(values))
 

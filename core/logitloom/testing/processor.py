@@ -5,11 +5,12 @@ from __future__ import annotations
 from logitloom.testing._array_checks import ArrayChecks
 from logitloom.testing._declaration_checks import DeclarationChecks, OptionChecks
 from logitloom.testing._row_checks import RowChecks
+from logitloom.testing._width_checks import WidthChecks
 
 __all__ = ["ProcessorConformance"]
 
 
-class ProcessorConformance(ArrayChecks, RowChecks, DeclarationChecks, OptionChecks):
+class ProcessorConformance(ArrayChecks, RowChecks, WidthChecks, DeclarationChecks, OptionChecks):
     """Tests of one processor with each of several options, on every installed backend.
 
     Attributes:

@@ -60,6 +60,7 @@ class Finding:
         failures: each one.
         reason: why the first of the skipped checks was skipped.
         left_out: check -> reason, of those that the plug-in's author skips or expects to fail.
+        skips: (check, reason) -> how often it was skipped for that reason, on any backend and in any case.
     """
 
     kind: str
@@ -73,6 +74,7 @@ class Finding:
     failures: list[Failure] = field(default_factory=list)
     reason: str = ""
     left_out: dict[str, str] = field(default_factory=dict)
+    skips: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -205,7 +207,15 @@ def _run_pytest(recorder: _Recorder) -> None:
         )
         settings = Path(folder) / "pytest.ini"
         settings.write_text("[pytest]\n", encoding="utf-8")
-        arguments = ["-p", "no:terminal", "-p", "no:cacheprovider", "--import-mode=importlib", "--noconftest"]
+        arguments = [
+            "-p",
+            "no:terminal",
+            "-p",
+            "no:cacheprovider",
+            "--import-mode=importlib",
+            "--noconftest",
+            "--capture=sys",
+        ]
         code = pytest.main([*arguments, f"--rootdir={folder}", "-c", str(settings), str(module)], plugins=[recorder])
     if recorder.problems or code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         raise LogitloomError(f"pytest could not run the suites: {'; '.join(recorder.problems) or code}.")
@@ -263,8 +273,10 @@ class _Recorder:
         column[backend] = column.get(backend, 0) + 1
         if report.skipped and _by_author(item):
             finding.left_out[item.name.partition("[")[0]] = _reason(report)
-        if report.skipped and not finding.reason:
-            finding.reason = _reason(report)
+        if report.skipped:
+            finding.reason = finding.reason or _reason(report)
+            skip = (item.name.partition("[")[0], _reason(report))
+            finding.skips[skip] = finding.skips.get(skip, 0) + 1
         if report.failed:
             error = call.excinfo.value if call.excinfo is not None else ""
             message = str(error).partition("\nassert ")[0].strip() or type(error).__name__

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from logitloom import Processor, processors, registry
 from logitloom.cli.check import select
 from logitloom.cli.main import main
+from logitloom.cli.new import write
 from logitloom.errors import UnknownPlugin
 from logitloom.testing import ProcessorConformance
 
@@ -178,8 +181,6 @@ def test_names_kinds_and_distributions_are_understood() -> None:
 def test_a_missing_test_library_is_an_error_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import importlib.util
-
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "hypothesis" else real(name))
     assert main(["check", "top_k"]) == 1
@@ -221,3 +222,43 @@ def test_a_plugin_that_passes_everything_is_certified(capsys: pytest.CaptureFixt
     assert main(["check", "temperature", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["certified"], found["left_out"]) == (True, {})
+
+
+def test_a_table_says_who_skipped_what_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "temperature", "--skipped"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"PLUG-IN +DID NOT APPLY +TIMES +WHY", out)
+    assert re.search(r"processors/temperature +test_forced_tokens_are_the_only_legal_ones +\d+ +\S+", out)
+    assert main(["check", "temperature", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert sum(skip["times"] for skip in found["skips"]) == sum(found["skipped"].values())
+
+
+def test_progress_is_told_line_by_line_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "temperature"]) == 0
+    assert re.search(r"^0 of \d+ checks, processors/temperature$", capsys.readouterr().err, re.M)
+
+
+@pytest.mark.extras
+def test_a_package_is_checked_in_an_environment_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("hatchling", "pip"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"the package {package} is not installed")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # pip reads this one as: without isolation
+    folder = write("tokenizer", "letters_of_mine", tmp_path)
+    assert main(["check", "--own-environment", str(folder)]) == 0
+    assert re.search(r"tokenizers +letters_of_mine +\d+ ok", capfd.readouterr().out)
+    assert "letters_of_mine" not in {record.name for record in registry.available("tokenizers")}
+
+
+def test_what_cannot_be_installed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert main(["check", "--own-environment", str(tmp_path / "nowhere")]) == 1
+    assert "pip cannot install" in capsys.readouterr().err
+    assert main(["check", "--own-environment"]) == 1
+    assert "Name what to install" in capsys.readouterr().err

@@ -45,7 +45,7 @@ class OfSound(ProcessorConformance):
 def run(check: str, processor: Any, library: str = "numpy", **arguments: Any) -> BaseException | None:
     suite = type("OfBroken", (ProcessorConformance,), {"processor": processor})
     wanted = inspect.signature(getattr(suite, check)).parameters
-    given = {"backend": load_backend(library), "case": "default", "dtype": "float32"} | arguments
+    given = {"backend": load_backend(library), "case": "default", "dtype": "float32", "width": 300} | arguments
     return failure(suite, check, **{name: given[name] for name in wanted if name != "self"})
 
 
@@ -396,6 +396,41 @@ class Scaling(Sound):
     @classmethod
     def drift(cls, amount: float) -> float:
         return amount + next(cls.counted)
+
+
+def counting_columns(ids: Any, tokens: Any, state: Any) -> Any:
+    """The counts, with ids and tokens of some type."""
+    for column in range(tokens.shape[1]):
+        token = tokens[:, column : column + 1]
+        state = state + ((ids[None, :] == token) & (token >= 0)).astype(np.float32)
+    return state
+
+
+@breaks("test_neighbouring_ids_of_wide_vocabularies_are_told_apart", width=70_000)
+class IdsInHalfPrecision(Sound):
+    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
+        if context.tokens is not None:
+            ids = np.arange(logits.shape[-1]).astype(np.float16)
+            state = counting_columns(ids, context.tokens.astype(np.float16), state)
+        return context.backend.add(logits, state * -self.amount), state
+
+
+@breaks("test_neighbouring_ids_of_wide_vocabularies_are_told_apart", width=70_000)
+class IdsInTheTypeOfTheLogits(Sound):
+    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
+        if context.tokens is not None:
+            ids = np.minimum(np.arange(logits.shape[-1]), 60_000).astype(logits.dtype)
+            state = counting_columns(ids, np.minimum(context.tokens, 60_000).astype(logits.dtype), state)
+        return context.backend.add(logits, state * -self.amount), state
+
+
+@breaks("test_neighbouring_ids_of_wide_vocabularies_are_told_apart", width=300)
+class IdsInOneByte(Sound):
+    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
+        if context.tokens is not None:
+            ids = np.arange(logits.shape[-1]).astype(np.uint8)
+            state = counting_columns(ids, np.where(context.tokens < 0, 255, context.tokens).astype(np.uint8), state)
+        return context.backend.add(logits, state * -self.amount), state
 
 
 @breaks("test_no_check_was_replaced")
