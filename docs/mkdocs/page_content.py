@@ -1,4 +1,4 @@
-"""What every built page goes through: a check for markup that is shown as text, and room for long names in tables."""
+"""Every built page is checked for markup that is shown as text, and the code in its tables is made to fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _CODE = re.compile(r"<code>([^<]*)</code>")
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Raise if a role of Sphinx is left; let names in tables break after dots and underscores (an event of MkDocs)."""
+    """Raise if a role of Sphinx is left; let names in tables break after dots and underscores, and show pipes as such.
+
+    MkDocs calls this function for each page.
+    """
     found = _ROLE.search(html)
     if found:
         place = html[max(found.start() - 60, 0) : found.end() + 60]
@@ -24,4 +27,6 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
 
 
 def _breakable(code: re.Match[str]) -> str:
-    return f"<code>{re.sub(r'(?<=[._/])(?=[A-Za-z])', '<wbr>', code[1])}</code>"
+    # A pipe is escaped in the source, because it would end the cell where the source itself is read.
+    text = code[1].replace(r"\|", "|")
+    return f"<code>{re.sub(r'(?<=[._/])(?=[A-Za-z])', '<wbr>', text)}</code>"
