@@ -152,7 +152,7 @@ class IntersectedAutomaton(_Product):
                         if part not in before:
                             before[part] = []
                             queue.append(part)
-                        if found is ended:
+                        if found == ended:
                             before[part].append(state)
             if len(queue) * len(self._bytes) > _MOST_STEPS:
                 raise BudgetExceeded(

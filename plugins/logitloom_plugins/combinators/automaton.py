@@ -142,6 +142,18 @@ class CombinedAutomaton(ByteAutomaton):
     def text_end(self, state: State) -> TextEnd:
         return max((self._text_end(place) for place in _places(state)), key=lambda end: (end.finished, end.hold))
 
+    def alternatives(self, state: State) -> Sequence[State]:
+        if self.decided:  # where one way to read is followed, what another would read counts as well
+            return (state,)
+        return [frozenset((one,)) for place in _places(state) for one in self._alternatives(place)]
+
+    def _alternatives(self, place: Place) -> Sequence[Place]:
+        part = self.parts[place.section]
+        # Where a budget is spent it depends on the whole inner state whether the section is left.
+        if part.automaton is None or place.state is None or part.budget is not None:
+            return (place,)
+        return [place._replace(state=one) for one in part.automaton.alternatives(place.state)]
+
     def byte_classes(self) -> NDArray[np.uint8] | None:
         columns: list[NDArray[Any]] = [np.array([missing_after(3, bytes([byte])) for byte in range(256)])]
         for part in self.parts:

@@ -216,12 +216,21 @@ def test_several_constraints_are_satisfied_together() -> None:
     assert allowed(until(";", *both), b"", b"a", b"b", b"ba") == [{b"a", b"b"}, again, again, {0, b";", b";b"}]
 
 
+def test_a_combination_is_satisfied_together_with_a_constraint() -> None:
+    small = ("regex", {"pattern": "x(?:ab|cd)"})
+    both = until(":", between("[", "]", small), ("bad_words", {"phrases": ["b"]}))
+    found = allowed(both, b"[", b"[x", b"[xcd")
+    assert found == [{b"x"}, {b"c"}, {b"]"}]
+
+
 def test_large_patterns_are_satisfied_together_with_others() -> None:
     large = ("regex", {"pattern": ".{0,60} x.{0,60}(?:ab|cd).{0,60}"})
     both = until(";", large, ("bad_words", {"phrases": ["b", "x  "]}))
     assert b"b" not in allowed(both, b" x")[0]
     assert {b"a", b"c"} <= allowed(both, b" x")[0]
     assert allowed(both, b" x" + b" " + 59 * b"a")[0] == {b"c"}  # the last place for what must come
+    nested = until(":", between("[", "]", large), ("bad_words", {"phrases": ["b", "x  "]}))
+    assert allowed(nested, b"[ x" + b" " + 59 * b"a")[0] == {b"c"}
 
 
 def test_constraints_that_nothing_satisfies_are_refused() -> None:
