@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from logitloom_plugins.json_schema.structure.acceptance import accepts
 
 from logitloom.errors import UnsupportedSchema
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
