@@ -134,7 +134,7 @@ class BudgetTracker:
         if time.thread_time() > self._deadline:
             together = "" if self._seconds == self.budget.seconds else ", with what is compiled along with it"
             raise BudgetExceeded(
-                f"Compiling {self.subject} takes longer than {self._seconds:g} seconds{together}. Write it with "
+                f"Compiling {self.subject} takes longer than {self._seconds:.3g} seconds{together}. Write it with "
                 f"smaller repeat counts or fewer alternatives, or raise max_seconds."
             )
 

@@ -65,7 +65,7 @@ class Satisfiability:
         self._numbers: dict[Any, MooreMachine] = {}
         self._distinct: set[ArrayFrame] = set()
         self._limits: dict[ObjectPlan, int] = {}
-        self._work = 0
+        self._work = self._steps = 0
 
     # --- parts that are shared ---------------------------------------------------------------------------------
 
@@ -437,6 +437,10 @@ class Satisfiability:
         if member is None:
             return
         for truth in self.answers(member.demand):
+            # One may take milliseconds where formulas are long.
+            self._steps += 1
+            if self._steps % 8 == 0:
+                self.tracker.check_time()
             following = member.after(truth)
             if following is not None:
                 yield following
