@@ -59,6 +59,7 @@ GROUPS: dict[str, str] = {
     "engines": "logitloom.engines",
     "grammars": "logitloom.grammars",
     "candidates": "logitloom.candidates",
+    "tool_formats": "logitloom.tool_formats",
     "models": "logitloom.models",
     "kernels": "logitloom.kernels",
 }
@@ -85,7 +86,7 @@ class PluginRecord:
     Attributes:
         name: the name it is loaded by.
         kind: ``processors``, ``backends``, ``tokenizers``, ``engines``, ``grammars``, ``candidates``,
-            ``models`` or ``kernels``.
+            ``tool_formats``, ``models`` or ``kernels``.
         distribution: the distribution that brings it; ``""`` if it was registered at run time.
         version: that distribution's version.
         value: where its code is, ``module:attribute``.

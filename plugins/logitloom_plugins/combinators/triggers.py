@@ -17,7 +17,7 @@ from logitloom.errors import OptionError, VocabularyError
 __all__ = ["TokenTexts", "TriggerMatcher", "check_triggers", "textless_ids", "token_texts", "trigger_texts"]
 
 #: Most bytes of all strings of one section.
-_MOST_BYTES: Final = 4096
+_MOST_BYTES: Final = 32_768
 
 
 def trigger_texts(given: str | tuple[str, ...], option: str, owner: str) -> tuple[str, ...]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from logitloom import option
 from logitloom.errors import OptionError
-from logitloom_plugins.combinators import Combinator, Exit, Inner, Section
-from logitloom_plugins.tool_call.formats import FORMATS, Format
-from logitloom_plugins.tool_call.tools import Tool, call_schema, chosen, tools_of
+from logitloom_plugins.combinators import Combinator, Section
+from logitloom_plugins.tool_formats.call_sections import call_sections
+from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format
+from logitloom_plugins.tool_formats.tools import chosen, tools_of
 
 __all__ = ["ToolCall"]
 
@@ -22,9 +23,10 @@ _JSON: dict[str, Any] = {"whitespace": "one_space", "escapes": "minimal", "addit
 class ToolCall(Combinator):
     """Free text until a call begins; then the name of a tool and arguments that satisfy its JSON Schema.
 
-    Formats are those of the common chat templates: ``hermes`` (also Qwen), ``llama`` (an object after a tag, or as the
-    whole message), ``llama_tags`` (``<function=name>``), ``mistral`` (an array), and ``custom``, given by ``begin`` and
-    ``end``. A call that was begun is completed before the text may end.
+    Formats are plug-ins of the group ``logitloom.tool_formats``: those of the common models, such as ``hermes``,
+    ``llama``, ``mistral_v11``, ``qwen3_coder``, ``deepseek_v31``, ``kimi_k2``, ``glm45``, ``gpt_oss``, and those of
+    other packages. A format is data; a table makes one for this chain. A call that was begun is completed before the
+    text may end. Where parameters are written one by one, they come in the order of the schema.
 
     Example:
         >>> import numpy as np
@@ -43,14 +45,11 @@ class ToolCall(Combinator):
     forces_longest = True
 
     tools: Any = option(help="The tools: a list of functions with name and parameters (a JSON Schema).")
-    format: str = option("hermes", help="How calls are written.", choices=(*FORMATS, "custom"))
-    choice: Any = option("auto", help="Whether there must be a call: 'auto', 'required', or the name of a tool.")
+    format: Any = option("hermes", help="How calls are written: the name of a format, a table, or 'auto'.")
+    choice: Any = option("auto", help="Whether there must be a call: 'auto', 'required', 'none', or a tool's name.")
     parallel: bool = option(True, help="Whether there may be several calls.")
-    begin: str | None = option(None, help="What begins a call, instead of the format's; {name} stands for the tool.")
-    end: str | None = option(None, help="What ends a call, instead of the format's; empty: the text ends with it.")
-    lead: str | None = option(None, help="What stands between the beginning and the value, instead of the format's.")
-    name_key: str | None = option(None, help="The member that holds the name, instead of the format's.")
-    arguments_key: str | None = option(None, help="The member that holds the arguments, instead of the format's.")
+    reasoning: str | None = option(None, help="What ends the reasoning, such as '</think>'; no calls before it.")
+    chat_template: str | None = option(None, help="The chat template from which the format 'auto' is found.")
     json: dict[str, Any] = option({}, help="Options of the processor json, instead of the template's style.")
 
     @property
@@ -59,54 +58,29 @@ class ToolCall(Combinator):
         return "tool_call"
 
     @property
-    def form(self) -> Format:
-        """The format, with what the options change in it.
+    def form(self) -> ToolFormat:
+        """The format.
 
         Raises:
-            OptionError: if a beginning is missing.
+            OptionError: if there is no such format, or none can be found.
         """
-        names = ("begin", "end", "lead", "name_key", "arguments_key")
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        if self.format == "custom" and not given.get("begin"):
-            raise OptionError("The format 'custom' of 'tool_call' needs the option 'begin': what a call begins with.")
-        if given.get("begin") == "":
-            raise OptionError("Option 'begin' of 'tool_call' is empty, so a call could begin anywhere. Give a text.")
-        return replace(FORMATS[self.format], **given) if self.format in FORMATS else Format(**given)
+        if self.format != "auto":
+            return tool_format(self.format)
+        if not self.chat_template:
+            raise OptionError(
+                "The format 'auto' of 'tool_call' needs the option 'chat_template': the chat template of the model, as "
+                "tokenizer.chat_template has it."
+            )
+        return tool_format(find_format(self.chat_template))
 
     def sections(self) -> Sequence[Section]:
-        """Free text, per kind of call its lead and its value, what comes after a call, and the end."""
+        """Free text, the beginning of a call, its name and arguments, and what comes after it."""
         form = self.form
-        tools, must = chosen(tools_of(self.tools), self.choice)
-        kinds = [[tool] for tool in tools] if form.by_name else [tools]
-        head, _, tail = form.begin.partition("{name}") if form.by_name else (form.begin, "", "")
-        # A beginning that all tools share is waited for; after it only their names can come.
-        named = form.by_name and bool(head)
-        first = 2 + named
-        lead = int(form.lead != "")
-        body = [first + 1 + 2 * i for i in range(len(kinds))]
-        names = tuple(Exit(kind[0].name + tail, body[i] - lead) for i, kind in enumerate(kinds))
-        begins = (Exit(head, 2),) if named else names if form.by_name else (Exit(head, body[0] - lead),)
-        plain = (Exit(form.plain, first + 2 * len(kinds), at_start=True),) if form.plain else ()
-        sections = [
-            Section(exits=begins + plain, budget=0 if must else None),
-            # After a call: more of them, or the end.
-            Section(exits=begins) if self.parallel and form.end else Section(ends=True),
-        ]
-        if named:
-            sections.append(Section(exits=names, budget=0))
-        for i, kind in enumerate(kinds):
-            before = Section(exits=(Exit(form.lead, body[i]),), budget=0) if lead else Section(ends=True)
-            sections += [before, self._value(form, kind, body[i])]
-        if form.plain:
-            sections.append(self._value(form, tools, body[0], form.plain))
-        return sections
-
-    def _value(self, form: Format, tools: Sequence[Tool], again: int, written: str = "") -> Section:
-        schema = call_schema(tools, form, parallel=self.parallel)
-        options = {**_JSON, **self.json, "schema": schema}
-        inner = Inner(("json", options), self.name, written=written)
-        if form.end:
-            return Section(inner, exits=(Exit(form.end, 1),), may_end=False)
-        if form.separator and self.parallel:
-            return Section(inner, exits=(Exit(form.separator, again),))
-        return Section(inner)
+        return call_sections(
+            form,
+            chosen(tools_of(self.tools), self.choice),
+            parallel=self.parallel,
+            reasoning=self.reasoning,
+            style={**_JSON, **(form.json or {}), **self.json},
+            owner=self.name,
+        )

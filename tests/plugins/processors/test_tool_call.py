@@ -163,11 +163,12 @@ def test_a_special_tag_is_forced_as_one_token_and_found_as_such() -> None:
     assert np.flatnonzero(logits[0] > -np.inf).tolist() == [1 + ord("\n")]
 
 
-def test_custom_formats() -> None:
-    options = {"format": "custom", "begin": "CALL ", "end": ";", "name_key": "tool", "arguments_key": "args"}
-    assert refused_at('x CALL {"tool": "now", "args": {}}; y', **options) is None
-    assert refused_at('x CALL {"tool": "never", "args": {}};', **options) == len('x CALL {"tool": "n')
-    assert refused_at("<zip>" + '{"city": 11}' + "!", format="custom", begin="<{name}>", end="!") is None
+def test_formats_of_ones_own() -> None:
+    form = {"call": "CALL ", "end": ";", "name_key": "tool", "arguments_key": "args"}
+    assert refused_at('x CALL {"tool": "now", "args": {}}; y', format=form) is None
+    assert refused_at('x CALL {"tool": "never", "args": {}};', format=form) == len('x CALL {"tool": "n')
+    form = {"call": "<{name}>", "style": "arguments", "end": "!"}
+    assert refused_at("<zip>" + '{"city": 11}' + "!", format=form) is None
     spaced = {"json": {"whitespace": "compact"}}
     assert refused_at(ONE["hermes"].replace(": ", ":").replace(", ", ","), **spaced) is None
 
@@ -181,10 +182,20 @@ def test_custom_formats() -> None:
         ({"tools": [{"name": "a"}, {"name": "a"}]}, "Two tools of 'tool_call' have the name 'a'"),
         ({"tools": [{"name": ""}]}, "empty name"),
         ({"tools": [{"name": "a"}], "choice": "b"}, "the name of a tool: a"),
-        ({"tools": [{"name": "a"}], "format": "custom"}, "needs the option 'begin'"),
-        ({"tools": [{"name": "a"}], "begin": ""}, "'begin' of 'tool_call' is empty"),
-        ({"tools": [{"name": "a"}], "format": "xml"}, "'format' of 'tool_call' must be one of"),
-        ({"tools": [{"name": "a"}, {"name": "ab"}], "format": "custom", "begin": "@{name}"}, "'ab'.* contains 'a'"),
+        ({"tools": [{"name": "a"}], "format": {}}, "needs the entry 'call'"),
+        ({"tools": [{"name": "a"}], "format": {"call": "x", "begin": "y"}}, "no entry 'begin'; it has call, style"),
+        ({"tools": [{"name": "a"}], "format": {"call": 3}}, "'call' of a format of 'tool_call' is 3, which is no str"),
+        ({"tools": [{"name": "a"}], "format": {"call": "x", "style": "xml"}}, "style of .* is 'xml'; it is one of"),
+        ({"tools": [{"name": "a"}], "format": {"call": "{name}"}}, "with the styles 'arguments' and 'parameters'"),
+        ({"tools": [{"name": "a"}], "format": {"call": "{name}", "style": "parameters"}}, "needs '{key}'"),
+        ({"tools": [{"name": "a"}], "format": {"call": "a b", "trigger": "b"}}, "does not begin 'a b'"),
+        ({"tools": [{"name": "a"}], "format": "xml"}, "'xml'; give a table, 'auto', or one of: apertus, "),
+        ({"tools": [{"name": "a"}], "format": "auto"}, "needs the option 'chat_template'"),
+        ({"tools": [{"name": "a"}], "format": "auto", "chat_template": "{{x}}"}, "shows none of the formats"),
+        (
+            {"tools": [{"name": "a"}, {"name": "ab"}], "format": {"call": "@{name}", "style": "arguments", "end": "!"}},
+            "'ab'.* contains 'a'",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_made(options: dict[str, Any], message: str) -> None:

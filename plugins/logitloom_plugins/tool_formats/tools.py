@@ -1,0 +1,220 @@
+"""Tools as the usual lists declare them, and the schema of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from logitloom.errors import OptionError
+from logitloom_plugins.tool_formats.tool_format import ToolFormat
+
+__all__ = ["Choice", "Tool", "call_schema", "chosen", "property_schemas", "tools_of"]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that can be called.
+
+    Attributes:
+        name: its name.
+        parameters: the JSON Schema of its arguments, an object.
+    """
+
+    name: str
+    parameters: dict[str, Any]
+
+
+def tools_of(given: Any) -> list[Tool]:
+    """The tools of a list.
+
+    Args:
+        given: per tool ``{"type": "function", "function": {"name": ..., "parameters": {...}}}``, or the inner table
+            alone. Without ``parameters`` a function takes no arguments.
+
+    Raises:
+        OptionError: naming the entry.
+
+    Example:
+        >>> tools_of([{"type": "function", "function": {"name": "now"}}])[0].name
+        'now'
+    """
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise OptionError(f"Option 'tools' of 'tool_call' must be a list of at least one tool, but is {given!r}.")
+    tools = []
+    for i, entry in enumerate(given):
+        function = entry.get("function", entry) if isinstance(entry, Mapping) else None
+        kind = entry.get("type", "function") if isinstance(entry, Mapping) else None
+        # A flat entry may itself be a schema-like table whose type is "function".
+        if kind != "function" or not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise OptionError(
+                f"Tool {i} of 'tool_call' is no function: {entry!r}. Write "
+                f"{{'type': 'function', 'function': {{'name': ..., 'parameters': {{...}}}}}}."
+            )
+        parameters = function.get("parameters")
+        if parameters is None:
+            parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+        if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
+            raise OptionError(
+                f"The parameters of the tool {function['name']!r} must be a JSON Schema of an object, but are "
+                f"{parameters!r}."
+            )
+        if not function["name"]:
+            raise OptionError(f"Tool {i} of 'tool_call' has an empty name.")
+        tools.append(Tool(function["name"], {"type": "object", **parameters}))
+    names = [tool.name for tool in tools]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise OptionError(f"Two tools of 'tool_call' have the name {twice[0]!r}. Give each its own.")
+    return tools
+
+
+class Choice(NamedTuple):
+    """Which tools may be called.
+
+    Attributes:
+        tools: those that may be.
+        must: whether there has to be a call.
+        may: whether there may be one.
+    """
+
+    tools: list[Tool]
+    must: bool
+    may: bool = True
+
+
+def chosen(tools: Sequence[Tool], choice: Any) -> Choice:
+    """The tools that a choice leaves.
+
+    Args:
+        tools: all of them.
+        choice: ``"auto"``, ``"required"``, ``"none"``, a tool's name, or one of the tables of the usual APIs:
+            ``{"type": "function", "function": {"name": ...}}``,
+            ``{"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [...]}}``.
+
+    Raises:
+        OptionError: if no tool has that name.
+
+    Example:
+        >>> tools = tools_of([{"name": "now"}, {"name": "zip"}])
+        >>> allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "zip"}}]}
+        >>> found = chosen(tools, {"type": "allowed_tools", "allowed_tools": allowed})
+        >>> [tool.name for tool in found.tools], found.must
+        (['zip'], True)
+    """
+    if choice in ("auto", "required", "none"):
+        return Choice(list(tools), choice == "required", choice != "none")
+    allowed = choice.get("allowed_tools") if isinstance(choice, Mapping) else None
+    if isinstance(allowed, Mapping):
+        named = [tool for one in allowed.get("tools", ()) for tool in chosen(tools, one).tools]
+        return Choice(named, allowed.get("mode", "auto") == "required") if named else chosen(tools, None)
+    function = choice.get("function", choice) if isinstance(choice, Mapping) else choice
+    name = function.get("name") if isinstance(function, Mapping) else function
+    found = [tool for tool in tools if tool.name == name]
+    if not found:
+        raise OptionError(
+            f"Option 'choice' of 'tool_call' is {choice!r}; give 'auto', 'required', 'none' or the name of a tool: "
+            f"{', '.join(tool.name for tool in tools)}."
+        )
+    return Choice(found, True)
+
+
+def call_schema(tools: Sequence[Tool], form: ToolFormat, *, parallel: bool) -> dict[str, Any]:
+    """The JSON Schema of the JSON value of a call.
+
+    Args:
+        tools: those that may be called; one if the name stands before the value.
+        form: the format.
+        parallel: whether an array may have several calls.
+    """
+    if form.by_name:
+        return _arguments(tools[0], 0)
+    calls = []
+    for i, tool in enumerate(tools):
+        members = {form.name_key: {"const": tool.name}} if form.name_key else {}
+        members[form.arguments_key if form.name_key else tool.name] = _arguments(tool, i)
+        properties = {**members, **(form.members or {})}
+        calls.append(
+            {"type": "object", "properties": properties, "required": list(members), "additionalProperties": False}
+        )
+    call: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    if form.style != "array":
+        return call
+    return {"type": "array", "items": call, "minItems": 1, **({} if parallel else {"maxItems": 1})}
+
+
+def _arguments(tool: Tool, number: int) -> dict[str, Any]:
+    """The schema of the arguments, as a document of its own, so that its references stay within it."""
+    if not _refers(tool.parameters) or "$id" in tool.parameters:
+        return tool.parameters
+    return {"$id": f"urn:logitloom:tool:{number}", **tool.parameters}
+
+
+#: Keywords of a tool's parameters that hold when parameters are written one by one, or say nothing about values.
+_ONE_BY_ONE = frozenset(
+    [
+        "$anchor",
+        "$comment",
+        "$defs",
+        "$id",
+        "$schema",
+        "additionalProperties",
+        "default",
+        "definitions",
+        "description",
+        "examples",
+        "properties",
+        "required",
+        "strict",
+        "title",
+        "type",
+    ]
+)
+
+
+def property_schemas(tool: Tool) -> dict[str, tuple[Any, bool]]:
+    """The parameters of a tool, in the order in which they are written.
+
+    Args:
+        tool: the tool.
+
+    Returns:
+        By name the schema of the parameter, as a document of its own, and whether it must be there.
+
+    Raises:
+        OptionError: if the schema says more than the schemas of its properties and which are required.
+
+    Example:
+        >>> parameters = {"properties": {"a": {"type": "string"}, "b": {}}, "required": ["b"]}
+        >>> property_schemas(Tool("f", parameters))
+        {'a': ({'type': 'string'}, False), 'b': ({}, True)}
+    """
+    beyond = sorted(set(tool.parameters) - _ONE_BY_ONE)
+    if beyond:
+        raise OptionError(
+            f"The parameters of the tool {tool.name!r} have {', '.join(map(repr, beyond))}, which cannot be enforced "
+            f"in a format that writes one parameter after the other. Leave it out, or use a format that writes JSON."
+        )
+    required = list(tool.parameters.get("required", ()))
+    found = dict(tool.parameters.get("properties", {}))
+    found.update({name: {} for name in required if name not in found})
+    if not _refers(tool.parameters):
+        return {name: (schema, name in required) for name, schema in found.items()}
+    base = tool.parameters.get("$id", "urn:logitloom:tool")
+    document = {**tool.parameters, "$id": base, "properties": found}
+    return {
+        name: ({"$ref": f"{base}#/properties/{_pointer(name)}", "$defs": {"tool": document}}, name in required)
+        for name in found
+    }
+
+
+def _pointer(name: str) -> str:
+    """A name as part of a JSON Pointer in a URI (RFC 6901, section 6)."""
+    return quote(name.replace("~", "~0").replace("/", "~1"))
+
+
+def _refers(schema: Any) -> bool:
+    if isinstance(schema, Mapping):
+        return any(key in ("$ref", "$dynamicRef", "$recursiveRef") or _refers(part) for key, part in schema.items())
+    return isinstance(schema, (list, tuple)) and any(_refers(part) for part in schema)
