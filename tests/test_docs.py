@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -9,6 +10,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
 import pytest
 
@@ -248,9 +250,12 @@ def contract(group):
         return named
     module, _, name = named[0].rpartition(".")
     protocol = getattr(importlib.import_module(module), name)
+    if told.startswith("table"):
+        return [field.name for field in dataclasses.fields(protocol)]
     assert protocol._is_protocol
     assert protocol.__doc__
-    return [own for own in vars(protocol) if own == "__call__" or not own.startswith("_")]
+    bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False) and base is not Protocol]
+    return [own for base in bases for own in vars(base) if own == "__call__" or not own.startswith("_")]
 
 
 @pytest.mark.parametrize("kind", sorted(registry.GROUPS))
@@ -266,6 +271,9 @@ def test_what_the_page_says_of_a_group_is_what_our_own_plug_ins_are(kind):
         try:
             plugin = registry.load_plugin(kind, f"{record.name}@logitloom")
         except errors.PluginImportError:  # installed in a version that does not do
+            continue
+        if kind == "tool_formats":
+            assert set(plugin) <= set(wanted), record.name
             continue
         assert all(callable(getattr(plugin, name, None)) for name in wanted), record.name
 
