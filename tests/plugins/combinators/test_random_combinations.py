@@ -15,7 +15,7 @@ from logitloom import Vocabulary, processors
 from logitloom.constraints import Constraint
 from logitloom.errors import OptionError
 from tests.core.automata.vocabularies import tekken
-from tests.plugins.combinators.languages import Node, accepts, drawn, spec
+from tests.plugins.combinators.languages import PHRASES, TRIGGERS, Node, accepts, drawn, spec
 
 BYTES = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0], name="bytes")
 PAIRS = Vocabulary(
@@ -129,6 +129,22 @@ def test_masks_equal_brute_force(seed: int) -> None:
     node = drawn(draw, 1 + seed % 3, texts=False)
     while "json" in repr(node):  # its texts cannot be written with these tokens
         node = drawn(draw, 1 + seed % 3, texts=False)
+    check_masks(node)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_masks_of_combinations_beside_constraints_equal_brute_force(seed: int) -> None:
+    """A combination and a constraint that are satisfied together, inside another combination."""
+    draw = random.Random(seed)
+    inner = drawn(draw, 1, texts=False)
+    while "json" in repr(inner) or inner[0] not in ("after", "until", "between"):
+        inner = drawn(draw, 1, texts=False)
+    both = ("both", inner, ("bad_words", tuple(draw.choice(PHRASES))))
+    check_masks(("until", draw.choice(TRIGGERS), both, ("free",), draw.random() < 0.5))
+
+
+def check_masks(node: Node) -> None:
+    """A token is allowed exactly if some sequence of tokens completes the text."""
     constraint = combination(node, FEW)
     if constraint is None:
         return
