@@ -71,12 +71,17 @@ class Json(ConstraintProcessor):
     additional_properties: bool = option(True, help="What additionalProperties defaults to beside properties.")
     strict: bool = option(True, help="Refuse keywords that cannot be enforced, rather than warn.")
     max_states: int = option(100_000, help="Most states of the automaton.", ge=1, unit="states")
-    max_seconds: float = option(10.0, help="Most time for the compilation.", gt=0, unit="seconds")
+    max_seconds: float = option(10.0, help="Most processor time for the compilation.", gt=0, unit="seconds")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         # Whatever is wrong with the schema is said now, not when decoding starts.
         table, grammar = self._compiled()
+        if table is not None and not table.satisfiable:
+            raise UnsupportedSchema(
+                "No JSON value satisfies the schema of 'json', so nothing could be written. Correct the "
+                "keywords that contradict each other."
+            )
         object.__setattr__(self, "_table_automaton", table)
         object.__setattr__(self, "_grammar", grammar)
 
@@ -101,13 +106,13 @@ class Json(ConstraintProcessor):
         """
         if self.machine is None:
             return {}
-        machine, begin = self.machine.fresh(), time.monotonic()
+        machine, begin = self.machine.fresh(), time.thread_time()
         limit = None
         try:
             for number, _ in enumerate(machine.states):  # grows on the way
                 with machine.lock:
                     machine.row(number)
-                if time.monotonic() - begin > self.max_seconds:
+                if time.thread_time() - begin > self.max_seconds:
                     limit = f"max_seconds={self.max_seconds:g}"
                     break
         except BudgetExceeded as error:
@@ -166,18 +171,12 @@ class Json(ConstraintProcessor):
         """The automaton, or the engine's grammar, over the tokens of a vocabulary.
 
         Raises:
-            UnsupportedSchema: if no value satisfies the schema.
             VocabularyError: if the tokens cannot write any value.
         """
         table: SchemaAutomaton | None = self.__dict__["_table_automaton"]
         if table is None:
             bound: Constraint = self.__dict__["_grammar"].bind(vocabulary, vocab_size)
             return bound
-        if not table.satisfiable:
-            raise UnsupportedSchema(
-                "No JSON value satisfies the schema of 'json', so nothing could be written. Correct the "
-                "keywords that contradict each other."
-            )
         if not vocabulary_trie(vocabulary).every_byte:
             # A text may then come to a place that bytes can leave and tokens cannot; the general walk looks ahead.
             return lift(table, vocabulary, vocab_size)

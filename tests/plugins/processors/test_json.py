@@ -244,12 +244,9 @@ def test_a_budget_that_is_exceeded_while_decoding_says_so_and_sizes_tell_it_befo
     assert processors.load(("json", {"schema": {"enum": [1, 2]}, "engine": "table"}))["json"].sizes()["complete"]
 
 
-def test_remote_references_and_impossible_schemas_are_refused() -> None:
+def test_remote_references_are_refused() -> None:
     with pytest.raises(UnsupportedSchema, match="points outside the schema"):
         processors.load(("json", {"schema": {"$ref": "https://example.com/x.json"}}))
-    chain = processors.load(("json", {"schema": {"type": "string", "minLength": 3, "maxLength": 2}}), tokenizer=mixed())
-    with pytest.raises(UnsupportedSchema, match="No JSON value"):
-        chain.init_state(Context.start(np.zeros((1, mixed().size)), vocabulary=mixed()))
 
 
 def test_replaying_tokens_gives_the_state_that_lived_through_them(engine: str) -> None:
@@ -298,3 +295,16 @@ def test_tokens_that_lead_to_a_dead_end_are_not_allowed() -> None:
     context = Context.start(np.zeros((1, 5), dtype=np.float32), vocabulary=words)
     masked, _ = chain.process(np.zeros((1, 5), dtype=np.float32), chain.init_state(context), context)
     assert (masked > -np.inf).nonzero()[1].tolist() == [3]
+
+
+IMPOSSIBLE: list[Any] = [
+    {"type": "string", "minLength": 3, "maxLength": 2},
+    {"type": "object", "properties": {"a": {"minimum": 2, "maximum": 1, "type": "number"}}, "required": ["a"]},
+]
+
+
+@pytest.mark.parametrize("engine", ["auto", "table"])
+@pytest.mark.parametrize("schema", IMPOSSIBLE, ids=["string", "object"])
+def test_a_schema_that_no_value_satisfies_is_refused_when_the_chain_is_made(schema: Any, engine: str) -> None:
+    with pytest.raises(UnsupportedSchema, match="No JSON value satisfies the schema of 'json'"):
+        processors.load(("json", {"schema": schema, "engine": engine}))

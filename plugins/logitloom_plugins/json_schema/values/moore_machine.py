@@ -29,8 +29,8 @@ LEADING: Final = tuple(range(0xC2, 0xF5))
 BEGINNING: Final = (*range(0x80), *LEADING)
 CONTINUING: Final = tuple(range(0x80, 0xC0))
 _CODE_POINTS: Final = 0x110000 - 0x800
-#: First bytes of characters above ASCII: how many bytes follow, the first of them, and the end.
-_LEADS: Final = ((1, 0xC2, 0xE0), (2, 0xE0, 0xF0), (3, 0xF0, 0xF5))
+#: By length in UTF-8: how many bytes follow the first, the range of that, and the code point of its lowest value.
+_LENGTHS: Final = ((0, 0x00, 0x80, 0), (1, 0xC2, 0xE0, 0x80), (2, 0xE0, 0xF0, 0), (3, 0xF0, 0xF5, 0))
 
 
 class Columns:
@@ -74,8 +74,7 @@ class MooreMachine:
         self.outputs = list(labels)
         self.start = start
         self._intervals: dict[int, list[tuple[int, int, int]]] = {}
-        self._partial: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-        self._any: dict[int, bool] = {}
+        self._partial: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
         self._columns: dict[bool, Columns] = {}
         self._columns_of: dict[tuple[int, ...], NDArray[np.uint8]] = {}
 
@@ -128,9 +127,9 @@ class MooreMachine:
 
     @cached_property
     def _leading_on(self) -> NDArray[np.float32]:
-        """``[states, 3]``: how many bytes lead on; of those that begin a character; of those that begin a long one."""
+        """``[states, 2]``: how many bytes lead on, and how many of those that begin a character."""
         width = self.next.shape[1]
-        reads = (range(256), BEGINNING, LEADING)
+        reads = (range(256), BEGINNING)
         kinds = [np.bincount(self.byte_class[list(read)], minlength=width) for read in reads]
         # One product is several times faster than looking at the columns of each kind.
         leading: NDArray[np.float32] = (self.next >= 0).astype(np.float32) @ np.stack(kinds, axis=1).astype(np.float32)
@@ -153,11 +152,6 @@ class MooreMachine:
             narrow[asked] = 2 * distinct > bytes_on[asked]
         return narrow.tobytes()
 
-    @cached_property
-    def leads(self) -> bytes:
-        """Per state whether a character above ASCII may come, or its first byte."""
-        return np.asarray(self._leading_on[:, 2] > 0).tobytes()
-
     def columns(self, ascii_only: bool) -> Columns:
         """Those of bytes that may stand for themselves, or of those below 0x80."""
         known = self._columns.get(ascii_only)
@@ -174,49 +168,36 @@ class MooreMachine:
 
     def reads_any(self, state: int) -> bool:
         """Whether every character leads somewhere."""
-        known = self._any.get(state)
-        if known is None:
-            read = sum(high - low + 1 for low, high, _ in self.intervals(state))
-            known = self._any[state] = read >= _CODE_POINTS
-        return known
+        return sum([high - low + 1 for low, high, _ in self.intervals(state)]) == _CODE_POINTS
 
     def intervals(self, state: int) -> list[tuple[int, int, int]]:
         """What one character leads to: ``(first code point, last, state)``, disjoint and in order."""
         found = self._intervals.get(state)
         if found is None:
-            steps = self.row(state)
-            found = _runs(steps[:0x80])
-            for more, first, end in _LEADS if self.leads[state] else ():
-                runs = [(first + low, first + high, target) for low, high, target in _runs(steps[first:end])]
-                self._append_inside(found, runs, more, (first & ~(0x3F >> more)) << (6 * more))
-            self._intervals[state] = found
+            found = self._intervals[state] = [
+                (base + low, base + high, target)
+                for more, first, end, base in _LENGTHS
+                for low, high, target in self._reads(state, first, end, more)
+            ]
         return found
 
-    def _inside(self, state: int, more: int) -> list[tuple[int, int, int]]:
-        found = self._partial.get((state, more))
-        if found is None:
-            runs = _runs(self.row(state)[0x80:0xC0])
-            found = []
-            if more == 1:
-                found = runs
-            else:
-                self._append_inside(found, runs, more - 1, 0)
-            self._partial[state, more] = found
-        return found
-
-    def _append_inside(
-        self, found: list[tuple[int, int, int]], runs: list[tuple[int, int, int]], more: int, less: int
-    ) -> None:
-        """Append what some runs of bytes lead to, which have some more bytes behind them; code points less ``less``."""
+    def _reads(self, state: int, first: int, end: int, more: int) -> list[tuple[int, int, int]]:
+        """What a byte of a range and some more that continue it lead to, counted from the first such character on."""
+        known = self._partial.get((state, first, more))
+        if known is not None:
+            return known
         size = 1 << 6 * more
-        for first, last, target in runs:
-            inside = self._inside(target, more)
+        found: list[tuple[int, int, int]] = []
+        for low, high, target in _runs(self.row(state)[first:end]):
+            inside = self._reads(target, 0x80, 0xC0, more - 1) if more else [(0, 0, target)]
             if len(inside) == 1 and inside[0][1] - inside[0][0] == size - 1:
-                _append(found, first * size - less, (last + 1) * size - 1 - less, inside[0][2])
+                _append(found, low * size, (high + 1) * size - 1, inside[0][2])
                 continue
-            for byte in range(first, last + 1):
-                for low, high, end in inside:
-                    _append(found, byte * size - less + low, byte * size - less + high, end)
+            for byte in range(low, high + 1):
+                for start, last, after in inside:
+                    _append(found, byte * size + start, byte * size + last, after)
+        self._partial[state, first, more] = found
+        return found
 
     def walk(self, data: bytes, state: int | None = None) -> int:
         """The state after some bytes, or ``DEAD``."""
