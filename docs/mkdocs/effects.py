@@ -80,6 +80,11 @@ class _Other:
     def empty_cache(self, rows: int) -> _Cache:
         return _Cache(np.zeros(rows, dtype=np.int32))
 
+    def first_layers(self, layers: int) -> _Other:
+        """What early layers say."""
+        del layers
+        return self
+
     def forward(self, tokens: Any, cache: _Cache, *, all_positions: bool = False) -> tuple[Any, _Cache]:
         fed = (np.asarray(tokens) >= 0).sum(axis=1).astype(np.int32)
         shape = (*tokens.shape, len(OTHER)) if all_positions else (len(fed), len(OTHER))
@@ -97,6 +102,7 @@ EFFECTS: Final = {
     "choice": Effect({"choices": ("yes", "no", "no.")}, "nothing written yet"),
     "context_aware": Effect({"alpha": 1.0, "form": "one_pass"}, "with the logits of a second branch", other=True),
     "contrastive": Effect({"model": _Other(), "alpha": 0.1}, "with the logits of a weaker model"),
+    "dola": Effect({"layers": (1,)}, "with the logits of an early layer"),
     "dry": Effect({"allowed_length": 1}, "after “the cat sat on the”", written=_REPEATED),
     "dynamic_temperature": Effect({"low": 0.2, "high": 0.8}),
     "encoder_no_repeat_ngram": Effect(
@@ -157,7 +163,7 @@ WITHOUT_PICTURE: Final = frozenset(
 def probabilities(name: str, effect: Effect) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """``[tokens]`` before and after."""
     logits = np.stack([LOGITS, OTHER]) if effect.other else LOGITS[None].copy()
-    chain = processors.load((name, effect.options), tokenizer=VOCABULARY)
+    chain = processors.load((name, effect.options), tokenizer=VOCABULARY, model=_Other())
     prompt = [[TOKENS.index(t) for t in effect.prompt]]
     context = Context.start(logits, prompt=prompt, max_length=64, branches=chain.branches, vocabulary=VOCABULARY)
     state = chain.init_state(context)

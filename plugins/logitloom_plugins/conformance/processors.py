@@ -109,6 +109,23 @@ class TestContrastive(GuidanceConformance):
         return {"model": amateur, **self.cases[case]}
 
 
+class _LayeredToy(ToyModel):
+    """A toy model with early layers: other toy models."""
+
+    def first_layers(self, layers: int) -> ToyModel:
+        """The toy model of another seed for each number of layers."""
+        return ToyModel(self.backend, vocab=self.vocab_size, seed=100 + layers, max_length=self.max_length)
+
+
+class TestDola(GuidanceConformance):
+    processor = "dola"
+    cases = {"one": {"layers": [1], "alpha": 0.3}, "farthest": {"layers": [1, 2], "alpha": 0.2}}
+
+    def model(self, backend: Backend) -> ToyModel:
+        """The one whose early layers are run."""
+        return _LayeredToy(backend, vocab=self.vocab_size, max_length=96)
+
+
 class TestDry(ProcessorConformance):
     processor = "dry"
     cases = {

@@ -66,6 +66,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = SPECS | {
 WAITS: dict[str, str] = {
     **dict.fromkeys(("after", "between", "budget", "thinking", "until"), "looks for its strings on the host"),
     "contrastive": "runs a model, whose adapter decides where its logits are",
+    "dola": "runs layers of a model, whose adapter decides where its logits are",
     "grammar": "rows of states on the host, fed with tokens of the host",
     "json": "rows of states on the host, fed with tokens of the host",
     "watermark_greenlist": "draws its lists of green tokens on the host",

@@ -30,12 +30,15 @@ from logitloom.registry import available
 
 __all__ = ["SAFE", "VARIABLES", "Permissions"]
 
-#: Processors that run no code of the request, open no file and run no model.
+#: Processors that run no code of the request, open no file and run no model, and whose cost per step the size of a
+#: request bounds. Marks are not among them: they are the operator's.
 SAFE: Final = frozenset(
     {
-        "bad_words", "choice", "dry", "epsilon_cutoff", "eta_cutoff", "force_tokens", "frequency_penalty", "json",
-        "logit_bias", "min_p", "min_tokens", "no_repeat_ngram", "presence_penalty", "regex", "repetition_penalty",
-        "stop", "suppress_tokens", "temperature", "top_k", "top_n_sigma", "top_p", "typical_p", "xtc",
+        "bad_words", "choice", "dry", "dynamic_temperature", "encoder_no_repeat_ngram", "encoder_repetition_penalty",
+        "eos_above", "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty", "force_tokens", "forced_eos",
+        "frequency_penalty", "json", "length_ramp", "logit_bias", "min_p", "min_tokens", "no_repeat_ngram", "normalize",
+        "p_less", "presence_penalty", "quadratic", "regex", "remove_invalid", "repetition_penalty", "stop",
+        "suppress_tokens", "temperature", "top_h", "top_k", "top_n_sigma", "top_p", "typical_p", "xtc",
     }
 )  # fmt: skip
 

@@ -89,6 +89,28 @@ def test_safe_processors_exist_and_run_no_model() -> None:
         assert not any("Path" in option.type_text for option in described.options)
 
 
+#: Built-ins that requests may not name unless the operator says so.
+KEPT = {
+    "runs a model, or a second branch": {"cfg", "context_aware", "contrastive", "dola"},
+    "its state must see every step": {"adaptive_p", "mirostat", "mirostat_v2"},
+    "a mark is the operator's": {"watermark_greenlist", "watermark_gumbel", "watermark_synthid"},
+    "tables grow with the square of a request": {"bad_words_ids", "sequence_bias"},
+    "holds processors, or is made of several": {"after", "between", "budget", "thinking", "tool_call", "until"},
+    "takes an object, or a grammar engine": {"fsm", "grammar"},
+    "for models that vLLM does not sample by requests": {"alternating_codebooks", "whisper_no_speech",
+                                                         "whisper_timestamps"},
+}  # fmt: skip
+
+
+def test_each_built_in_is_safe_or_kept_for_a_reason() -> None:
+    from logitloom import processors
+
+    every = {record.name for record in processors.available() if record.distribution == "logitloom"}
+    kept = set().union(*KEPT.values())
+    assert not SAFE & kept
+    assert every == SAFE | kept
+
+
 @pytest.mark.parametrize(
     ("text", "allowed"),
     [("regex, json", {"regex", "json"}), ("+mine", SAFE | {"mine"}), ("regex +mine", {"regex", "mine"}), ("", set())],
