@@ -22,7 +22,6 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "encoder_no_repeat_ngram": ("encoder_no_repeat_ngram", {"n": 2}),
     "eos_above": ("eos_above", {"p": 0.01, "eos": [0]}),
     "forced_eos": ("forced_eos", {"max_length": 9, "eos": [0]}),
-    "length_ramp": ("length_ramp", {"target": 4, "eos": [0]}),
     "mirostat": ("mirostat", {"tau": 2.0, "m": 12}),
     "mirostat_v2": ("mirostat_v2", {"tau": 2.0}),
     "normalize": ("normalize", {}),

@@ -182,6 +182,75 @@ def test_marked_texts_are_found(label: str) -> None:
     assert np.median(found) < 1e-4
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("label", ["lefthash", "gumbel", "synthid"])
+def test_false_positives_are_as_many_as_the_p_value_says(label: str) -> None:
+    name, options = MARKS[label]
+    # The coins of two keys are drawn from one table, which must be large for them to be independent.
+    options = {**options, "table_size": 65536} if label == "synthid" else options
+    mark = processors.load((name, options))[name]
+    count, vocab = 60_000, 5000 if label == "gumbel" else VOCAB
+    texts = np.random.default_rng(8).integers(0, vocab, (count, 30)).tolist()
+    p = np.asarray([mark.detect(text, vocab_size=vocab).p_value for text in texts])
+    for level in (0.01, 0.001):
+        assert (p < level).mean() == pytest.approx(level, abs=4 * math.sqrt(level / count))
+
+
+def sampled_with(scores: Any, prompts: np.ndarray, steps: int, seed: int) -> np.ndarray:
+    """Texts of rows, sampled from scores by inversion, so that equal seeds sample alike.
+
+    Args:
+        scores: takes ids ``[rows, n]`` and logits ``[rows, vocab]``, gives marked logits.
+        prompts: ``[rows, n]``.
+        steps: how many tokens to write.
+        seed: of the logits and of the draws.
+    """
+    dice, ids = np.random.default_rng(seed), prompts
+    for _ in range(steps):
+        logits = dice.normal(scale=1.5, size=(len(ids), VOCAB)).astype(np.float32)
+        u = dice.random((len(ids), 1))
+        out = scores(ids, logits).astype(np.float64)
+        mass = np.cumsum(np.exp(out - out.max(-1, keepdims=True)), axis=-1)
+        token = (mass < u * mass[:, -1:]).sum(-1, keepdims=True)
+        ids = np.concatenate([ids, token], axis=1)
+    return ids[:, prompts.shape[1] :]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("label", ["lefthash", "selfhash", "synthid"])
+def test_marks_are_found_as_surely_as_those_of_transformers(torch: Any, label: str) -> None:
+    rows, steps = 40, 60
+    prompts = np.random.default_rng(2).integers(0, VOCAB, (rows, 5))
+    options: dict[str, Any] = {"scheme": "selfhash", "width": 4} if label == "selfhash" else {}
+    spec = ("watermark_synthid", SYNTHID) if label == "synthid" else ("watermark_greenlist", options)
+    chain = processors.load(spec)
+    if label == "synthid":
+        peer = synthid(torch, skip_first_ngram_calls=False)
+    else:
+        theirs = {"seeding_scheme": "selfhash", "context_width": 4} if options else {}
+        peer = greenlist(torch, **theirs)
+    held: list[Any] = []
+
+    def ours(ids: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        context = Context.start(logits, prompt=[[int(t) for t in row] for row in prompts])
+        state = held.pop() if held else chain.init_state(context)
+        given = context.accept(ids[:, -1:].astype(np.int32)) if ids.shape[1] > prompts.shape[1] else context
+        out, after = chain.process(logits, state, given)
+        held.append(after)
+        return out
+
+    def those(ids: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        return np.asarray(peer(torch.tensor(ids), torch.tensor(logits)))
+
+    def power(texts: np.ndarray) -> float:
+        found = [chain[spec[0]].detect(text, vocab_size=VOCAB).statistic for text in texts.tolist()]
+        return float(np.mean(found))
+
+    mine, other = (power(sampled_with(scores, prompts, steps, 11)) for scores in (ours, those))
+    assert other > 2
+    assert 0.98 <= mine / other <= 1.02
+
+
 @pytest.mark.parametrize("label", ["gumbel", "synthid"])
 def test_over_keys_nothing_is_distorted(label: str) -> None:
     name, options = MARKS[label]
