@@ -55,6 +55,9 @@ class Context:
     declare a need for them. Processors must not use ``batch`` in ``process``: rows may have joined or left, so
     the number of rows is that of the logits.
 
+    To a type checker the fields that processors declare a need for are never None: for those who declare the need they
+    are not.
+
     Attributes:
         backend: array library and device of logits and state.
         batch: number of sequences at the start.
@@ -97,10 +100,10 @@ class Context:
     donate_state: bool = False
     pool: LogitsPool | None = None
     tokens: Array | None = None
-    chosen_logprob: Array | None = None
-    sequence: Array | None = None
-    length: Array | None = None
-    prompt_length: Array | None = None
+    chosen_logprob: Array = None
+    sequence: Array = None
+    length: Array = None
+    prompt_length: Array = None
 
     @classmethod
     def start(

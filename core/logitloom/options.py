@@ -15,12 +15,42 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, overload
 
 from logitloom.errors import MissingOption, OptionError, OptionTypeError, UnknownOption
 from logitloom.loading import rules
 
 __all__ = ["Option", "check", "declared", "missing", "option", "values"]
+
+
+Value = TypeVar("Value")
+
+
+@overload
+def option(
+    default: Value,
+    *,
+    help: str,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    choices: tuple[Any, ...] | None = None,
+    unit: str | None = None,
+) -> Value: ...
+
+
+@overload
+def option(
+    *,
+    help: str,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    choices: tuple[Any, ...] | None = None,
+    unit: str | None = None,
+) -> Any: ...
 
 
 def option(

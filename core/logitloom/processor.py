@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from logitloom import options
 
-__all__ = ["NEEDS", "STAGES", "Processor", "Stage"]
+__all__ = ["NEEDS", "STAGES", "Need", "Processing", "Processor", "Stage"]
 
 #: The place of a processor in a chain.
 Stage = Literal["guidance", "penalty", "constraint", "warp"]
@@ -16,8 +16,11 @@ Stage = Literal["guidance", "penalty", "constraint", "warp"]
 #: Stages in the order in which they belong.
 STAGES: tuple[Stage, ...] = ("guidance", "penalty", "constraint", "warp")
 
+#: The name of something that a processor may need.
+Need = Literal["prompt", "length", "history", "vocabulary", "model", "chosen_logprob"]
+
 #: What a processor may need, and how the need is met.
-NEEDS: dict[str, str] = {
+NEEDS: dict[Need, str] = {
     "prompt": "the prompt's token ids per row (context.prompt)",
     "length": "the number of tokens per row, which the chain counts (context.length, context.step)",
     "history": "the tokens of each row, which the chain keeps (context.sequence); the caller must say max_length",
@@ -25,6 +28,38 @@ NEEDS: dict[str, str] = {
     "model": "a model adapter (load(..., model=...)) or context.model",
     "chosen_logprob": "the log-probability with which the sampler chose each token (context.chosen_logprob)",
 }
+
+
+class OfLogits(Protocol):
+    """A processor without state that looks at nothing but the logits."""
+
+    def process(self, *, logits: Any) -> Any:
+        """The new logits."""
+
+
+class OfLogitsAndContext(Protocol):
+    """A processor without state."""
+
+    def process(self, *, logits: Any, context: Any) -> Any:
+        """The new logits."""
+
+
+class OfLogitsAndState(Protocol):
+    """A processor with a state that looks at nothing else."""
+
+    def process(self, *, logits: Any, state: Any) -> tuple[Any, Any]:
+        """The new logits and the new state."""
+
+
+class OfAll(Protocol):
+    """A processor with a state."""
+
+    def process(self, *, logits: Any, state: Any, context: Any) -> tuple[Any, Any]:
+        """The new logits and the new state."""
+
+
+#: What has a method ``process``: arguments go by their names, in any order, and any but the logits may be left out.
+Processing = OfLogits | OfLogitsAndContext | OfLogitsAndState | OfAll
 
 
 class Processor:
@@ -65,7 +100,7 @@ class Processor:
     """
 
     stage: ClassVar[Stage] = "warp"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[Need]] = frozenset()
     branches: ClassVar[int] = 1
     mask_only: ClassVar[bool] = False
     preserves_masked: ClassVar[bool] = False

@@ -10,7 +10,7 @@ Example:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,13 @@ from logitloom.chain import Chain
 from logitloom.errors import InvalidSignature, OptionTypeError, UnknownPlugin
 from logitloom.link import FunctionProcessor, Link
 from logitloom.loading import Rules, loading
-from logitloom.processor import declaration
+from logitloom.processor import Processing, declaration
 from logitloom.registry import register, unregister
 
-__all__ = ["Description", "available", "describe", "load", "register", "unregister"]
+__all__ = ["Description", "Spec", "available", "describe", "load", "register", "unregister"]
+
+#: A name, a configured processor, a class, a function of logits, or a pair of one of them and its options.
+Spec = str | Processing | type[Any] | Callable[..., Any] | Sequence[Any] | Link
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def describe(name: str) -> Description:
 
 
 def load(
-    *specs: Any,
+    *specs: Spec,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     tokenizer: Any = None,
     model: Any = None,

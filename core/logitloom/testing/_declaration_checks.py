@@ -265,9 +265,9 @@ class OptionChecks(ProcessorSubject):
         """
         if not self.in_documents:
             pytest.skip("the suite says that an option cannot stand in a document")
-        name, temporary = self.processor, not isinstance(self.processor, str)
+        temporary = not isinstance(self.processor, str)
+        name = self.processor if isinstance(self.processor, str) else "under_conformance_test"
         if temporary:
-            name = "under_conformance_test"
             registry.register(name, self.processor)
         try:
             chain = processors.load((name, dict(self.cases[case])), debug=False)

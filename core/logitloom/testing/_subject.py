@@ -11,6 +11,7 @@ from logitloom import processors, registry
 from logitloom.backend import NEG_INF, Backend
 from logitloom.chain import Chain
 from logitloom.context import Context
+from logitloom.processor import Processing
 from logitloom.testing.conformance import Conformance
 from logitloom.testing.stories import Run, Story, accepting, logits_of
 from logitloom.vocabulary import Vocabulary
@@ -28,7 +29,7 @@ class ProcessorSubject(Conformance):
     kind = "processors"
     _named_by = "processor"
 
-    processor: ClassVar[Any] = None
+    processor: ClassVar[str | Processing | type[Processing] | None] = None
     cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     vocabulary: ClassVar[Vocabulary | None] = None
     vocab_size: ClassVar[int] = 24
