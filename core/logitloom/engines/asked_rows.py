@@ -149,12 +149,13 @@ class AskedRows:
         """Whether every row of ``ids`` is the row at the same place here and one token more, or no token more."""
         if ids.shape[0] != len(self.starts) or not 0 <= ids.shape[1] - self.width <= 1:
             return False
-        if not (starts is self.starts or bool((starts == self.starts).all())):
+        # Counting what differs is the fastest of NumPy's ways to compare a few ids.
+        if not (starts is self.starts or not np.count_nonzero(starts != self.starts)):
             return False
         at, own = self.width, self.ids
-        if own.size > _AT_A_TIME and not (ids[:, at - 1] == own[:, -1]).all():
+        if own.size > _AT_A_TIME and np.count_nonzero(ids[:, at - 1] != own[:, -1]):
             return False  # rows that moved mostly differ in their last ids already
-        return bool((ids[:, :at] == own).all())
+        return not np.count_nonzero(ids[:, :at] != own)
 
     def find(self, row: NDArray[Any], place: int, reach: int) -> int | None:
         """The longest row here that ``row`` continues by at most ``reach`` tokens; of equals the one at ``place``.

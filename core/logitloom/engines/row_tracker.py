@@ -248,10 +248,11 @@ class RowTracker:
         else:
             one_more = bool((asked.lengths == before.asked.lengths[match.rows] + 1).all())
         tokens = asked.ids[:, -1:]
-        if not one_more or not self._ends.padding.isdisjoint(tokens[:, 0].tolist()):
+        if not one_more or not self._ends.padding.isdisjoint(tokens.ravel().tolist()):
             return None
         old = before.state if in_place else row_state.take(before.state, match.rows.astype(np.int32))
-        context = base.accept(tokens.astype(np.int32))
+        # In host memory a native array is looked at once, and taken as it is.
+        context = base.accept(base.backend.asarray(tokens, "int32") if base.backend.on_host else tokens)
         try:
             out, state = self.chain.process(logits, old, context)
         except IllegalToken:
