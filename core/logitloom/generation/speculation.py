@@ -26,6 +26,7 @@ from logitloom.generation.loop import Emission, FinishReason, Sampler
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.multinomial import Multinomial
 from logitloom.generation.sampled import sampled
+from logitloom.generation.schedules import BackOff
 from logitloom.link import Link
 from logitloom.vocabulary import Vocabulary
 
@@ -200,6 +201,8 @@ class _SpeculativeBatch(loop._Batch):
         #: By row number: the prompt and all accepted tokens.
         self.sequences = [list(prompt) for prompt in prompts]
         self.drafts = Drafts([[] for _ in prompts])
+        #: By row number: how it drafts less while nothing is accepted.
+        self.back_off = [BackOff()] * len(prompts)
         #: The target's logits along the drafts, ``[branches * rows * width, vocab]``; None while there are only those
         #: after the prompts.
         self.ahead: Array | None = None
@@ -229,6 +232,8 @@ class _SpeculativeBatch(loop._Batch):
         self._roll_back()
         if self.ahead is not None:
             self.draft_state = self.candidates.update(self.draft_state, accepted)
+            for row, draft, count in zip(self.rows, self.drafts.tokens, accepted, strict=True):
+                self.back_off[row.number] = self.back_off[row.number].verified(len(draft), count)
         if self.on_round is not None:
             drafted, gained = sum(map(len, self.drafts.tokens)), sum(len(row.pending) for row in self.rows)
             spent = time.perf_counter() - started
@@ -349,13 +354,13 @@ class _SpeculativeBatch(loop._Batch):
             sequences=[self.sequences[row.number] for row in self.rows],
             pending=[row.pending for row in self.rows],
             # A round gives one token more than it accepts.
-            limits=[row.room - 1 for row in self.rows],
+            limits=[self.back_off[row.number].limit(row.room - 1) for row in self.rows],
             sampling=sampling,
             seeds=self.seeds,
             eos=self.eos,
         )
         drafts, self.draft_state = self.candidates.propose(self.draft_state, request)
-        self.drafts = drafts._replace(tokens=self._checked(drafts.tokens))
+        self.drafts = drafts._replace(tokens=self._checked(drafts.tokens, request.limits))
         drafted = time.perf_counter()
         fed = padded([row.pending + draft for row, draft in zip(self.rows, self.drafts.tokens, strict=True)])
         ahead, self.model_rows.cache = self.model.forward(
@@ -366,8 +371,8 @@ class _SpeculativeBatch(loop._Batch):
         self._wait(self.ahead)
         self.spent = (drafted - started, time.perf_counter() - drafted)
 
-    def _checked(self, drafts: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The drafts, cut to what a row has room for."""
+    def _checked(self, drafts: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
+        """The drafts, cut to their limits."""
         if len(drafts) != len(self.rows):
             raise GenerationError(
                 f"{type(self.candidates).__name__} drafted for {len(drafts)} rows, but there are {len(self.rows)}."
@@ -380,7 +385,7 @@ class _SpeculativeBatch(loop._Batch):
                     f"{type(self.candidates).__name__} drafted the token {wrong} for row {row.number}, but the target "
                     f"has the ids 0 to {size - 1}. Draft with a model of the same tokenizer, or translate its tokens."
                 )
-        return [list(draft[: max(row.room - 1, 0)]) for row, draft in zip(self.rows, drafts, strict=True)]
+        return [list(draft[: max(limit, 0)]) for limit, draft in zip(limits, drafts, strict=True)]
 
     def _wait(self, logits: Array) -> None:
         """Let the time of a pass count where it belongs, if somebody asks."""

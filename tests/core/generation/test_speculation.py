@@ -13,7 +13,7 @@ from logitloom import load_backend, processors
 from logitloom.errors import GenerationError, NoLegalToken
 from logitloom.generation import BeamSearch, Drafts, Emission, Generator, Multinomial, Statistics, speculate
 from logitloom.generation.greedy import Greedy
-from logitloom.generation.schedules import Policy, adapted_threshold, next_count
+from logitloom.generation.schedules import BackOff, Policy, adapted_threshold, next_count
 from tests.core.generation.test_loop import EOS, PROMPTS, VOCABULARY, Cycle, EndAfter
 from tests.oracles.toy_model import ToyModel
 
@@ -176,8 +176,11 @@ def test_a_constant_schedule_stays() -> None:
 def test_the_adapted_threshold_is_the_cheapest(pairs: list[tuple[float, bool]]) -> None:
     scores, right = [p for p, _ in pairs], [r for _, r in pairs]
     found = adapted_threshold(scores, right, -1.0)
-    if len(set(right)) == 1:
+    if all(right):
         assert found == -1.0
+        return
+    if not any(right):
+        assert max(scores) < found <= max(scores) + 1e-9
         return
 
     def cost(threshold: float) -> float:
@@ -209,6 +212,39 @@ def test_a_threshold_weighs_wasted_drafts_and_lost_ones(
     confidences: list[float], matched: list[bool], expected: float
 ) -> None:
     assert adapted_threshold(confidences, matched, 0.4) == expected
+
+
+def test_where_nothing_is_accepted_drafts_end_after_their_first_token() -> None:
+    policy = Policy(5, 0.4)
+    for _ in range(6):
+        policy = policy.verified("constant", (0.9, 0.8, 0.7), 0, adapt=True)
+    assert 0.9 < policy.threshold < 0.91
+
+
+def test_a_row_whose_drafts_are_rejected_drafts_ever_less_and_goes_on_trying() -> None:
+    back_off, drafted = BackOff(), []
+    for _ in range(80):
+        drafted.append(back_off.limit(5))
+        back_off = back_off.verified(drafted[-1], 0)
+    assert drafted[:10] == [5, 3, 2, 1, 0, 1, 0, 0, 0, 1]
+    assert [n for n, limit in enumerate(drafted) if limit][-4:] == [17, 33, 49, 65]
+    assert back_off.verified(1, 1) == BackOff()
+
+
+def test_a_drafter_that_is_always_wrong_drafts_little_and_one_that_is_right_again_all_it_can() -> None:
+    generator = generator_for(max_tokens=60, eos=())
+    right, statistics = oracle(generator, 5), Statistics()
+
+    def script(sequence: Sequence[int]) -> list[int]:
+        draft = right.script(sequence)
+        return draft if len(sequence) > 40 else [(token + 1) % EOS for token in draft]
+
+    drafting = replace(generator, candidates=Scripted(script), on_round=statistics.add)
+    assert [g.tokens for g in drafting(PROMPTS)] == [g.tokens for g in generator(PROMPTS)]
+    wrong = [row for verdict in drafting.candidates.verdicts[:20] for row in verdict]
+    assert not any(wrong)
+    assert 5 in drafting.candidates.verdicts[-2]
+    assert statistics.drafted - statistics.accepted < 20 * len(PROMPTS)
 
 
 def test_tokens_behind_the_first_rejected_one_teach_nothing() -> None:
