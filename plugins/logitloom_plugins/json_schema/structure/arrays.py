@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, substitute
-from logitloom_plugins.json_schema.structure.members import Effects, Member, TruthVector, ValueConstraint, split
+from logitloom_plugins.json_schema.structure.members import Effects, Member, TruthVector, ValueConstraint, answer, split
 from logitloom_plugins.json_schema.structure.names import Name
 
 __all__ = ["ArrayFrame", "ArrayPlan", "end_array", "item", "start_array"]
@@ -142,7 +142,4 @@ def end_array(frame: ArrayFrame) -> TruthVector | None:
             return atom[2] == 0
         return True
 
-    if substitute(frame.soft, value) is not True:
-        return None
-    truth = tuple([substitute(extra, value) is True for extra in frame.extras])
-    return truth if truth in frame.wanted else None
+    return answer(frame, value)

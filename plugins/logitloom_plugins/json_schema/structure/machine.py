@@ -241,7 +241,7 @@ class Machine:
         return result
 
     def few(self, state: int) -> dict[int, int] | None:
-        """The codes of the bytes that may come in a state; ``None`` inside strings where many may."""
+        """The codes of the bytes that may come in a state; ``None`` in strings, between escapes."""
         few = self.codes.get(state, _MISSING)
         if few is _MISSING:
             kind = self.states[state]
@@ -253,13 +253,11 @@ class Machine:
 
     def code(self, state: int, byte: int) -> int:
         """The code of one byte in a state."""
-        few = self.codes.get(state, _MISSING)
-        if few is _MISSING and self.states[state][0] != "text":
-            few = self.few(state)
-        if few is None or few is _MISSING:
-            # Whoever reads a text needs no whole rows.
-            return int(self._rows[state, byte]) if self._ready[state] else self.strings.code(self.states[state], byte)
-        return few.get(byte, DEAD)
+        few = self.few(state)
+        if few is not None:
+            return few.get(byte, DEAD)
+        # Whoever reads a text needs no whole rows.
+        return int(self._rows[state, byte]) if self._ready[state] else self.strings.code(self.states[state], byte)
 
     def gap(self, state: int) -> tuple[int, int] | None:
         """Of a state reached by whitespace: the state before any, and how much more may come; ``None`` of others."""
@@ -328,7 +326,7 @@ class Machine:
             byte = text[at]
             at += 1
             few = self.codes.get(state)
-            code = self.code(state, byte) if few is None else few.get(byte, DEAD)
+            code = few.get(byte, DEAD) if few is not None else self.code(state, byte)
             if code == DEAD:
                 return None
             if code < DEAD:

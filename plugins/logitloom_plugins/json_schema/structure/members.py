@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, is_atom, parts_of
+from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, is_atom, parts_of, substitute
 
-__all__ = ["Effects", "Member", "SchemaFormulas", "TruthVector", "ValueConstraint", "split"]
+__all__ = ["Effects", "Member", "SchemaFormulas", "TruthVector", "ValueConstraint", "answer", "split"]
 
 TruthVector = tuple[bool, ...]
 
@@ -60,6 +60,14 @@ def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Any, ...], F
     parts = parts_of(must)
     hard = tuple([part for part in parts if is_atom(part) and part[0] in hard_kinds])
     return hard, conjunction([part for part in parts if not (is_atom(part) and part[0] in hard_kinds)])
+
+
+def answer(frame: Any, value: Callable[[Any], Formula]) -> TruthVector | None:
+    """The answer of an object or array that ends with some values of its atoms; ``None`` if it must not end so."""
+    if substitute(frame.soft, value) is not True:
+        return None
+    truth = tuple([substitute(extra, value) is True for extra in frame.extras])
+    return truth if truth in frame.wanted else None
 
 
 class _Choice(NamedTuple):

@@ -9,10 +9,19 @@ from typing import Any, Final, NamedTuple
 
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, substitute
 from logitloom_plugins.json_schema.structure.keys import Keys
-from logitloom_plugins.json_schema.structure.members import Effects, Member, TruthVector, ValueConstraint, split
+from logitloom_plugins.json_schema.structure.members import Effects, Member, TruthVector, ValueConstraint, answer, split
 from logitloom_plugins.json_schema.structure.names import Name
 
-__all__ = ["ObjectFrame", "ObjectPlan", "end_object", "member", "next_members", "skip", "start_object"]
+__all__ = [
+    "ObjectFrame",
+    "ObjectPlan",
+    "end_object",
+    "member",
+    "member_effects",
+    "next_members",
+    "skip",
+    "start_object",
+]
 
 #: Members of one plan that are remembered.
 _MOST_REMEMBERED: Final = 1 << 14
@@ -298,6 +307,18 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
     if frame.soft is True and not frame.extras:
         following = frame._replace(place=place, length=count, missing=missing)
         return Member(ValueConstraint(must), lambda truth: following)
+    effects = member_effects(frame, key, count)
+
+    @cache
+    def after(truth: TruthVector) -> ObjectFrame | None:
+        return settled(frame, place, count, missing, effects.after(truth))
+
+    return Member(ValueConstraint(must, tuple(effects.asked)), after)
+
+
+def member_effects(frame: ObjectFrame, key: Any, count: int) -> Effects:
+    """What a member with some key does to the open formulas, as the last of ``count`` members."""
+    plan, name = frame.plan, key[1] if key[0] == "name" else None
     effects = Effects((frame.soft, *frame.extras))
     for atom in effects.atoms:
         kind = atom[0]
@@ -311,12 +332,7 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
             effects.of[atom] = False
         elif (kind == "req" and atom[1] == name) or (kind == "minp" and count >= atom[1]):
             effects.of[atom] = True
-
-    @cache
-    def after(truth: TruthVector) -> ObjectFrame | None:
-        return settled(frame, place, count, missing, effects.after(truth))
-
-    return Member(ValueConstraint(must, tuple(effects.asked)), after)
+    return effects
 
 
 def end_object(frame: ObjectFrame) -> TruthVector | None:
@@ -334,7 +350,4 @@ def end_object(frame: ObjectFrame) -> TruthVector | None:
             return frame.length >= atom[1]
         return True
 
-    if substitute(frame.soft, value) is not True:
-        return None
-    truth = tuple([substitute(extra, value) is True for extra in frame.extras])
-    return truth if truth in frame.wanted else None
+    return answer(frame, value)

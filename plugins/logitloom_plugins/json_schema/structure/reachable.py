@@ -44,7 +44,7 @@ def visit_constraints(values: Satisfiability, root: ValueConstraint) -> None:
 def _frames(values: Satisfiability, frame: Frame) -> Iterable[Frame]:
     """The frames that can be reached and have members of their own."""
     if frame.soft is not True or frame.extras:
-        return values.explored(frame, thorough=True)
+        return values.explored(frame)
     # Where nothing is open, later members are asked for the same as now, and items by their place.
     if isinstance(frame, ArrayFrame):
         return [frame._replace(length=place) for place in range(frame.plan.varied + 1)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from logitloom.automata import Budget, BudgetTracker
@@ -159,23 +159,13 @@ class Satisfiability:
         """The content of strings: the first formula must hold, labels are the truth of the others."""
         found = self._contents.get((formulas, plain))
         if found is None:
-            must, extras = formulas[0], formulas[1:]
-
-            def label(holds: Any) -> Any:
-                if substitute(must, holds) is not True:
-                    return None
-                return tuple([substitute(extra, holds) is True for extra in extras])
-
-            if must is False:
-                must_formula: Formula = ("any", frozenset())
-                found = content_of((must_formula,), lambda holds: None, self.tracker)
-            elif plain:
-                # Lengths inside, so that the automaton alone is the language.
-                found = content_of(
-                    (True, must), lambda holds: () if substitute(must, holds) is True else None, self.tracker, True
-                )
+            if formulas[0] is False:
+                nothing: Formula = ("any", frozenset())
+                found = content_of((nothing,), lambda holds: None, self.tracker)
             else:
-                found = content_of(formulas, label, self.tracker)
+                # Plain: lengths are inside, so that the automaton alone is the language.
+                read = (True, *formulas) if plain else formulas
+                found = content_of(read, _label_of(formulas), self.tracker, plain)
             self._contents[formulas, plain] = found
         return found
 
@@ -275,7 +265,7 @@ class Satisfiability:
         found: set[TruthVector] = set()
         if frame is None:
             return found
-        for reached in self.explored(frame, thorough=True):
+        for reached in self.explored(frame):
             end = self.end(reached)
             if end is not None:
                 found.add(end)
@@ -334,7 +324,7 @@ class Satisfiability:
                     way = before[way]
                 return True
             self._count_work("open objects and arrays")
-            for following in self._following(current, thorough=False):
+            for following in self._following(current):
                 if following not in before:
                     before[following] = current
                     stack.append(following)
@@ -380,19 +370,19 @@ class Satisfiability:
         if self._work % 64 == 0:
             self.tracker.check_states(self._work, what)
 
-    def explored(self, frame: Frame, thorough: bool) -> Iterator[Frame]:
+    def explored(self, frame: Frame) -> Iterator[Frame]:
         """The frames that can be reached, one after the other."""
         seen = {frame}
         queue = [frame]
         for current in queue:
             yield current
             self._count_work("open objects and arrays")
-            for following in self._following(current, thorough):
+            for following in self._following(current):
                 if following not in seen:
                     seen.add(following)
                     queue.append(following)
 
-    def _following(self, frame: Frame, thorough: bool) -> Any:
+    def _following(self, frame: Frame) -> Any:
         if isinstance(frame, ArrayFrame):
             yield from self._after(arrays.item(frame))
             return
@@ -414,24 +404,8 @@ class Satisfiability:
                 yield from self._after(objects.member(frame, key))
 
     def _matters(self, frame: ObjectFrame, key: Any) -> bool:
-        """Whether a member of that name can change the open formula."""
-        name = key[1]
-        if frame.length >= 0:
-            return True
-        for formula in (frame.soft, *frame.extras):
-            for atom in atoms(formula):
-                if atom[0] in ("prop", "req"):
-                    if atom[1] == name:
-                        return True
-                elif atom[0] == "patp":
-                    if frame.plan.keys.matches(key, atom[1]):
-                        return True
-                elif atom[0] == "addl":
-                    if frame.plan.is_additional(key, atom[1], atom[2]):
-                        return True
-                else:
-                    return True
-        return False
+        """Whether a member with that key can change the open formulas."""
+        return frame.length >= 0 or bool(objects.member_effects(frame, key, frame.length).of)
 
     def _after(self, member: Member | None) -> Any:
         if member is None:
@@ -446,13 +420,17 @@ class Satisfiability:
                 yield following
 
 
+def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Any], TruthVector | None]:
+    """From what holds to the truth of all formulas but the first; ``None`` if that does not hold."""
+
+    def label(holds: Any) -> TruthVector | None:
+        if substitute(formulas[0], holds) is not True:
+            return None
+        return tuple([substitute(extra, holds) is True for extra in formulas[1:]])
+
+    return label
+
+
 @functools.lru_cache(maxsize=512)
 def _number(formulas: tuple[Formula, ...], budget: Budget) -> MooreMachine:
-    must, extras = formulas[0], formulas[1:]
-
-    def label(holds: Any) -> Any:
-        if substitute(must, holds) is not True:
-            return None
-        return tuple([substitute(extra, holds) is True for extra in extras])
-
-    return number_automaton(list(formulas), label, BudgetTracker(budget, "a range of numbers"))
+    return number_automaton(list(formulas), _label_of(formulas), BudgetTracker(budget, "a range of numbers"))

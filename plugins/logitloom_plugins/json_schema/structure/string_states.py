@@ -195,7 +195,7 @@ class StringStates:
         return bool(context.content.automaton.narrow[place])
 
     def few(self, state: Any) -> Codes | None:
-        """The codes of the bytes that may come in a state, if these are few because of what it is."""
+        """The codes of the bytes that may come within an escape; ``None`` between escapes."""
         kind, context, place, count, *rest = state
         if kind == "escape":
             return self._escape(context, place, count)
@@ -203,20 +203,7 @@ class StringStates:
             return self._digits(context, place, count, rest[0], 0)
         if kind == "low":
             return self._low(context, place, count, *rest)
-        if not self.is_narrow(state):
-            return None
-        codes: Codes = {}
-        content = context.content
-        following = content.counted(count + content.automaton.boundaries[place])
-        for byte, target in self.steps(context, place).items():
-            code = context.text(target, following)
-            if code != DEAD:
-                codes[byte] = code
-        for byte in b'"\\' if content.automaton.boundaries[place] else b"":
-            code = self.code(state, byte)
-            if code != DEAD:
-                codes[byte] = code
-        return codes
+        return None
 
     def steps_of(self, context: StringContext) -> dict[int, Codes]:
         """What :meth:`steps` has found for a kind of content, by state; of names that are told by their text, all."""
@@ -244,7 +231,7 @@ class StringStates:
         return found
 
     def fill(self, row: Row, state: Any) -> None:
-        """Fill in the row of a state in which many bytes may come."""
+        """Fill in the row of a state between escapes."""
         _, context, place, count = state
         content = context.content
         automaton = content.automaton
