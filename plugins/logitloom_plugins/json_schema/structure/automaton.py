@@ -140,9 +140,10 @@ class SchemaAutomaton(ByteAutomaton):
 
     def read(self, configuration: Configuration, text: bytes) -> Configuration | None:
         """The configuration after some more bytes; ``None`` if no accepted text has this prefix."""
-        return self.run(self._after, configuration, text)
+        return self.run(self.after, configuration, text)
 
-    def _after(self, position: Position, text: bytes) -> Configuration | None:
+    def after(self, position: Position, text: bytes) -> Configuration | None:
+        """The configuration after some more bytes than led to a position."""
         machine = self.machine
         reached = machine.follow(position, text)
         if reached is None or (reached.items.frame and not machine.distinct.has_completion(reached)):

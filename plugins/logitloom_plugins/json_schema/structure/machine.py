@@ -229,13 +229,13 @@ class Machine:
     def row(self, state: int) -> NDArray[np.int32]:
         """``[256] int32``: the codes of one state."""
         if not self._ready[state]:
-            row = np.full(256, DEAD, dtype=np.int32)
             few = self.few(state)
-            if few is None:
-                self.strings.fill(row, self.states[state])
-            elif few:
+            codes = self.strings.codes(self.states[state]) if few is None else few
+            # The table may have moved, because making codes makes states.
+            row = self._rows[state]
+            row[:] = codes if few is None else DEAD
+            if few:
                 row[list(few)] = list(few.values())
-            self._rows[state] = row
             self._ready[state] = True
         result: NDArray[np.int32] = self._rows[state]
         return result

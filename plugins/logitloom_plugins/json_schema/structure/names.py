@@ -45,23 +45,27 @@ class Name(frozenset[tuple[Any, ...]]):
         return f"{type(self).__name__}{self.parts}"
 
 
-class Chain(Generic[Entry]):
+class Chain(frozenset[int], Generic[Entry]):
     """A persistent list: an entry, and the chain of those before it; ``None`` is the empty chain.
 
-    Comparing and pickling take no recursion, so a chain may have any length.
+    Comparing and pickling take no recursion, so a chain may have any length. As a set it holds the hash of its entries
+    alone, because Python caches the hash of a frozen set.
 
     Example:
         >>> Chain(2, Chain(1, None)) == Chain(2, Chain(1, None)), Chain(2, Chain(1, None)).entries()
         (True, (1, 2))
     """
 
-    __slots__ = ("_hash", "before", "entry", "length")
+    entry: Entry
+    before: Chain[Entry] | None
+    length: int
 
-    def __init__(self, entry: Entry, before: Chain[Entry] | None) -> None:
-        self.entry = entry
-        self.before = before
-        self.length: int = 1 if before is None else before.length + 1
-        self._hash: int = hash((entry, before and before._hash))
+    def __new__(cls, entry: Entry, before: Chain[Entry] | None) -> Chain[Entry]:
+        """A chain with one more entry."""
+        chain = super().__new__(cls, (hash((entry, before)),))
+        chain.entry, chain.before = entry, before
+        chain.length = 1 if before is None else before.length + 1
+        return chain
 
     def entries(self) -> tuple[Entry, ...]:
         """The entries, the first one first."""
@@ -72,13 +76,12 @@ class Chain(Generic[Entry]):
             chain = chain.before
         return tuple(reversed(found))
 
-    def __hash__(self) -> int:
-        return self._hash
+    __hash__ = frozenset.__hash__
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, Chain) or self._hash != other._hash or self.length != other.length:
+        if not isinstance(other, Chain) or hash(self) != hash(other) or self.length != other.length:
             return False
         one: Chain[Entry] | None = self
         two: Chain[Entry] | None = other

@@ -24,7 +24,6 @@ __all__ = ["DEAD", "DIGITS", "STRING_KINDS", "NameContext", "StringContext", "St
 STRING_KINDS: Final = frozenset(("text", "escape", "hex", "low"))
 
 Codes = dict[int, int]
-Row = NDArray[np.int32]
 
 DEAD: Final = -1
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
@@ -230,15 +229,15 @@ class StringStates:
             known[place] = found
         return found
 
-    def fill(self, row: Row, state: Any) -> None:
-        """Fill in the row of a state between escapes."""
+    def codes(self, state: Any) -> NDArray[np.int32]:
+        """``[256] int32``: the codes of a state between escapes."""
         _, context, place, count = state
         content = context.content
         automaton = content.automaton
         if isinstance(context, NameContext) and place >= context.outside:
             # As after any other name, but for a few bytes.
             outside, children = context.keys.in_tree(place)
-            row[:] = self.machine.row(self.machine.number(("text", context, outside, 0)))
+            row: NDArray[np.int32] = self.machine.row(self.machine.number(("text", context, outside, 0))).copy()
             for byte, target in children.items():
                 if self.plain[byte] and context.alive(target, 0):
                     row[byte] = context.text(target, 0)
@@ -249,9 +248,11 @@ class StringStates:
             targets = automaton.next[place].take(columns.classes).tolist()
             text_of = {target: context.text(target, following) for target in dict.fromkeys(targets) if target >= 0}
             codes = [DEAD, *[text_of.get(target, DEAD) for target in targets]]
-            row[:] = np.array(codes, dtype=np.int32).take(columns.of_byte)
+            row = np.array(codes, dtype=np.int32).take(columns.of_byte)
+        row[_QUOTE] = row[_BACKSLASH] = DEAD
         if automaton.boundaries[place]:
             row[_QUOTE], row[_BACKSLASH] = context.end(place, count), self.escape(context, place, count)
+        return row
 
     def code(self, state: Any, byte: int) -> int:
         """The code of one byte in a text."""

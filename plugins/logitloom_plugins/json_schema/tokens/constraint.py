@@ -62,7 +62,7 @@ class SchemaConstraint(Constraint):
         padding = np.arange(vocabulary.size, self.vocab_size, dtype=np.int32)
         textless = np.concatenate([words.trie.textless, padding])
         self._textless: NDArray[np.int32] = textless.astype(np.int32)
-        self._masks = _Masks(schema.machine, words, self)
+        self._masks = _Masks(schema, words, self)
         self._sets: dict[Configuration, TokenSet] = {}
         self._set_bytes = 0
 
@@ -92,11 +92,12 @@ class SchemaConstraint(Constraint):
         """The configuration after one more token; ``None`` if it is not allowed."""
         texts = self._texts
         text = texts[token] if 0 <= token < len(texts) else b""
-        return self.schema.read(state, text) if text else None
+        return self.schema.run(self.schema.after, state, text) if text else None
 
     def may_end(self, state: Configuration) -> bool:  # type: ignore[override]
         """Whether the text may end."""
-        return self.schema.accepts(state)
+        # Between brackets nothing ends.
+        return state.parts[1] is None and self.schema.accepts(state)
 
     def allowed(self, state: Configuration) -> TokenSet:  # type: ignore[override]
         """The tokens that may come next.
@@ -106,44 +107,45 @@ class SchemaConstraint(Constraint):
         """
         known = self._sets.get(state)
         if known is None:
-            known = self.schema.run(self._found, state)
+            known = self.schema.run(self._masks.found, state)
             self._set_bytes += known.ids.nbytes
             if self._set_bytes > _MOST_SET_BYTES or len(self._sets) > _MOST_SETS:
                 self._sets, self._set_bytes = {}, known.ids.nbytes
             self._sets[state] = known
         return known
 
-    def _found(self, position: Position) -> TokenSet:
-        masks, machine = self._masks, self.schema.machine
-        if masks.machine is not machine:
-            masks = self._masks = _Masks(machine, masks.words, self)
-        return masks.found(position)
-
 
 class _Masks:
-    """Finds the tokens that may come next at the positions of one machine.
+    """Finds the tokens that may come next at the positions of a machine.
 
     Args:
-        machine: the automaton over bytes.
+        schema: the automaton over bytes, whose machine may be replaced at any time.
         words: the tokens.
         constraint: the vocabulary's constraint.
     """
 
-    def __init__(self, machine: Machine, words: Words, constraint: SchemaConstraint) -> None:
-        self.machine = machine
+    def __init__(self, schema: SchemaAutomaton, words: Words, constraint: SchemaConstraint) -> None:
+        self._schema = schema
         self.words = words
+        self._vocabulary = constraint.vocabulary
         self._texts = constraint.vocabulary.token_bytes
         self._size = constraint.vocab_size
         self._textless = constraint._textless
         self._most = constraint.vocab_size // 2
+        self._begin(schema.machine)
+
+    def _begin(self, machine: Machine) -> None:
+        self.machine = machine
         self._walk = TokenWalk(machine)
-        self._strings = StringRows(machine, constraint.vocabulary, self._walk)
-        self._distinct = DistinctRows(machine, words)
+        self._strings = StringRows(machine, self._vocabulary, self._walk)
+        self._distinct = DistinctRows(machine, self.words)
         self._common: dict[tuple[int, Stack], Row] = {}
         self._shared: dict[int, tuple[NDArray[np.int32], TokenSet]] = {}
 
     def found(self, position: Position) -> TokenSet:
         """The tokens that may come next at a position."""
+        if self.machine is not self._schema.machine:
+            self._begin(self._schema.machine)
         if position.items.frame and not position.written:
             row = self._elsewhere(position.state, position.stack)
         else:

@@ -303,7 +303,7 @@ class StringRows:
 def _written(tables: StringTables, room: int, ends: NDArray[np.bool_], most: int) -> Row:
     """A row the shorter way, given the characters that there is room for, and which ending tokens are allowed."""
     fitting = len(tables.inside) if room >= tables.longest else int(np.searchsorted(tables.needs, room, side="right"))
-    if fitting + int(np.count_nonzero(ends)) > most:
+    if fitting + int(np.add.reduce(ends)) > most:
         return False, np.concatenate([tables.dead, tables.inside[fitting:], tables.ending[~ends]])
     return True, np.concatenate([tables.inside[:fitting], tables.ending[ends]])
 
