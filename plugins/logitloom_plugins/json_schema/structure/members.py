@@ -32,6 +32,10 @@ class SchemaFormulas(Protocol):
     additional_properties: bool
     repeatable: frozenset[int]
 
+    def of(self, number: int, kind: str) -> Formula:
+        """The formula of a node over the atoms of values of one type."""
+        ...
+
     def of_nodes(self, formula: Formula, kind: str) -> Formula:
         """A formula over nodes as one over the atoms of values of one type."""
         ...
@@ -64,9 +68,9 @@ def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Any, ...], F
 
 def answer(frame: Any, value: Callable[[Any], Formula]) -> TruthVector | None:
     """The answer of an object or array that ends with some values of its atoms; ``None`` if it must not end so."""
-    if substitute(frame.soft, value) is not True:
+    if frame.soft is not True and substitute(frame.soft, value) is not True:
         return None
-    truth = tuple([substitute(extra, value) is True for extra in frame.extras])
+    truth = tuple([substitute(extra, value) is True for extra in frame.extras]) if frame.extras else ()
     return truth if truth in frame.wanted else None
 
 

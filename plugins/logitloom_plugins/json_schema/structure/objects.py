@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import cache
 from operator import is_
@@ -91,6 +92,7 @@ class ObjectPlan(Name):
                 self.least = max(self.least, atom[1])
             else:
                 self.most = atom[1] if self.most is None else min(self.most, atom[1])
+        #: In order.
         self.required = tuple([i for i, name in enumerate(names) if name in required])
         self.required_others = frozenset(name for name in required if name not in self.index)
         #: Whether the number of members matters.
@@ -131,9 +133,9 @@ class ObjectPlan(Name):
             others = [key for key in self.keys.bit if key[0] == "other" or key[1] not in declared]
             self._possible = bits, sum({self._bit_if_possible(key) for key in others})
         bits, rest = self._possible
-        required = next((i for i in self.required if i >= place), None)
-        if required is not None:
-            return bits[required + 1] & ~bits[place]
+        at = bisect_left(self.required, place)
+        if at < len(self.required):
+            return bits[self.required[at] + 1] & ~bits[place]
         return bits[-1] & ~bits[place] | rest
 
     def _bit_if_possible(self, key: Any) -> int:
@@ -265,9 +267,11 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
 def _skipped(frame: ObjectFrame, target: int) -> ObjectFrame | None:
     """The frame when all declared names before one are left out."""
     if frame.soft is True and not frame.extras:
-        if any(frame.place <= i < target for i in frame.plan.required):
+        required = frame.plan.required
+        at = bisect_left(required, frame.place)
+        if at < len(required) and required[at] < target:
             return None
-        return frame._replace(place=target)
+        return frame if frame.place == target else frame._replace(place=target)
     reached: ObjectFrame | None = frame
     while reached is not None and reached.place < target:
         reached = skip(reached)
@@ -338,7 +342,7 @@ def member_effects(frame: ObjectFrame, key: Any, count: int) -> Effects:
 def end_object(frame: ObjectFrame) -> TruthVector | None:
     """The answer if the object is closed here; ``None`` if it must not be."""
     plan = frame.plan
-    if frame.missing or any(i >= frame.place for i in plan.required):
+    if frame.missing or (plan.required and plan.required[-1] >= frame.place):
         return None
     if plan.least > max(frame.length, 0):
         return None

@@ -180,10 +180,14 @@ class Satisfiability:
 
     def of_type(self, demand: ValueConstraint, kind: str) -> tuple[Formula, ...]:
         """The formulas of a demand for values of one type; empty if none can be right."""
-        must = self.keywords.of_nodes(demand.must, kind)
-        if must is False:
-            return ()
-        formulas = (must, *[self.keywords.of_nodes(extra, kind) for extra in demand.extras])
+        must, extras = demand
+        if must is not True and must is not False and must[0] == "s":
+            must = self.keywords.of(must[1], kind)
+        else:
+            must = self.keywords.of_nodes(must, kind)
+        if must is False or not extras:
+            return (must,) if must is not False else ()
+        formulas = (must, *[self.keywords.of_nodes(extra, kind) for extra in extras])
         return self.keywords.together(formulas) if len(formulas) > 2 else formulas
 
     def answers(self, demand: ValueConstraint) -> frozenset[TruthVector]:
@@ -341,6 +345,8 @@ class Satisfiability:
 
     def _object_lives(self, frame: ObjectFrame) -> bool:
         plan = frame.plan
+        if not plan.required and not plan.counts and not frame.missing:
+            return True
         left = [i for i in plan.required if i >= frame.place]
         needed = [("name", plan.names[i]) for i in left] + [("name", name) for name in frame.missing]
         count = max(frame.length, 0) + len(needed)

@@ -222,19 +222,15 @@ class StructureStates:
         gap = "close" if phase == "next" else phase
         if not self._spaces(codes, gap, used, state, 3):
             return
-        if phase != "comma":
-            self._close(codes, frame, b"}")
+        truth = objects.end_object(frame) if phase != "comma" else None
+        if truth is not None:
+            codes[ord("}")] = self.machine.pop(truth)
         if self.key_mask(frame):
             if phase == "next":
                 codes[ord(",")] = self.machine.number(("object", frame, "comma", 0))
             else:
                 context = self.name_context(frame)
                 codes[ord('"')] = self.machine.number(("text", context, context.start, 0))
-
-    def _close(self, codes: Codes, frame: Any, byte: bytes) -> None:
-        truth = self.values.end(frame)
-        if truth is not None:
-            codes[byte[0]] = self.machine.pop(truth)
 
     def key_mask(self, frame: ObjectFrame) -> int:
         """The keys that may come next, as bits of the key automaton's labels."""
@@ -272,7 +268,9 @@ class StructureStates:
         _, frame, phase, used = state
         if not self._spaces(codes, "open" if phase == "open" else "close", used, state, 3):
             return
-        self._close(codes, frame, b"]")
+        truth = arrays.end_array(frame)
+        if truth is not None:
+            codes[ord("]")] = self.machine.pop(truth)
         member = arrays.item(frame)
         returns = self._returns(member, "array")
         if member is None or not returns:
