@@ -345,7 +345,8 @@ class Machine:
             elif code in opening:
                 items = self.distinct.begin()
             state = code
-        return Position(state, stack, written, items)
+        # As the constructor does it, less a call.
+        return tuple.__new__(Position, (state, stack, written, items))
 
     def step(self, reached: Position, byte: int) -> Position | None:
         """Read one byte; ``None`` if it is not allowed."""

@@ -207,18 +207,12 @@ class StringRows:
     def _name(self, context: NameContext, place: int, stack: Stack, most: int) -> Row:
         key = (context, place, stack, most)
         known = self._named.get(key)
-        if known is None:
-            if len(self._named) >= _MOST_ROWS:
-                self._named.clear()
-            known = self._named[key] = self._find_name(context, place, stack, most)
-        return known
-
-    def _find_name(self, context: NameContext, place: int, stack: Stack, most: int) -> Row:
+        if known is not None:
+            return known
         tables, trie = self._names, self._words.trie
-        ends = self._allowed_rests(tables, self._machine.after_key(context.frame, ("other", ())), stack).take(
-            tables.rest
-        )
-        completed = self._completing(context.content.automaton, place, context)
+        other = self._machine.number(("colon", context.frame, ("other", ()), 0))
+        ends = self._allowed_rests(tables, other, stack).take(tables.rest)
+        completed = self._completing(context.content.automaton, place, context) if place >= context.outside else []
         if completed:
             going: list[tuple[int, int]] = []
             for node, named in completed:
@@ -233,7 +227,10 @@ class StringRows:
             if going:
                 nodes, codes = zip(*going, strict=True)
                 ends[tables.place[self._walk.below(self._words, nodes, codes, stack).row(trie, trie.nodes)[1]]] = True
-        return _written(tables, 1 << 30, ends, most)
+        if len(self._named) >= _MOST_ROWS:
+            self._named.clear()
+        known = self._named[key] = _written(tables, 1 << 30, ends, most)
+        return known
 
     def doubtful(self, written: bytes, names: frozenset[str]) -> NDArray[np.int32]:
         """The tokens that may write a name of some, inside another name: these, and few others, some more than once.
@@ -264,7 +261,7 @@ class StringRows:
         nodes = np.zeros(1, dtype=np.int64)
         places: NDArray[Any] = np.full(1, place, dtype=np.int64)
         labels, byte_class, following = automaton.outputs, automaton.byte_class, automaton.next
-        while len(nodes) and place >= context.outside:
+        while len(nodes):
             counts = trie.child_count.take(nodes)
             children = members(trie.child_start.take(nodes), counts)
             before = places.repeat(counts)

@@ -159,22 +159,30 @@ class TokenWalk:
             return self._walk_on(words, pending, found)
         if not machine.naming.isdisjoint(few.values()):
             return self._walk(words, pending, written, found)
-        return self._after_blanks(words, few, machine.states[blank], stack, found)
+        _, before, used = machine.states[blank]
+        # Whitespace ends a number, so what may come after it can differ from what may come at once.
+        after = few if before == kind else machine.few(machine.number(before))
+        return self._after_blanks(words, (few, after), machine.whitespace.most - used, stack, found)
 
     def _after_blanks(
-        self, words: Words, few: dict[int, int], gap: tuple[Any, ...], stack: Stack, found: Found
+        self, words: Words, codes_of: tuple[dict[int, int], dict[int, int]], more: int, stack: Stack, found: Found
     ) -> Found:
-        """The words that may come where whitespace may: some of it, then what may come after it."""
-        _, before, used = gap
-        more = self._machine.whitespace.most - used
+        """The words that may come where whitespace may, and ``more`` of it after the first character.
+
+        Args:
+            words: the words.
+            codes_of: the codes at once, and those after whitespace.
+            more: characters of whitespace after the first one.
+            stack: what is remembered.
+            found: what has been found.
+        """
         fitting = words.blank_nodes[: bisect.bisect_right(words.blank_depths, more + 1)].tolist()
         found.opened.append(0)
         found.opened.extend(fitting)
         found.entered.extend(fitting)
         sizes = words.trie.child_count.data
         pending: Pending = []
-        # Whitespace ends a number, so what may come after it can differ from what may come at once.
-        for codes, least, most in ((few, 0, 0), (self._machine.few(self._machine.number(before)), 1, more + 1)):
+        for codes, least, most in zip(codes_of, (0, 1), (0, more + 1), strict=True):
             for byte, code in codes.items():
                 nodes, depths = words.after.get(byte, _NOWHERE) if byte not in _BLANKS else _NOWHERE
                 nodes = nodes[bisect.bisect_left(depths, least) : bisect.bisect_right(depths, most)]
