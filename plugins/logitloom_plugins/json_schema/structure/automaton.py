@@ -14,7 +14,7 @@ from logitloom_plugins.json_schema.structure.value_reader import Position
 
 __all__ = ["Configuration", "SchemaAutomaton"]
 
-#: Configurations, and values within arrays of different items, that are remembered.
+#: Configurations, stacks, and values within arrays of different items, that are remembered.
 _MOST_REMEMBERED: Final = 1 << 18
 
 Result = TypeVar("Result")
@@ -82,7 +82,7 @@ class SchemaAutomaton(ByteAutomaton):
         self._most_states = begun + (machine.budget.states - begun) // 2
         self.machine = machine
         self.configurations: dict[Position, Configuration] = {}
-        self._fresh = True
+        self._fresh, self._is_full = True, False
 
     def forget(self) -> None:
         """Drop what is remembered. That changes no result."""
@@ -100,9 +100,7 @@ class SchemaAutomaton(ByteAutomaton):
             BudgetExceeded: if there is no room in an empty machine either.
         """
         with self._lock:
-            machine = self.machine
-            remembered = len(self.configurations) + len(machine.distinct.values)
-            if len(machine.states) > self._most_states or remembered > _MOST_REMEMBERED:
+            if self._is_full:
                 self.forget()
             fresh, self._fresh = self._fresh, False
             try:
@@ -120,10 +118,12 @@ class SchemaAutomaton(ByteAutomaton):
         """The value of a position."""
         known = self.configurations.get(position)
         if known is None:
+            machine = self.machine
             state, stack, written, items = position
-            parts = self.machine.states[state], stack, written, items
-            known = self.configurations[position] = Configuration(parts)
-            known.position = self.machine, position
+            known = self.configurations[position] = Configuration((machine.states[state], stack, written, items))
+            known.position = machine, position
+            remembered = len(self.configurations) + len(machine.distinct.values) + len(machine.pushed)
+            self._is_full = len(machine.states) > self._most_states or remembered > _MOST_REMEMBERED
         return known
 
     def position(self, configuration: Configuration) -> Position:
@@ -148,7 +148,7 @@ class SchemaAutomaton(ByteAutomaton):
         reached = machine.follow(position, text)
         if reached is None or (reached.items.frame and not machine.distinct.has_completion(reached)):
             return None
-        return self.configuration(reached)
+        return self.configurations.get(reached) or self.configuration(reached)
 
     # --- the contract ------------------------------------------------------------------------------------------
 

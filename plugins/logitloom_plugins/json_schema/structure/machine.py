@@ -103,6 +103,8 @@ class Machine:
         self.operations: list[Operation] = []
         self._operation: dict[tuple[Any, ...], int] = {}
         self._returns: dict[Any, Return] = {}
+        #: What is remembered after each push, so that equal stacks are seldom different objects.
+        self.pushed: dict[tuple[Return, Stack], Chain[tuple[Any, frozenset[str]]]] = {}
         done = self.returning({(): DONE})
         self.root = ValueConstraint(("s", keywords.document.root)) if root is None else root
         self.satisfiable = self.values.possible(self.root)
@@ -281,7 +283,11 @@ class Machine:
         """State and stack after a code below -1 that begins or ends something."""
         kind, value, target = self.operations[-2 - code]
         if kind == "push":
-            return target, Chain((value, NO_NAMES), stack)
+            key = value, stack
+            pushed = self.pushed.get(key)
+            if pushed is None:
+                pushed = self.pushed[key] = Chain((value, NO_NAMES), stack)
+            return target, pushed
         assert stack is not None
         return stack.entry[0].targets[value], stack.before
 
@@ -314,10 +320,10 @@ class Machine:
     def follow(self, reached: Position, text: bytes) -> Position | None:
         """The same if items that must be different need not be possible any more, as long as none has come twice."""
         state, stack, written, items = reached
-        tracked, naming, opening = self.tracked, self.naming, self.opening
+        states, codes, tracked, naming, opening = self.states, self.codes, self.tracked, self.naming, self.opening
         at, size = 0, len(text)
         while at < size:
-            if self.states[state][0] == "text" and not items.frame and state not in tracked:
+            if states[state][0] == "text" and not items.frame and state not in tracked:
                 state, at = self.strings.run(state, text, at)
                 if state == DEAD:
                     return None
@@ -325,7 +331,7 @@ class Machine:
                     break
             byte = text[at]
             at += 1
-            few = self.codes.get(state)
+            few = codes.get(state)
             code = few.get(byte, DEAD) if few is not None else self.code(state, byte)
             if code == DEAD:
                 return None

@@ -275,25 +275,24 @@ class StringStates:
             The machine's state after them, or ``DEAD``, and the place in the text.
         """
         _, context, place, count = self.machine.states[number]
-        content = context.content
-        automaton = content.automaton
-        following, byte_class, boundaries, plain = (
-            automaton.next,
-            automaton.byte_class,
-            automaton.boundaries,
-            self.plain,
-        )
-        begun = at
-        while at < len(text) and plain[text[at]]:
-            count += boundaries[place]
-            place = following[place, byte_class[text[at]]]
-            if place < 0:
-                return DEAD, at
-            at += 1
+        content, plain, end = context.content, self.plain, at
+        while end < len(text) and plain[text[end]]:
+            end += 1
+        if end == at:
+            return number, at
+        if content.free and place == context.start and text.isascii():
+            # Every character leads back here.
+            count += end - at
+        else:
+            automaton = content.automaton
+            following, byte_class, boundaries = automaton.next, automaton.byte_class, automaton.boundaries
+            for byte in text[at:end]:
+                count += boundaries[place]
+                place = int(following[place, byte_class[byte]])
+                if place < 0:
+                    return DEAD, end
         # What can be completed could be completed before, so one question is enough.
-        if at > begun:
-            number = context.text(int(place), content.counted(count) if content.counts else 0)
-        return number, at
+        return context.text(place, content.counted(count) if content.counts else 0), end
 
     def escape(self, context: StringContext, place: int, count: int) -> int:
         """The state after a backslash between two characters, or ``DEAD``."""
