@@ -1,10 +1,16 @@
-"""Automata over bytes whose accepting states say what has been read: several languages decided in one pass."""
+"""Moore machines over bytes: automata whose accepting states say what has been read.
+
+Several languages are decided in one pass: the output of a state tells which of them a text that ends there is in.
+
+References:
+    E. F. Moore, "Gedanken-experiments on Sequential Machines", 1956.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Any, Final
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +19,16 @@ from logitloom.automata import DEAD, BudgetTracker, Dfa
 from logitloom.automata.product import product
 from logitloom.automata.reach import ends_reachable
 
-__all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "MooreMachine", "Output", "joint"]
+__all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "Columns", "MooreMachine", "Output", "joint"]
 
 Output = Any
+#: What one character leads to: the first code point, the last, and the state.
+Interval = tuple[int, int, int]
 
 _NARROW: Final = 20
 _LISTED: Final = 100
 _FEW_ASKED: Final = 64
-#: Bytes of characters that may stand for themselves in a string: all, and those of ASCII.
+#: Which bytes of characters may stand for themselves in a string: of all characters, and of those of ASCII.
 UNESCAPED: Final = tuple(
     np.array([0x20 <= byte < most and byte not in b'"\\' for byte in range(256)]) for most in (0x100, 0x80)
 )
@@ -33,76 +41,57 @@ _CODE_POINTS: Final = 0x110000 - 0x800
 _LENGTHS: Final = ((0, 0x00, 0x80, 0), (1, 0xC2, 0xE0, 0x80), (2, 0xE0, 0xF0, 0), (3, 0xF0, 0xF5, 0))
 
 
-class Columns:
+class Columns(NamedTuple):
     """The columns of an automaton that bytes have which may stand for themselves in a string.
 
     Attributes:
-        classes: their numbers.
+        classes: their numbers in the automaton's table.
         of_byte: ``[256]``, which of them a byte has, from 1 on; 0 for none.
+        bytes_of: the bytes of each.
     """
 
-    def __init__(self, byte_class: NDArray[np.uint8], ascii_only: bool) -> None:
-        plain = UNESCAPED[ascii_only]
-        self.of_byte: NDArray[np.intp] = np.zeros(256, dtype=np.intp)
-        self.classes, found = np.unique(byte_class[plain], return_inverse=True)
-        self.of_byte[plain] = found.ravel() + 1
-        self._members: dict[int, list[int]] = {}
+    classes: NDArray[np.uint8]
+    of_byte: NDArray[np.intp]
+    bytes_of: list[list[int]]
 
     def members(self, place: int) -> list[int]:
-        """The bytes of one."""
-        known = self._members.get(place)
-        if known is None:
-            known = self._members[place] = (self.of_byte == place + 1).nonzero()[0].tolist()
-        return known
+        """The bytes of one column."""
+        return self.bytes_of[place]
 
 
-class MooreMachine:
-    """A deterministic automaton with a label per state.
+class MooreMachine(Dfa):
+    """A deterministic automaton with an output per state.
 
     Args:
         byte_class: ``[256] uint8``.
         next: ``[states, classes] int32``, ``DEAD`` where there is none.
-        labels: per state what a text that ends there is, ``None`` if nothing.
+        outputs: per state what a text that ends there is; ``None`` if the state does not accept.
         start: the first state.
     """
 
     def __init__(
-        self, byte_class: NDArray[np.uint8], next: NDArray[np.int32], labels: Sequence[Output], start: int = 0
+        self, byte_class: NDArray[np.uint8], next: NDArray[np.int32], outputs: Sequence[Output], start: int = 0
     ) -> None:
-        self.byte_class = byte_class
-        self.next = next
-        self.outputs = list(labels)
-        self.start = start
-        self._intervals: dict[int, list[tuple[int, int, int]]] = {}
-        self._partial: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
-        self._columns: dict[bool, Columns] = {}
-        self._columns_of: dict[tuple[int, ...], NDArray[np.uint8]] = {}
+        super().__init__(byte_class, next, [output is not None for output in outputs], start)
+        self.outputs = list(outputs)
+        self._intervals: dict[tuple[int, int, int], list[Interval]] = {}
 
     @classmethod
-    def of(cls, dfa: Dfa, label: Output) -> MooreMachine:
-        """An automaton whose texts all have one label."""
-        labels = [label if end else None for end in dfa.accepting.tolist()]
-        found = frozenset([label] if label is not None and dfa.accepting.any() else ())
-        return cls(dfa.byte_class, dfa.next, labels, dfa.start)._knowing(found, dfa.accepting)
+    def of(cls, dfa: Dfa, output: Output) -> MooreMachine:
+        """An automaton whose texts all have one output."""
+        return cls(dfa.byte_class, dfa.next, [output if end else None for end in dfa.accepting.tolist()], dfa.start)
 
-    def _knowing(self, found: frozenset[Output], accepting: NDArray[np.bool_]) -> MooreMachine:
-        """With what would take a while to see."""
-        self.found, self.accepting = found, accepting
-        return self
-
-    @property
-    def states(self) -> int:
-        """Number of states."""
-        return len(self.outputs)
+    @cached_property
+    def found(self) -> frozenset[Output]:
+        """The outputs of all states."""
+        return frozenset(self.outputs) - {None}
 
     def restricted(self, wanted: Callable[[Output], bool]) -> MooreMachine:
-        """The same automaton with only some of the labels, and no steps from which none of them can be reached."""
-        decided = {label: wanted(label) for label in self.found}
-        labels = [label if label is not None and decided[label] else None for label in self.outputs]
-        goal = np.array([label is not None for label in labels], dtype=bool)
-        alive = ends_reachable(self.next, goal)
-        found = frozenset(label for label, wanted_one in decided.items() if wanted_one)
-        return MooreMachine(self.byte_class, self.among(alive), labels, self.start)._knowing(found, goal)
+        """The same automaton with only some of the outputs, and no steps from which none of them can be reached."""
+        kept = {output: output if wanted(output) else None for output in self.found}
+        outputs = [kept.get(output) for output in self.outputs]
+        alive = ends_reachable(self.next, np.array([output is not None for output in outputs], dtype=bool))
+        return MooreMachine(self.byte_class, self.among(alive), outputs, self.start)
 
     def among(self, living: NDArray[np.bool_]) -> NDArray[np.int32]:
         """``[states, classes] int32``: the next states that are among some, ``DEAD`` elsewhere."""
@@ -113,36 +102,25 @@ class MooreMachine:
         result: NDArray[np.int32] = self.next[state].take(self.byte_class)
         return result
 
-    @cached_property
-    def found(self) -> frozenset[Output]:
-        """The labels."""
-        return frozenset(label for label in self.outputs if label is not None)
-
-    @cached_property
-    def accepting(self) -> NDArray[np.bool_]:
-        """``[states] bool``: whether a text that ends there is anything."""
-        return np.array([label is not None for label in self.outputs], dtype=bool)
-
-    # Bytes, because single entries of arrays are slow to read.
+    # --- columns -----------------------------------------------------------------------------------------------
 
     @cached_property
     def _leading_on(self) -> NDArray[np.float32]:
         """``[states, 2]``: how many bytes lead on, and how many of those that begin a character."""
         width = self.next.shape[1]
-        reads = (range(256), BEGINNING)
-        kinds = [np.bincount(self.byte_class[list(read)], minlength=width) for read in reads]
+        kinds = [np.bincount(self.byte_class[list(read)], minlength=width) for read in (range(256), BEGINNING)]
         # One product is several times faster than looking at the columns of each kind.
         leading: NDArray[np.float32] = (self.next >= 0).astype(np.float32) @ np.stack(kinds, axis=1).astype(np.float32)
         return leading
 
     @cached_property
     def boundaries(self) -> bytes:
-        """Per state whether it stands between two characters."""
+        """Per state whether it stands between two characters; bytes, because entries of arrays are slow to read."""
         return (self.accepting | (self._leading_on[:, 1] > 0)).tobytes()
 
     @cached_property
     def narrow(self) -> bytes:
-        """Per state whether few bytes lead on, or each of not too many elsewhere, as where many texts are listed."""
+        """Per state whether few bytes lead on, or not too many, most of them to different states, as in long lists."""
         bytes_on = self._leading_on[:, 0]
         narrow = np.asarray(bytes_on <= _NARROW)
         asked = np.flatnonzero((bytes_on > _NARROW) & (bytes_on <= _LISTED))
@@ -152,42 +130,42 @@ class MooreMachine:
             narrow[asked] = 2 * distinct > bytes_on[asked]
         return narrow.tobytes()
 
+    @cached_property
+    def _classes(self) -> bytes:
+        return self.byte_class.tobytes()
+
     def columns(self, ascii_only: bool) -> Columns:
-        """Those of bytes that may stand for themselves, or of those below 0x80."""
-        known = self._columns.get(ascii_only)
-        if known is None:
-            known = self._columns[ascii_only] = Columns(self.byte_class, ascii_only)
-        return known
+        """The columns of bytes that may stand for themselves, or of those below 0x80."""
+        return _columns(self._classes, ascii_only)
 
     def columns_of(self, read: tuple[int, ...]) -> NDArray[np.uint8]:
         """The columns of some bytes, each once."""
-        known = self._columns_of.get(read)
-        if known is None:
-            known = self._columns_of[read] = np.unique(self.byte_class[list(read)])
-        return known
+        return _columns_of(self._classes, read)
+
+    # --- characters --------------------------------------------------------------------------------------------
 
     def reads_any(self, state: int) -> bool:
         """Whether every character leads somewhere."""
         return sum([high - low + 1 for low, high, _ in self.intervals(state)]) == _CODE_POINTS
 
-    def intervals(self, state: int) -> list[tuple[int, int, int]]:
-        """What one character leads to: ``(first code point, last, state)``, disjoint and in order."""
-        found = self._intervals.get(state)
-        if found is None:
-            found = self._intervals[state] = [
+    def intervals(self, state: int) -> list[Interval]:
+        """What the characters lead to in a state: disjoint, in order."""
+        whole = (state, 0, -1)
+        if whole not in self._intervals:
+            self._intervals[whole] = [
                 (base + low, base + high, target)
                 for more, first, end, base in _LENGTHS
                 for low, high, target in self._reads(state, first, end, more)
             ]
-        return found
+        return self._intervals[whole]
 
-    def _reads(self, state: int, first: int, end: int, more: int) -> list[tuple[int, int, int]]:
+    def _reads(self, state: int, first: int, end: int, more: int) -> list[Interval]:
         """What a byte of a range and some more that continue it lead to, counted from the first such character on."""
-        known = self._partial.get((state, first, more))
+        known = self._intervals.get((state, first, more))
         if known is not None:
             return known
         size = 1 << 6 * more
-        found: list[tuple[int, int, int]] = []
+        found: list[Interval] = []
         for low, high, target in _runs(self.row(state)[first:end]):
             inside = self._reads(target, 0x80, 0xC0, more - 1) if more else [(0, 0, target)]
             if len(inside) == 1 and inside[0][1] - inside[0][0] == size - 1:
@@ -196,42 +174,48 @@ class MooreMachine:
             for byte in range(low, high + 1):
                 for start, last, after in inside:
                     _append(found, byte * size + start, byte * size + last, after)
-        self._partial[state, first, more] = found
+        self._intervals[state, first, more] = found
         return found
 
-    def walk(self, data: bytes, state: int | None = None) -> int:
-        """The state after some bytes, or ``DEAD``."""
-        current = self.start if state is None else state
-        for byte in data:
-            if current < 0:
-                return DEAD
-            current = int(self.next[current, self.byte_class[byte]])
-        return current
 
-
-def _append(found: list[tuple[int, int, int]], low: int, high: int, target: int) -> None:
+def _append(found: list[Interval], low: int, high: int, target: int) -> None:
     if found and found[-1][2] == target and found[-1][1] == low - 1:
         found[-1] = (found[-1][0], high, target)
     else:
         found.append((low, high, target))
 
 
-def _runs(steps: NDArray[np.int32]) -> list[tuple[int, int, int]]:
+def _runs(steps: NDArray[np.int32]) -> list[Interval]:
+    """Where consecutive bytes lead to one state."""
     borders = ((steps[1:] != steps[:-1]).nonzero()[0] + 1).tolist()
     targets = steps[[0, *borders]].tolist()
     runs = zip([0, *borders], [*borders, len(steps)], targets, strict=True)
     return [(first, end - 1, target) for first, end, target in runs if target >= 0]
 
 
+@lru_cache(maxsize=512)
+def _columns(byte_class: bytes, ascii_only: bool) -> Columns:
+    plain = UNESCAPED[ascii_only]
+    of_byte: NDArray[np.intp] = np.zeros(256, dtype=np.intp)
+    classes, found = np.unique(np.frombuffer(byte_class, dtype=np.uint8)[plain], return_inverse=True)
+    of_byte[plain] = found.ravel() + 1
+    return Columns(classes, of_byte, [(of_byte == place).nonzero()[0].tolist() for place in range(1, len(classes) + 1)])
+
+
+@lru_cache(maxsize=2048)
+def _columns_of(byte_class: bytes, read: tuple[int, ...]) -> NDArray[np.uint8]:
+    return np.unique(np.frombuffer(byte_class, dtype=np.uint8)[list(read)])
+
+
 def joint(
-    dfas: Sequence[Dfa], universe: Dfa, label: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker
+    dfas: Sequence[Dfa], universe: Dfa, output: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker
 ) -> MooreMachine:
-    """The product of automata within a universe, trimmed; an output is made from who accepts.
+    """The product of automata within a universe, trimmed.
 
     Args:
         dfas: automata over bytes.
         universe: texts outside of it are dead.
-        label: from one flag per automaton to a label; asked where the universe accepts.
+        output: from one flag per automaton, whether it accepts, to an output; asked where the universe accepts.
         tracker: the budget.
     """
     byte_class, table, start = universe.byte_class, universe.next, universe.start
@@ -243,13 +227,7 @@ def joint(
         members = np.concatenate([members[found.first], accepting[:, None]], axis=1)
         ends = ends[found.first]
         byte_class, table, start = found.byte_class, found.next, 0
-    cache: dict[tuple[bool, ...], Output] = {}
-    labels: list[Output] = []
-    for row, end in zip(map(tuple, members.tolist()), ends.tolist(), strict=True):
-        if not end:
-            labels.append(None)
-            continue
-        if row not in cache:
-            cache[row] = label(row)
-        labels.append(cache[row])
-    return MooreMachine(byte_class, table, labels, start).restricted(lambda output: True)
+    rows = [row if end else None for row, end in zip(map(tuple, members.tolist()), ends.tolist(), strict=True)]
+    known = {row: output(row) for row in dict.fromkeys(rows) if row is not None}
+    outputs = [None if row is None else known[row] for row in rows]
+    return MooreMachine(byte_class, table, outputs, start).restricted(lambda output: True)

@@ -1,8 +1,7 @@
-"""The content of JSON strings: which texts, decided on decoded characters; and how characters are written.
+"""The content of JSON strings: which texts they may hold, decided on decoded characters.
 
-A content automaton reads the UTF-8 of the decoded text. How long the text may be is not part of it but counted beside
-it, so that ``maxLength: 100000`` costs nothing; what can still be reached within the remaining length is asked of
-:class:`Lengths`.
+A Moore machine reads the UTF-8 of the decoded text. Characters are counted beside it where their number has bounds, so
+that ``maxLength: 100000`` takes no states. A table tells how many characters away an end is from each state.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +24,11 @@ from logitloom_plugins.json_schema.values.moore_machine import BEGINNING, CONTIN
 
 __all__ = ["FREE_FOREVER", "Content", "content_of", "encodable", "string_problem"]
 
-_COUNTED_INSIDE = 4096
-_SHORT_LIST = 32
-FREE_FOREVER = 1 << 30
+#: Bounds on the length in branches are part of the automaton, and must not be larger.
+_COUNTED_INSIDE: Final = 4096
+_SHORT_LIST: Final = 32
+#: More characters than a text ever has.
+FREE_FOREVER: Final = 1 << 30
 
 
 def encodable(text: str) -> bool:
@@ -301,7 +302,7 @@ def _bounded(automaton: MooreMachine, least: int, most: int | None) -> Content:
 
 def content_of(
     formulas: tuple[Formula, ...],
-    label: Callable[[Callable[[Formula], bool]], Output],
+    output: Callable[[Callable[[Formula], bool]], Output],
     tracker: BudgetTracker,
     plain: bool = False,
 ) -> Content:
@@ -309,7 +310,7 @@ def content_of(
 
     Args:
         formulas: the first is what must hold; bounds on the length that are part of it are counted.
-        label: from a function that says whether an atom holds to the label.
+        output: from a function that says whether an atom holds to the output.
         tracker: the budget.
         plain: whether the automaton alone must decide, without counting beside it.
     """
@@ -326,7 +327,7 @@ def content_of(
     place = {atom: i for i, atom in enumerate(everything)}
     bounds = set(lengths)
     if everything and not plain and all(atom[0] == "len" for atom in everything):
-        return _of_lengths([*lengths, *everything], label)
+        return _of_lengths([*lengths, *everything], output)
 
     def of_members(members: tuple[bool, ...]) -> Output:
         def holds(atom: Formula) -> bool:
@@ -334,7 +335,7 @@ def content_of(
                 return all(map(holds, written[atom]))
             return atom in bounds or members[place[atom]]
 
-        return label(holds)
+        return output(holds)
 
     finite = [atom for atom in parts_of(rest) if atom[0] == "any"]
     if finite:
@@ -344,22 +345,22 @@ def content_of(
     return Content(automaton, least, most) if plain else _bounded(automaton, least, most)
 
 
-def _of_lengths(bounds: list[Formula], label: Callable[[Callable[[Formula], bool]], Output]) -> Content:
+def _of_lengths(bounds: list[Formula], output: Callable[[Callable[[Formula], bool]], Output]) -> Content:
     """The content for formulas over lengths alone."""
     points = sorted({0, *[bound[1] for bound in bounds], *[bound[2] + 1 for bound in bounds if bound[2] is not None]})
 
-    def output(length: int) -> Output:
-        return label(lambda bound: bound[1] <= length and (bound[2] is None or length <= bound[2]))
+    def at(length: int) -> Output:
+        return output(lambda bound: bound[1] <= length and (bound[2] is None or length <= bound[2]))
 
-    return LengthContent([(point, output(point)) for point in points])
+    return LengthContent([(point, at(point)) for point in points])
 
 
 def _with_lengths(
     must: Sequence[Formula], others: Sequence[Formula], budget: Budget
 ) -> tuple[list[Formula], dict[Formula, tuple[Formula, ...]]]:
-    """What must hold, with bounds on the length instead of long counted repeats; and what stands for which pattern.
+    """What must hold, with bounds on the length instead of long counted repeats, and what replaces which pattern.
 
-    Where a pattern is only one of several possibilities, its repeats are written out, because lengths are, too.
+    A pattern that other formulas contain, too, keeps its repeats: there the automaton decides about lengths.
     """
     found: list[Formula] = []
     written: dict[Formula, tuple[Formula, ...]] = {}
@@ -374,26 +375,27 @@ def _with_lengths(
     return found, written
 
 
-def _joint(everything: list[Any], label: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker) -> MooreMachine:
+def _joint(everything: list[Any], output: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker) -> MooreMachine:
     languages = [language(atom, tracker.budget) for atom in everything]
-    if len(languages) == 1 and label((False,)) is None:
-        return MooreMachine.of(languages[0], label((True,)))
-    return joint(languages, any_text(), label, tracker)
+    if len(languages) == 1 and output((False,)) is None:
+        return MooreMachine.of(languages[0], output((True,)))
+    return joint(languages, any_text(), output, tracker)
 
 
 def _finite(
-    finite: list[Any], everything: list[Any], label: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker
+    finite: list[Any], everything: list[Any], output: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker
 ) -> MooreMachine:
-    texts = [t for t in sorted(frozenset.intersection(*[atom[1] for atom in finite])) if encodable(t)]
-    others = {a: language(a, tracker.budget) for a in everything if a[0] not in ("any",)}
-    labels: dict[str, Output] = {}
+    """The automaton of the texts that all of some lists have, each asked of the other atoms."""
+    texts = [text for text in sorted(frozenset.intersection(*[atom[1] for atom in finite])) if encodable(text)]
+    others = {atom: language(atom, tracker.budget) for atom in everything if atom[0] != "any"}
+    found: dict[str, Output] = {}
     for text in texts:
-        members = tuple(text in a[1] if a[0] == "any" else others[a].fullmatch(text) for a in everything)
-        found = label(members)
-        if found is not None:
-            labels[text] = found
-    dfa = choice(labels, budget=tracker.budget, minimal=False)
-    of_state: list[Output] = [None] * dfa.states
-    for text, found in labels.items():
-        of_state[dfa.walk(text.encode())] = found
-    return MooreMachine(dfa.byte_class, dfa.next, of_state, dfa.start)
+        found[text] = output(
+            tuple([text in atom[1] if atom[0] == "any" else others[atom].fullmatch(text) for atom in everything])
+        )
+    dfa = choice([text for text in texts if found[text] is not None], budget=tracker.budget, minimal=False)
+    outputs: list[Output] = [None] * dfa.states
+    for text in texts:
+        if found[text] is not None:
+            outputs[dfa.walk(text.encode())] = found[text]
+    return MooreMachine(dfa.byte_class, dfa.next, outputs, dfa.start)
