@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from logitloom import Context, Processor, Vocabulary, processors
 from logitloom.engines import RowTracker, right_aligned
-from logitloom.engines.asked_rows import AskedRows
+from logitloom.engines.call_snapshot import CallSnapshot
 from logitloom.errors import IllegalToken, InvalidContext, NoLegalToken
 
 VOCAB = 12
@@ -96,7 +96,7 @@ def test_rows_looked_up_all_at_once_are_those_found_one_by_one(known: list[list[
     for place in range(len(wanted)):
         if data.draw(st.booleans()):
             wanted[place] = [*data.draw(st.sampled_from(known)), *data.draw(st.lists(st.integers(0, 1), max_size=2))]
-    before, rows = AskedRows(*right_aligned(known)), AskedRows(*right_aligned(wanted))
+    before, rows = CallSnapshot(*right_aligned(known)), CallSnapshot(*right_aligned(wanted))
     found = before.find_each(rows, np.full(len(wanted), reach))
     for place, row in enumerate(wanted):
         one_by_one = before.find(np.asarray(row, dtype=np.int64), place, reach)
@@ -109,8 +109,8 @@ def test_rows_with_equal_fingerprints_are_told_apart() -> None:
     """The last ids are the same, those before them are not."""
     same = [3] * 20
     known = [[1, *same], [2, *same], [1, 1, *same]]
-    before = AskedRows(*right_aligned(known))
-    rows = AskedRows(*right_aligned([[2, *same, 5], [1, *same, 5], [1, 1, *same], [4, *same, 5]]))
+    before = CallSnapshot(*right_aligned(known))
+    rows = CallSnapshot(*right_aligned([[2, *same, 5], [1, *same, 5], [1, 1, *same], [4, *same, 5]]))
     for found in (
         [before.find(rows.row(i), i, 1) for i in range(4)],
         [before.find(rows.row(i), i, 1) if at < 0 else at for i, at in enumerate(before.find_each(rows, np.ones(4)))],

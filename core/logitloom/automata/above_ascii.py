@@ -1,4 +1,4 @@
-"""Where characters above ASCII lead in an automaton over bytes, of which each has two to four."""
+"""Find out where characters above ASCII lead in an automaton over bytes; each such character has two to four bytes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _MOST_ASKED: Final = 16
 
 
 class Kinds(NamedTuple):
-    """How characters above ASCII are read, word characters told from others.
+    """The byte automaton of all characters above ASCII, in which word characters are distinguished from others.
 
     Attributes:
         nodes: ``[K, columns] int32``, as in :class:`logitloom.automata.utf8.Shape`.
         root: ``[columns] int32``.
         column_of: ``[128] uint8``, the column of each byte from 0x80.
-        of_group: ``[groups] uint8``, the kind of each group as a bit of ``Trie.marks``.
-        below: ``[K] uint8``, the kinds that are below a node.
+        of_group: ``[groups] uint8``, the kind of the characters of each group, as a bit of ``Trie.marks``.
+        below: ``[K] uint8``, the kinds of the characters below each node.
     """
 
     nodes: NDArray[np.int32]
@@ -45,7 +45,7 @@ class Kinds(NamedTuple):
 
 @cache
 def kinds() -> Kinds:
-    """The kinds of characters, made once."""
+    """The :class:`Kinds`, computed once per process."""
     words, others = category("w", 0).high, category("W", 0).high
     partition = high_partition(frozenset([words, others]), BudgetTracker())
     nodes, root = partition.shape(tuple(range(partition.classes)))
@@ -62,28 +62,28 @@ def kinds() -> Kinds:
 
 
 def marks_above_ascii(
-    table: NDArray[np.int32], byte_class: NDArray[np.uint8], usual: NDArray[np.int32]
+    table: NDArray[np.int32], byte_class: NDArray[np.uint8], default: NDArray[np.int32]
 ) -> NDArray[np.uint8]:
-    """Which kinds of characters may lead elsewhere than where they usually do.
+    """Which kinds of characters above ASCII can take another than the default transition.
 
     Args:
         table: ``[states, classes] int32``, next states, -1 for none.
         byte_class: ``[256] uint8``.
-        usual: ``[states] int32``, the usual next state, -1 for none.
+        default: ``[states] int32``, the target of the default transition, -1 for none.
 
     Returns:
-        ``[states] uint8``, bits as in ``Trie.marks``; without compiled kernels they may name too much.
+        ``[states] uint8``, bits of ``Trie.marks``. Without compiled kernels a bit may be set needlessly.
     """
     kernels = automaton_kernels()
     if kernels is not None:
-        given = np.ascontiguousarray(table), byte_class, usual.astype(np.int32, copy=False)
+        given = np.ascontiguousarray(table), byte_class, default.astype(np.int32, copy=False)
         with suppress(KernelFailed):
             return kernels.marks(*given, tuple(kinds()))
     states = np.arange(len(table))
     same = _above_ascii(table, byte_class, states)
-    marks = np.where((usual >= 0) & (same == usual), np.uint8(MALFORMED), EVERYTHING)
+    marks = np.where((default >= 0) & (same == default), np.uint8(MALFORMED), EVERYTHING)
     # Only words: reading a letter stays in the state, reading a sign above ASCII does not.
-    at = (usual == states).nonzero()[0]
+    at = (default == states).nonzero()[0]
     next_state = np.append(table, np.full((1, table.shape[1]), -1, dtype=np.int32), axis=0)
     one = next_state[at, byte_class[0xC3]]
     letter, sign = next_state[one, byte_class[0xA9]], next_state[one, byte_class[0x97]]
@@ -96,11 +96,11 @@ def marks_above_ascii(
 def _above_ascii(
     table: NDArray[np.int32], byte_class: NDArray[np.uint8], reached: NDArray[np.integer[Any]]
 ) -> NDArray[np.integer[Any]]:
-    """Per state what is so of whatever a character above ASCII leads to, -1 for no state and -2 for various things.
+    """Per state, the value that all targets of characters above ASCII share; -1 for no target, -2 for differing values.
 
     Args:
         table, byte_class: as above.
-        reached: ``[states]``, what is so of each state.
+        reached: ``[states]``, the value of each state.
     """
     classes, end = byte_class.tobytes(), np.array([-1])
 
@@ -127,7 +127,7 @@ def _above_ascii(
 
 @lru_cache(maxsize=512)
 def _columns(byte_class: bytes, low: int, high: int) -> NDArray[np.uint8]:
-    """The columns of a range of bytes."""
+    """The table columns of a range of bytes."""
     return np.unique(np.frombuffer(byte_class, dtype=np.uint8)[low : high + 1])
 
 
@@ -136,7 +136,7 @@ def _same(each: NDArray[Any]) -> NDArray[Any]:
 
 
 def _reads_words(state: int, next_state: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> bool:
-    """Whether every word character above ASCII leads from a state back to it."""
+    """``[states]``: whether every word character above ASCII leads from the state back to the state."""
     partition = high_partition(frozenset([category("w", 0).high]), BudgetTracker())
     nodes, root = partition.shape((0,))
     by_byte = next_state[:, byte_class[128:]]

@@ -1,6 +1,6 @@
-"""Compiled loops over automata: what a plug-in of the group ``logitloom.kernels`` provides beside those over masks.
+"""Protocol of the compiled loops over automata in a plug-in of the group ``logitloom.kernels``.
 
-Each does what the NumPy code beside its caller does, sooner. Without a plug-in everything works as well.
+Each function gives the same result as the NumPy code of its caller, in less time. Without a plug-in, NumPy is used.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ __all__ = [
     "automaton_kernels",
 ]
 
-#: For :meth:`AutomatonKernels.walk`: without a pause.
+#: A limit for :meth:`AutomatonKernels.walk` that is never reached.
 ENDLESS: Final = 1 << 62
 
 
 class Paths(NamedTuple):
-    """What would leave each state's usual path within some number of characters.
+    """Which characters can leave the default path of each state within some number of characters.
 
-    From every state one step is usual: where its largest class of ASCII bytes leads. Entries are at
-    ``row_of_height[characters] + stride * min(state, known)``: the first ``known`` states have entries of their own,
-    and the next one speaks for the others.
+    The default transition of a state is the one that its largest class of ASCII bytes takes. The default path follows
+    default transitions. The entry of a state for a subtree of some height is at
+    ``row_of_height[height] + stride * min(state, known)``: the first ``known`` states have entries of their own, and
+    all others share the next entry.
 
     Attributes:
-        low, high: ``uint64``: a bit for each ASCII character, 0-63 and 64-127, that leads elsewhere from some state of
-            the path.
-        marks: ``uint8``: a bit for each kind of other contents that may, as in ``Trie.marks``.
-        row_of_height: ``int64``, by the height of a subtree.
-        known: -1 if nothing is known.
-        stride: between the entries of two states.
+        low, high: ``uint64``: a bit for each ASCII character, 0-63 and 64-127, that leaves the path from some state
+            on it.
+        marks: ``uint8``: a bit for each kind of other contents that can leave the path, as in ``Trie.marks``.
+        row_of_height: ``int64``, by the height of a subtree in characters.
+        known: number of states with entries of their own; -1 if there are no entries.
+        stride: distance between the entries of two states.
     """
 
     low: NDArray[np.uint64]
@@ -55,18 +56,18 @@ class Paths(NamedTuple):
     stride: int = 1
 
 
-#: What stands for :class:`Paths` as long as they are not asked for.
+#: A :class:`Paths` without entries, with which a walk skips no subtree.
 NO_PATHS: Final = Paths(
     np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.uint8), np.zeros(1, np.int64), -1
 )
 
 
 class Notes(NamedTuple):
-    """Where a walk notes the tokens that it finds: few are listed, many are marked, which costs all tokens once.
+    """Where a walk records the tokens that it finds: in a list if they are few, else in an array with a byte per token.
 
     Attributes:
-        listed: ``[n] int32``, places in the order of the trie; relied on as long as no more than ``n`` are found.
-        marked: ``[8 * ceil(tokens / 8)] uint8``, then 1 for each that is found.
+        listed: ``[n] int32``, positions in ``Trie.order``; valid if at most ``n`` tokens were found.
+        marked: ``[8 * ceil(tokens / 8)] uint8``; valid if more were found: 1 for each token that was found.
     """
 
     listed: NDArray[np.int32]
@@ -74,13 +75,13 @@ class Notes(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a walk has come.
+    """The position of a walk in its queue of pairs (node, state).
 
     Attributes:
-        begin, end: the pairs to visit are ``pairs[begin:end]``, and those that are found come behind them.
-        waiting: the pairs ``pairs[:waiting]`` wait, because the row of their state cannot be relied on.
-        special: the pairs left to the caller are ``pairs[special:]``.
-        found: how many tokens are noted.
+        begin, end: the pairs to visit are ``pairs[begin:end]``; new pairs are appended at ``end``.
+        waiting: the pairs ``pairs[:waiting]`` wait until the row of their state is filled.
+        special: the pairs ``pairs[special:]`` are left to the caller.
+        found: number of recorded tokens.
     """
 
     begin: int
@@ -91,12 +92,12 @@ class Progress(NamedTuple):
 
 
 class AsciiClasses(NamedTuple):
-    """Which columns of a table the ASCII bytes have.
+    """The columns of a transition table that ASCII bytes use.
 
     Attributes:
         columns: ``[n] uint8``.
-        sizes: ``[n] int64``: how many ASCII bytes each has.
-        bits: ``[2, n] uint64``: these bytes as bits, 0-63 and 64-127.
+        sizes: ``[n] int64``: number of ASCII bytes per column.
+        bits: ``[2, n] uint64``: the ASCII bytes of each column as bits, 0-63 and 64-127.
     """
 
     columns: NDArray[np.uint8]
@@ -117,8 +118,8 @@ class PositionAutomaton(NamedTuple):
     Attributes:
         first: ``[n] int32``: the positions at the start.
         follow: after each position, the positions that may come next.
-        set_at: ``[positions] int32``: the number of the set of characters that is read there.
-        members: by the number of a set, its classes of characters.
+        set_at: ``[positions] int32``: the number of the character set that each position reads.
+        members: the character classes of each set.
         classes: number of classes.
     """
 
@@ -134,8 +135,8 @@ class Factor(NamedTuple):
 
     Attributes:
         next: ``[states + 1, columns] int32``; the last state is dead.
-        start: where it begins.
-        needed: whether a pair counts only if this one is not dead. If neither is needed, one of them must be alive.
+        start: the start state.
+        needed: whether pairs in which this automaton is dead are dropped. Pairs in which both are dead always are.
     """
 
     next: NDArray[np.int32]
@@ -144,7 +145,7 @@ class Factor(NamedTuple):
 
 
 class AutomatonKernels(Protocol):
-    """Functions on automata. Arrays are C-contiguous; those that are only read may be read-only."""
+    """Functions on automata. All arrays are C-contiguous. An array that is only read may be read-only."""
 
     def walk(
         self,
@@ -157,20 +158,20 @@ class AutomatonKernels(Protocol):
         progress: Progress,
         limit: int,
     ) -> Progress:
-        """Walk a prefix trie with an automaton and note the tokens that lead to a live state.
+        """Walk a prefix trie with an automaton and record the tokens that lead to a live state.
 
         Args:
-            automaton: next states.
+            automaton: the transition table.
             nodes, byte: the trie's attributes ``records`` and ``byte``.
-            paths: what is known of whole subtrees; they are taken whole if nothing in them leaves the state's path.
-            pairs: ``[nodes, 2]``: pairs (node, state) of which the children are to be visited, at the beginning those
-                that wait, and at the end pairs of a node and what is below -1.
-            notes: where tokens that are found are noted.
-            progress: where to go on. At most ``begin`` pairs wait.
-            limit: after so many nodes the walk pauses.
+            paths: a subtree is recorded as a whole if no character in it can leave the default path of its state.
+            pairs: ``[nodes, 2]``: pairs (node, state) whose children are to be visited; :class:`Progress` says where
+                they stand. Pairs that are left to the caller hold a node and its table entry below -1.
+            notes: where the walk records tokens.
+            progress: where the walk continues. At most ``begin`` pairs wait.
+            limit: the walk returns after so many nodes.
 
         Returns:
-            How far it came.
+            Where the walk stopped.
         """
         ...
 
@@ -183,20 +184,20 @@ class AutomatonKernels(Protocol):
         given: NDArray[np.uint8],
         levels: int,
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint8]]:
-        """What leaves the usual path of each state within 1, 2, 4, ... characters.
+        """Which characters can leave the default path of each state within 1, 2, 4, ... characters.
 
         Args:
-            source: ``[states, classes]``, next states; from each the usual step is that of its largest class.
-            ascii_part: the columns of ASCII.
+            source: ``[states, classes]``, next states.
+            ascii_part: the columns of ASCII bytes.
             split: the first class above ASCII.
-            kinds: ``[2, classes above ASCII + 1]``: which of them hold word characters, and which others.
-            given: marks of each state's own step, ``[states]``; if it is empty they follow from ``kinds``.
-            levels: how many times to go twice as far.
+            kinds: ``[2, classes above ASCII + 1]``: which classes hold word characters, and which hold others.
+            given: ``[states]``: ``marks`` for one character; if it is empty they are computed from ``kinds``.
+            levels: how many times the number of characters is doubled.
 
         Returns:
             ``low``, ``high`` and ``marks`` as in :class:`Paths`, ``[(levels + 2) * (states + 1)]`` each: of a state
-            within ``2 ** level`` characters at ``level * (states + 1) + state``. The last state of each level, and the
-            last level, are left by everything.
+            within ``2 ** level`` characters at ``level * (states + 1) + state``. In the last entry of each level, and
+            in the whole last level, every bit is set.
         """
         ...
 
@@ -204,15 +205,15 @@ class AutomatonKernels(Protocol):
         self,
         table: NDArray[np.int32],
         byte_class: NDArray[np.uint8],
-        usual: NDArray[np.int32],
+        default: NDArray[np.int32],
         kinds: tuple[NDArray[Any], ...],
     ) -> NDArray[np.uint8]:
-        """Which kinds of characters above ASCII may lead elsewhere than where they usually do.
+        """Which kinds of characters above ASCII can take another than the default transition.
 
         Args:
             table: ``[states, classes]``, next states, negative for none.
             byte_class: ``[256]``.
-            usual: ``[states]``, the usual next state, negative for none.
+            default: ``[states]``, the target of the default transition, negative for none.
             kinds: :class:`logitloom.automata.above_ascii.Kinds`.
 
         Returns:
@@ -221,14 +222,14 @@ class AutomatonKernels(Protocol):
         ...
 
     def product(self, first: Factor, second: Factor, limit: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The pairs of states that two automata reach together, in the order in which they are found.
+        """The product of two automata: the reachable pairs of states, in breadth-first order.
 
         Args:
             first, second: the automata.
-            limit: the search ends when more pairs are found.
+            limit: the construction stops when there are more pairs.
 
         Returns:
-            ``[pairs, 2]``, and ``[pairs, columns]`` the next pair, -1 for none.
+            The states of each pair, ``[pairs, 2]``, and the number of the next pair, ``[pairs, columns]``, -1 for none.
         """
         ...
 
@@ -236,12 +237,13 @@ class AutomatonKernels(Protocol):
         """Subset construction.
 
         Args:
-            automaton: the positions.
-            limit: the search ends when more states are found.
+            automaton: the position automaton of a pattern.
+            limit: the construction stops when there are more states.
 
         Returns:
-            ``[states, classes]`` next states, -1 for none, and ``[states]`` whether a text may end there. States are in
-            the order in which they are found, class by class; all rows are right unless there are more than ``limit``.
+            Next states ``[states, classes]``, -1 for none, and ``[states]`` whether a state accepts. States are
+            numbered in the order in which they are found, class by class. All rows are complete unless there are more
+            than ``limit`` states.
         """
         ...
 
@@ -254,18 +256,19 @@ class AutomatonKernels(Protocol):
         textless: NDArray[np.int32],
         size: int,
     ) -> tuple[bool, NDArray[np.int32]]:
-        """The ids of a row, in the shorter way.
+        """The mask of a walk, as a list of the allowed or of the forbidden ids.
 
         Args:
-            notes: the allowed tokens; may be changed.
+            notes: the tokens that a walk recorded; may be overwritten.
             order: ``[tokens]``, the ids of the trie's tokens.
-            found: how many are noted.
-            ends: further allowed ids, all of them among ``textless``.
-            textless: the ids that are not in the trie.
+            found: how many tokens are recorded.
+            ends: further allowed ids, a subset of ``textless``.
+            textless: the ids of tokens without bytes, which are not in the trie.
             size: number of ids in all.
 
         Returns:
-            Whether the allowed ids are listed (at most half of all) or the forbidden ones, and these ids, sorted.
+            True and the allowed ids if these are at most half of all ids; otherwise False and the forbidden ids.
+            The ids are sorted.
         """
         ...
 

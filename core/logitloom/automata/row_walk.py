@@ -1,9 +1,12 @@
-"""Which tokens keep a text completable: one walk of the vocabulary's trie per state, on whole levels at once.
+"""Compute the token mask of an automaton state by walking the prefix trie of the vocabulary.
 
-The walk carries pairs (node, state) and drops a pair as soon as the state is dead, so a selective state costs only the
-few nodes that stay alive. States that allow nearly everything would visit nearly every node; for them the walk
-stops early: if every character below a node keeps the automaton on one known path ("reads on"), the whole
-subtree is allowed, which is one range of the sorted vocabulary.
+The walk processes one level of the trie at a time. It carries pairs (node, state) and drops a pair when the state is
+dead, so a state that allows few tokens visits few nodes. A state that allows almost every token would visit almost
+every node. Such a walk skips whole subtrees: if no character below a node can leave the default path of the state,
+every token below the node is allowed. These tokens are one range of the sorted vocabulary.
+
+The default transition of a state is the one that most ASCII characters take. The default path follows default
+transitions. For a state that loops on itself, the default path is the self-loop.
 """
 
 from __future__ import annotations
@@ -31,21 +34,21 @@ from logitloom.automata.utf8_expansion import Utf8Expansion
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.masks.kernels import ByteTable, KernelFailed
 
-__all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns", "followed", "levels_of", "usual_steps"]
+__all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns", "default_transitions", "followed", "levels_of"]
 
-# Below this many pairs, asking about whole subtrees costs more than it can save.
+# With fewer pairs than this, testing whole subtrees costs more than it saves.
 _FEW: Final = 96
-# So few nodes on a level, with so few tokens below them, are cheaper one by one than as arrays.
+# A level with at most so many nodes, and at most so many tokens below them, is walked node by node, without arrays.
 _THIN: Final = 24
 _THIN_TOKENS: Final = 192
 _CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, 1 << 12)]], dtype=np.uint8)
 
-#: From this number of listed tokens on a mask of the vocabulary is cheaper than a sort.
+#: A list with more tokens than this is sorted by writing a mask of the vocabulary.
 SORTED_BY_MASK: Final = 4096
 
-#: A compiled walk through so many nodes costs less than knowing what would cut it short.
+#: A compiled walk visits so many nodes before the tables for skipping subtrees are built.
 _SHORT: Final = 1024
-#: What else a compiled walk costs, in nodes.
+#: The fixed cost of a compiled walk, expressed as a number of nodes.
 _SETUP: Final = 1000
 
 _ZERO: Final = np.uint64(0)
@@ -56,7 +59,7 @@ _NO_KINDS: Final = np.zeros((2, 1), dtype=bool)
 
 
 class RowWalk:
-    """Walks one trie for one automaton.
+    """Walk one trie with one automaton.
 
     Args:
         dfa: a trim automaton.
@@ -67,7 +70,7 @@ class RowWalk:
         self._dfa = dfa
         self._trie = trie
         self._kernels = automaton_kernels()
-        #: What the compiled walks have cost so far, in nodes.
+        #: The cost of all compiled walks so far, in nodes; None without compiled kernels.
         self.visited: int | None = None if self._kernels is None else 0
 
     @cached_property
@@ -77,16 +80,17 @@ class RowWalk:
     def token_row(
         self, state: int, ends: NDArray[np.int32], textless: NDArray[np.int32], size: int
     ) -> tuple[bool, NDArray[np.int32]]:
-        """One state's row over all ids.
+        """The token mask of one state over all ids.
 
         Args:
             state: a state of the automaton.
-            ends: ids that are allowed beside those with bytes.
+            ends: allowed ids without bytes (end-of-sequence).
             textless: all ids without bytes, sorted.
             size: number of ids in all.
 
         Returns:
-            Whether the allowed ids are listed (at most half of all) or the forbidden ones, and these ids, sorted.
+            True and the allowed ids if these are at most half of all ids; otherwise False and the forbidden ids.
+            The ids are sorted.
         """
         if self._kernels is not None:
             try:
@@ -117,7 +121,7 @@ class RowWalk:
         while at.begin < at.end or at.waiting:
             if at.begin == at.end:
                 visited += at.end
-                # The states are made ready together, so there are no more rounds than characters in a token.
+                # All waiting states are expanded together, so the loop runs at most once per byte of the longest token.
                 dfa.rows(pairs[: at.waiting, 1])
                 at = at._replace(begin=0, end=at.waiting, waiting=0)
             at = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
@@ -127,21 +131,20 @@ class RowWalk:
         return kernels.collect(notes, trie.order, at.found, ends, textless, size)
 
     def row(self, state: int, most: int) -> tuple[bool, NDArray[np.int32]]:
-        """The tokens of one state's row, written as allowed or as forbidden ones.
+        """The tokens with bytes that one state allows, or those that it forbids.
 
         Args:
             state: a state of the automaton.
-            most: how many tokens may be allowed at most for the allowed ones to be listed.
+            most: the allowed tokens are returned if there are at most so many.
 
         Returns:
-            Whether the allowed tokens are listed (else the forbidden ones among those with bytes), and their ids,
-            in no particular order.
+            True and the allowed ids, or False and the forbidden ids among the tokens with bytes, in no order.
         """
         trie = self._trie
         width = self._dfa.classes
         column_of = self._column_of
         flat = self._dfa.rows(np.array([state])).ravel()
-        # Every token ends up below exactly one node of `whole` or `dead`, or at one node of `alive`.
+        # Every token is below exactly one node of `whole` or `dead`, or ends at one node of `alive`.
         whole: list[NDArray[np.int64]] = []
         alive: list[NDArray[np.int64]] = []
         dead: list[NDArray[np.int64]] = []
@@ -180,7 +183,7 @@ class RowWalk:
         return True, trie.order.take(members(start, counts))
 
     def _one_by_one(self, nodes: list[int], states: list[int]) -> tuple[list[int], list[int]]:
-        """What is below some pairs: the nodes that stay alive, and those at which a path dies."""
+        """Walk the subtrees of some pairs: the nodes whose state is alive, and the first nodes whose state is dead."""
         alive, dead = [], []
         child_start, child_count, byte = self._trie.views
         column_of = self._dfa.byte_class.data
@@ -205,7 +208,7 @@ class RowWalk:
         dfa = self._dfa
         ascii_part = ascii_columns(dfa.byte_class[:128].tobytes())
         made_of = dfa.characters
-        # ASCII classes come first in both, so the automaton over characters has the same columns.
+        # ASCII classes come first in both automata, so the automaton over characters has the same columns for them.
         source = dfa.next if made_of is None else made_of.characters
         known = len(source)
         levels = int(_CEILING_LOG2[min(int(self._trie.height[0]), len(_CEILING_LOG2) - 1)])
@@ -215,19 +218,19 @@ class RowWalk:
             kinds = made_of.high.kinds
             found = kernels.paths(source, ascii_part, made_of.split, kinds, _NO_MARKS, levels)
         else:
-            usual = usual_steps(source, ascii_part)
+            default = default_transitions(source, ascii_part)
             if made_of is None:
-                given = marks_above_ascii(dfa.next, dfa.byte_class, usual)
+                given = marks_above_ascii(dfa.next, dfa.byte_class, default)
             else:
-                given = marks_of_characters(made_of, usual)
-            found = followed(kernels, source, ascii_part, usual, given, levels)
+                given = marks_of_characters(made_of, default)
+            found = followed(kernels, source, ascii_part, default, given, levels)
         low, high, marks = found
         return Paths(low, high, marks, level_of * (known + 1), known)
 
 
 def _reads_on(paths: Paths, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """For each pair, whether every token below the node is allowed for a reason that is cheap to see."""
-    # States between the bytes of a character share one entry that says no.
+    """For each pair (node, state), whether no character below the node can leave the default path of the state."""
+    # All states between the bytes of a character share the last entry, for which the answer is no.
     place = paths.row_of_height.take(trie.height.take(nodes)) + paths.stride * np.minimum(states, paths.known)
     outside: NDArray[np.uint64] = trie.low.take(nodes) & paths.low.take(place)
     outside |= trie.high.take(nodes) & paths.high.take(place)
@@ -237,9 +240,10 @@ def _reads_on(paths: Paths, trie: Trie, nodes: NDArray[Any], states: NDArray[np.
 
 
 def levels_of(trie: Trie, levels: int) -> NDArray[np.int64]:
-    """By the height of a subtree, how many times a path must go twice as far to cover it.
+    """``[heights]``: the level of the tables that covers a subtree, by the height of the subtree.
 
-    Paths go twice as far ``levels`` times; subtrees that are higher are never taken whole, and have one level more.
+    Level ``n`` covers ``2 ** n`` characters. A subtree that is too high for the last level is never skipped; it gets
+    the level ``levels + 1``, whose entries always say no.
     """
     level_of: NDArray[np.int64] = np.full(int(trie.height[0]) + 1, levels + 1, dtype=np.int64)
     covered = _CEILING_LOG2[: min((1 << levels) + 1, len(level_of))]
@@ -264,35 +268,35 @@ def ascii_columns(byte_class: bytes) -> AsciiClasses:
     return AsciiClasses(columns, sizes, bits)
 
 
-def usual_steps(source: NDArray[np.int32], ascii_part: AsciiClasses) -> NDArray[np.int32]:
-    """Where the largest class of ASCII leads from each state, -1 where none of it leads anywhere.
+def default_transitions(source: NDArray[np.int32], ascii_part: AsciiClasses) -> NDArray[np.int32]:
+    """``[states]``: the target of the transition that most ASCII characters take, -1 if no ASCII character has one.
 
     Args:
         source: ``[states, classes]``, next states.
         ascii_part: from :func:`ascii_columns`.
     """
     table = source[:, ascii_part.columns]
-    usual: NDArray[np.int32] = table[np.arange(len(table)), np.where(table >= 0, ascii_part.sizes, -1).argmax(axis=1)]
-    return usual
+    default: NDArray[np.int32] = table[np.arange(len(table)), np.where(table >= 0, ascii_part.sizes, -1).argmax(axis=1)]
+    return default
 
 
 def followed(
     kernels: AutomatonKernels | None,
     source: NDArray[np.int32],
     ascii_part: AsciiClasses,
-    usual: NDArray[np.int32],
+    default: NDArray[np.int32],
     given: NDArray[np.uint8],
     levels: int,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint8]]:
-    """What leaves the usual path of each state within 1, 2, 4, ... characters.
+    """Which characters can leave the default path of each state within 1, 2, 4, ... characters.
 
     Args:
-        kernels: the compiled loops, if there are any.
+        kernels: compiled loops, or None.
         source: ``[states, classes]``, next states.
         ascii_part: from :func:`ascii_columns`.
-        usual: from :func:`usual_steps`.
-        given: marks of each state's own step.
-        levels: how many times to go twice as far.
+        default: from :func:`default_transitions`.
+        given: ``[states]``: the kinds of characters that can leave the default transition, as bits of ``Trie.marks``.
+        levels: how many times the number of characters is doubled.
 
     Returns:
         As :meth:`logitloom.masks.kernels.AutomatonKernels.paths`.
@@ -300,15 +304,15 @@ def followed(
     if kernels is not None:
         return kernels.paths(source, ascii_part, 0, _NO_KINDS, given, levels)
     bits, table = ascii_part.bits, source[:, ascii_part.columns]
-    known = len(usual)
-    leaves = (table != usual[:, None]) | (table < 0)
-    # One more state, at the end, is left by everything: dead, and those about which nothing is known.
+    known = len(default)
+    leaves = (table != default[:, None]) | (table < 0)
+    # One more state at the end stands for dead and for unknown states. Every character leaves its path.
     low = np.append(np.bitwise_or.reduce(np.where(leaves, bits[0], _ZERO), axis=1), ~_ZERO)
     high = np.append(np.bitwise_or.reduce(np.where(leaves, bits[1], _ZERO), axis=1), ~_ZERO)
     marks = np.append(given, np.uint8(255))
-    there = np.append(np.where(usual < 0, known, usual), known)
+    there = np.append(np.where(default < 0, known, default), known)
     rows: list[tuple[NDArray[Any], ...]] = [(low, high, marks)]
-    # Twice as far is as far from here, and as far again from there.
+    # A path of 2n characters is a path of n characters, followed by the path of n characters from its end.
     for _ in range(levels):
         low, high, marks = low | low[there], high | high[there], marks | marks[there]
         rows.append((low, high, marks))
@@ -318,22 +322,22 @@ def followed(
     return all_low, all_high, all_marks
 
 
-def marks_of_characters(made_of: Utf8Expansion, usual: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """Which kinds of characters above ASCII may lead off the usual path, asked of the automaton over characters.
+def marks_of_characters(made_of: Utf8Expansion, default: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """Which kinds of characters above ASCII can leave the default transition, read from the automaton over characters.
 
     Args:
-        made_of: where the byte automaton came from.
-        usual: ``[states] int32``, the usual step, -1 for none.
+        made_of: the automaton over characters from which the byte automaton was expanded.
+        default: ``[states] int32``, the target of the default transition, -1 for none.
 
     Returns:
         ``[states] uint8``, bits as in ``Trie.marks``.
     """
     if not made_of.high.classes:
-        return np.full(len(usual), EVERYTHING, dtype=np.uint8)
+        return np.full(len(default), EVERYTHING, dtype=np.uint8)
     targets = made_of.characters[:, made_of.split :]
-    # One more column for the characters in no set, which are dead everywhere.
-    leaves = np.ones((len(usual), targets.shape[1] + 1), dtype=bool)
-    leaves[:, :-1] = (targets != usual[:, None]) | (targets < 0)
+    # The last column stands for the characters that are in no set. They have no transition anywhere.
+    leaves = np.ones((len(default), targets.shape[1] + 1), dtype=bool)
+    leaves[:, :-1] = (targets != default[:, None]) | (targets < 0)
     word, other = made_of.high.kinds
     by_word, by_other = (leaves & word).any(axis=1), (leaves & other).any(axis=1)
     marks = np.where(by_word, HIGH_WORD, 0) | np.where(by_other, HIGH_OTHER, 0) | MALFORMED

@@ -1,4 +1,4 @@
-"""Memory for compiled walks of tries, which is used again and again: getting it costs more than a short walk."""
+"""Arrays for compiled trie walks. They are reused, because allocating them takes longer than a short walk."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from logitloom.automata.trie import members
 __all__ = ["MEMORY", "note"]
 
 
-#: So many tokens are listed; sorting more takes longer than marking them.
+#: A walk lists at most so many tokens; beyond that, marking tokens is faster than sorting a list.
 _LISTED: Final = 1024
 
 
 class _Room:
-    """One set, as large as the largest trie."""
+    """The arrays of one walk, as large as the largest trie so far needed."""
 
     def __init__(self) -> None:
         self._pairs = np.zeros((0, 2), dtype=np.int32)
@@ -29,7 +29,7 @@ class _Room:
         self._marked = np.zeros(0, dtype=np.uint8)
 
     def of(self, nodes: int, tokens: int) -> tuple[NDArray[np.int32], Notes]:
-        """Room for as many pairs, and for what is found of as many tokens."""
+        """Arrays for a trie of so many nodes and so many tokens."""
         if len(self._pairs) < nodes:
             self._pairs = np.empty((nodes, 2), dtype=np.int32)
         size = -(-tokens // 8) * 8
@@ -39,18 +39,18 @@ class _Room:
 
 
 class _WalkMemory(threading.local):
-    """The sets of one thread: mostly one, and more while a walk begins within another."""
+    """The arrays of one thread: one set, and another set while a walk runs inside a walk."""
 
     def __init__(self) -> None:
         self._spare = [_Room()]
 
     def of(self, nodes: int, tokens: int) -> tuple[NDArray[np.int32], Notes]:
-        """Room for as many pairs, and for what is found of as many tokens, until the next walk of the thread."""
+        """Arrays for a trie of so many nodes and so many tokens; the next walk of the thread overwrites them."""
         return self._spare[-1].of(nodes, tokens)
 
     @contextmanager
     def room(self, nodes: int, tokens: int) -> Iterator[tuple[NDArray[np.int32], Notes]]:
-        """The same for the time of a ``with`` statement, whatever walks begin meanwhile."""
+        """Like :meth:`of`, but walks that begin inside the ``with`` block use other arrays."""
         used = self._spare.pop()
         if not self._spare:
             self._spare.append(_Room())
@@ -64,15 +64,15 @@ MEMORY: Final = _WalkMemory()
 
 
 def note(notes: Notes, first: NDArray[Any], own: NDArray[Any], found: int) -> int:
-    """Note tokens as a compiled walk does.
+    """Record tokens in the form in which a compiled walk records them.
 
     Args:
         notes: as for :meth:`logitloom.masks.kernels.AutomatonKernels.walk`.
-        first, own: ``[n]``, the tokens are ``first[i] .. own[i] - 1``.
-        found: how many are noted already.
+        first, own: ``[n]``; the tokens are ``first[i] .. own[i] - 1`` for each ``i``.
+        found: how many tokens are recorded already.
 
     Returns:
-        How many are noted then.
+        How many tokens are recorded afterwards.
     """
     places = members(first, own - first)
     listed, marked = notes

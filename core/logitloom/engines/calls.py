@@ -13,7 +13,7 @@ from logitloom import state as row_state
 from logitloom.backend import Array
 from logitloom.chain import ChainState
 from logitloom.context import Context
-from logitloom.engines.asked_rows import AskedRows, Ids
+from logitloom.engines.call_snapshot import CallSnapshot, Ids
 
 __all__ = ["Call", "Generation", "Match", "Origin", "started"]
 
@@ -49,7 +49,7 @@ class Call:
     def __init__(
         self,
         generation: Generation,
-        asked: AskedRows,
+        asked: CallSnapshot,
         state: ChainState | None,
         origin: list[Origin],
         fed: NDArray[np.int64],
@@ -69,7 +69,7 @@ class Call:
             self._plain = not special and bool((self.fed == self.asked.lengths).all())
         return self._plain
 
-    def one_token_more(self, asked: AskedRows, state: ChainState, origin: list[Origin]) -> Call:
+    def one_token_more(self, asked: CallSnapshot, state: ChainState, origin: list[Origin]) -> Call:
         """The call after this plain one, if every row gained a token and stayed as plain.
 
         There may be another number of rows, in another order, with these origins.
@@ -80,7 +80,7 @@ class Call:
         return after
 
     @classmethod
-    def continuing(cls, match: Match, generation: Generation, asked: AskedRows) -> Call:
+    def continuing(cls, match: Match, generation: Generation, asked: CallSnapshot) -> Call:
         """A call whose rows go on from those of a match; its state is still to come."""
         columns = (match.gather(name) for name in ("fed", "ended", "dead"))
         return cls(generation, asked, None, match.origins(), *columns)
@@ -99,7 +99,7 @@ class Match(NamedTuple):
     #: The one earlier call whose rows are continued place by place, if it is so.
     grown: Call | None = None
     #: The rows of the new call, where they had to be read for the match.
-    asked: AskedRows | None = None
+    asked: CallSnapshot | None = None
 
     @classmethod
     def in_place(cls, call: Call) -> Match:
@@ -173,14 +173,14 @@ class Generation:
         self._held_bytes = 0
         self._row_bytes = 0
 
-    def note_moves(self, match: Match, asked: AskedRows) -> None:
+    def note_moves(self, match: Match, asked: CallSnapshot) -> None:
         """Note whether rows change places with a call."""
         newest = self.calls[-1]
         if match.grown is not newest:
             same = len(match.calls) == 1 and match.calls[0] is newest and len(asked.starts) == len(newest.fed)
             self.moved = self.moved or not (same and bool((match.rows == np.arange(len(match.rows))).all()))
 
-    def thin_out(self, match: Match, asked: AskedRows) -> None:
+    def thin_out(self, match: Match, asked: CallSnapshot) -> None:
         """Let the newest call do without its ids, if these rows are its own, moved, with one token more each."""
         if match.grown is not None or len(match.calls) > 1 or not self.calls or match.calls[0] is not self.calls[-1]:
             return

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.engines.asked_rows import AskedRows
+from logitloom.engines.call_snapshot import CallSnapshot
 
 __all__ = ["RowEnds"]
 
@@ -20,7 +20,7 @@ class RowEnds(NamedTuple):
     padding: frozenset[int]
 
     def new_tokens(
-        self, asked: AskedRows, fed: NDArray[np.int64], ended: NDArray[np.bool_], dead: NDArray[np.bool_]
+        self, asked: CallSnapshot, fed: NDArray[np.int64], ended: NDArray[np.bool_], dead: NDArray[np.bool_]
     ) -> list[list[int]]:
         """What each row gives the chain; marks in ``ended`` rows that end or go on."""
         new = asked.lengths - fed

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.engines.asked_rows import AskedRows, Ids
+from logitloom.engines.call_snapshot import CallSnapshot, Ids
 from logitloom.engines.calls import Call, Generation, Match
 
 __all__ = ["match_separately", "match_together"]
@@ -36,7 +36,7 @@ def match_together(generations: Iterable[Generation], ids: Ids, starts: NDArray[
             if newest is generation.calls[0] and ids.shape[1] == newest.asked.width:
                 return None  # the same prompts again
             return Match.in_place(newest)
-    asked = AskedRows(ids, starts, spare=known[0].take_spare() if known else None)
+    asked = CallSnapshot(ids, starts, spare=known[0].take_spare() if known else None)
     most = np.full(len(ids), reach, dtype=np.int64)
     for generation in known:
         found = _match_within(generation, asked, most)
@@ -45,7 +45,7 @@ def match_together(generations: Iterable[Generation], ids: Ids, starts: NDArray[
     return None
 
 
-def _match_within(generation: Generation, asked: AskedRows, reach: NDArray[np.int64]) -> Match | None:
+def _match_within(generation: Generation, asked: CallSnapshot, reach: NDArray[np.int64]) -> Match | None:
     newest = generation.calls[-1]
     found = _found_at_once(newest, asked, reach)
     if (found >= 0).all():
@@ -77,7 +77,7 @@ def _match_within(generation: Generation, asked: AskedRows, reach: NDArray[np.in
     return match
 
 
-def _found_at_once(call: Call, asked: AskedRows, reach: NDArray[np.int64]) -> NDArray[np.int64]:
+def _found_at_once(call: Call, asked: CallSnapshot, reach: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of a call that these continue, as far as it is worth while to look for all of them together; else -1."""
     if len(reach) < _MANY:
         return np.full(len(reach), -1, dtype=np.int64)
@@ -85,7 +85,7 @@ def _found_at_once(call: Call, asked: AskedRows, reach: NDArray[np.int64]) -> ND
 
 
 def match_separately(
-    generation: Generation, asked: AskedRows, prompt_lengths: Sequence[int], begun: Callable[[list[int]], Call]
+    generation: Generation, asked: CallSnapshot, prompt_lengths: Sequence[int], begun: Callable[[list[int]], Call]
 ) -> Match:
     """Where the rows of an engine that tells prompt lengths come from: each on its own.
 

@@ -27,7 +27,7 @@ from logitloom import state as row_state
 from logitloom.backend import NEG_INF, Array
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
-from logitloom.engines.asked_rows import AskedRows, Ids
+from logitloom.engines.call_snapshot import CallSnapshot, Ids
 from logitloom.engines.calls import Call, Generation, Match, Origin, started
 from logitloom.engines.forbidden_tokens import ForbiddenTokens
 from logitloom.engines.row_ends import RowEnds
@@ -180,7 +180,7 @@ class RowTracker:
             return self._begin(logits, ids, starts, tentative)
         newest = match.calls[0]
         generation = newest.generation
-        asked = match.asked if match.asked is not None else AskedRows(ids, starts, newest.asked)
+        asked = match.asked if match.asked is not None else CallSnapshot(ids, starts, newest.asked)
         if match.grown is not generation.calls[-1]:
             generation.note_moves(match, asked)
             generation.thin_out(match, asked)
@@ -203,9 +203,9 @@ class RowTracker:
         generation = self._mixed
         newest = generation.calls[-1] if generation.calls else None
         if newest is not None and newest.asked.grew_into(ids, starts) and newest.began_with(prompt_lengths):
-            match, asked = Match.in_place(newest), AskedRows(ids, starts, newest.asked)
+            match, asked = Match.in_place(newest), CallSnapshot(ids, starts, newest.asked)
         else:
-            asked = AskedRows(ids, starts, spare=generation.take_spare())
+            asked = CallSnapshot(ids, starts, spare=generation.take_spare())
 
             def begun(new: list[int]) -> Call:
                 return self._begun(generation, asked, new, prompt_lengths, seeds)
@@ -219,7 +219,7 @@ class RowTracker:
 
     def _begin(self, logits: Array, ids: Ids, starts: NDArray[np.int64], tentative: Callable[[], bool] | None) -> Array:
         rows = len(ids)
-        asked = AskedRows(ids, starts)
+        asked = CallSnapshot(ids, starts)
         prompts = [tuple(asked.row(i).tolist()) for i in range(rows)]
         base = Context.start(logits, **self._fields())
         seeds = base.with_fields(seed=self.seed).row_seeds().tolist()
@@ -233,7 +233,7 @@ class RowTracker:
         return self._remember(call, out)
 
     def _step_plainly(
-        self, match: Match, asked: AskedRows, logits: Array, tentative: Callable[[], bool] | None
+        self, match: Match, asked: CallSnapshot, logits: Array, tentative: Callable[[], bool] | None
     ) -> Array | None:
         """What plain decoding and beams do at every step: one token more in every row, none of them special.
 
@@ -361,7 +361,7 @@ class RowTracker:
     def _begun(
         self,
         generation: Generation,
-        asked: AskedRows,
+        asked: CallSnapshot,
         new: list[int],
         prompt_lengths: Sequence[int],
         seeds: Sequence[int] | None,

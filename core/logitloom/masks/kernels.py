@@ -1,10 +1,9 @@
-"""Compiled loops for host memory, an optional plug-in: the same results as the NumPy code beside them, sooner.
+"""Protocol of the compiled loops over masks in a plug-in of the group ``logitloom.kernels``, and their lookup.
 
-NumPy works on whole arrays, which suits walks that are wide and masks that are long. A walk through a few hundred nodes
-of a trie, or a mask of a few ids, costs it mostly calls. Whoever installs a plug-in of the group ``logitloom.kernels``
-has these loops compiled; without one everything works as well. ``LOGITLOOM_BLOCK=kernels/NAME`` switches one off.
-
-Each caller has NumPy code that does the same, and goes on with it where a kernel raises :class:`KernelFailed`.
+NumPy is fast on long arrays. For a walk through a few hundred trie nodes or a mask of a few ids, the overhead of its
+calls dominates; a compiled loop has no such overhead. The plug-in is optional, and ``LOGITLOOM_BLOCK=kernels/NAME``
+switches it off. Each caller has NumPy code with the same result, and continues with it if a kernel raises
+:class:`KernelFailed`.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ __all__ = [
     "load_kernels_with",
 ]
 
-#: A kind of prepared mask: its ids are the allowed ones.
+#: Kind of a mask record: a list of the allowed ids.
 ALLOWED: Final = 0
-#: A kind of prepared mask: it has a byte for each id.
+#: Kind of a mask record: a byte per id, 1 for allowed.
 DENSE: Final = 1
-#: A kind of prepared mask: its ids are the forbidden ones.
+#: Kind of a mask record: a list of the forbidden ids.
 FORBIDDEN: Final = 2
 
 
 class ByteTable(NamedTuple):
-    """A deterministic automaton over bytes, as far as it is known.
+    """The transition table of a deterministic automaton over bytes, possibly incomplete.
 
     Attributes:
-        next: ``[states, classes] int32``: -1 for none; what is below is left to the caller.
-        ready: ``[states] bool``: whether a row of ``next`` can be relied on.
+        next: ``[states, classes] int32``: next states, -1 for none. The caller handles entries below -1.
+        ready: ``[states] bool``: whether a row of ``next`` is filled.
         byte_class: ``[256] uint8``: the class of each byte.
     """
 
@@ -54,16 +53,16 @@ class ByteTable(NamedTuple):
 
 
 class StepTables(NamedTuple):
-    """What a step through a batch reads.
+    """The tables that :meth:`MaskKernels.step` reads.
 
     Attributes:
-        automaton: where bytes lead.
-        text, offsets: the bytes of all tokens, ``[size + 1] int64`` where each begins.
+        automaton: the transition table.
+        text, offsets: the bytes of all tokens, and ``[size + 1] int64``, where the bytes of each token begin.
         ends: end-of-sequence ids, after which a row is finished.
-        accepting: ``[states + 2] bool``: where a text may end; the last rows are the finished and the dead state.
-        closing: ``[states] bool``: where a text must end at the border of two tokens.
-        records: ``[states + 2, 3] int64``: the mask of each state as for :meth:`MaskKernels.write`, of kind -1 where it
-            is not known.
+        accepting: ``[states + 2] bool``: whether a state accepts; the last two are the finished and the dead state.
+        closing: ``[states] bool``: states after which a text must end with the current token.
+        records: ``[states + 2, 3] int64``: the mask record of each state, as for :meth:`MaskKernels.write`; kind -1 if
+            the mask was not computed yet.
     """
 
     automaton: ByteTable
@@ -76,13 +75,13 @@ class StepTables(NamedTuple):
 
 
 class MaskKernels(Protocol):
-    """Functions on masks. Arrays are C-contiguous; those that are only read may be read-only.
+    """Functions on masks. All arrays are C-contiguous. An array that is only read may be read-only.
 
-    What raises an error raises it before it has written to logits. Then kernels are not called again in this process.
+    A function that raises an error does so before it writes to logits. The process then calls no kernel again.
     """
 
     def spread(self, ids: NDArray[np.int32], value: bool, mask: NDArray[np.bool_]) -> bool:
-        """Write a value at the places of a mask that are listed.
+        """Write one value to the listed entries of a mask.
 
         Args:
             ids: ``[n]``.
@@ -90,7 +89,7 @@ class MaskKernels(Protocol):
             mask: ``[size]``, written to.
 
         Returns:
-            Whether all ids are within the mask; if not, some of it may be written.
+            Whether all ids are indices of the mask. If not, some entries may have been written.
         """
         ...
 
@@ -102,17 +101,17 @@ class MaskKernels(Protocol):
         reached: NDArray[np.int32],
         masks: NDArray[np.int64],
     ) -> tuple[bool, int]:
-        """Advance rows through an automaton and look up their masks, while no other thread of Python runs.
+        """Advance the automaton state of each row by its tokens and look up the masks of the new states.
 
         Args:
-            states: ``[rows]``; -2 is finished, -1 dead, and so are ``len(closing)`` and ``len(closing) + 1``.
-            tokens: ``[rows, n]``, negative ones stand for nothing.
+            states: ``[rows]``; -2 and ``len(closing)`` mean finished, -1 and ``len(closing) + 1`` mean dead.
+            tokens: ``[rows, n]``; negative entries are padding.
             tables: the automaton, the vocabulary and the masks.
-            reached, masks: ``[rows]`` and ``[rows, 3]``: the results.
+            reached, masks: ``[rows]`` and ``[rows, 3]``: outputs, the new states and their mask records.
 
         Returns:
-            Whether all is done (not if a token is illegal, or something is not known), and the buffer cost of
-            the masks (:attr:`logitloom.masks.mask_row.MaskRow.buffer_cost`), summed over the rows.
+            Whether every row was advanced (not if a token is illegal or a table row is not filled), and the buffer
+            cost of the masks (:attr:`logitloom.masks.mask_row.MaskRow.buffer_cost`), summed over the rows.
         """
         ...
 
@@ -128,8 +127,8 @@ class MaskKernels(Protocol):
 
         Args:
             after, before: ``[rows, vocab]`` unsigned integers of 16 or 32 bits: the logits' own bits.
-            masks: ``[rows, 3]``: kind, address and length of each mask. Lists are 64-bit integers.
-            forbidden: the bits of what is forbidden.
+            masks: ``[rows, 3]``: the record of each mask: kind, address and length. Listed ids are 64-bit.
+            forbidden: the bits of the value for forbidden ids.
             in_place: whether ``after`` is ``before``.
         """
         ...
@@ -142,14 +141,14 @@ class MaskKernels(Protocol):
         masks: NDArray[np.int64],
         forbidden: int,
     ) -> None:
-        """Write masked rows over others of which is known what their masks left.
+        """Write masked rows to a buffer whose previous masks are known.
 
         Args:
             after: ``[at least rows, vocab]`` unsigned integers of 16 or 32 bits.
-            before: the address of logits of the same type and width, one row after the other. Asking a library for an
-                address takes a fraction of what a NumPy array of its memory does.
-            written: ``[len(after), 3]``: rows of ``after`` are forbidden but for what these masks leave, where their
-                kind is that of allowed ids; afterwards the new masks are there.
+            before: the address of contiguous logits of the same type and width. An array library gives an address
+                faster than a NumPy view.
+            written: ``[len(after), 3]``: the mask records of the rows of ``after``. If the kind is :data:`ALLOWED`, all
+                other entries of the row hold ``forbidden``. The function replaces the records by the new ones.
             masks, forbidden: as for :meth:`write`.
         """
         ...
@@ -202,14 +201,14 @@ def _give_up(name: str, error: Exception) -> None:
 _wanted = True
 _failed = False
 
-#: Gives the installed kernels.
+#: Returns the installed kernels.
 _load_kernels: Callable[[], MaskKernels | None] | None = None
 
 
 def load_kernels_with(load: Callable[[], MaskKernels | None]) -> None:
-    """Set what :func:`host_kernels` asks for the installed kernels, the first time that somebody needs them.
+    """Set the function from which :func:`host_kernels` gets the installed kernels at its first call.
 
-    :mod:`logitloom.registry` sets a function that asks the plug-ins when it is imported.
+    When :mod:`logitloom.registry` is imported, it sets a function that loads the plug-in.
     """
     global _load_kernels
     _load_kernels = load
@@ -217,9 +216,9 @@ def load_kernels_with(load: Callable[[], MaskKernels | None]) -> None:
 
 
 def do_without_kernels() -> None:
-    """Load no kernels in this process from now on; for engines that a library of theirs would disturb.
+    """Load no kernels in this process from now on, for engines that do not work beside the kernels' library.
 
-    Kernels that were loaded before stay.
+    Kernels that were loaded before stay in use.
     """
     global _wanted
     _wanted = False
@@ -227,14 +226,14 @@ def do_without_kernels() -> None:
 
 @cache
 def host_kernels() -> MaskKernels | None:
-    """The installed kernels (the first by name that is not blocked), or ``None``; found once."""
+    """The installed kernels (the first by name that is not blocked), or ``None``. The lookup is done once."""
     found = _load_kernels() if _wanted and not _failed and _load_kernels is not None else None
     return None if found is None else cast(MaskKernels, _Guarded(found))
 
 
 @cache
 def bits_of(dtype: np.dtype[Any], value: Any) -> tuple[np.dtype[Any], int] | None:
-    """The unsigned integers of a dtype's size, and a value as one of them; ``None`` if no kernel takes them."""
+    """The unsigned integer dtype of the same size, and a value's bits in it; ``None`` if the kernels lack this size."""
     if dtype.itemsize not in (2, 4):
         return None
     kind = np.dtype(f"u{dtype.itemsize}")

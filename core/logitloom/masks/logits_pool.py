@@ -1,15 +1,15 @@
-"""Buffers for masked logits that are used again: a mask that leaves few tokens costs those tokens, not the vocabulary.
+"""Reusable buffers for masked logits. With one, a mask costs as much as it has allowed ids.
 
-Logits of which a mask leaves a few entries are -inf nearly everywhere. Whoever writes them into a fresh array, or over
-the logits it got, writes the whole vocabulary for every row. A buffer that is known to be -inf but for the entries that
-its last use left needs only those put back and the new ones written.
+A mask that allows few ids sets almost every logit to -inf. Writing the result to a new array, or over the logits,
+writes the whole vocabulary for every row. A buffer that holds -inf except at the entries of its last use needs less:
+it resets those entries and writes the new ones.
 
-Two things must be certain before a buffer is used again, and both are asked at that moment, not promised:
+Two conditions are checked before a buffer is used again:
 
-* nobody holds it any more, neither what was handed out nor any view of it: the references to its memory are counted;
-* nobody wrote to it: a NumPy buffer is handed out read-only, a PyTorch one counts its own changes.
+* No array that was lent, and no view of one, still exists. The references to the memory are counted.
+* Nothing was written to the buffer. NumPy arrays are lent read-only; PyTorch counts the changes of a tensor.
 
-A buffer that somebody holds is left to them, and one that somebody wrote to is filled anew.
+A buffer that is still referenced is left alone. A buffer that was changed is filled anew.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from logitloom.masks.mask_row import MaskBatch, MaskRow, MaskRows, buffer_cost_o
 __all__ = ["HostBuffer", "LogitsPool"]
 
 _NOWHERE: Final = np.zeros(0, dtype=np.int64)
-#: Two, because the usual loop still has a name for the last result while it computes the next.
+#: Two, because a typical loop still refers to the last result while it computes the next.
 _BUFFERS: Final = 2
 
 
 class HostBuffer:
-    """Memory for masked logits in host memory, handed out as read-only NumPy arrays. Other libraries derive from it.
+    """A buffer for masked logits in host memory, lent as read-only NumPy arrays. Backends derive classes from it.
 
     Args:
-        rows, vocab: its size.
+        rows, vocab: the shape of the buffer.
         forbidden: the element that stands for -inf.
         kind: the library's dtype.
     """
@@ -66,12 +66,12 @@ class HostBuffer:
 
     @staticmethod
     def packed(logits: Any) -> tuple[Any, int]:
-        """Logits of the library one row after the other in memory, and their address."""
+        """The logits, C-contiguous, and their address."""
         side_by_side = np.ascontiguousarray(logits)
         return side_by_side, side_by_side.__array_interface__["data"][0]
 
     def holders(self) -> int:
-        """How many hold the memory. A view of a NumPy array holds the array, and so does a view of a view."""
+        """Number of references to the memory. Each view of the array counts, and so does a view of a view."""
         return sys.getrefcount(self.memory)
 
     def lend(self, rows: int) -> Any:
@@ -82,16 +82,16 @@ class HostBuffer:
 
     @property
     def is_back(self) -> bool:
-        """Whether nobody holds what was handed out."""
+        """Whether no array that was lent is still referenced."""
         return self.holders() == self._alone
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nobody wrote to what was handed out. Nobody can: it was read-only."""
+        """Whether nothing was written to the lent arrays. NumPy's are read-only, so nothing was."""
         return True
 
     def write(self, logits: Any, rows: MaskRows) -> None:
-        """Make the first rows what the masks leave of ``logits: [rows, vocab]``."""
+        """Write ``logits: [rows, vocab]`` with their masks applied to the first rows of the buffer."""
         try:
             self._writer.write(self, logits, rows)
         except KernelFailed:
@@ -100,12 +100,12 @@ class HostBuffer:
 
 
 class _KernelWriter:
-    """Writes a buffer with compiled kernels, and knows which masks it wrote last."""
+    """Write a buffer with compiled kernels, and remember the masks that were written last."""
 
     def __init__(self, memory: NDArray[Any], kernels: MaskKernels, kind: np.dtype[Any], forbidden: int) -> None:
         self._kernels, self._forbidden = kernels, forbidden
         self._words = memory.view(kind)
-        # The records of the masks that were written last hold addresses, so per row what holds its mask is kept.
+        # The records of the previous masks hold addresses, so a reference per row keeps each mask alive.
         self._held: list[Any] = [MaskRow(True, _NOWHERE, memory.shape[1])] * len(memory)
         self._written = records_of(self._held).copy()
         self._sound = True
@@ -113,9 +113,9 @@ class _KernelWriter:
     def write(self, buffer: HostBuffer, logits: Any, rows: MaskRows) -> None:
         masks, count = records_of(rows), len(rows)
         if not (self._sound and buffer.is_untouched):
-            # Only after masks of few allowed ids is a row known to be forbidden elsewhere.
+            # Nothing is known of the other entries of a row, so each row is filled as a whole.
             self._written[:, 0] = FORBIDDEN
-        # Until the end nothing is known, in case this is interrupted.
+        # If an exception interrupts this function, the content of the buffer is unknown.
         self._sound = False
         logits, address = buffer.packed(logits)
         self._kernels.rewrite(self._words, address, self._written, masks, self._forbidden)
@@ -124,7 +124,7 @@ class _KernelWriter:
 
 
 class _NumpyWriter:
-    """Writes a buffer with NumPy, and knows the places where it may differ from -inf."""
+    """Write a buffer with NumPy, and remember the entries that may differ from -inf."""
 
     def __init__(self, memory: NDArray[Any], forbidden: Any, written: NDArray[np.integer[Any]] | None) -> None:
         self._memory, self._forbidden = memory, forbidden
@@ -135,7 +135,7 @@ class _NumpyWriter:
     def write(self, buffer: HostBuffer, logits: Any, masks: MaskRows) -> None:
         rows, untouched, logits = list(masks), buffer.is_untouched, buffer.view(logits)
         memory, flat, forbidden = self._memory, self._memory.reshape(-1), self._forbidden
-        # Until the end nothing is known, in case this is interrupted.
+        # If an exception interrupts this function, the content of the buffer is unknown.
         written, self._written = self._written, None
         if written is None or not untouched:
             memory.fill(forbidden)
@@ -180,10 +180,9 @@ def _write_whole(before: NDArray[Any], after: NDArray[Any], row: MaskRow, forbid
 class LogitsPool:
     """Buffers that the last processor of a chain may return its logits in; hand it over as ``context.pool``.
 
-    Whoever sets it says that processed logits may be arrays that cannot be written to, and makes the most of it by
-    dropping them before the next step. Nothing else changes: logits that are kept stay as they are. A pool
-    belongs to one loop: threads must not share one. It keeps up to two buffers per width and dtype, each as large as
-    the largest logits.
+    With a pool, processed logits may be read-only arrays. A loop saves most if it drops them before the next step;
+    logits that it keeps stay unchanged. A pool belongs to one loop; threads must not share one. It keeps up to two
+    buffers per width and dtype, each as large as the largest logits.
 
     Example:
         >>> from logitloom import Context, Vocabulary, processors
@@ -201,7 +200,7 @@ class LogitsPool:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers."""
+        """Bytes of memory in all buffers."""
         return sum(buffer.memory.nbytes for kept in self._buffers.values() for buffer in kept)
 
     def masked(
@@ -213,15 +212,15 @@ class LogitsPool:
         kind: Any,
         make: type[HostBuffer],
     ) -> Any:
-        """The masked logits in a buffer of the pool, or None where that is not the cheapest way or all are held.
+        """The masked logits in a buffer of the pool; None if another way is cheaper or all buffers are referenced.
 
         Args:
             logits: ``[batch, vocab]`` of the library, in host memory.
-            rows: per row its mask; only :class:`logitloom.masks.mask_row.MaskRow` are for buffers.
+            rows: the mask of each row; only masks of the class :class:`logitloom.masks.mask_row.MaskRow` use buffers.
             forbidden: the element that stands for -inf.
-            donate: whether the caller may write into the logits instead, which suits masks that forbid little.
+            donate: whether the caller may write to the logits instead, which is cheaper for masks that forbid few ids.
             kind: the library's own dtype.
-            make: the library's buffers.
+            make: the library's class of buffers.
         """
         shape = logits.shape
         masks = mask_rows(rows, shape)

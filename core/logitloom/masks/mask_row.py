@@ -1,4 +1,4 @@
-"""One row of a token mask in host memory, in the form that is cheapest to apply."""
+"""The token mask of one row in host memory, in the representation that is cheapest to apply."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, KernelFailed, hos
 
 __all__ = ["MaskBatch", "MaskRow", "MaskRows", "buffer_cost_of", "mask_rows", "records_of", "which_allowed"]
 
-#: From this part of the vocabulary on, one pass over the row costs less than touching the listed ids one by one.
+#: A list of more than ``vocab / n`` ids is applied by one pass over the whole row, because that is cheaper.
 _DENSE_ALLOWED: Final = 16
 _DENSE_FORBIDDEN: Final = 8
 
-#: For lists from so many ids on a kernel is asked.
+#: A list with at least so many ids is written by a kernel.
 _LONG_LIST: Final = 1024
 
-#: That many ids in a row are written as a slice.
+#: At least so many consecutive ids are written as a slice.
 _LONG_RUN: Final = 64
 
 _PACKED: Final = attrgetter("packed")
@@ -30,10 +30,10 @@ _BUFFER_COST: Final = attrgetter("buffer_cost")
 
 
 def which_allowed(allowed: bool, ids: NDArray[np.integer[Any]], size: int) -> NDArray[np.bool_]:
-    """``[size]``: which ids are allowed, if those listed alone are ``allowed``, or alone are not.
+    """``[size]``: which ids are allowed. The listed ids have the value ``allowed``, all others its opposite.
 
     Raises:
-        IndexError: if there is no such id.
+        IndexError: if an id is negative or at least ``size``.
     """
     mask = np.full(size, not allowed)
     kernels = host_kernels() if len(ids) >= _LONG_LIST else None
@@ -44,23 +44,23 @@ def which_allowed(allowed: bool, ids: NDArray[np.integer[Any]], size: int) -> ND
             if kernels.spread(read, allowed, mask):
                 return mask
     _check_ids(ids, size)
-    # NumPy takes indices of its own type more than twice as fast as it converts others one by one.
+    # NumPy converts indices of other types one by one, which takes more than twice as long.
     mask[ids.astype(np.intp, copy=False)] = allowed
     return mask
 
 
 def _check_ids(ids: NDArray[np.integer[Any]], size: int) -> None:
-    # What is negative is large without a sign, so one pass finds both.
+    # A negative id is a large number without its sign bit, so one maximum finds both errors.
     if len(ids) and int(ids.view(f"u{ids.itemsize}").max()) >= size:
         raise IndexError(f"A mask of {size} ids names the ids {ids.min()} to {ids.max()}.")
 
 
 class MaskRow:
-    """The ids that one state allows or forbids, prepared for being applied at many steps.
+    """The ids that one state allows or forbids, prepared for repeated use.
 
-    Short lists are kept as 64-bit indices, which NumPy takes as they are; of forbidden ones long runs (a block of
-    special tokens, the padding of a vocabulary) are slices. Long lists become a bound per id, made at first use, so
-    that applying them is one vectorised pass.
+    A short list is kept as 64-bit indices, which NumPy uses without conversion. Long runs of consecutive forbidden ids
+    (special tokens, the padding of a vocabulary) are kept as slices. A long list is converted at its first use to an
+    array with a bound per id, so that one vectorised pass applies it.
 
     Args:
         allowed: whether ``ids`` alone are allowed, or alone forbidden.
@@ -91,9 +91,9 @@ class MaskRow:
         self.allowed = allowed
         self.vocab = vocab
         listed = np.asarray(ids)
-        #: Whether a pass over the row is the cheapest way.
+        #: Whether one pass over the whole row is the cheapest way to apply the mask.
         self.dense = len(listed) * (_DENSE_ALLOWED if allowed else _DENSE_FORBIDDEN) > vocab
-        #: Whether it leaves few ids.
+        #: Whether few ids are allowed.
         self.sparse = allowed and not self.dense
         #: Passes over the row that writing it in a buffer of a :class:`~logitloom.masks.logits_pool.LogitsPool` costs
         #: more than writing it in place. In place a sparse row takes 1 pass, a dense row 2, any other row 0. In a
@@ -116,7 +116,7 @@ class MaskRow:
         """Make :attr:`record` and :attr:`packed`.
 
         Raises:
-            IndexError: if an id is none of the vocabulary's: behind an address nobody would notice.
+            IndexError: if an id is outside the vocabulary. A kernel, which gets an address, would not notice.
         """
         kind = ALLOWED if self.allowed else FORBIDDEN
         data: NDArray[Any] = self.ids
@@ -135,7 +135,7 @@ class MaskRow:
 
     @property
     def nbytes(self) -> int:
-        """Bytes it takes, a bound for 32-bit logits included."""
+        """Bytes of memory, including the bounds for 32-bit logits."""
         return self.ids.nbytes + (4 * self.vocab if self.dense else 0)
 
     def forbid(self, line: NDArray[Any], forbidden: Any) -> None:
@@ -183,13 +183,13 @@ _MASK_ROWS: Final = {MaskRow}
 
 
 class MaskBatch:
-    """The masks of some rows as a compiled step finds them; iterating it gives each row's :class:`MaskRow`.
+    """The masks of several rows, as a compiled step returns them. Iteration gives the :class:`MaskRow` of each row.
 
     Args:
         records: ``[rows, 3]``.
         buffer_cost: the sum of the rows' buffer costs.
         vocab: width of the logits.
-        holder: the masks by state, which it keeps alive.
+        holder: the masks by state. The reference keeps the memory of the records alive.
         states: ``[rows]``.
     """
 
@@ -217,7 +217,7 @@ MaskRows = Sequence[MaskRow] | MaskBatch
 
 
 def mask_rows(rows: Any, shape: tuple[int, ...]) -> MaskRows | None:
-    """The same, if they are one mask that kernels know for each row of logits of that shape; else ``None``."""
+    """``rows``, if each is a :class:`MaskRow` for one row of logits of this shape; otherwise ``None``."""
     if len(rows) != shape[0]:
         return None
     if isinstance(rows, MaskBatch):
@@ -242,7 +242,7 @@ def records_of(rows: MaskRows) -> NDArray[np.int64]:
     for row in set(rows):
         if row.packed is None:
             row.pack()
-    # Seven times faster than joining arrays.
+    # Joining bytes is seven times faster than concatenating arrays.
     return np.frombuffer(b"".join(map(_PACKED, rows)), dtype=np.int64).reshape(-1, 3)
 
 

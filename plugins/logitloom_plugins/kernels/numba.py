@@ -149,16 +149,16 @@ def paths(
     there[known] = known
     for state in range(known):
         row = source[state]
-        most, usual = -1, np.int32(-1)
+        most, default = -1, np.int32(-1)
         for i in range(len(columns)):
             target = row[columns[i]]
             if target >= 0 and sizes[i] > most:
-                most, usual = sizes[i], target
-        there[state] = usual if usual >= 0 else known
+                most, default = sizes[i], target
+        there[state] = default if default >= 0 else known
         low[state] = high[state] = 0
         for i in range(len(columns)):
             target = row[columns[i]]
-            if target != usual or target < 0:
+            if target != default or target < 0:
                 low[state] |= bits[0, i]
                 high[state] |= bits[1, i]
         if len(given):
@@ -168,7 +168,7 @@ def paths(
         word, other = kinds[0, last], kinds[1, last]
         for i in range(last):
             target = row[split + i]
-            if target != usual or target < 0:
+            if target != default or target < 0:
                 word |= kinds[0, i]
                 other |= kinds[1, i]
         found = np.uint8(MALFORMED)
@@ -229,12 +229,12 @@ def _uniform(table: Any, byte_class: Any, uniform: Any, state: int, more: int) -
     nogil=True,
 )
 def _leads_off(
-    table: Any, byte_class: Any, uniform: Any, kinds: Any, state: int, node: int, more: int, usual: int
+    table: Any, byte_class: Any, uniform: Any, kinds: Any, state: int, node: int, more: int, default: int
 ) -> Any:  # pragma: no cover - compiled
     """The kinds of characters below a node that do not lead to one state."""
     nodes, _, column_of, of_group, below = kinds
     reached = _uniform(table, byte_class, uniform, state, more)
-    if reached == usual:
+    if reached == default:
         return np.int64(0)
     if reached != -2:
         return np.int64(below[node])
@@ -248,24 +248,24 @@ def _leads_off(
             continue
         code_before, target_before = code, target
         if code < -1:
-            if target != usual:
+            if target != default:
                 found |= np.int64(of_group[-2 - code])
-        elif target < 0 or uniform[target, more - 2] != usual:
-            found |= _leads_off(table, byte_class, uniform, kinds, target, code, more - 1, usual)
+        elif target < 0 or uniform[target, more - 2] != default:
+            found |= _leads_off(table, byte_class, uniform, kinds, target, code, more - 1, default)
         if found == below[node]:
             break
     return found
 
 
 @_compiled(types.uint8[::1](_TABLE, _BYTES, _INTS, _KINDS), cache=True, nogil=True)
-def marks(table: Any, byte_class: Any, usual: Any, kinds: Any) -> Any:  # pragma: no cover - compiled
+def marks(table: Any, byte_class: Any, default: Any, kinds: Any) -> Any:  # pragma: no cover - compiled
     """See :meth:`logitloom.automata.kernels.AutomatonKernels.marks`."""
     _, root, column_of, _, _ = kinds
     every = np.int64(HIGH_WORD | HIGH_OTHER)
     uniform = np.full((len(table), 3), _UNKNOWN, dtype=np.int32)
     result = np.empty(len(table), dtype=np.uint8)
     for state in range(len(table)):
-        found = np.int64(0) if usual[state] >= 0 else every
+        found = np.int64(0) if default[state] >= 0 else every
         if found == 0:
             before = reached = node_before = np.int64(_UNKNOWN)
             for lead in range(0xC2, 0xF5):
@@ -276,10 +276,10 @@ def marks(table: Any, byte_class: Any, usual: Any, kinds: Any) -> Any:  # pragma
                     before, node_before = target, np.int64(_UNKNOWN)
                     reached = _uniform(table, byte_class, uniform, target, more)
                 node = np.int64(root[column_of[lead - 0x80]])
-                if reached == usual[state] or node == node_before:
+                if reached == default[state] or node == node_before:
                     continue
                 node_before = node
-                found |= _leads_off(table, byte_class, uniform, kinds, target, node, more, np.int64(usual[state]))
+                found |= _leads_off(table, byte_class, uniform, kinds, target, node, more, np.int64(default[state]))
                 if found == every:
                     break
         result[state] = found | (MALFORMED | HIGH_PARTIAL if found else MALFORMED)

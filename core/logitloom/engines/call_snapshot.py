@@ -1,4 +1,4 @@
-"""Rows of token ids that an engine asked about in one call, and how a later row is found among them."""
+"""The token ids of all rows of one engine call, and the search for a later row among them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AskedRows", "Ids"]
+__all__ = ["CallSnapshot", "Ids"]
 
 #: ``[rows, width]`` integers on the host, right-aligned.
 Ids = NDArray[Any]
 
-#: Ids at the end of a row that its fingerprint is made of, with its length before them.
+#: How many ids at the end of a row enter its fingerprint. The row's length stands before them.
 _TAIL: Final = 8
 _FINGERPRINT: Final = np.dtype((np.void, 8 * (1 + _TAIL)))
 _SMALLEST_CAPACITY: Final = 64
-#: Calls on the way from rows that gave up their ids to such that have all of them.
+#: Maximum number of calls between a snapshot that dropped its ids and the nearest one that has them.
 _MOST_AWAY: Final = 32
-#: Ids that are compared in one go.
+#: How many ids one comparison covers.
 _AT_A_TIME: Final = 8192
 
 
 class _Block:
-    """A buffer of ids that the calls of a growing batch share: each call sees it up to its own width."""
+    """A buffer of ids that consecutive calls share. Each call reads the buffer up to its own width."""
 
     __slots__ = ("data", "filled")
 
@@ -38,9 +38,9 @@ class _Block:
 
 
 class _Parents(NamedTuple):
-    """Rows as those of an earlier call, each with one token more."""
+    """The rows of a call, stored as rows of an earlier call with one token appended to each."""
 
-    before: AskedRows
+    before: CallSnapshot
     #: ``[rows]``: which of its rows each was.
     rows: NDArray[np.int64]
     #: ``[rows]``.
@@ -49,12 +49,12 @@ class _Parents(NamedTuple):
     away: int
 
 
-class AskedRows:
-    """The rows of one call: immutable.
+class CallSnapshot:
+    """The rows of one call. A snapshot is immutable.
 
-    Rows that grow in place share one buffer with the calls before, so that a call stores only what is new. So do rows
-    that moved, once there is a newer call: which row each was, and its token; the ids are put together when they are
-    asked for again.
+    Rows that grew in place share a buffer with the calls before, so a call stores only its new ids. A call whose rows
+    moved drops its ids as soon as a newer call exists: it keeps the row that each row came from and the appended token,
+    and rebuilds the ids when they are read again.
 
     Args:
         ids: ``[rows, width]`` host integers, right-aligned; copied.
@@ -71,7 +71,7 @@ class AskedRows:
     )  # fmt: skip
 
     def __init__(
-        self, ids: Ids, starts: NDArray[np.int64], before: AskedRows | None = None, spare: Ids | None = None
+        self, ids: Ids, starts: NDArray[np.int64], before: CallSnapshot | None = None, spare: Ids | None = None
     ) -> None:
         self.width = ids.shape[1]
         self.starts = starts
@@ -124,7 +124,7 @@ class AskedRows:
         self._block = None
         return block.data
 
-    def came_from(self, before: AskedRows, rows: NDArray[np.int64]) -> None:
+    def came_from(self, before: CallSnapshot, rows: NDArray[np.int64]) -> None:
         """State that these are rows ``rows`` of ``before``, each with one token more."""
         away = 1 if before._parents is None else before._parents.away + 1
         if away <= _MOST_AWAY and self.owned_alone:
@@ -173,7 +173,7 @@ class AskedRows:
                 return place if place in found else found[0]
         return None
 
-    def find_each(self, rows: AskedRows, reach: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_each(self, rows: CallSnapshot, reach: NDArray[np.int64]) -> NDArray[np.int64]:
         """What :meth:`find` finds for every one of ``rows`` that it is sure to find with at most one token more.
 
         All rows at once: a look-up each, and one comparison of all ids with those of the rows found.
@@ -204,7 +204,7 @@ class AskedRows:
         return found
 
     def _equal(
-        self, rows: AskedRows, places: NDArray[np.int64], candidates: NDArray[np.int64], gained: int
+        self, rows: CallSnapshot, places: NDArray[np.int64], candidates: NDArray[np.int64], gained: int
     ) -> NDArray[np.bool_]:
         """Whether rows ``candidates`` here are ``rows`` at ``places`` without the last ids; they are as long."""
         end, lengths = rows.width - gained, self.lengths[candidates]
