@@ -12,7 +12,7 @@ __all__ = ["Recent", "Seen", "count", "mark", "recent", "seen", "seen_after", "s
 
 
 #: From this vocabulary on it is faster to go over the tables one after the other than to sum them up at once.
-_WIDE: Final = 4096
+_WIDE: Final = 512
 
 
 class Seen(NamedTuple):

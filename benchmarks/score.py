@@ -1,0 +1,81 @@
+"""Chain.score beside a loop over steps: ratios of processor time in one process.
+
+Run: ``python benchmarks/score.py [numpy,torch] [256,2048,16384]``. Every result is compared with the loop's.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from logitloom import Backend, Chain, Context, load_backend, processors
+
+STEPS = 512
+CHAINS: dict[str, list[Any]] = {
+    "ordinary": [
+        ("repetition_penalty", {"penalty": 1.3}), ("temperature", {"temperature": 0.7}), ("top_k", {"k": 50}),
+        ("top_p", {"p": 0.9}), ("min_p", {"p": 0.02}),
+    ],
+    "penalties": [
+        ("frequency_penalty", {"penalty": 0.4}), ("presence_penalty", {"penalty": 0.5}), ("no_repeat_ngram", {"n": 3}),
+        ("logit_bias", {"bias": {2: 1.0}}), ("temperature", {"temperature": 0.7}),
+    ],
+    "warps": [
+        ("temperature", {"temperature": 0.7}), ("top_p", {"p": 0.9}), ("min_p", {"p": 0.02}),
+        ("quadratic", {"factor": 0.1}), ("typical_p", {"p": 0.95}),
+    ],
+    "mixed": [
+        ("dry", {"breakers": []}), ("top_k", {"k": 40}), ("xtc", {}), ("min_tokens", {"n": 5, "eos": [0]}),
+        ("dynamic_temperature", {}),
+    ],
+}  # fmt: skip
+
+
+def step_by_step(chain: Chain, backend: Backend, logits: Any, tokens: np.ndarray, context: Context) -> np.ndarray:
+    """``[1, steps]``, as a loop has them."""
+    state, given, found = chain.init_state(context), context, []
+    for step in range(logits.shape[1]):
+        out, state = chain.process(logits[:, step], state, given)
+        now = tokens[:, step : step + 1]
+        found.append(backend.gather(backend.log_softmax(out), backend.asarray(now)))
+        given = context.accept(now)
+    return backend.to_numpy(backend.xp.concat(found, axis=1))
+
+
+def seconds(call: Any) -> tuple[float, Any]:
+    """Least processor time of three calls, and the result."""
+    best = float("inf")
+    for _ in range(3):
+        start = time.process_time()
+        result = call()
+        best = min(best, time.process_time() - start)
+    return best, result
+
+
+def main(libraries: str = "numpy,torch", widths: str = "256,2048,16384") -> None:
+    """Print a table."""
+    print("library | vocabulary | chain | loop, us a position | score | ratio | largest difference")
+    for library in libraries.split(","):
+        backend = load_backend(library)
+        for vocab in map(int, widths.split(",")):
+            host = np.random.default_rng(0).normal(scale=3, size=(1, STEPS, vocab)).astype(np.float32)
+            logits, tokens = backend.asarray(host), host.argmax(-1).astype(np.int32)
+            context = Context.start(logits[:, 0], prompt=[[1, 2, 3]], max_length=STEPS + 8, seed=3)
+            for name, specs in CHAINS.items():
+                chain = processors.load(*specs)
+                loop, wanted = seconds(partial(step_by_step, chain, backend, logits, tokens, context))
+                once, scored = seconds(partial(chain.score, logits, tokens, context))
+                found = backend.to_numpy(scored)
+                possible = np.isfinite(wanted)
+                assert (np.isfinite(found) == possible).all()
+                error = np.abs(found[possible] - wanted[possible]).max()
+                each = [f"{t * 1e6 / STEPS:.1f}" for t in (loop, once)]
+                print(" | ".join([library, str(vocab), name, *each, f"{loop / once:.1f}", f"{error:.0e}"]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
