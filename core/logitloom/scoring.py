@@ -134,7 +134,7 @@ def score(parts: Parts, logits: Array, tokens: Sequence[Sequence[int]] | Tokens,
         here = taken[:, start : start + width]
         # The last token is no position's past in this round. It is in the next.
         before = here if start + width < time else here[:, :-1]
-        lines = xp.reshape(xp.permute_dims(logits[:, start : start + width], (1, 0, 2)), (-1, vocab))
+        lines = xp.reshape(xp.permute_dims(logits[:, start : start + width, :], (1, 0, 2)), (-1, vocab))
         try:
             for run in runs:
                 run.go_on(before, here.shape[1])
@@ -157,7 +157,7 @@ def _one_by_one(chain: Scores, logits: Array, taken: Tokens, context: Context) -
             before = np.where(here >= 0, taken[:, place - 1 : place], -1)
             told = backend.xp.where(backend.asarray(before) >= 0, found[-1], backend.xp.zeros_like(found[-1]))
             given = context.accept(before, chosen_logprob=told)
-        processed, state = chain.process(logits[:, place], state, given)
+        processed, state = chain.process(logits[:, place, :], state, given)
         logprob = backend.log_probability(processed, backend.asarray(np.maximum(here, 0)))
         found.append(backend.xp.where(backend.asarray(here) >= 0, logprob, backend.xp.zeros_like(logprob)))
     return backend.xp.concat(found, axis=1)
@@ -264,10 +264,10 @@ def _divided(state: Any, count: int) -> tuple[Any, Any]:
     """The first rows of a state, and those behind them."""
 
     def first(leaf: Any) -> Any:
-        return leaf.take_rows(np.arange(count)) if rows.is_row_leaf(leaf) else leaf[:count]
+        return leaf.take_rows(np.arange(count)) if rows.is_row_leaf(leaf) else leaf[:count, ...]
 
     def last(leaf: Any) -> Any:
-        return leaf.take_rows(np.arange(count, leaf.row_count())) if rows.is_row_leaf(leaf) else leaf[count:]
+        return leaf.take_rows(np.arange(count, leaf.row_count())) if rows.is_row_leaf(leaf) else leaf[count:, ...]
 
     return rows.map_leaves(first, state), rows.map_leaves(last, state)
 
