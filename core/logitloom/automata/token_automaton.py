@@ -408,18 +408,3 @@ class TokenAutomaton(Constraint):
         allowed = allowed_steps(table)
         allowed[:states][self.closing, :end] = False
         return TokenTables(of_token, table, allowed, self.accepting, self.dfa.start)
-
-    # --- forced runs ----------------------------------------------------------------------------------------------
-
-    def forced_bytes(self, state: int, limit: int = 4096) -> bytes:
-        """The bytes that must come next, as far as there is no choice; at most ``limit``."""
-        run = bytearray()
-        byte_class = self.dfa.byte_class
-        while state >= 0 and not self.accepting[state] and len(run) < limit:
-            row = self.dfa.rows(np.array([state]))[state]
-            possible = (row[byte_class] >= 0).nonzero()[0]
-            if len(possible) != 1:
-                break
-            run.append(int(possible[0]))
-            state = int(row[byte_class[run[-1]]])
-        return bytes(run)

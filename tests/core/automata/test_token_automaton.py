@@ -284,26 +284,17 @@ def test_contradicting_arguments_are_refused() -> None:
 def test_forced_runs_end_where_there_is_a_choice() -> None:
     vocabulary = small("a", "b", "ab", "c", '{"', "x", "y")
     automaton = walked(compile_pattern(r'\{"(x|y)cab'), vocabulary)
-    assert automaton.forced_bytes(automaton.start) == b'{"'
     assert automaton.forced_tokens(automaton.start) == [6]
     state = automaton.advance(automaton.advance(automaton.start, 6), 7)
-    assert automaton.forced_bytes(state) == b"cab"
     # "ab" is one token or two, so only its beginning is forced as tokens.
     assert automaton.forced_tokens(state) == [5]
     end = automaton.advance(automaton.advance(state, 5), 4)
-    assert automaton.forced_bytes(end) == b""
     assert automaton.forced_tokens(end) == [0]
     assert automaton.forced_tokens(FINISHED) == []
-    assert automaton.forced_bytes(FINISHED) == b""
 
 
-def test_an_endless_forced_run_stops_at_the_limit() -> None:
-    byte_class = np.ones(256, dtype=np.uint8)
-    byte_class[[97, 98]] = [0, 2]
-    automaton = walked(Dfa(byte_class, [[1, -1, -1], [0, -1, 2], [-1, -1, -1]], [False, False, True]), small("a", "b"))
-    assert automaton.forced_bytes(0, limit=7) == b"a"
+def test_a_forced_run_goes_on_to_its_end() -> None:
     assert walked(literal("a" * 50), small("a")).forced_tokens(0) == [2] * 50 + [0]
-    assert walked(literal("a" * 50), small("a")).forced_bytes(0, limit=7) == b"a" * 7
 
 
 @settings(max_examples=40)
@@ -317,12 +308,6 @@ def test_forced_runs_are_what_rows_allow(pattern: str, seed: int) -> None:
             state = automaton.advance(state, token)
         if state != FINISHED:
             assert len(automaton.row(state)) != 1
-    for state in visited(automaton, 20, 6, seed):
-        for byte in automaton.forced_bytes(state, 10):
-            live = (automaton.dfa.by_byte[state] >= 0).nonzero()[0].tolist()
-            assert live == [byte]
-            assert not automaton.accepting[state]
-            state = automaton.dfa.walk(bytes([byte]), state)
 
 
 def test_broken_encodings_are_never_allowed_in_text() -> None:
