@@ -141,7 +141,8 @@ class Json(ConstraintProcessor):
             except LogitloomError as other:
                 if not self.strict and isinstance(error, UnsupportedSchema):
                     return self._table(document, False), None
-                raise type(error)(f"{error} The engine llguidance cannot run it either: {other}") from error
+                message = f"{error} The engine llguidance cannot run it either: {other}"
+                raise type(error)(message if len(message) < 500 else f"{message[:496]}...") from error
 
     def _table(self, document: Any, strict: bool) -> SchemaAutomaton:
         whitespace = Whitespace(self.whitespace, self.max_whitespace)

@@ -309,3 +309,18 @@ IMPOSSIBLE: list[Any] = [
 def test_a_schema_that_no_value_satisfies_is_refused_when_the_chain_is_made(schema: Any, engine: str) -> None:
     with pytest.raises(UnsupportedSchema, match="No JSON value satisfies the schema of 'json'"):
         processors.load(("json", {"schema": schema, "engine": engine}))
+
+
+@pytest.mark.parametrize("engine", ["auto", "table"])
+def test_messages_about_many_keywords_stay_short_and_the_error_has_them_all(engine: str) -> None:
+    patterns = {
+        f"a long name, number {i}": {"type": "string", "pattern": f"(?<=x{i}){'long ' * 99}"} for i in range(40)
+    }
+    with pytest.raises(UnsupportedSchema) as caught:
+        processors.load(("json", {"schema": {"properties": patterns}, "engine": engine}))
+    message = str(caught.value)
+    assert len(message) < 500
+    assert "'pattern' at #/properties/a long name, number 0/pattern: Pattern '(?<=x0)long long " in message
+    assert "and 39 more" in message
+    if engine == "table":
+        assert len(caught.value.problems) == 40

@@ -31,6 +31,8 @@ _ASSERTIONS: Final[Assertions] = {
 }
 #: Types whose formulas have atoms; of the others one stands for all.
 _CHECKED = ("null", "number", "string", "array", "object")
+#: Characters of a message that are about the keywords.
+_MOST_TOLD: Final = 320
 _NOT_DISTINCT: Final = (
     f"that all items differ can be enforced where it must hold once the array begins; beside contains, beside minItems "
     f"with prefixItems or few values, and in branches that are open then (anyOf, oneOf, if, not) only if items have at "
@@ -135,8 +137,15 @@ def _compiled(document: Document, options: SchemaOptions, tracker: BudgetTracker
 
 
 def _said(problems: dict[tuple[str, str], str]) -> str:
-    listed = "; ".join(f"{keyword!r} at #{pointer}: {why}" for (pointer, keyword), why in problems.items())
-    return f"The schema has keywords that cannot be enforced: {listed}."
+    """What cannot be enforced, as far as a message has room for it; ``problems`` of the error has all."""
+    told = [f"{keyword!r} at #{pointer}: {why}" for (pointer, keyword), why in problems.items()]
+    shown = told[0] if len(told[0]) <= _MOST_TOLD else f"{told[0][: _MOST_TOLD - 3]}..."
+    for place, text in enumerate(told[1:], 1):
+        if len(shown) + len(text) > _MOST_TOLD:
+            shown += f"; and {len(told) - place} more"
+            break
+        shown += f"; {text}"
+    return f"The schema has keywords that cannot be enforced: {shown}."
 
 
 def check(keywords: Keywords, tracker: BudgetTracker) -> None:
