@@ -1,0 +1,1 @@
+"""Servers of inference engines, with chains in their requests."""

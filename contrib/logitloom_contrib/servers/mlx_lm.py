@@ -1,0 +1,217 @@
+"""mlx-lm's own HTTP server with chains: by name, from ``response_format``, and from ``tools``.
+
+    python -m logitloom_contrib.servers.mlx_lm --model FOLDER [options of mlx_lm.server]
+
+The server takes no logits processors from requests. Here its handler reads them from the body before it admits the
+request, and what makes the processors of a request adds the chain, so that requests with different chains run in one
+batch. Everything else is the library's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import mlx.core as mx
+from mlx_lm import server
+
+from logitloom import Array, Chain, read_vocabulary
+from logitloom.engines import stop_strings
+from logitloom.errors import LogitloomError, NeedsNotMet
+from logitloom_contrib.engines.mlx_lm import MlxProcessor, to_mlx_lm
+from logitloom_contrib.engines.vllm.chain_cache import ChainCache
+from logitloom_contrib.engines.vllm.permissions import Permissions
+
+__all__ = ["ChainHandler", "asked_chain", "install", "main", "run"]
+
+LOG: Final = logging.getLogger("logitloom.mlx_lm")
+#: Seconds for which a request waits for the model to be loaded.
+_PATIENCE: Final = 600
+#: Most characters between two parts of JSON that a response_format asks for: a small model may write blanks for ever.
+_BLANKS: Final = 4
+
+
+def asked_chain(body: Mapping[str, Any], *, chat_template: str | None = None) -> Any:
+    """What a request asks for, as a chain document or its list of processors; None if it asks for nothing.
+
+    Args:
+        body: the request's JSON.
+        chat_template: of the model, from which the form of its tool calls is found.
+
+    Raises:
+        NeedsNotMet: it asks for two things at once, or for a form that does not exist.
+
+    Example:
+        >>> asked_chain({"response_format": {"type": "json_object"}})
+        [{'use': 'json', 'options': {'schema': {'type': 'object'}, 'max_whitespace': 4}}]
+    """
+    found = {
+        "logitloom": body.get("logitloom") or (body.get("vllm_xargs") or {}).get("logitloom"),
+        "response_format": _of_format(body.get("response_format")),
+        "tools": _of_tools(body.get("tools"), body.get("tool_choice", "auto"), chat_template),
+    }
+    given = [name for name, chain in found.items() if chain is not None]
+    if len(given) > 1:
+        raise NeedsNotMet(
+            f"The request asks for a constraint in {' and in '.join(map(repr, given))}. Give one of them; "
+            f"tool_choice 'none' leaves tools out."
+        )
+    return found[given[0]] if given else None
+
+
+def _of_format(form: Any) -> Any:
+    kind = form.get("type") if isinstance(form, Mapping) else form
+    if kind in (None, "text"):
+        return None
+    if kind == "json_object":
+        return [{"use": "json", "options": {"schema": {"type": "object"}, "max_whitespace": _BLANKS}}]
+    told = form.get("json_schema") if isinstance(form, Mapping) and kind == "json_schema" else None
+    if not isinstance(told, Mapping) or "schema" not in told:
+        raise NeedsNotMet(
+            f"response_format is {form!r:.200}. Give {{'type': 'text'}}, {{'type': 'json_object'}} or {{'type': "
+            f"'json_schema', 'json_schema': {{'schema': ...}}}}."
+        )
+    return [{"use": "json", "options": {"schema": told["schema"], "max_whitespace": _BLANKS}}]
+
+
+def _of_tools(tools: Any, choice: Any, chat_template: str | None) -> Any:
+    if not tools or choice == "none":
+        return None
+    if isinstance(choice, Mapping):
+        choice = (choice.get("function") or {}).get("name")
+    form = os.environ.get("LOGITLOOM_TOOL_FORMAT", "auto")
+    options = {"tools": tools, "choice": choice, "format": form}
+    if form == "auto":
+        if chat_template is None and choice == "auto":
+            return None  # the model cannot call tools, and need not
+        options["chat_template"] = chat_template
+    return [{"use": "tool_call", "options": options}]
+
+
+class ChainHandler(server.APIHandler):  # type: ignore[misc]
+    """The library's handler, which also reads the chain of a request. What is wrong with it is answered with 400."""
+
+    def __init__(self, response_generator: Any, *args: Any, **more: Any) -> None:
+        self.chain: Chain | None = None
+        super().__init__(_Carrier(response_generator, self), *args, **more)
+
+    def validate_model_parameters(self) -> None:
+        """Check the request, its chain included.
+
+        Raises:
+            ValueError: in a sentence.
+        """
+        super().validate_model_parameters()
+        self.chain = None
+        try:
+            provider = self._loaded()
+            template = getattr(provider.tokenizer, "chat_template", None)
+            asked = asked_chain(self.body, chat_template=template if isinstance(template, str) else None)
+            if asked is None:
+                return
+            if self.requested_model not in ("default_model", provider.cli_args.model) or provider.is_distributed:
+                raise NeedsNotMet("Chains run with the model that the server was started with, on one machine.")
+            self.chain = _chains_of(provider).get(asked).chain
+        except LogitloomError as error:
+            raise ValueError(str(error)) from error
+        # The server cuts texts before its stop strings, as a chain's texts are.
+        own = self.body.get("stop") or []
+        self.body["stop"] = [*([own] if isinstance(own, str) else own), *stop_strings(self.chain)]
+
+    def _loaded(self) -> Any:
+        """The library's provider, when it has loaded the model."""
+        provider, until = self.response_generator.model_provider, time.monotonic() + _PATIENCE
+        while provider.tokenizer is None and provider.cli_args.model and time.monotonic() < until:
+            if not self.response_generator.generation_available():
+                break
+            time.sleep(0.05)
+        if provider.tokenizer is None:
+            raise NeedsNotMet("The server has no model yet. Start it with --model, or ask again.")
+        return provider
+
+
+class _Carrier:
+    """The library's generator, which gives the arguments of a request its chain."""
+
+    def __init__(self, generator: Any, handler: ChainHandler) -> None:
+        self._generator, self._handler = generator, handler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generator, name)
+
+    def generate(self, request: Any, arguments: Any, *args: Any, **more: Any) -> Any:
+        arguments.logits.chain = self._handler.chain
+        return self._generator.generate(request, arguments, *args, **more)
+
+
+class _Contained:
+    """A chain whose errors end its own text: an exception here would end the server's thread, with all requests."""
+
+    def __init__(self, processor: MlxProcessor) -> None:
+        self._processor, self._failed = processor, False
+        vocabulary = processor.chain.vocabulary
+        self._eos = list(vocabulary.eos) if vocabulary is not None else []
+
+    def __call__(self, tokens: Array, logits: Array) -> Array:
+        if not self._failed:
+            try:
+                return self._processor(tokens, logits)
+            except Exception as error:  # whatever a plug-in raises concerns this request alone
+                self._failed = True
+                LOG.error("logitloom ends a request after %d tokens: %s: %s", tokens.size, type(error).__name__, error)
+        ended = mx.full(logits.shape, -mx.inf, dtype=logits.dtype)
+        ended[:, mx.array(self._eos)] = 0
+        return ended
+
+
+@functools.lru_cache(maxsize=4)
+def _chains_for(tokenizer: Any, width: int | None) -> ChainCache:
+    vocabulary = read_vocabulary(getattr(tokenizer, "_tokenizer", tokenizer))
+    permissions = Permissions.read(os.environ, None)
+    permissions = dataclasses.replace(permissions, allow=permissions.allow | {"tool_call"})
+    return ChainCache(permissions, vocabulary, max(width or 0, vocabulary.size))
+
+
+def _chains_of(provider: Any) -> ChainCache:
+    return _chains_for(provider.tokenizer, getattr(getattr(provider.model, "args", None), "vocab_size", None))
+
+
+def install() -> None:
+    """Let the server's processors of a request include its chain; more than once does nothing more."""
+    original: Callable[[Any], Any] = server._make_logits_processors
+    if hasattr(original, "adds_chains"):
+        return
+
+    @functools.wraps(original)
+    def made(arguments: Any) -> Any:
+        found, chain = original(arguments) or [], getattr(arguments.logits, "chain", None)
+        return found if chain is None else [*found, _Contained(to_mlx_lm(chain))]
+
+    made.adds_chains = True  # type: ignore[attr-defined]
+    server._make_logits_processors = made
+
+
+def run(host: str, port: int, model_provider: Any, **more: Any) -> None:
+    """``mlx_lm.server.run`` with chains."""
+    install()
+    cache = server.LRUPromptCache(model_provider.cli_args.prompt_cache_size)
+    generator = server.ResponseGenerator(model_provider, cache)
+    if mx.distributed.init().rank() == 0:
+        server._run_http_server(host, port, generator, handler_class=ChainHandler, **more)
+    else:
+        generator.join()
+
+
+def main() -> None:
+    """``mlx_lm.server`` with chains, and with its own options."""
+    server.run = run
+    server.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""mlx-lm's own server on a port, with a tiny model: chains by name, response_format and tools, alone and in a batch."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+mx: Any = pytest.importorskip("mlx.core", reason="needs MLX")
+pytest.importorskip("mlx_lm", reason="needs mlx-lm")
+pytest.importorskip("transformers", reason="needs transformers for the tokenizer")
+
+from mlx_lm import server as library  # noqa: E402
+
+from logitloom.errors import NeedsNotMet  # noqa: E402
+from logitloom_contrib.servers import mlx_lm as ours  # noqa: E402
+from logitloom_contrib.servers.mlx_lm import asked_chain  # noqa: E402
+
+pytestmark = [pytest.mark.mlx, pytest.mark.extras, pytest.mark.filterwarnings("ignore")]
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}, "n": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["city", "n"],
+    "additionalProperties": False,
+}
+TOOL = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
+DIGITS = [{"use": "regex", "options": {"pattern": "[0-9]{3}-[0-9]{4}"}}]
+
+
+def write_folder(folder: Path) -> None:
+    """A random model of 300 ids, of which 257 are end-of-sequence and the bytes."""
+    from mlx.utils import tree_flatten, tree_map
+    from mlx_lm.models import llama
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    fields: dict[str, Any] = {
+        "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "vocab_size": 300,
+        "max_position_embeddings": 512, "tie_word_embeddings": False,
+    }  # fmt: skip
+    mx.random.seed(0)
+    model = llama.Model(llama.ModelArgs(**fields))
+    model.update(tree_map(lambda a: mx.random.normal(a.shape) * 0.4, model.parameters()))
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())))
+    (folder / "config.json").write_text(json.dumps(fields | {"eos_token_id": 0}))
+    words = ["<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    made = Tokenizer(models.BPE({word: n for n, word in enumerate(words)}, []))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<eos>")
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    tokenizer.save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder, servers = tmp_path_factory.mktemp("tiny"), []
+    write_folder(folder)
+
+    class Reachable(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def serve_forever(self, *args: Any) -> None:
+            servers.append(self)
+            ready.set()
+            super().serve_forever(*args)
+
+    ready, generators, thread = threading.Event(), [], None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["mlx_lm.server", "--model", str(folder), "--port", "0", "--host", "127.0.0.1"])
+        patch.setenv("LOGITLOOM_VLLM_SECONDS", "20")  # test machines may be busy
+        patch.setenv("LOGITLOOM_TOOL_FORMAT", "hermes")
+        patch.setattr(library, "_make_logits_processors", library._make_logits_processors)
+        original = library.ResponseGenerator
+
+        def remembered(*args: Any) -> Any:
+            generators.append(original(*args))
+            return generators[0]
+
+        def run(host: str, port: int, provider: Any) -> None:
+            ours.run(host, port, provider, server_class=Reachable)
+
+        patch.setattr(library, "ResponseGenerator", remembered)
+        patch.setattr(library, "run", run)
+        thread = threading.Thread(target=library.main, daemon=True)
+        thread.start()
+        assert ready.wait(60)
+        yield f"http://127.0.0.1:{servers[0].server_address[1]}"
+        servers[0].shutdown()
+        servers[0].server_close()
+        generators[0].stop_and_join()
+        thread.join(30)
+
+
+class Refused(Exception):
+    """Status and sentence of an answer that is an error."""
+
+
+def post(address: str, path: str, **body: Any) -> Any:
+    """The answer to a request, or the events of its stream."""
+    data = json.dumps({"max_tokens": 120, "temperature": 0.0} | body).encode()
+    request = urllib.request.Request(f"{address}{path}", data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            told = answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        raise Refused(refused.code, json.loads(refused.read())["error"]) from refused
+    if not body.get("stream"):
+        return json.loads(told)
+    return [json.loads(line[6:]) for line in told.splitlines() if line.startswith("data: {")]
+
+
+def completed(address: str, **body: Any) -> str:
+    return str(post(address, "/v1/completions", prompt="12 birds", **body)["choices"][0]["text"])
+
+
+def chatted(address: str, **body: Any) -> Any:
+    found = post(address, "/v1/chat/completions", messages=[{"role": "user", "content": "Where?"}], **body)
+    return found["choices"][0]["message"]
+
+
+def test_chains_by_name_run_and_requests_without_are_free(address: str) -> None:
+    assert re.fullmatch("[0-9]{3}-[0-9]{4}", completed(address, logitloom=DIGITS))
+    assert re.fullmatch("[0-9]{3}-[0-9]{4}", completed(address, logitloom=json.dumps(DIGITS), seed=3, temperature=1.0))
+    assert re.fullmatch("[0-9]{3}-[0-9]{4}", completed(address, vllm_xargs={"logitloom": json.dumps(DIGITS)}))
+    assert not re.match("[0-9]{3}-[0-9]{4}", completed(address, max_tokens=12))
+    stop = [{"use": "stop", "options": {"strings": ["7"]}}]
+    both = [{"use": "regex", "options": {"pattern": "[0-6]{4}7[0-9]*"}}, *stop]
+    assert re.fullmatch("[0-6]{4}", completed(address, logitloom=both))
+
+
+def test_response_formats_and_tools_constrain_the_answer(address: str) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA}}
+    value = json.loads(chatted(address, response_format=form)["content"])
+    assert value["city"] in ("Paris", "Rome")
+    assert 0 <= value["n"] <= 99
+    called = chatted(address, tools=[TOOL], tool_choice="required")["content"]
+    [call] = re.findall(r"<tool_call>\n(.*?)\n</tool_call>", called)
+    assert json.loads(call)["name"] == "look"
+    assert set(json.loads(call)["arguments"]) == {"city", "n"}
+
+
+def test_streams_and_batches_give_what_requests_alone_give(address: str) -> None:
+    bodies: list[dict[str, Any]] = [
+        {"logitloom": DIGITS},
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+        {"logitloom": [{"use": "choice", "options": {"choices": ["north", "south"]}}]},
+        {"max_tokens": 16},
+    ]
+    alone = [completed(address, **body) for body in bodies]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda n: completed(address, **bodies[n % 4]), range(12)))
+    assert together == alone * 3
+    for body, text in zip(bodies, alone, strict=True):
+        pieces = post(address, "/v1/completions", prompt="12 birds", stream=True, **body)
+        assert "".join(piece["choices"][0]["text"] for piece in pieces if piece["choices"]) == text
+
+
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [
+        ({"logitloom": "nonsense"}, "is no JSON"),
+        ({"logitloom": [{"use": "cfg"}]}, "may not use the processor 'cfg'"),
+        ({"logitloom": [{"use": "regex", "options": {"pattern": "("}}]}, "no valid regular expression"),
+        ({"logitloom": DIGITS, "response_format": {"type": "json_object"}}, "'logitloom' and in 'response_format'"),
+        ({"response_format": {"type": "yaml"}}, "Give {'type': 'text'}"),
+        ({"logitloom": DIGITS, "model": "another"}, "the model that the server was started with"),
+    ],
+)
+def test_what_is_wrong_with_a_chain_is_answered_with_400_and_a_sentence(address: str, body: Any, part: str) -> None:
+    with pytest.raises(Refused) as caught:
+        completed(address, **body)
+    code, message = caught.value.args
+    assert code == 400
+    assert part in message
+
+
+def test_an_error_in_a_chain_ends_its_own_request_alone(address: str) -> None:
+    later = [
+        {"use": "regex", "options": {"pattern": "[a-c][0-9]"}},
+        {"use": "bad_words", "options": {"phrases": list("0123456789")}},
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        ended, whole = pool.map(lambda chain: completed(address, logitloom=chain), [later, DIGITS])
+    assert re.fullmatch("[a-c]", ended)
+    assert re.fullmatch("[0-9]{3}-[0-9]{4}", whole)
+
+
+def test_tools_that_a_model_cannot_call_are_left_out_unless_they_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOGITLOOM_TOOL_FORMAT", raising=False)
+    assert asked_chain({"tools": [TOOL]}) is None
+    assert asked_chain({"tools": [TOOL], "tool_choice": "none", "response_format": {"type": "text"}}) is None
+    named = asked_chain({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "look"}}})
+    assert named[0]["options"]["choice"] == "look"
+    with pytest.raises(NeedsNotMet, match="tool_choice 'none' leaves tools out"):
+        asked_chain({"tools": [TOOL], "tool_choice": "required", "logitloom": DIGITS})
