@@ -278,6 +278,33 @@ def test_what_the_page_says_of_a_group_is_what_our_own_plug_ins_are(kind):
         assert all(callable(getattr(plugin, name, None)) for name in wanted), record.name
 
 
+def known_distributions():
+    """Name -> the group and name of each plug-in, of the distributions beside ours that the repository has."""
+    import tomllib
+
+    found = {}
+    for path in (ROOT / "contrib").glob("*/pyproject.toml"):
+        told = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        points = told["entry-points"].items()
+        kinds = {
+            group.removeprefix("logitloom."): names for group, names in points if group in registry.GROUPS.values()
+        }
+        found[told["name"]] = {(kind, name) for kind, names in kinds.items() for name in names}
+    return found
+
+
+def test_known_plug_ins_are_those_of_contrib_and_declare_their_interface():
+    page = (DOCS / "plugins" / "known.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| `([\w-]+)` \| (\w+) \| `(\w+)` \| .+ \| `(contrib/[\w-]+/)` \|$", page, re.M)
+    told = {}
+    for distribution, kind, name, folder in lines:
+        told.setdefault(distribution, set()).add((f"{kind}s", name))
+        project = (ROOT / folder / "pyproject.toml").read_text(encoding="utf-8")
+        assert f'name = "{distribution}"' in project
+        assert '[project.entry-points."logitloom.interface"]' in project
+    assert told == known_distributions()
+
+
 def test_the_contracts_of_all_hooks_are_told():
     told = {name for kind in ("processors", "backends", "tokenizers") for name in contract(registry.GROUPS[kind])}
     assert told == set(HOOKS)

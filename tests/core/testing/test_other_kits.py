@@ -19,7 +19,7 @@ from logitloom.generation.candidates import Configured, Drafts
 from logitloom.testing import BackendConformance, CandidateConformance, EngineConformance, VocabularyConformance
 from logitloom_plugins.backends.numpy import NumpyBackend
 from tests.core.testing.failing import checks_of, failure
-from tests.core.testing.test_seeded_faults import BACKENDS
+from tests.core.testing.test_seeded_faults import BACKENDS, PROCESSORS
 
 #: The check every suite has, proven for processors.
 SHARED = {"test_no_check_was_replaced"}
@@ -146,6 +146,10 @@ def test_faults_in_functions_of_the_namespace_are_found(function: str, fault: An
     check = "test_functions_of_the_namespace_give_what_the_standard_says"
     assert failure(BackendConformance, check, backend=faulty, function=function) is not None
     assert failure(BackendConformance, check, backend=load_backend("numpy"), function=function) is None
+
+
+def test_at_least_70_faults_are_sown_each_with_a_control() -> None:
+    assert len(PROCESSORS) + len(BACKENDS) + len(FUNCTION_FAULTS) >= 70
 
 
 def test_a_device_whose_arrays_are_elsewhere_is_found() -> None:
