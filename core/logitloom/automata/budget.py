@@ -1,7 +1,7 @@
 """Limits on what a compilation may cost: states, bytes of tables, seconds.
 
-A short pattern can stand for an automaton of astronomic size, and a server compiles patterns that
-strangers send. So every phase of every compilation in this package asks a :class:`BudgetTracker` whether it may go on,
+A short pattern can have an automaton of exponential size, and a server compiles patterns of untrusted origin.
+Every phase of every compilation in this package therefore asks a :class:`BudgetTracker` whether it may continue,
 and the answer "no" is an exception with a sentence, raised before any decoding starts.
 """
 
@@ -43,12 +43,12 @@ class Budget:
     seconds: float = 10.0
 
 
-#: The limits where the caller gives none.
+#: The limits if the caller gives none.
 DEFAULT_BUDGET = Budget()
 
 
 class _Limits(threading.local):
-    """The earliest deadline of this thread, and of how many seconds it was the end."""
+    """The earliest deadline of this thread, and the time limit in seconds that it belongs to."""
 
     deadline = math.inf
     seconds = math.inf
@@ -81,7 +81,7 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 class BudgetTracker:
-    """A budget that is being spent: one object is handed through all phases of one compilation.
+    """Tracks what one compilation has used of its budget. All phases of a compilation share one tracker.
 
     Args:
         budget: the limits; ``None`` means :data:`DEFAULT_BUDGET`.
@@ -106,13 +106,13 @@ class BudgetTracker:
         return self._deadline - time.thread_time()
 
     def narrowed(self, states: int) -> BudgetTracker:
-        """The same with at most so many states; the clock goes on."""
+        """A tracker with at most so many states and the same time limit."""
         tracker = BudgetTracker(replace(self.budget, states=min(states, self.budget.states)), self.subject)
         tracker._deadline, tracker._seconds = self._deadline, self._seconds
         return tracker
 
     def check_states(self, count: int, what: str = "states") -> None:
-        """Refuse ``count`` states, and refuse to go on after the time limit."""
+        """Raise if ``count`` states are too many or the time limit has passed."""
         if count > self.budget.states:
             raise BudgetExceeded(
                 f"Compiling {self.subject} takes more than {self.budget.states} {what}. Write it with "
@@ -121,7 +121,7 @@ class BudgetTracker:
         self.check_time()
 
     def check_bytes(self, count: int, what: str = "its tables") -> None:
-        """Refuse a table of ``count`` bytes."""
+        """Raise if a table of ``count`` bytes is too large."""
         if count > self.budget.table_bytes:
             raise BudgetExceeded(
                 f"Compiling {self.subject} takes {count} bytes for {what}, and the limit is "
@@ -130,7 +130,7 @@ class BudgetTracker:
             )
 
     def check_time(self) -> None:
-        """Refuse to go on after the time limit."""
+        """Raise if the time limit has passed."""
         if time.thread_time() > self._deadline:
             together = "" if self._seconds == self.budget.seconds else ", with what is compiled along with it"
             raise BudgetExceeded(
@@ -139,11 +139,11 @@ class BudgetTracker:
             )
 
     def stop_the_clock(self) -> None:
-        """Let time count no more: what is made later, while decoding, is bounded in size alone."""
+        """Remove the time limit. What is built later, while decoding, is bounded in size only."""
         self._deadline = math.inf
 
     def check_pattern_length(self, characters: int) -> None:
-        """Refuse a pattern text so long that reading it alone would pass a limit."""
+        """Raise if a pattern is so long that parsing it would pass a limit."""
         limit = int(min(self.budget.seconds * _PARSED_CHARACTERS_PER_SECOND, 10 * self.budget.states))
         if characters > limit:
             raise BudgetExceeded(

@@ -1,6 +1,6 @@
-"""Token automata that were built before: in memory always, on disk on request.
+"""A cache of token automata, in memory and optionally on disk.
 
-Keys are content fingerprints, so a changed vocabulary or pattern is another entry, never a wrong one. A file is written
+Keys are content fingerprints, so a changed vocabulary or pattern gets an entry of its own. A file is written
 beside its place and renamed into it, so readers see all of it or nothing, and whoever writes last wins with
 the same content. A file that is damaged in any way is built anew: its checksum is compared, and every number in it
 that is used as an index is checked, so no file can lead outside a table. Whoever may write to the folder can still put

@@ -1,7 +1,7 @@
-"""The position automaton of a pattern with anchors: its connections carry the contexts in which they hold.
+"""The position automaton of a pattern with anchors. Each transition has the contexts in which it holds.
 
-The construction is that of :mod:`logitloom.automata.nfa` with "yes or no" replaced by a set of contexts: what stands in
-a row is intersected, alternatives are united. Position 0 stands for the beginning of the text.
+The construction is that of :mod:`logitloom.automata.nfa` with sets of contexts in place of truth values: a
+concatenation intersects them, an alternation unites them. Position 0 stands for the beginning of the text.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def common_classes(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint8]:
 
 
 class _Product(ByteAutomaton):
-    """Several automata side by side."""
+    """The product of several automata."""
 
     def __init__(self, automata: Sequence[ByteAutomaton]) -> None:
         self.automata = tuple(automata)
@@ -60,13 +60,13 @@ class _Product(ByteAutomaton):
         return tuple(automaton.start() for automaton in self.automata)
 
     def byte_classes(self) -> NDArray[np.uint8] | None:
-        """Bytes that no automaton tells apart."""
+        """The classes of bytes that no automaton distinguishes."""
         columns = [column for automaton in self.automata if (column := automaton.byte_classes()) is not None]
         return common_classes(columns) if len(columns) == len(self.automata) else None
 
 
 class UnionAutomaton(_Product):
-    """What at least one of several automata accepts. A part of a state is ``None`` where its automaton is dead.
+    """The union of several automata. A component of a state is ``None`` if its automaton is dead.
 
     Args:
         automata: at least two. What they say of borders of tokens and ends of texts is left out.
@@ -80,7 +80,7 @@ class UnionAutomaton(_Product):
     """
 
     def step(self, state: State, byte: int) -> State | None:
-        """All that go on."""
+        """The next states of all automata that are not dead."""
         parts = zip(self.automata, _parts(state), strict=True)
         after = tuple(None if part is None else automaton.step(part, byte) for automaton, part in parts)
         return None if all(part is None for part in after) else after
@@ -101,7 +101,7 @@ class UnionAutomaton(_Product):
 
 
 class IntersectedAutomaton(_Product):
-    """What several automata accept together. A state is a tuple of theirs, and can always be completed.
+    """The intersection of several automata. A state is a tuple of their states; acceptance is reachable from it.
 
     Args:
         automata: at least two.
@@ -197,7 +197,7 @@ class IntersectedAutomaton(_Product):
         return any(type(automaton).token_border is not ByteAutomaton.token_border for automaton in self.automata)
 
     def step(self, state: State, byte: int) -> State | None:
-        """All together, if a text can still be completed."""
+        """The next states of all automata, if acceptance is reachable from them."""
         after = self._stepped(_parts(state), byte)
         return after if after is not None and (self._has_borders or self._can_end(after)) else None
 

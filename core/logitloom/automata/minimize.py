@@ -1,4 +1,4 @@
-"""Minimisation: merge states that no text tells apart, and bytes that no state tells apart.
+"""Minimisation: merge equivalent states, and bytes that no state distinguishes.
 
 Partition refinement on whole arrays: states start in blocks by whether they accept and how far acceptance is, and
 blocks are split by where their states lead until nothing splits. Starting from the distance makes chains

@@ -1,4 +1,4 @@
-"""Two automata side by side: the states are the pairs that can be reached together."""
+"""The product of two automata. Its states are the reachable pairs of states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logitloom.masks.kernels import KernelFailed
 __all__ = ["Product", "product"]
 
 _MANY: Final = 512
-#: So many pairs may a compiled search have a number for each.
+#: A compiled construction keeps an array of numbers for at most so many pairs.
 _MOST_PAIRS: Final = 1 << 22
 
 
@@ -40,7 +40,7 @@ def product(
     needs: tuple[bool, bool],
     tracker: BudgetTracker,
 ) -> Product:
-    """Both automata side by side.
+    """The product of two automata.
 
     Args:
         first, second: ``[256]`` byte classes, ``[states, classes]`` next states, and the start of each.

@@ -57,7 +57,7 @@ def vocabulary_trie(vocabulary: Vocabulary) -> Trie:
     """The trie of a vocabulary, built once per vocabulary object and kept as long as that lives."""
     trie = _CACHE.get(vocabulary)
     if trie is None:
-        # Once per process, and needed by most patterns: better here than in somebody's first mask.
+        # Most patterns need these sets. Computing them here keeps the first mask fast.
         for letter in "wds":
             char_sets.category(letter, 0)
         trie = _CACHE[vocabulary] = Trie(vocabulary)
@@ -115,12 +115,12 @@ class Trie:
 
     @cached_property
     def views(self) -> tuple[memoryview, memoryview, memoryview]:
-        """``child_start``, ``child_count`` and ``byte`` for reading single entries, which arrays are slow at."""
+        """``child_start``, ``child_count`` and ``byte`` as memory views, which are faster for single entries."""
         return self.child_start.data, self.child_count.data, self.byte.data
 
     @cached_property
     def records(self) -> NDArray[Any]:
-        """``[nodes]`` of :data:`NODE`: what is known of a node side by side, for walks that go from node to node."""
+        """``[nodes]`` of :data:`NODE`: all attributes of a node in one record, for walks that go from node to node."""
         records = np.empty(self.nodes, dtype=NODE)
         for name in NODE.names or ():
             records[name] = getattr(self, name)
@@ -271,7 +271,7 @@ def _common_prefixes(starts: NDArray[np.int64], sizes: NDArray[np.int64], flat: 
 
 
 def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Some arrays as one; of nothing, no integers."""
+    """The concatenation of some arrays; an empty array of integers if there are none."""
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 

@@ -69,11 +69,11 @@ class Utf8Expansion:
 
     @property
     def blocks(self) -> int:
-        """How many times the states between bytes are needed."""
+        """How many blocks of states between bytes there are."""
         return len(self._bases) - 1
 
     def prepare(self, states: NDArray[np.int32]) -> None:
-        """Fill the rows of some states, and of all states between bytes that they lead to."""
+        """Fill the rows of some states and of all states between bytes that follow them."""
         missing = states[~self.ready[states]]
         if len(missing):
             if missing.max() >= len(self.characters):

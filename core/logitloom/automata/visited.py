@@ -1,4 +1,4 @@
-"""The states of a byte automaton that were visited, with local numbers and a table that is filled where it is read.
+"""The visited states of a byte automaton, with local numbers and a transition table that is filled on demand.
 
 A walk of the vocabulary's trie needs numbers and arrays; an automaton has values and a function. This is the memory
 between the two. It can be thrown away at any time: numbers never leave the walk that uses them.

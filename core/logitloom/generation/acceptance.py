@@ -19,7 +19,7 @@ ACCEPT_STREAM = 0x2ACCE7
 
 
 class Verdict(NamedTuple):
-    """What became of one drafted token per row.
+    """The result of verifying one drafted token per row.
 
     Attributes:
         tokens: the token that stands at this place now: the drafted one, or another.
@@ -58,7 +58,7 @@ def accept_equal(
 def accept_sampled(
     backend: Backend, logits: Array, draft: Array, seeds: Array, lengths: Array, drafted: Sequence[int]
 ) -> Verdict:
-    """Exact speculative sampling of one place: the result has the target's distribution whatever the draft's is.
+    """Exact speculative sampling of one position: the result has the target's distribution for any drafts.
 
     A token ``x`` drawn from ``q`` is accepted with probability ``min(1, p(x) / q(x))``; else a token is drawn from
     ``max(p - q, 0)``, normalised. Rows without a drafted token draw from ``p`` and draw what plain sampling draws.

@@ -105,7 +105,7 @@ class _Prompt:
     def add(
         self, line: list[int], total: float, step: int, settings: BeamSearch, finish: FinishReason, cut: int = 0
     ) -> None:
-        """Record a hypothesis that ended: the number of its beginning, then its new tokens."""
+        """Record a hypothesis that ended: the number of its start sequence, then its new tokens."""
         beginning, *tokens = line
         score = _score(total, self.scored[beginning] + step, settings)
         self.finished.append(Hypothesis(tuple(tokens), total, score, finish, cut, beginning))
@@ -188,7 +188,7 @@ def beam_search(
 
 
 def _beginnings(beams: int, each: int) -> list[int]:
-    """The number of the beginning of each beam; what fills the beams beyond the beginnings is like the first."""
+    """The number of the start sequence of each beam. Beams without a start sequence of their own copy the first."""
     return [beam if beam < each else 0 for beam in range(beams)]
 
 
@@ -243,7 +243,7 @@ class _Search:
         self._gained: list[float] = []
 
     def extend(self, step: int) -> bool:
-        """Choose the next tokens; whether any prompt goes on.
+        """Choose the next tokens. Returns whether the search of any prompt continues.
 
         Raises:
             NoLegalToken: a prompt has no hypothesis left that can go on or end.
@@ -297,7 +297,7 @@ class _Search:
         return totals, backend.to_numpy(index).reshape(shape)
 
     def _goes_on(self, prompt: _Prompt, picked: list[_Continuation], lines: list[list[int]], step: int) -> bool:
-        """Whether a prompt is searched further; hypotheses that the limit of tokens cuts are recorded."""
+        """Whether the search of a prompt continues. Hypotheses at the token limit are recorded."""
         if not picked:
             return False
         best = picked[0]
@@ -310,7 +310,7 @@ class _Search:
         return False
 
     def _choose(self, going: list[tuple[int, list[_Continuation]]]) -> None:
-        """Go on with these continuations of these prompts, and with no other prompt."""
+        """Keep these continuations of these prompts, and drop all other prompts."""
         beams = self._settings.beams
         # With fewer legal continuations than beams, the rest of the rows can never be chosen.
         filled = [(p, [*picked, *[picked[0]._replace(total=NEG_INF)] * (beams - len(picked))]) for p, picked in going]
@@ -330,7 +330,7 @@ class _Search:
         self._context = self._start.accept(self._latest, chosen_logprob=gained)
 
     def end_texts(self, step: int) -> bool:
-        """Record the hypotheses whose text the chain ends; whether any prompt goes on."""
+        """Record the hypotheses whose text the chain ends. Returns whether the search of any prompt continues."""
         ends = self._chain.text_ends(self._state, self._context)
         if ends is None:
             return True
@@ -357,7 +357,7 @@ class _Search:
 
 
 def _wide(settings: BeamSearch, eos: frozenset[int]) -> int:
-    """How many candidates to look at per prompt, so that with all ends of sequences left out enough remain."""
+    """How many candidates to examine per prompt so that enough remain without the end-of-sequence tokens."""
     return max(2, 1 + len(eos)) * settings.beams
 
 

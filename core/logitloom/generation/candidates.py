@@ -1,4 +1,4 @@
-"""What a candidate generator is: it drafts tokens that the target model then verifies in one pass."""
+"""The protocol of candidate generators, which draft tokens that the target model then verifies in one pass."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ChainPart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftRequest:
-    """What a candidate generator is asked: how may each row go on?
+    """The request for drafts: the rows, and what is known of them.
 
     Rows that ended are gone, so the rows are those of the state that is passed along, not those of the start.
 
@@ -192,7 +192,7 @@ def until_end(tokens: Sequence[int], eos: frozenset[int]) -> list[int]:
 def legal_prefix(request: DraftRequest, row: int, tokens: Sequence[int]) -> list[int]:
     """The tokens that the chain's constraints allow, up to the first that they do not.
 
-    Cheap beside a pass of the model: constraints need no logits.
+    This is cheap compared with a pass of the model, because constraints need no logits.
     """
     if not len(request.constraints):
         return list(tokens)

@@ -1,4 +1,4 @@
-"""Continuous generation: each result is the beginning of the next one, whatever generator makes it."""
+"""Continuous generation: the result of any generator is the start of the next generation."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class ContinuousGenerator:
         return replace(generator, chain=_stopping(generator.chain, strings, self._vocabulary))
 
     def _first(self, prompt: Any, samples: int) -> SequenceState:
-        """The state before anything was generated."""
+        """The state before the first generation."""
         if isinstance(prompt, np.ndarray) and prompt.dtype.kind in "iu":
             prompt = prompt.tolist()
         if not _is_prompt(prompt):
@@ -294,7 +294,7 @@ def _stopping(chain: Chain, strings: tuple[str, ...], vocabulary: Vocabulary | N
 
 
 class _OneEach:
-    """A sampler of the user's own, for rows that are continued by one sequence each."""
+    """Wraps a sampler so that it gives one sequence per row."""
 
     samples = 1
 

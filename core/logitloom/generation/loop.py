@@ -46,7 +46,7 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """What one row gained in one step.
+    """The tokens that one row accepted in one step.
 
     Attributes:
         row: which sequence, counted over prompts and samples from the start.
@@ -265,7 +265,7 @@ class _Batch:
         self.model_rows: ModelRows | None = None
 
     def begin(self) -> Iterator[Emission]:
-        """Take what is forced from the start, then read the prompts."""
+        """Accept the tokens that are forced from the start, then feed the prompts."""
         finished: dict[int, tuple[FinishReason, int]] = {}
         if self.skip_forced:
             self._force(self.context, finished)
@@ -304,7 +304,7 @@ class _Batch:
             self.model_rows.feed([row.pending for row in self.rows])
 
     def _settle(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
-        """End texts, take what is forced, and end the rows that have no room."""
+        """End texts, accept forced tokens, and end the rows at the token limit."""
         accepted = self._accepted()
         with self._naming_rows():
             self._end_texts(accepted, finished)
@@ -350,7 +350,7 @@ class _Batch:
                 finished[i] = ("length", 0)
 
     def _emit(self, finished: dict[int, tuple[FinishReason, int]], only_forced: bool = False) -> Iterator[Emission]:
-        """Tell what each row gained, then drop the rows that ended."""
+        """Yield the tokens of each row, then drop the rows that ended."""
         if only_forced:
             self._end_texts(self._accepted(), finished)
             self._out_of_room(finished)
@@ -374,7 +374,7 @@ class _Batch:
 
     @contextmanager
     def _naming_rows(self) -> Iterator[None]:
-        """Say of a row that accepted an illegal token which sequence it is, and what it wrote so far."""
+        """Add to an illegal-token error the sequence of the row and its text so far."""
         try:
             yield
         except IllegalToken as error:

@@ -1,4 +1,4 @@
-"""A model that reads known prompts from a cache, and remembers what it has computed of their continuations.
+"""A model adapter that reads known prompts from a cache and keeps what it computes for their continuations.
 
 To the decoding loop it is a model adapter like any other, so every strategy and chain continues cached sequences
 without knowing of it.
@@ -126,7 +126,7 @@ class PrefixCachedModel:
         return _TracedCache(self, self.model.empty_cache(rows), (None,) * rows)
 
     def forward(self, tokens: NDArray[np.int32], cache: Any, *, all_positions: bool = False) -> tuple[Array, Any]:
-        """As the model's own; rows without tokens so far that begin with a known prompt skip what is cached of it."""
+        """As the model's own. A row without tokens that begins with a known prompt reuses the cached part of it."""
         fed = [tuple(token for token in row if token >= 0) for row in tokens.tolist()]
         if not any(cache.lines):
             return self._begin(tokens, fed, cache, all_positions)

@@ -1,4 +1,4 @@
-"""How many tokens to draft: a number per row that follows its acceptance, and a confidence below which to stop."""
+"""Draft lengths per row, adapted to the acceptance of its drafts, and the confidence below which drafting stops."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def adapted_threshold(confidences: Sequence[float], matched: Sequence[bool], thr
 
 
 class BackOff(NamedTuple):
-    """How a row drafts less while nothing that is drafted for it is accepted.
+    """Reduces the drafts of a row while none of its drafted tokens is accepted.
 
     After such a round it drafts at most three tokens, then two, then one. From the fourth in succession on it also
     drafts nothing for 1, 3, 7 and then 15 rounds. The first accepted token ends that. A drafter that is right about

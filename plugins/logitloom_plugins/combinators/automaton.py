@@ -1,4 +1,4 @@
-"""Sections of a text as one automaton over bytes: what a combination of constraints accepts.
+"""The automaton over bytes that a combination of constraints accepts: the concatenation of its sections.
 
 A state is a set of places, because a text can be read in several ways: where the inner text may end and the string that
 ends the section could begin, it may also go on. All ways are followed. Every place can be completed: an inner automaton
@@ -28,7 +28,7 @@ __all__ = ["CombinedAutomaton", "Part", "Place", "States"]
 
 
 class Place(NamedTuple):
-    """One way to read the text so far.
+    """A configuration of the automaton: one reading of the text so far.
 
     Attributes:
         section: number of the section.
@@ -60,7 +60,7 @@ States = frozenset[Place]
 
 @dataclass(frozen=True)
 class Part:
-    """A section over one automaton.
+    """A section whose text one automaton describes.
 
     Attributes:
         automaton: of the inner constraints; ``None`` for free text.
@@ -170,7 +170,7 @@ class CombinedAutomaton(ByteAutomaton):
     # --- places ---------------------------------------------------------------------------------------------------
 
     def enter(self, section: int, state: State = None) -> Iterator[Place]:
-        """The places where a section begins, perhaps with another state of its inner automaton."""
+        """The configurations at the start of a section, optionally with another state of its inner automaton."""
         part = self.parts[section]
         node = None if part.matcher is None else part.matcher.start
         place = Place(section, part.start if state is None else state, node)
@@ -184,7 +184,7 @@ class CombinedAutomaton(ByteAutomaton):
                     yield Place(section, node=node, exit=exit)
 
     def read(self, state: Iterable[Place], byte: int) -> tuple[States, bool]:
-        """The places after one more byte, and whether a section was entered by it."""
+        """The configurations after one more byte, and whether this byte entered a section."""
         going: list[Place] = []
         entered: list[Place] = []
         for place in state:
@@ -198,7 +198,7 @@ class CombinedAutomaton(ByteAutomaton):
         return frozenset(entered if self.decided and entered else going + entered), bool(entered)
 
     def inside(self, place: Place, byte: int) -> Place | None:
-        """The place after one more byte of the inner text."""
+        """The configuration after one more byte of the inner text."""
         part = self.parts[place.section]
         if place.exit >= 0 or place.over or part.ends:
             return None
@@ -217,7 +217,7 @@ class CombinedAutomaton(ByteAutomaton):
         return Place(place.section, state, node, place.spent + (not place.counted), True, missing)
 
     def begun(self, place: Place, byte: int) -> Iterator[tuple[Place, bool]]:
-        """The places after one more byte of a string that ends the section, and whether they are in the next one."""
+        """The configurations after one more byte of a string that ends the section, and whether the section ended."""
         part = self.parts[place.section]
         node, done = place.node, -1
         if node is not None:
@@ -246,7 +246,7 @@ class CombinedAutomaton(ByteAutomaton):
                 yield Place(place.section, node=node, exit=exit, written=place.written + 1), False
 
     def at_border(self, place: Place, *, inner: bool = True) -> Iterable[Place]:
-        """The places after the last byte of a token: none if it may not end here.
+        """The configurations after the last byte of a token: none if it may not end here.
 
         Args:
             place: after the byte.
@@ -284,7 +284,7 @@ class CombinedAutomaton(ByteAutomaton):
         return not part.restricts or part.automaton is None or part.automaton.accepts(place.state)
 
     def _leave(self, place: Place, part: Part) -> Iterable[Place]:
-        """Where a section goes on whose budget is spent: with the rest of what has been begun, if there is any."""
+        """The configurations after the budget of a section is spent: in the rest of a begun string, or behind it."""
         if not part.exits:
             assert part.after is not None
             return self.enter(part.after)

@@ -109,7 +109,7 @@ class Combination(Constraint):
         return self._automaton.start()
 
     def start_in(self, section: int, state: State = None) -> States:
-        """The state of a text that begins in another section, or in another state of its inner constraint."""
+        """The start state of a text that begins in another section or in another state of the inner constraint."""
         return frozenset(self._automaton.enter(section, state))
 
     def advance(self, state: State, token: int) -> States | None:
@@ -171,14 +171,14 @@ class Combination(Constraint):
         return not part.at_start[exit] or (place.node is not None and place.node == (b"", True))
 
     def _may_cross(self, place: Place, text: bytes) -> bool:
-        """Whether a token has to be read byte by byte, because a string that ends the section may begin in it."""
+        """Whether a token must be read byte by byte because a string that ends the section may begin in it."""
         part = self._automaton.parts[place.section]
         if place.exit >= 0 or place.over or place.hold >= 0 or part.matcher is not None or part.automaton is None:
             return True
         return bool(part.exits) and text in self._begun[place.section][0]
 
     def _inside(self, place: Place, token: int) -> Iterable[Place]:
-        """The places after a token inside a section."""
+        """The configurations after a token inside a section."""
         part, inner = self._automaton.parts[place.section], self.constraints[place.section]
         if inner is not None:
             state = inner.advance(place.state, token)
@@ -215,7 +215,7 @@ class Combination(Constraint):
         return union([self.of_place(place) for place in state], self.vocab_size)
 
     def _of_place(self, place: Place) -> TokenSet:
-        """What is allowed if the text is read in one way only."""
+        """The allowed tokens of a single configuration."""
         if place.hold >= 0:
             return nothing()
         if place.exit >= 0:
@@ -242,7 +242,7 @@ class Combination(Constraint):
         return bool(self.read([place], self._texts.ids_of(text)[0])[0])
 
     def _of_text(self, place: Place, part: Part) -> TokenSet:
-        """The tokens that go on with the inner text and do not complete a string that ends the section."""
+        """The tokens that continue the inner text and complete no string that ends the section."""
         inner = self.constraints[place.section]
         if place.over:
             return nothing()
@@ -263,7 +263,7 @@ class Combination(Constraint):
         return difference(base, removed, self.vocab_size) if removed else base
 
     def _completing(self, place: Place, part: Part) -> list[bytes]:
-        """The texts of tokens in which a string is complete for the first time that ends the section."""
+        """The texts of tokens that complete a string that ends the section for the first time."""
         assert part.matcher is not None
         assert place.node is not None
         found = dict.fromkeys(_holding(self.vocabulary, _anywhere(part)))
@@ -273,7 +273,7 @@ class Combination(Constraint):
         return list(found)
 
     def _crossing(self, place: Place, part: Part) -> list[int]:
-        """The tokens in which a string begins that ends the section."""
+        """The tokens in which a string that ends the section begins."""
         if not part.exits:
             return []
         if part.automaton is None:
@@ -307,7 +307,7 @@ class Combination(Constraint):
         return any(self._viable(after) for place in places for after in self._automaton.at_border(place))
 
     def _viable(self, place: Place) -> bool:
-        """Whether tokens can write what is missing after a token; where each byte is a token, they can."""
+        """Whether some tokens can write the rest of the text after a token. They can if each byte is a token."""
         if self._texts.every_byte or place.hold >= 0:
             return True
         if place.exit >= 0:
@@ -320,7 +320,7 @@ class Combination(Constraint):
         return not members.allowed or len(members.ids) > 0
 
     def _forced_pieces(self, state: States) -> TokenSet | None:
-        """The longest tokens of the strings that alone can follow; ``None`` if something else can."""
+        """The longest tokens of the string that must follow; ``None`` if another text can follow."""
         ids: set[int] = set()
         for place in state:
             part, inner = self._automaton.parts[place.section], self.constraints[place.section]
@@ -352,7 +352,7 @@ def _places(state: State) -> States:
 
 
 def _anywhere(part: Part) -> tuple[bytes, ...]:
-    """The strings of a section that count anywhere in it."""
+    """The strings that end a section wherever they occur in it."""
     return tuple(text for (text, _), first in zip(part.exits, part.at_start, strict=True) if not first)
 
 

@@ -98,17 +98,17 @@ class Combinator(ConstraintProcessor):
 
     @property
     def mask_only(self) -> bool:  # type: ignore[override]
-        """Whether the inner processors only mask, too."""
+        """Whether all inner processors only mask."""
         return all(self._declared("mask_only"))
 
     @property
     def preserves_masked(self) -> bool:  # type: ignore[override]
-        """Whether the inner processors keep what is forbidden."""
+        """Whether all inner processors preserve masked logits."""
         return all(self._declared("preserves_masked"))
 
     @property
     def shift_invariant(self) -> bool:  # type: ignore[override]
-        """Whether the inner processors are so."""
+        """Whether all inner processors are shift-invariant."""
         return all(self._declared("shift_invariant"))
 
     @property
@@ -184,7 +184,7 @@ class Combinator(ConstraintProcessor):
         return CombinatorState(skeleton.init_state(context), first, first)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        """Move each row by its tokens, forbid what the constraints forbid, and let other processors do their part."""
+        """Advance each row by its tokens, apply the mask of the constraints, then apply the other processors."""
         skeleton = self.__dict__["_skeleton"]
         if skeleton is None:
             return super().process(logits, state, context)
@@ -234,7 +234,7 @@ class Combinator(ConstraintProcessor):
         return inner
 
     def _tracks(self, state: CombinatorState, context: Context) -> list[_Track]:
-        """Where each row is after the context's tokens."""
+        """The section of each row after the context's tokens."""
         memory = self.__dict__["_skeleton"].memory(context)
         combination: Combination = memory.constraint
         tokens = (
@@ -293,7 +293,7 @@ class Combinator(ConstraintProcessor):
 
 
 class _Track:
-    """Where one row is: its section, whether that began with the tokens just read, and which of them belong to it."""
+    """The section of one row, whether the tokens just read entered the section, and which of them belong to it."""
 
     __slots__ = ("entered", "fed", "row", "section")
 
@@ -317,6 +317,6 @@ class _Sections(ConstraintProcessor):
 
 
 def _section_of(state: Any) -> int:
-    """The section that a text is in where one way to read it is followed."""
+    """The section of a text, according to its first configuration."""
     section: int = min(place.section for place in state)
     return section

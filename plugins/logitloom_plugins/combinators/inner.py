@@ -1,4 +1,4 @@
-"""What a combinator wraps: constraints, and other processors, started anew wherever their part of a text begins."""
+"""The processors inside a combinator: constraints and others. They start anew wherever their section begins."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Inner:
         return self.others.init_state(context)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        """Apply the others; what was forbidden stays forbidden."""
+        """Apply the processors that are not constraints. Masked logits stay masked."""
         assert self.others is not None
         forbidden = None if self._keeps else logits == NEG_INF
         logits, state = self.others.process(logits, state, context)
@@ -174,11 +174,11 @@ class Inner:
 
     @property
     def keeps_last(self) -> bool:
-        """Whether the others leave a row its only legal token."""
+        """Whether the processors that are not constraints keep the last legal token of a row."""
         return self.others is None or all(link.declared("keeps_last") for link in self.others.links)
 
     def text_ends(self, state: Any, context: Context) -> list[TextEnd] | None:
-        """Per row where the others end the text; ``None`` if none of them does."""
+        """Where the processors that are not constraints end the text of each row; ``None`` if none of them does."""
         assert self.others is not None
         return self.others.text_ends(state, context)
 

@@ -1,4 +1,4 @@
-"""Sections: the parts of a text between which a combinator tells apart."""
+"""Sections: consecutive parts of a text, each with its own constraints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unions and differences of token sets that are written the shorter way."""
+"""Unions and differences of token sets. The result lists the allowed or the forbidden ids, whichever are fewer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _written(allowed: bool, ids: NDArray[Any], size: int) -> TokenSet:
 
 
 def selected(ids: Iterable[int]) -> TokenSet:
-    """The set of some ids."""
+    """The token set of the given ids."""
     found = np.array(sorted(set(ids)), dtype=np.int32)
     found.setflags(write=False)
     return TokenSet(True, found)

@@ -1,4 +1,4 @@
-"""A constraint that knows tokens only, read byte by byte: it can begin and end where tokens do."""
+"""Adapt a constraint that reads whole tokens to an automaton over bytes. Its text begins and ends at token borders."""
 
 # ruff: noqa: D102 - the methods of the contract say what they do there
 
@@ -15,7 +15,7 @@ __all__ = ["AtTokens", "at_tokens"]
 
 
 class _Within(NamedTuple):
-    """A state of the constraint, and the bytes of the token that has begun since."""
+    """A state of the constraint, and the bytes of the unfinished token after it."""
 
     state: State
     begun: bytes = b""
@@ -61,7 +61,7 @@ class AtTokens(Constraint):
 
 
 def at_tokens(automaton: ByteAutomaton | None) -> bool:
-    """Whether an automaton stands still within tokens, so that its texts end where tokens do."""
+    """Whether an automaton changes its state at token borders only, so that its texts end at token borders."""
     return getattr(automaton, "at_tokens", False)
 
 

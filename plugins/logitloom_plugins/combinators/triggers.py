@@ -1,4 +1,4 @@
-"""Strings that end a part of a text: checked, found in free text, and written with tokens."""
+"""Trigger strings, which end a section: validation, search in free text, and their tokenisations."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TriggerMatcher:
         self._steps: dict[tuple[TriggerMatcher.Node, int], tuple[TriggerMatcher.Node, int]] = {}
 
     def step(self, node: Node, byte: int) -> tuple[Node, int]:
-        """The node after one more byte, and the string that is complete then, or -1."""
+        """The node after one more byte, and the number of the string that this byte completes, or -1."""
         known = self._steps.get((node, byte))
         if known is None:
             known = self._steps[node, byte] = self._step(node, byte)
@@ -108,7 +108,7 @@ class TriggerMatcher:
         return after, max(done, key=lambda i: len(self.strings[i]), default=-1)
 
     def rests(self, node: Node) -> list[tuple[int, int]]:
-        """Strings that the text of a node ends with a beginning of: their numbers, and how much of each is written."""
+        """The strings that have begun at the end of a node's text: their numbers, and how many bytes are written."""
         text, whole = node
         return [
             (i, len(text) - n)
@@ -119,7 +119,7 @@ class TriggerMatcher:
 
 
 class TokenTexts:
-    """The texts of a vocabulary's tokens, sorted, for looking up beginnings.
+    """The texts of a vocabulary's tokens, sorted, for looking up prefixes.
 
     Attributes:
         order: ``[n] int32``, the ids that write something, sorted by what they write.
