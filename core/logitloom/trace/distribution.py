@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from logitloom.backend import NEG_INF
 
-__all__ = ["Change", "Distribution", "changed", "described", "probabilities"]
+__all__ = ["Change", "Choice", "Distribution", "Row", "changed", "chosen", "described", "probabilities"]
 
 Row = NDArray[Any]
 
@@ -49,6 +49,32 @@ class Change:
     shift: float
     seconds: float
     state: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How likely the token was that a row took at a step.
+
+    Attributes:
+        token: its id.
+        logprob: its log-probability after the chain (natural logarithm); -inf for one that the chain had forbidden.
+        logprob_before: that in what the model gave.
+        rank: its place among the tokens after the chain, 1 for the most likely; those that tie share the best place.
+        rank_before: that in what the model gave.
+    """
+
+    token: int
+    logprob: float
+    logprob_before: float
+    rank: int
+    rank_before: int
+
+
+def chosen(token: int, p: Row, q: Row) -> Choice:
+    """The choice of a token, from the probabilities before the chain and after it, ``[vocab]`` each."""
+    with np.errstate(divide="ignore"):
+        logs = [float(np.log(row[token])) for row in (q, p)]
+    return Choice(token, logs[0], logs[1], *(int((row > row[token]).sum()) + 1 for row in (q, p)))
 
 
 def probabilities(logits: Row) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,7 @@ from typing import Any, Final
 from logitloom.atomic_file import write_whole
 from logitloom.automata.edges import edges, label
 from logitloom.errors import OptionError
-from logitloom.trace.distribution import Change, Distribution
+from logitloom.trace.distribution import Change, Choice, Distribution
 from logitloom.trace.step_tree import Sequence, Step, StepTree
 
 __all__ = ["check_target", "data", "write"]
@@ -94,10 +95,19 @@ def _sequence(record: StepTree, sequence: Sequence, place: dict[int, int]) -> di
         "steps": [place[step.number] for step in sequence.steps],
         "chosen": [list(each) for each in sequence.chosen],
         "origins": ["".join(origin[0] for origin in each) for each in sequence.origins],
+        "choices": [_choice(choice) for choice in sequence.choices],
         "leading": list(sequence.leading),
         "finish": sequence.finish,
         "text": sequence.text,
     }
+
+
+def _choice(choice: Choice | None) -> list[Any] | None:
+    """Log-probability after and before the chain (none for a forbidden token), rank after and before."""
+    if choice is None:
+        return None
+    logs = [round(x, 4) if math.isfinite(x) else None for x in (choice.logprob, choice.logprob_before)]
+    return [*logs, choice.rank, choice.rank_before]
 
 
 def _tokens(

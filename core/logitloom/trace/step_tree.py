@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
 from logitloom.automata import TokenAutomaton
 from logitloom.generation.generator import Generated
 from logitloom.generation.loop import Emission
-from logitloom.trace.distribution import Change, Distribution
+from logitloom.trace.distribution import Change, Choice, Distribution, Row, chosen
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Origin", "Sequence", "Step", "StepTree"]
 
 Origin = Literal["sampled", "forced", "drafted"]
+
+#: So many steps at least keep their probabilities until their token is known.
+_LEAST_OPEN: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class Sequence:
         chosen: per step, the tokens that the row accepted after it: one that was sampled or drafted, then those
             that were forced.
         origins: per step and token, where it came from.
+        choices: per step how likely the first token after it was; None if nothing was chosen, or it is no longer known.
         leading: tokens that were forced before the first step.
         finish: why it ended, if it did.
         text: what it wrote, if a vocabulary is known.
@@ -63,6 +68,7 @@ class Sequence:
     steps: tuple[Step, ...]
     chosen: tuple[tuple[int, ...], ...]
     origins: tuple[tuple[Origin, ...], ...]
+    choices: tuple[Choice | None, ...]
     leading: tuple[int, ...]
     finish: str | None
     text: str | None
@@ -96,6 +102,9 @@ class StepTree:
         self.automata: dict[str, TokenAutomaton] = {}
         self._attached: list[Sequence] = []
         self._origins: dict[int, list[Origin]] = {}
+        self._choices: dict[tuple[int, int], Choice] = {}
+        # Of steps whose token may still come: the probabilities before the chain and after it.
+        self._open: OrderedDict[int, tuple[Row, Row]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -110,12 +119,36 @@ class StepTree:
         """A generation begins; what was recorded before is dropped."""
         self.prompts = [tuple(prompt) for prompt in prompts]
         self.steps, self.missed, self._attached, self._origins = [], 0, [], {}
+        self._choices, self._open = {}, OrderedDict()
+
+    def keep(self, number: int, before: Row, after: Row) -> None:
+        """Keep the probabilities of a step until its token is known; those of the oldest steps go first.
+
+        Args:
+            number: of the step.
+            before: ``[vocab]``, what the model gave.
+            after: ``[vocab]``, what the chain left.
+        """
+        self._open[number] = before, after
+        while len(self._open) > max(_LEAST_OPEN, 4 * len(self.prompts)):
+            self._open.popitem(last=False)
+
+    def _choice(self, number: int, token: int) -> Choice | None:
+        """How likely a token was after a step, if that is still known."""
+        known = self._choices.get((number, token))
+        if known is None and number in self._open:
+            known = self._choices[number, token] = chosen(token, *self._open[number])
+            # Others are sooner asked for, unless drafts or beams come back.
+            self._open.move_to_end(number, last=False)
+        return known
 
     def add(self, parent: int, accepted: list[int], before: Distribution, changes: tuple[Change, ...]) -> int:
         """Keep a step; returns its number (its parent's, beyond the limit)."""
         if len(self.steps) >= self.limit:
             self.missed += 1
             return parent
+        if accepted:
+            self._choice(parent, accepted[0])
         self.steps.append(Step(len(self.steps), parent, tuple(accepted), before, changes))
         return len(self.steps) - 1
 
@@ -204,11 +237,16 @@ class StepTree:
         if origins is not None and len(origins) >= len(tokens):
             known = origins
         row = -1 - path[0].parent
+        takings = [tokens[begin:end] for begin, end in spans]
         return Sequence(
             name=name,
             prompt=self.prompts[row] if row < len(self.prompts) else (),
             steps=tuple(path),
-            chosen=tuple(tokens[begin:end] for begin, end in spans),
+            chosen=tuple(takings),
+            choices=tuple(
+                self._choice(step.number, taken[0]) if taken else None
+                for step, taken in zip(path, takings, strict=True)
+            ),
             origins=tuple(tuple(known[begin:end]) for begin, end in spans),
             leading=leading,
             finish=finish,

@@ -82,6 +82,7 @@ class _Recorder(Processor):
         #: Of the step that is going on: per row the logits so far and their probabilities, and what became of them.
         self._rows: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self._first: list[Distribution] = []
+        self._given: list[NDArray[Any]] = []
         self._changes: list[list[Change]] = []
 
     def init_state(self, context: Context) -> Array:
@@ -109,6 +110,9 @@ class _Recorder(Processor):
             self.record.add(parent, tokens, first, tuple(changes))
             for parent, tokens, first, changes in zip(parents, accepted, self._first, self._changes, strict=True)
         ]
+        for number, before, (_, after) in zip(numbers, self._given, self._rows, strict=True):
+            if number >= 0:
+                self.record.keep(number, before.astype(np.float32), after.astype(np.float32))
         return logits, backend.asarray(np.asarray(numbers, dtype=np.int32))
 
     def watching(self, step: Step, processor: Any, place: int) -> Step:
@@ -131,6 +135,7 @@ class _Recorder(Processor):
         own = _host(logits, context)[: logits.shape[0] // branches]
         self._rows = [(row, probabilities(row)) for row in own]
         self._first = [described(row, p, self.top) for row, p in self._rows]
+        self._given = [p for _, p in self._rows]
         self._changes = [[] for _ in self._rows]
 
     def _note(self, logits: Array, states: list[int] | None, seconds: float, context: Context) -> None:

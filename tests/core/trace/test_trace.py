@@ -200,6 +200,26 @@ def test_pages_go_into_html_files_of_folders_that_exist(tmp_path, name, message)
         tracing.record.save(tmp_path / name)
 
 
+def test_what_was_chosen_is_recorded_with_its_probability_and_rank():
+    _, tracing = traced()
+    found = generated(tracing, Greedy())
+    tracing.record.attach(found)
+    for sequence in tracing.record.sequences:
+        assert len(sequence.choices) == len(sequence.steps)
+        for step, ids, choice in zip(sequence.steps, sequence.chosen, sequence.choices, strict=True):
+            if not ids:
+                assert choice is None
+                continue
+            assert choice is not None
+            before, after = dict(step.before.top), dict(step.after.top)
+            assert choice.token == ids[0]
+            assert choice.rank == 1  # greedy
+            assert np.exp(choice.logprob) == pytest.approx(after[ids[0]], rel=1e-5)
+            if ids[0] in before:
+                assert np.exp(choice.logprob_before) == pytest.approx(before[ids[0]], rel=1e-5)
+                assert choice.rank_before == 1 + sum(p > before[ids[0]] for p in before.values())
+
+
 def test_negative_limits_are_refused():
     with pytest.raises(OptionError, match="top"):
         traced(top=-1)
@@ -230,6 +250,8 @@ PRESSING = """
     document.querySelector("tr.now").firstChild.textContent, document.getElementById("sequence").value].join("/"));
   look(); press("ArrowRight"); look(); press("ArrowDown"); look(); press("End"); look(); press("]"); look();
   press("m"); press("t"); press("ArrowLeft"); look();
+  press("["); press("m"); press("j");
+  seen.push(document.getElementById("jumped").textContent.split(":")[0], document.getElementById("choice").textContent);
   document.title = seen.join("|") + "|" + document.documentElement.dataset.theme;
 </script>
 """
@@ -250,7 +272,15 @@ def test_the_page_works_by_keyboard_and_logs_no_error(tmp_path):
     assert ":CONSOLE" not in done.stderr
     steps = len(tracing.record.sequences[0].steps)
     title = done.stdout[done.stdout.index("<title>") + 7 : done.stdout.index("</title>")]
-    *seen, theme = title.split("|")
+    *seen, jumped, choice, theme = title.split("|")
+    first = tracing.record.sequences[0]
+    masses = [change.mass for step in first.steps for change in step.changes]
+    assert jumped == f"Change 1 of {sum(mass > 0 for mass in masses)}"
+    largest = next(n for n, step in enumerate(first.steps) if any(c.mass == max(masses) for c in step.changes))
+    told = first.choices[largest]
+    assert told is not None
+    assert f"log-probability {told.logprob:.3f} after the chain, {told.logprob_before:.3f} of the model" in choice
+    assert f"rank {told.rank} after the chain, {told.rank_before} of the model" in choice
     assert seen == [
         f"Step 1 of {steps}/repetition_penalty/0",
         f"Step 2 of {steps}/repetition_penalty/0",
