@@ -22,8 +22,8 @@ from logitloom import Array, Backend
 from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
-from logitloom.masks.survivors import kth_largest, survivors
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, nucleus_threshold
+from logitloom_plugins.backends._survivors import kth_largest, survivors
 
 __all__ = ["TorchBackend", "TorchPlugin"]
 
