@@ -97,6 +97,14 @@ OPERATIONS = {
         {"apply_class_mask": lambda self, x, allowed, classes, donate=False: np.where(allowed[:, classes], -np.inf, x)},
         {"dtype": "float32"},
     ),
+    "test_marked_entries_are_updated": (
+        {"update_where": lambda self, x, table, function, donate=False: x},
+        {"dtype": "float32", "batch": 4},
+    ),
+    "test_survivors_are_the_highest": (
+        {"survivors": lambda self, x, highest: np.argsort(-x, axis=-1)[:, : (highest or 5)].astype(np.int32)},
+        {"dtype": "float32", "batch": 4},
+    ),
     "test_native_equals_agnostic": (
         {"concat_rows": lambda self, arrays: np.concatenate(arrays)[::-1]},
         {"dtype": "float32", "operation": "concat_rows"},
