@@ -62,7 +62,7 @@ def _unique(keywords: Keywords, node: Node, prefix: list[Any], rest: Any, named:
             number = keywords.document.number(node)
             return [] if number in keywords.repeatable else [("unique", number)]
     constants = [("s", keywords.constant(node, value, "/uniqueItems")) for value in values.values()]
-    # That there are no more items than values follows, but would be long to find out.
+    # The bound on the number of items follows from the rest; it is given because finding it takes long.
     return [("maxi", len(values)), *[("contains", constant, 0, 1) for constant in constants]]
 
 

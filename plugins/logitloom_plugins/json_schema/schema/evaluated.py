@@ -1,7 +1,7 @@
-"""``unevaluatedProperties`` and ``unevaluatedItems``: which parts of a value other keywords have spoken about.
+"""``unevaluatedProperties`` and ``unevaluatedItems``: what they demand of a value.
 
-That depends on which branches of ``anyOf``, ``oneOf`` and ``if`` a value takes. So each way of taking branches is one
-case: the condition under which it is taken, as a formula over nodes, and what is then evaluated.
+Which properties and items are evaluated depends on the branches of ``anyOf``, ``oneOf`` and ``if`` that a value
+satisfies. Each combination of branches is a case: its condition, as a formula over nodes, and what is evaluated in it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,16 @@ _MOST_CASES: Final = 512
 
 
 class _Case(NamedTuple):
+    """A combination of branches, and what is evaluated in it.
+
+    Attributes:
+        condition: a formula over nodes.
+        everything: whether all properties or items are.
+        names, patterns: the properties that are.
+        prefix: how many items at the beginning are.
+        contained: a formula over nodes; items that satisfy it are.
+    """
+
     condition: Formula = True
     everything: bool = False
     names: frozenset[str] = frozenset()

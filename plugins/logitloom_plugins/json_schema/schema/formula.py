@@ -26,7 +26,7 @@ __all__ = [
 Formula = Any
 _OPERATORS: Final = frozenset("&|!1")
 _MOST_REMEMBERED: Final = 4096
-#: Formulas, so that their numbers stay theirs, and their atoms.
+#: By identity of a formula: the formula, which keeps the identity from being reused, and its atoms.
 _ATOMS: Final[dict[int, tuple[Formula, tuple[Formula, ...]]]] = {}
 
 
@@ -81,9 +81,10 @@ def exactly_one(parts: Iterable[Formula]) -> Formula:
 
 
 def factored(formulas: tuple[Formula, ...]) -> tuple[list[Formula], list[Formula]]:
-    """What several conjunctions have in common, and what is left of each.
+    """The common parts of several conjunctions, and what is left of each.
 
-    With it, some or exactly one of them hold where it holds and some or exactly one of what is left.
+    At least one (or exactly one) of the formulas holds if and only if the common parts hold and at least one (or exactly
+    one) of the rests does.
     """
     first, *others = [dict.fromkeys(parts_of(formula)) for formula in formulas]
     common = [part for part in first if all(part in other for other in others)]
@@ -93,7 +94,7 @@ def factored(formulas: tuple[Formula, ...]) -> tuple[list[Formula], list[Formula
 
 
 def parts_of(formula: Formula) -> tuple[Formula, ...]:
-    """The parts of a conjunction; of anything else the thing itself, of ``True`` nothing."""
+    """The parts of a conjunction; the formula itself if it is none; no parts of ``True``."""
     if formula is True:
         return ()
     if formula is not False and formula[0] == "&":
@@ -109,7 +110,7 @@ def is_atom(formula: Formula) -> bool:
 
 def atoms(formula: Formula) -> tuple[Formula, ...]:
     """Every atom, once."""
-    # By identity: an atom that is merely equal, of another schema, would cost whoever looks it up a comparison.
+    # By identity, because comparing a formula with an equal one of another schema takes long.
     known = _ATOMS.get(id(formula))
     if known is not None and known[0] is formula:
         return known[1]

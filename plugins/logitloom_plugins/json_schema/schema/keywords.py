@@ -38,7 +38,7 @@ Assertions = Mapping[str, Sequence[Callable[["Keywords", Node], list[Formula]]]]
 StringProblem = Callable[[str, str, Budget | None], str | None]
 
 TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
-#: Subschemas of one property that a further one is compared with.
+#: With so many earlier subschemas of a property a further one is compared.
 _MOST_COMPARED: Final = 8
 _NAMES: Final = {
     "null": ("null",), "boolean": ("false", "true"), "number": ("number",), "integer": ("number",),
@@ -73,8 +73,8 @@ class Keywords:
 
     Attributes:
         problems: keywords that cannot be enforced and are left out: pointers and names, and why.
-        unclear: nodes with ``uniqueItems`` of which it depends on the others whether it can be enforced.
-        lock: held by whoever reads on: what is found out of a schema is remembered here.
+        unclear: nodes whose ``uniqueItems`` can be enforced or not, depending on other keywords.
+        lock: held while formulas are computed, because they are remembered here.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Keywords:
         return substitute(formula, lambda atom: self.of(atom[1], kind))
 
     def together(self, formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
-        """The same formulas, in which subschemas that are alike are one."""
+        """The same formulas, in which equal subschemas have one number."""
         return tuple([substitute(formula, self._as_before) for formula in formulas])
 
     # --- one node ----------------------------------------------------------------------------------------------
@@ -236,12 +236,12 @@ class Keywords:
         common, rests = factored(tuple(branches))
         found = conjunction([*common, joined(rests)])
         names = _declared(joined(branches))
-        # What the branches have in common stands before the rest. The order of the names stays that of the schema.
+        # Common parts stand before the rest. The atoms of ``order`` keep the names in the order of the schema.
         order = [] if _declared(found) == names else [("prop", name, True) for name in names]
         return conjunction([*order, found])
 
     def _as_before(self, atom: Any) -> Formula:
-        """An atom with the first of the subschemas that are alike: branches often repeat what is common to all."""
+        """The atom with the first equal subschema in place of its own: branches often repeat subschemas."""
         *place, child = atom
         if not isinstance(child, tuple) or child[:1] != ("s",):
             return atom
@@ -251,7 +251,7 @@ class Keywords:
         for other in before:
             if other == number:
                 return atom
-            # Equal schemas mean the same where they are resolved and read alike.
+            # Equal schemas mean the same if base, draft and scope are equal.
             there = nodes[other]
             if (there.base, there.dialect, there.scope) != (node.base, node.dialect, node.scope):
                 continue
@@ -330,7 +330,7 @@ class Keywords:
 def are_equal(one: Any, other: Any) -> bool:
     """Whether two schemas are the same; false also where they are nested too deeply to be compared."""
     try:
-        # Equality is quick to see, but does not tell 1 from true.
+        # Equality is fast, but does not tell 1 from true.
         return bool(one == other) and repr(one) == repr(other)
     except RecursionError:
         return False

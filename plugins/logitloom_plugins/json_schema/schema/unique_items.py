@@ -1,4 +1,4 @@
-"""Where a schema says ``uniqueItems`` so that it is not clear from its keywords alone whether that can be enforced."""
+"""Nodes whose ``uniqueItems`` may not be enforceable, because other keywords speak of the same items."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MEMBERS: Final = frozenset(("prop", "patp", "addl", "item", "rest", "contains")
 
 
 def unclear_nodes(keywords: Keywords) -> list[int]:
-    """The numbers of nodes that may be asked for in branches, or with keywords that depend on the items' values.
+    """The numbers of nodes with ``uniqueItems`` in a branch, or beside keywords that depend on the items' values.
 
-    All others are demanded in any case, of arrays of which nothing else is asked but what every item must satisfy and
-    how many may come.
+    Every other node with ``uniqueItems`` must hold, and no keywords of its array speak of
+    single items.
     """
     found: dict[int, None] = {}
-    # A node that must hold, and one of which it may be asked whether it holds.
+    # Each node with whether it must hold; a node in a branch may hold or not.
     queue = [(keywords.document.root, True)]
     seen = set(queue)
     for number, must in queue:
@@ -43,12 +43,12 @@ def unclear_nodes(keywords: Keywords) -> list[int]:
 
 
 def _held(formula: Formula) -> frozenset[Formula]:
-    """The atoms of which each must hold, and which are decided item by item or member by member."""
+    """The atoms that must hold and that one item or member after the other decides."""
     return frozenset([part for part in parts_of(formula) if is_atom(part) and part[0] != "contains"])
 
 
 def _concerns(other: Any, atom: Any) -> bool:
-    """Whether one atom may ask something of a member, or an item, of which another does."""
+    """Whether two atoms may speak of the same member or item."""
     if other is atom or other[0] not in _MEMBERS or isinstance(other[-1], bool):
         return False
     if atom[0] == "prop" and other[0] in ("prop", "addl"):
