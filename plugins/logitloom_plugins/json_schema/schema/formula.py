@@ -83,8 +83,8 @@ def exactly_one(parts: Iterable[Formula]) -> Formula:
 def factored(formulas: tuple[Formula, ...]) -> tuple[list[Formula], list[Formula]]:
     """The common parts of several conjunctions, and what is left of each.
 
-    At least one (or exactly one) of the formulas holds if and only if the common parts hold and at least one (or exactly
-    one) of the rests does.
+    At least one of the formulas holds, or exactly one, if the common parts hold and at least one of the rests does, or
+    exactly one.
     """
     first, *others = [dict.fromkeys(parts_of(formula)) for formula in formulas]
     common = [part for part in first if all(part in other for other in others)]
