@@ -174,6 +174,27 @@ class TestTensorRtBatch(EngineConformance):
         return call
 
 
+class TestLmdeploy(EngineConformance):
+    engine = "lmdeploy"
+    moves = ("leave", "join")
+
+    def open(self, chain: Chain) -> Call:
+        """One row after the other, padded on the left with an id that no row has."""
+        torch: Any = pytest.importorskip("torch", reason="needs torch")
+        from logitloom_contrib.engines.lmdeploy import to_lmdeploy
+
+        processor = to_lmdeploy(chain, padding=-1)
+
+        def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
+            width = max(map(len, rows)) + 2
+            padded = torch.tensor([[-1] * (width - len(row)) + list(row) for row in rows])
+            each = [processor(row, line) for row, line in zip(padded, torch.from_numpy(logits), strict=True)]
+            found: NDArray[np.float32] = torch.stack(each).numpy()
+            return found
+
+        return call
+
+
 class TestVllm(EngineConformance):
     engine = "vllm"
 

@@ -93,3 +93,26 @@ def test_tensorrt_llm_runs_what_its_page_says(monkeypatch: pytest.MonkeyPatch) -
             rows[request].append(chosen(logits[0, 0], dice))
     texts = [VOCABULARY.decode(alone[3:-1]), *(VOCABULARY.decode(row[prompts[r] : -1]) for r, row in rows.items())]
     assert all(re.fullmatch(PATTERN, text) for text in texts), texts
+
+
+@pytest.mark.torch
+def test_lmdeploy_runs_what_its_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="LMDeploy passes PyTorch tensors")
+    dice = np.random.default_rng(0)
+
+    def engine(model: str) -> Any:
+        def answer(prompts: list[str], gen_config: Any) -> list[str]:
+            [processor] = gen_config.logits_processors
+            texts = []
+            for _ in prompts:
+                row = [0, 0, *encode("tel")]
+                while row[-1] != EOS:
+                    row.append(chosen(processor(torch.tensor(row), torch.zeros(WIDTH)), dice))
+                texts.append(VOCABULARY.decode(row[5:-1]))
+            return texts
+
+        return answer
+
+    module(monkeypatch, "lmdeploy", pipeline=engine, GenerationConfig=SimpleNamespace)
+    [text] = run("engines/lmdeploy.md", monkeypatch).answers
+    assert re.fullmatch(PATTERN, text), text

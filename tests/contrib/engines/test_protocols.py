@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from logitloom import processors
 from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet, UnknownPlugin
 from logitloom_contrib.engines import sglang
 from logitloom_contrib.engines.llama_cpp import to_llama_cpp
-from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode
+from tests.contrib.engines.conftest import EOS, PAD, VOCABULARY, WIDTH, encode
 
 
 def chain_of(*specs: Any) -> Any:
@@ -337,3 +338,46 @@ def test_a_chain_given_to_an_engine_names_the_adapter() -> None:
         chain([1, 2], [3.0])
     [itself] = chain
     assert itself is chain
+
+
+# -- LMDeploy -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.torch
+def test_lmdeploy_requests_share_an_object_whatever_their_padding() -> None:
+    """What the engine does in a step: rows padded on the left, each processor called with its row."""
+    torch = pytest.importorskip("torch", reason="LMDeploy passes PyTorch tensors")
+    from logitloom_contrib.engines.lmdeploy import to_lmdeploy
+
+    pattern, pad, dice = "(red|bed) [0-9]{1,3}", PAD, np.random.default_rng(3)
+    shared = to_lmdeploy(
+        chain_of(("regex", {"pattern": pattern}), ("repetition_penalty", {"penalty": 1.2})), padding=pad
+    )
+    texts: dict[int, list[int]] = {n: encode(text) for n, text in enumerate(("hello", "a", "dog 12", "a"))}
+    prompts, open_rows = {n: len(ids) for n, ids in texts.items()}, set(texts)
+    while open_rows:
+        width = max(len(texts[n]) for n in open_rows)
+        for n in sorted(open_rows):
+            ids = torch.tensor([pad] * (width - len(texts[n])) + texts[n])
+            logits = torch.from_numpy(dice.normal(size=WIDTH).astype(np.float32))
+            before = logits.clone()
+            token = int(shared(ids, logits).argmax())
+            assert torch.equal(logits, before)
+            if dice.random() < 0.2:  # a request that is computed again, after preemption
+                assert shared(ids, logits).shape == (WIDTH,)
+            texts[n] += [token]
+            if token == EOS:
+                open_rows.discard(n)
+    for n, ids in texts.items():
+        assert re.fullmatch(pattern, VOCABULARY.decode(ids[prompts[n] : -1]))
+
+
+@pytest.mark.torch
+def test_lmdeploy_refuses_what_is_no_row() -> None:
+    torch = pytest.importorskip("torch", reason="LMDeploy passes PyTorch tensors")
+    from logitloom_contrib.engines.lmdeploy import to_lmdeploy
+
+    with pytest.raises(InvalidContext, match=r"ids \[width\] and logits \[vocab\] of one request"):
+        to_lmdeploy(chain_of(("top_k", {"k": 3})))(torch.zeros(1, 4), torch.zeros(1, WIDTH))
+    with pytest.raises(NeedsNotMet, match="LMDeploy cannot run"):
+        to_lmdeploy(chain_of(("cfg", {"scale": 1.5})))
