@@ -33,8 +33,13 @@ def check_target(path: Path) -> None:
         raise OptionError(f"The folder {str(path.parent)!r} does not exist, so no trace can be written. Create it.")
 
 
-def write(record: StepTree, path: Path) -> None:
+def write(record: StepTree, path: Path, beside: StepTree | None = None) -> None:
     """Write the page.
+
+    Args:
+        record: what it shows.
+        path: the file.
+        beside: another run to compare with.
 
     Raises:
         OptionError: as :func:`check_target`.
@@ -43,7 +48,8 @@ def write(record: StepTree, path: Path) -> None:
     check_target(path)
     template = resources.files("logitloom.trace").joinpath("page.html").read_text(encoding="utf-8")
     # "<" could end the script element that holds the data.
-    text = json.dumps(data(record), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    shown = data(record) | ({} if beside is None else {"beside": data(beside)})
+    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     # Half a surrogate pair, which some tokens are, is written as JSON's escape for it.
     write_whole(path, template.replace("__TRACE__", text).encode("utf-8", "backslashreplace"))
 

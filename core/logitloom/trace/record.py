@@ -21,13 +21,18 @@ class Record(StepTree):
         """The record as plain data, the same that the page shows."""
         return page.data(self)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, beside: StepTree | None = None) -> None:
         """Write the page: one file of HTML that needs nothing else.
+
+        Args:
+            path: the file.
+            beside: the record of another run (another chain, another seed), which the page shows below this one, from
+                the first difference on.
 
         Raises:
             OptionError: for a file that does not end in ``.html``, or a folder that does not exist.
         """
-        page.write(self, Path(path))
+        page.write(self, Path(path), beside)
 
     def plot(self, sequence: int = 0) -> Any:
         """A matplotlib figure: probability mass removed per processor and step, and the entropy before and after.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -257,21 +258,58 @@ PRESSING = """
 """
 
 
+#: Leaves in the title what the page shows of another run.
+COMPARING = """
+<script>
+  const other = [...document.querySelectorAll("#beside-text .token")];
+  const ours = [...document.querySelectorAll("#text .token")], same = e => !e.classList.contains("differs");
+  document.title = [document.getElementById("beside-title").textContent, other.length, other.filter(same).length,
+    ours.filter(same).length, document.getElementById("beside-step").textContent].join("|");
+</script>
+"""
+
+
+def title_of(page: str, folder: Path) -> str:
+    """The title of a page after its scripts ran in a browser, which must not complain."""
+    assert CHROMIUM is not None
+    (folder / "opened.html").write_text(page, encoding="utf-8")
+    done = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
+         f"--user-data-dir={folder}/profile", "--virtual-time-budget=2000", f"file://{folder}/opened.html"],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert ":CONSOLE" not in done.stderr
+    return done.stdout[done.stdout.index("<title>") + 7 : done.stdout.index("</title>")]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_two_runs_are_shown_side_by_side_from_their_first_difference_on(tmp_path):
+    records = []
+    for strategy in (Greedy(), Multinomial(1)):
+        _, tracing = traced()
+        tracing.record.attach(generated(tracing, strategy))
+        records.append(tracing.record)
+    records[0].save(tmp_path / "two.html", beside=records[1])
+    page = (tmp_path / "two.html").read_text(encoding="utf-8").replace("</body>", COMPARING + "</body>")
+    about, count, theirs, ours, step = title_of(page, tmp_path).split("|")
+    texts = [[*s.leading, *(t for each in s.chosen for t in each)] for s in (r.sequences[0] for r in records)]
+    assert texts[0] != texts[1]
+    same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    assert (int(count), int(theirs), int(ours)) == (len(texts[1]), same, same)
+    assert about.endswith(f"another text from token {same + 1} on")
+    choice = records[1].sequences[0].choices[0]
+    assert choice is not None
+    assert f"rank {choice.rank} after its chain, {choice.rank_before} of the model" in step
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 def test_the_page_works_by_keyboard_and_logs_no_error(tmp_path):
     _, tracing = traced()
     tracing.record.attach(generated(tracing, Greedy()))
     tracing.record.save(tmp_path / "trace.html")
     page = (tmp_path / "trace.html").read_text(encoding="utf-8").replace("</body>", PRESSING + "</body>")
-    (tmp_path / "pressed.html").write_text(page, encoding="utf-8")
-    done = subprocess.run(
-        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
-         f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=2000", f"file://{tmp_path}/pressed.html"],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert ":CONSOLE" not in done.stderr
     steps = len(tracing.record.sequences[0].steps)
-    title = done.stdout[done.stdout.index("<title>") + 7 : done.stdout.index("</title>")]
+    title = title_of(page, tmp_path)
     *seen, jumped, choice, theme = title.split("|")
     first = tracing.record.sequences[0]
     masses = [change.mass for step in first.steps for change in step.changes]
