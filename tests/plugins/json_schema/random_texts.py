@@ -25,7 +25,7 @@ def random_text(machine: Machine, rnd: random.Random, patience: int = 400) -> by
             pick = rnd.choice(
                 closing if closing and rnd.random() < 0.4 else plain if plain and rnd.random() < 0.9 else possible
             )
-            following = machine.step(reached, pick)
+            following = machine.read(reached, bytes([pick]))
             possible.remove(pick)
         written.append(pick)
         reached = following

@@ -92,7 +92,7 @@ def test_every_beginning_of_a_valid_text_may_be_written_and_nothing_else(schema:
         if reached.stack is None and machine.accepting(reached.state):
             complete.add(text)
         for byte in machine.possible(reached.state):
-            following = machine.step(reached, byte)
+            following = machine.read(reached, bytes([byte]))
             if following is not None:
                 pending.append((text + bytes([byte]), following))
     assert found == beginnings

@@ -124,7 +124,7 @@ def test_the_states_of_a_machine_are_bounded_in_bytes() -> None:
         following = reached
         for _ in range(50_000):
             assert following is not None
-            following = machine.step(following, ord("a"))
+            following = machine.read(following, b"a")
 
     with pytest.raises(BudgetExceeded, match="bytes for its states"):
         read_on()

@@ -122,7 +122,7 @@ def test_the_keys_that_may_come_next_are_those_that_lead_somewhere(seed: int) ->
             bytes_of = (machine.row(reached.state) != -1).nonzero()[0].tolist()
             if not bytes_of:
                 break
-            following = machine.step(reached, rnd.choice(bytes_of))
+            following = machine.read(reached, bytes([rnd.choice(bytes_of)]))
             assert following is not None
             reached = following
     frames = {state[1] for state in machine.states if state[0] == "object"}

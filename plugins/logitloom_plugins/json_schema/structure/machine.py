@@ -175,11 +175,7 @@ class Machine:
 
     def named(self, frame: ObjectFrame, label: Any) -> int:
         """The code for the end of a name that must not come twice."""
-        return self._operation_code("name", None, self.after_key(frame, label))
-
-    def after_key(self, frame: ObjectFrame, label: Any) -> int:
-        """The state after a key's closing quote."""
-        return self.number(("colon", frame, label, 0))
+        return self._operation_code("name", None, self.number(("colon", frame, label, 0)))
 
     def returning(self, states: dict[TruthVector, State]) -> Return:
         """The return with some states by answer."""
@@ -201,7 +197,7 @@ class Machine:
                 "string": structure.text_context,
                 "name": structure.name_context,
                 "number": structure.number_context,
-                "object": values.named_object_plan,
+                "object": values.object_plan,
                 "array": values.array_plan,
             }
             return make[kind](*parts)
@@ -353,10 +349,6 @@ class Machine:
             state = code
         # As the constructor does it, less a call.
         return tuple.__new__(Position, (state, stack, written, items))
-
-    def step(self, reached: Position, byte: int) -> Position | None:
-        """Read one byte; ``None`` if it is not allowed."""
-        return self.read(reached, bytes([byte]))
 
     def ends(self, position: Position) -> bool:
         """Whether the text may end at a position."""

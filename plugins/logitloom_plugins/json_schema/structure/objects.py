@@ -193,22 +193,14 @@ def skip(frame: ObjectFrame) -> ObjectFrame | None:
         return frame._replace(place=frame.place + 1)
     # Whoever asks for one of the later names asks for this again.
     key = frame._replace(wanted=frozenset())
-    try:
-        found = plan.skipped[key]
-    except KeyError:
-        found = plan.skipped[key] = _left_out(frame, name)
+    if key not in plan.skipped:
+
+        def value(atom: Any) -> Formula:
+            return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] == name else atom
+
+        plan.skipped[key] = settled(key, frame.place + 1, frame.length, frame.missing, value)
+    found = plan.skipped[key]
     return None if found is None else found._replace(wanted=frame.wanted)
-
-
-def _left_out(frame: ObjectFrame, name: str) -> ObjectFrame | None:
-    def value(atom: Any) -> Formula:
-        if atom[0] == "prop" and atom[1] == name:
-            return True
-        if atom[0] == "req" and atom[1] == name:
-            return False
-        return atom
-
-    return settled(frame, frame.place + 1, frame.length, frame.missing, value)
 
 
 def settled(
@@ -229,7 +221,7 @@ def settled(
         late = [a for a in new if a[0] == "req" and a[1] in plan.index and plan.index[a[1]] < place]
         if late:
             return None
-        plan = plan.owner.object_plan(plan.names, plan.tracked, plan.keys, (*plan.hard, *new))
+        plan = plan.owner.object_plan(plan.names, plan.tracked, plan.keys.key, (*plan.hard, *new))
     return ObjectFrame(plan, place, count, missing, soft, extras, frame.wanted, frame.tracked)
 
 

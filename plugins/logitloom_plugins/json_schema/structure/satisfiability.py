@@ -69,8 +69,8 @@ class Satisfiability:
 
     # --- parts that are shared ---------------------------------------------------------------------------------
 
-    def keys(self, names: tuple[str, ...], others: frozenset[str], everything: list[Any]) -> Keys:
-        """The key automaton of an object with these atoms."""
+    def keys(self, names: tuple[str, ...], others: frozenset[str], everything: list[Any]) -> tuple[Any, ...]:
+        """What the key automaton of an object with these atoms is made from: names, patterns and demands on names."""
         patterns: dict[str, None] = {}
         demands: dict[Any, None] = {}
         for atom in everything:
@@ -82,9 +82,9 @@ class Satisfiability:
             elif atom[0] == "names":
                 demands[atom] = None
         names = tuple(dict.fromkeys([*names, *sorted(others)]))
-        return self._keys_of((names, tuple(patterns), tuple(demands)))
+        return names, tuple(patterns), tuple(demands)
 
-    def _keys_of(self, key: tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...]]) -> Keys:
+    def _keys_of(self, key: tuple[Any, ...]) -> Keys:
         found = self._keys.get(key)
         if found is None:
             names, patterns, demands = key
@@ -125,18 +125,14 @@ class Satisfiability:
             raise UnsupportedSchema(f"uniqueItems cannot be enforced, because {why}. Remove it, or give strict=False.")
 
     def object_plan(
-        self, names: tuple[str, ...], tracked: frozenset[str], keys: Keys, hard: tuple[Any, ...]
+        self, names: tuple[str, ...], tracked: frozenset[str], keys: tuple[Any, ...], hard: tuple[Any, ...]
     ) -> ObjectPlan:
-        """The plan for some hard atoms."""
-        parts = ("object", names, tracked, keys.key, hard)
+        """The plan for some hard atoms; ``keys`` is what the key automaton is made from."""
+        parts = ("object", names, tracked, keys, hard)
         found = self._plans.get(parts)
         if found is None:
-            found = self._plans[parts] = ObjectPlan(parts, weakref.proxy(self), keys)
+            found = self._plans[parts] = ObjectPlan(parts, weakref.proxy(self), self._keys_of(keys))
         return found
-
-    def named_object_plan(self, names: Any, tracked: Any, keys: Any, hard: Any) -> ObjectPlan:
-        """The plan with a name of these parts."""
-        return self.object_plan(names, tracked, self._keys_of(keys), hard)
 
     def array_plan(self, limit: int, hard: tuple[Any, ...]) -> ArrayPlan:
         """The plan for some hard atoms."""

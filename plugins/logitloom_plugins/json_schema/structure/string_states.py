@@ -154,7 +154,7 @@ class NameContext(StringContext):
             return DEAD
         if self.tracks and (label[0] == "other" or label[1] not in self.frame.plan.index):
             return int(self.machine.named(self.frame, label))
-        return int(self.machine.after_key(self.frame, label))
+        return int(self.machine.number(("colon", self.frame, label, 0)))
 
 
 class StringStates:
