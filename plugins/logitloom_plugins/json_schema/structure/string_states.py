@@ -280,7 +280,7 @@ class StringStates:
             end += 1
         if end == at:
             return number, at
-        if content.free and place == context.start and text.isascii():
+        if place == context.start and isinstance(context, TextContext) and content.free and text.isascii():
             # Every character leads back here.
             count += end - at
         else:

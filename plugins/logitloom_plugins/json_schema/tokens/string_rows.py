@@ -259,7 +259,7 @@ class StringRows:
         found: list[tuple[int, int]] = []
         trie = self._words.trie
         nodes = np.zeros(1, dtype=np.int64)
-        places: NDArray[Any] = np.full(1, place, dtype=np.int64)
+        places: NDArray[Any] = np.array([place], dtype=np.int64)
         labels, byte_class, following = automaton.outputs, automaton.byte_class, automaton.next
         while len(nodes):
             counts = trie.child_count.take(nodes)
