@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
+
+from logitloom.automata import BudgetTracker
 
 __all__ = [
     "LAST",
@@ -18,10 +20,12 @@ __all__ = [
     "Sequence",
     "children",
     "is_nullable",
+    "naming_depth",
     "nullable",
     "pruned",
     "recursive",
     "references",
+    "written_out",
 ]
 
 LAST: Final = 0x10FFFF
@@ -142,14 +146,66 @@ def pruned(grammar: Grammar) -> Grammar:
 
 def recursive(grammar: Grammar) -> frozenset[str]:
     """Rules that contain themselves, or a rule that does."""
-    edges = {name: set(references(node)) for name, node in grammar.rules.items()}
-    # Rules that name only rules outside any circle are outside as well; what is left contains or reaches a circle.
-    inside = set(edges)
-    while True:
-        outside = {name for name in inside if not edges[name] & inside}
-        if not outside:
-            return frozenset(inside)
-        inside -= outside
+    return frozenset(grammar.rules) - frozenset(_outside_circles(grammar))
+
+
+def written_out(grammar: Grammar) -> int:
+    """Leaves of the largest rule that contains no circle, where each rule that it names is written out.
+
+    Example:
+        >>> twice = {"start": Sequence((Reference("a"),) * 2), "a": Sequence((Chars(((97, 97),)),) * 3)}
+        >>> written_out(Grammar(twice, "start"))
+        6
+    """
+    size: dict[str, int] = {}
+    for name in _outside_circles(grammar):
+        size[name] = _leaves(grammar.rules[name], size)
+    return max(size.values(), default=0)
+
+
+def _leaves(node: Node, size: Mapping[str, int]) -> int:
+    if isinstance(node, Reference):
+        return size[node.name]
+    return 1 if isinstance(node, Chars) else sum(_leaves(part, size) for part in children(node))
+
+
+def naming_depth(grammar: Grammar) -> int:
+    """How many rules with circles are begun and not ended at a time, where each is followed once, depth first."""
+    circles = recursive(grammar)
+    if grammar.start not in circles:
+        return 0
+    seen, path, deepest = {grammar.start}, [references(grammar.rules[grammar.start])], 1
+    while path:
+        name = next((name for name in path[-1] if name in circles and name not in seen), None)
+        if name is None:
+            path.pop()
+        else:
+            seen.add(name)
+            path.append(references(grammar.rules[name]))
+            deepest = max(deepest, len(path))
+    return deepest
+
+
+def _outside_circles(grammar: Grammar) -> list[str]:
+    """Rules that neither contain themselves nor a rule that does, each after those that it names."""
+    left = {name: len(set(references(node))) for name, node in grammar.rules.items()}
+    users = _users(grammar)
+    outside = [name for name, count in left.items() if not count]
+    for name in outside:
+        for user in users.get(name, ()):
+            left[user] -= 1
+            if not left[user]:
+                outside.append(user)
+    return outside
+
+
+def _users(grammar: Grammar) -> dict[str, list[str]]:
+    """For each rule those that name it."""
+    users: dict[str, list[str]] = {}
+    for name, node in grammar.rules.items():
+        for used in set(references(node)):
+            users.setdefault(used, []).append(name)
+    return users
 
 
 def _ends(node: Node) -> bool:
@@ -161,15 +217,18 @@ def _may_be_empty(node: Node) -> bool:
 
 
 def _least_fixpoint(grammar: Grammar, base: Predicate) -> frozenset[str]:
-    known: frozenset[str] = frozenset()
-    while True:
-        more = frozenset(name for name, node in grammar.rules.items() if _holds(node, known, base))
-        if more == known:
-            return known
-        known = more
+    known: set[str] = set()
+    users, tracker = _users(grammar), BudgetTracker(subject="the grammar")
+    asked: Iterable[str] = grammar.rules
+    while asked:
+        tracker.check_time()
+        found = [name for name in asked if _holds(grammar.rules[name], known, base)]
+        known.update(found)
+        asked = {user for name in found for user in users.get(name, ())} - known
+    return frozenset(known)
 
 
-def _holds(node: Node, known: frozenset[str], base: Predicate) -> bool:
+def _holds(node: Node, known: Set[str], base: Predicate) -> bool:
     if base(node):
         return True
     if isinstance(node, Reference):

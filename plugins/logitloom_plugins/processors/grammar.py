@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from logitloom import Vocabulary, option
+from logitloom.automata import at_most
 from logitloom.constraints import Constraint, ConstraintProcessor
-from logitloom.errors import OptionError, PluginImportError, UnsupportedGrammar
+from logitloom.errors import BudgetExceeded, OptionError, PluginImportError, UnsupportedGrammar
 from logitloom.fingerprint import fingerprint_of
 from logitloom.loading import text_or_file
 from logitloom.options import values
 from logitloom.registry import load_plugin
-from logitloom_plugins.grammars.context_free import Choice, pruned
+from logitloom_plugins.grammars.context_free import Choice, naming_depth, pruned, written_out
 from logitloom_plugins.grammars.engine import Engine
 from logitloom_plugins.grammars.gbnf import parse_gbnf
 
@@ -24,6 +25,16 @@ __all__ = ["Grammar"]
 _GBNF_RULE: Final = re.compile(r"^[ \t]*[A-Za-z0-9_-]+[ \t]*::=", re.MULTILINE)
 _RULES: Final = re.compile(r"\n|:(?![\\/])")  # rather than a path, even one with a drive letter
 _REMEDY: Final = "Give the path of a text file in UTF-8, or the grammar itself (it has rules, so it has a colon)."
+#: llguidance refuses larger ones, after a time that grows with their depth.
+_MOST_WRITTEN_OUT: Final = 1_000_000
+#: From about 2,000 on llguidance runs out of stack, which ends the process.
+_DEEPEST: Final = 500
+_MOST_LARK_RULES: Final = 1_500
+_LARK_RULE: Final = re.compile(r"^[ \t]*[?!]?[a-z_]\w*[^:\n\"/]*:", re.MULTILINE)
+_TOO_DEEP: Final = (
+    f"The rules of the grammar name each other too deeply: at most {_DEEPEST} rules may wait for one that they name. "
+    f"Name fewer in a row."
+)
 _SUFFIXES: Final = {".gbnf": "gbnf", ".lark": "lark"}
 
 
@@ -61,6 +72,7 @@ class Grammar(ConstraintProcessor):
     )
     max_size: int = option(500_000, help="Longest text of a grammar.", ge=1, unit="characters")
     max_items: int = option(50_000, help="Most items of llguidance's parser in one step.", ge=1)
+    max_seconds: float = option(10.0, help="Most time for what is compiled here.", gt=0, unit="seconds")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +86,11 @@ class Grammar(ConstraintProcessor):
         syntax = self.syntax
         if syntax == "auto":
             syntax = _SUFFIXES.get(suffix) or ("gbnf" if _GBNF_RULE.search(text) else "lark")
-        object.__setattr__(self, "_grammar", self._gbnf(text) if syntax == "gbnf" else self._lark(text))
+        try:
+            with at_most(self.max_seconds):
+                object.__setattr__(self, "_grammar", self._gbnf(text) if syntax == "gbnf" else self._lark(text))
+        except RecursionError as error:
+            raise BudgetExceeded(_TOO_DEEP) from error
 
     @property
     def fingerprint(self) -> str:
@@ -104,10 +120,23 @@ class Grammar(ConstraintProcessor):
                 f"No text follows the rule {start!r}: each of its alternatives goes on for ever. Give the recursion an "
                 f"alternative that ends."
             )
+        if written_out(rules) > _MOST_WRITTEN_OUT:
+            raise BudgetExceeded(
+                f"The parts of the grammar that do not contain themselves have more than "
+                f"{_MOST_WRITTEN_OUT} characters where every rule is written out. Write rules that name others twice "
+                f"as repetitions."
+            )
+        if naming_depth(rules) > _DEEPEST:
+            raise BudgetExceeded(_TOO_DEEP)
         engine = self._engine(("llguidance", "xgrammar"))
         return engine.context_free(rules, longest_tokens=self.longest_tokens, max_items=self.max_items)
 
     def _lark(self, text: str) -> Any:
+        if len(_LARK_RULE.findall(text)) > _MOST_LARK_RULES:
+            raise BudgetExceeded(
+                f"The grammar has more than {_MOST_LARK_RULES} rules, and the engine may run out of stack where they "
+                f"name each other in a row. Use fewer rules, or GBNF, of which the depth is known."
+            )
         engine = self._engine(("llguidance",))
         return engine.lark(
             text, start=self.start or "start", longest_tokens=self.longest_tokens, max_items=self.max_items
