@@ -170,7 +170,8 @@ def test_only_the_backends_that_are_asked_for_are_tested(capsys: pytest.CaptureF
 
 def test_names_kinds_and_distributions_are_understood() -> None:
     assert [(r.kind, r.name) for r in select("top_k")] == [("processors", "top_k")]
-    assert {r.kind for r in select("llama")} == {"models"}
+    assert {r.kind for r in select("sglang")} == {"engines"}
+    assert {r.kind for r in select("llama")} == {"models", "tool_formats"}
     assert {r.kind for r in select("backends/numpy")} == {"backends"}
     assert {r.distribution for r in select("Logitloom")} == {"logitloom"}
     assert len(select(None)) == len(registry.available())
