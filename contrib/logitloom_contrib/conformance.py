@@ -195,6 +195,27 @@ class TestLmdeploy(EngineConformance):
         return call
 
 
+class TestDynamo(EngineConformance):
+    engine = "dynamo"
+    rows = 1
+    moves = ()
+
+    def open(self, chain: Chain) -> Call:
+        """One request, processed in place."""
+        torch: Any = pytest.importorskip("torch", reason="needs torch")
+        from logitloom_contrib.engines.dynamo import to_dynamo
+
+        processor = to_dynamo(chain)
+
+        def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
+            given = torch.from_numpy(logits)
+            processor(rows[0], given[0])
+            found: NDArray[np.float32] = given.numpy()
+            return found
+
+        return call
+
+
 class TestVllm(EngineConformance):
     engine = "vllm"
 

@@ -7,22 +7,20 @@ without a GPU.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
 
 import numpy as np
 import torch
 
 from logitloom import Chain
-from logitloom.engines import RowTracker, bind
+from logitloom.engines import bind
 from logitloom.errors import InvalidContext
+from logitloom_contrib.engines._text_rows import TextRows
 
 __all__ = ["LmdeployProcessor", "to_lmdeploy"]
 
 GIVES: Final = frozenset({"prompt", "length", "history"})
 ENGINE: Final = "LMDeploy"
-#: Texts whose prompt length is remembered.
-_TEXTS: Final = 4096
 
 
 def to_lmdeploy(chain: Chain, tokenizer: object = None, *, padding: int = 0, seed: int = 0) -> LmdeployProcessor:
@@ -49,11 +47,7 @@ class LmdeployProcessor:
     """
 
     def __init__(self, chain: Chain, padding: int, seed: int) -> None:
-        self.chain, self._padding = chain, padding
-        eos = chain.vocabulary.eos if chain.vocabulary is not None else ()
-        self._tracker = RowTracker(chain, eos=eos, seed=seed)
-        #: Ids of a text so far -> how many of them are its prompt.
-        self._prompt_lengths: OrderedDict[bytes, int] = OrderedDict()
+        self.chain, self._padding, self._rows = chain, padding, TextRows(chain, seed)
 
     def __call__(self, input_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """Process logits ``[vocab]`` after ids ``[width]``, left-padded; not in place."""
@@ -62,15 +56,8 @@ class LmdeployProcessor:
                 f"{ENGINE} passes ids [width] and logits [vocab] of one request, but they have the shapes "
                 f"{list(input_ids.shape)} and {list(logits.shape)}."
             )
-        ids = input_ids.cpu().numpy().astype(np.int64)
+        ids = input_ids.cpu().numpy()
         own = np.flatnonzero(ids != self._padding)
         row = ids[own[0] :] if len(own) else ids[:0]
-        before = self._prompt_lengths.get(row.tobytes())
-        if before is None:
-            before = self._prompt_lengths.get(row[:-1].tobytes(), len(row))
-        self._prompt_lengths[row.tobytes()] = before
-        self._prompt_lengths.move_to_end(row.tobytes())
-        while len(self._prompt_lengths) > _TEXTS:
-            self._prompt_lengths.popitem(last=False)
-        out: torch.Tensor = self._tracker.process(logits[None], row[None], prompt_lengths=[before])
-        return out[0]
+        out: torch.Tensor = self._rows.process(row, logits)
+        return out

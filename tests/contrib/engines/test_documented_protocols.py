@@ -116,3 +116,16 @@ def test_lmdeploy_runs_what_its_page_says(monkeypatch: pytest.MonkeyPatch) -> No
     module(monkeypatch, "lmdeploy", pipeline=engine, GenerationConfig=SimpleNamespace)
     [text] = run("engines/lmdeploy.md", monkeypatch).answers
     assert re.fullmatch(PATTERN, text), text
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("shown", [encode("tel"), []], ids=["with the prompt", "without"])
+def test_dynamo_runs_what_its_page_says(monkeypatch: pytest.MonkeyPatch, shown: list[int]) -> None:
+    torch = pytest.importorskip("torch", reason="Dynamo passes PyTorch tensors")
+    [processor] = run("engines/dynamo.md", monkeypatch).logits_processors
+    dice, row = np.random.default_rng(0), list(shown)
+    while not row or row[-1] != EOS:
+        logits = torch.zeros(WIDTH)
+        processor(row, logits)
+        row.append(chosen(logits, dice))
+    assert re.fullmatch(PATTERN, VOCABULARY.decode(row[len(shown) : -1]))

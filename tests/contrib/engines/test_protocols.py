@@ -381,3 +381,26 @@ def test_lmdeploy_refuses_what_is_no_row() -> None:
         to_lmdeploy(chain_of(("top_k", {"k": 3})))(torch.zeros(1, 4), torch.zeros(1, WIDTH))
     with pytest.raises(NeedsNotMet, match="LMDeploy cannot run"):
         to_lmdeploy(chain_of(("cfg", {"scale": 1.5})))
+
+
+@pytest.mark.torch
+def test_dynamo_refuses_what_it_cannot_give() -> None:
+    torch = pytest.importorskip("torch", reason="Dynamo passes PyTorch tensors")
+    from logitloom_contrib.engines.dynamo import to_dynamo
+
+    with pytest.raises(InvalidContext, match=r"logits \[vocab\] of one request.*\[1, 128\]"):
+        to_dynamo(chain_of(("top_k", {"k": 3})))([1], torch.zeros(1, WIDTH))
+    with pytest.raises(NeedsNotMet, match="Dynamo cannot run"):
+        to_dynamo(chain_of(("repetition_penalty", {"penalty": 1.5})))
+
+
+@pytest.mark.torch
+def test_dynamo_ends_a_text_whose_error_a_worker_swallows() -> None:
+    torch = pytest.importorskip("torch", reason="Dynamo passes PyTorch tensors")
+    from logitloom_contrib.engines.dynamo import to_dynamo
+
+    processor, logits = to_dynamo(chain_of(("regex", {"pattern": "red"}))), torch.zeros(WIDTH)
+    processor([5], logits)
+    with pytest.raises(IllegalToken):
+        processor([5, X], logits)
+    assert legal(logits) == [EOS]
