@@ -112,7 +112,9 @@ class Machine:
         if self.satisfiable:
             # The first mask asks for it in any case, and what is too large here is said before decoding starts.
             for code in (self.few(self.start) or {}).values():
-                self.few(code if code >= 0 else self.operations[-2 - code].target)
+                target = code if code >= 0 else self.operations[-2 - code].target
+                if self.few(target) is None and self.strings.is_narrow(self.states[target]):
+                    self.row(target)
 
     @property
     def description(self) -> str:
