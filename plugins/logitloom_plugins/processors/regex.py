@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget, Dfa, LazyDfa, compile_automaton, default_cache
+from logitloom.automata.pattern import shortened
 from logitloom.constraints import Constraint, ConstraintProcessor, lift
+from logitloom.errors import UnsupportedPattern
 
 __all__ = ["Regex"]
 
@@ -45,7 +47,13 @@ class Regex(ConstraintProcessor):
     def __post_init__(self) -> None:
         super().__post_init__()
         # Whatever is wrong with the pattern is said now, not when decoding starts.
-        object.__setattr__(self, "_automaton", compile_automaton(self.pattern, self._flags, budget=self._budget))
+        automaton = compile_automaton(self.pattern, self._flags, budget=self._budget)
+        if isinstance(automaton, Dfa) and not automaton.accepting.any():
+            raise UnsupportedPattern(
+                f"No text matches the pattern {shortened(self.pattern)} of 'regex', so nothing could be written. Look "
+                f"for an empty set, or an anchor that contradicts what stands beside it."
+            )
+        object.__setattr__(self, "_automaton", automaton)
 
     @property
     def compilable(self) -> bool:  # type: ignore[override]

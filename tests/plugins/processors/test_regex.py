@@ -189,3 +189,10 @@ def test_the_state_of_one_row_is_of_its_own_library_whoever_was_there_before() -
             with pytest.raises(ValueError, match="read-only"):
                 state.processors[0][0] = 99
     assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("pattern", [r"[^\s\S]", r"a\bb", r"(?:x[^\s\S])+", r"^a^", r"\Ba\b\B"])
+def test_a_pattern_that_no_text_matches_is_refused_when_the_chain_is_made(pattern: str) -> None:
+    with pytest.raises(UnsupportedPattern, match=r"No text matches the pattern '.*' of 'regex', so nothing could"):
+        processors.load(("regex", {"pattern": pattern}))
+    processors.load(("regex", {"pattern": pattern + "|"}))
