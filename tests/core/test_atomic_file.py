@@ -142,6 +142,7 @@ def test_no_module_writes_files_in_another_way() -> None:
         ("core/logitloom/atomic_file.py", "write_bytes"),
         ("core/logitloom/cli/drawing.py", "savefig"),  # into memory
         ("core/logitloom/cli/new.py", "write_text"),  # into a folder that is moved
+        ("core/logitloom/cli/own_environment.py", "write_text"),  # into a temporary folder
         ("core/logitloom/generation/state_file.py", "save_file"),  # inside replacing()
         ("core/logitloom/testing/suites.py", "write_text"),  # into a folder of the test run
         ("plugins/logitloom_plugins/conformance/tokenizers.py", "write_bytes"),  # the same
