@@ -21,8 +21,6 @@ SUITES = [getattr(module, name) for module in (suites, combinators) for name in 
 @pytest.mark.parametrize("suite", SUITES, ids=[suite.__name__ for suite in SUITES])
 def test_a_processor_gives_what_it_gives_on_numpy(suite):
     """The first case, over three steps; each step is a few new kernels, so not all cases are tried."""
-    if suite is suites.TestDry:
-        pytest.skip("the loop of dry over a row becomes one kernel, which tinygrad takes minutes to compile")
     case, told = next(iter(suite.cases)), suite()
     results = []
     for backend in (load_backend("numpy"), load_backend("tinygrad")):

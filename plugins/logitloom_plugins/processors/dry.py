@@ -178,6 +178,9 @@ class Dry(Processor):
             match = match + backend.cast(going, "int32")
             # One place at a time: shapes that stay the same are compiled once where operations are compiled.
             shifted = xp.concat([nothing, shifted[:, :-1]], axis=1)
+            if backend.lazy and not context.compiled:
+                # The expression of all iterations together would be too large to compile.
+                backend.synchronize(match, going, shifted)
         return match
 
     def _is_breaker(self, context: Context) -> Array | None:
