@@ -104,13 +104,13 @@ class Guidance(Processor):
                 )
             if max(scale for _, scale in self.schedule) > 100:
                 raise OptionError(f"Option 'schedule' of {OWNER!r} has scales above 100: {self.schedule!r}.")
-        if self.model is not None:
-            _branch.check_adapter(self.model, OWNER)
         if self.model is not None and self.form == "one_pass":
             raise OptionError(
                 f"{OWNER!r} in its one-pass form runs in the generation's own model, so it takes no option 'model'. "
                 f"Use form='two_pass' for another model."
             )
+        if self.model is not None:
+            _branch.check_adapter(self.model, OWNER)
         if self.negative_prompt is not None:
             prompts = _branch_prompt.normalized(self.negative_prompt, "negative_prompt", OWNER)
             object.__setattr__(self, "_prompts", prompts)

@@ -46,6 +46,7 @@ def test_allowed_ids_that_cannot_begin_a_text_of_the_chain_are_refused(engine: S
         engine.admit(asking(DIGITS, allowed_token_ids=[99_999, -3]))
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     ("own", "expected"),
     [

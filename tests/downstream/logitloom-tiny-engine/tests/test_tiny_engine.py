@@ -1,6 +1,8 @@
 """The suite of the kit, and texts: those of the engine are those of logitloom's own loop."""
 
 import pytest
+
+pytest.importorskip("logitloom_tiny_engine", reason="this distribution is not installed")
 from logitloom_tiny_engine import to_tiny_engine
 from logitloom_tiny_engine.conformance import *  # noqa: F403
 from logitloom_tiny_engine.engine import Engine, Request
