@@ -1,4 +1,7 @@
-"""Arrays read from left to right: what is known, what the next item must satisfy, what remains."""
+"""Arrays read from left to right: the state of an open array, and the constraint on its next item.
+
+See :mod:`.members` for frames, hard atoms and soft formulas.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,15 @@ _ARRAY_HARD = frozenset(("item", "rest", "mini", "maxi", "unique"))
 
 
 class ArrayFrame(NamedTuple):
-    """An open array: the hard atoms, the items so far (as far as it matters), and the open formulas."""
+    """An open array.
+
+    Attributes:
+        plan: the hard atoms.
+        length: number of items so far, at most ``plan.limit``.
+        soft: the soft formula.
+        extras: formulas whose truth is determined at the end.
+        wanted: the truth vectors of ``extras`` with which the array may be closed.
+    """
 
     plan: ArrayPlan
     length: int
@@ -24,11 +35,11 @@ class ArrayFrame(NamedTuple):
 
 
 class ArrayPlan(Name):
-    """The hard atoms of an array, sorted by what they speak of.
+    """The hard atoms of an array, grouped by keyword.
 
     Args:
-        parts: ``"array"``, the count of items from which on one more changes nothing, the atoms.
-        owner: what makes plans.
+        parts: ``"array"``, the number of items above which the number makes no difference, the atoms.
+        owner: the :class:`.satisfiability.Satisfiability` that makes and caches plans.
     """
 
     def __init__(self, parts: tuple[Any, ...], owner: Any) -> None:
@@ -55,14 +66,18 @@ class ArrayPlan(Name):
         self.varied = max([i + 1 for i in self.items] + [k for k, _ in self.rests], default=0)
 
     def hard_item(self, index: int) -> Formula:
-        """What an item must satisfy."""
+        """The formula over nodes that the item at an index must satisfy."""
         return conjunction([*self.items.get(index, ()), *[child for first, child in self.rests if index >= first]])
 
 
 def start_array(
     owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]
 ) -> ArrayFrame | None:
-    """The frame of an array that has just been opened."""
+    """The frame of an array that has just been opened; ``None`` if no array satisfies ``must``.
+
+    Raises:
+        UnsupportedSchema: if ``uniqueItems`` cannot be enforced.
+    """
     if must is False:
         return None
     limit = 0
@@ -80,7 +95,7 @@ def start_array(
 
 
 def item(frame: ArrayFrame) -> Member | None:
-    """What the next item is asked for, or ``None`` if there cannot be one."""
+    """The next item as a member, or ``None`` if no further item is allowed."""
     plan, index = frame.plan, frame.length
     count = min(index + 1, plan.limit)
     if plan.most is not None and index + 1 > plan.most:
@@ -120,7 +135,7 @@ def item(frame: ArrayFrame) -> Member | None:
 
 
 def _contained(atom: Any) -> Formula:
-    """A demand on how many items match, after one more that does."""
+    """A ``contains`` atom after one more matching item: both bounds decrease by 1."""
     _, child, least, most = atom
     if most is not None and most <= 0:
         return False
@@ -131,7 +146,7 @@ def _contained(atom: Any) -> Formula:
 
 
 def end_array(frame: ArrayFrame) -> TruthVector | None:
-    """The answer if the array is closed here; ``None`` if it must not be."""
+    """The truth vector of an array that is closed now; ``None`` if it must not be closed."""
     if frame.length < frame.plan.least:
         return None
 

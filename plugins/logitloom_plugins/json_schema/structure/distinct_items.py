@@ -1,8 +1,8 @@
-"""Arrays whose items must all be different (``uniqueItems``): whether another item can still follow.
+"""Arrays whose items must all be different (``uniqueItems``): whether the text can still be completed.
 
-An item that equals one that has come must not end, so whatever may be written is asked for a way to a value that has
-not come: as soon as the unfinished item differs from all others any way of the machine will do, and before that they
-are searched. What it could become are its candidates.
+An item must not end as a value that equals an earlier item. The *candidates* of an unfinished item are the earlier
+items that it can still become. If there are none, every completion that the machine allows is legal. Otherwise a search
+looks for a completion that differs from all candidates.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["DistinctItems"]
 
 _ENDS: Final = b"]},"
 _DIGITS: Final = b"0123456789"
-#: Candidates, and answers about ways, that are remembered.
+#: Cached candidates, and cached results of :meth:`DistinctItems.has_completion`.
 _MOST_REMEMBERED: Final = 1 << 16
-#: Places that a search for another item looks at.
+#: Positions that one search for a completion visits.
 _MOST_SEARCHED: Final = 1 << 15
 
 Candidates = frozenset[bytes | None]
@@ -41,7 +41,7 @@ _NOTHING: Final[frozenset[bytes]] = frozenset()
 
 
 class Texts(Protocol):
-    """The automaton over bytes, as far as it is asked here."""
+    """The methods of the automaton over bytes that this module uses."""
 
     def gap(self, state: int) -> tuple[int, int] | None: ...
     def possible(self, state: int) -> list[int]: ...
@@ -49,7 +49,7 @@ class Texts(Protocol):
 
 
 class DistinctItems(ValueReader):
-    """What the texts of one machine have written in arrays of different items.
+    """The items of the arrays with ``uniqueItems`` in the texts of one machine.
 
     Args:
         machine: the automaton over bytes.
@@ -64,10 +64,10 @@ class DistinctItems(ValueReader):
         self._completions: dict[Position, bool] = {}
 
     def candidates(self, place: Place) -> Candidates:
-        """What an unfinished item, or the name of a member, would have to become to have come before.
+        """The values that an unfinished value or member name can become so that its item may equal an earlier item.
 
-        Of strings and names these are their characters, as UTF-8; elsewhere ``None`` stands for there being some, and
-        may do so beside numbers that differ.
+        For strings and names the candidates are their characters in UTF-8. For other values the single element ``None``
+        says that there may be candidates; for numbers it is also returned where none of them is equal.
         """
         known = self._candidates.get(place)
         if known is None:
@@ -84,7 +84,7 @@ class DistinctItems(ValueReader):
         self._remembered += more + 1
 
     def next_bytes(self, place: Place) -> frozenset[int] | None:
-        """The bytes after which there can be candidates still, or what is unfinished has become one; ``None``: any."""
+        """The bytes after which a string or name still has candidates or is complete as one; ``None`` for any byte."""
         if place.text[:1] != b'"' or place.escape:
             return None
         length = len(place.text) - 1
@@ -95,7 +95,7 @@ class DistinctItems(ValueReader):
         frame, text = place.frame, place.text
         assert frame is not None
         if text[:1] == b'"' and (len(text) > 1 or place.escape):
-            # Some are left of those a few bytes before, at the latest where the string began.
+            # The candidates are a subset of those of a shorter prefix that is cached, or of the opening quote.
             for size in range(len(text) if place.escape else len(text) - 1, 0, -1):
                 before = Place(frame, place.phase, text[:size])
                 if size == 1 or before in self._candidates:
@@ -124,7 +124,7 @@ class DistinctItems(ValueReader):
         return _SOME if any(kind == "literal" and part.startswith(text) for part, kind, _ in values) else _NONE
 
     def _wholes_of(self, frame: Chain[Container]) -> frozenset[bytes]:
-        """What an open array or object would have to become for the item that it is, or is in, to have come before."""
+        """The values that an open array or object can become so that the item around it may equal an earlier item."""
         later: list[Container] = []
         above = frame.before
         if above is None:
@@ -137,7 +137,7 @@ class DistinctItems(ValueReader):
                 self._remember_wholes(frame, known)
                 break
             later.append(frame.entry)
-            # The same one item, member or name ago.
+            # The same container before its last item, member or name.
             assert name is not None or done is not None
             frame = Chain(Container(kind, done if name is not None or done is None else done.before), above)
         for container in reversed(later):
@@ -159,7 +159,7 @@ class DistinctItems(ValueReader):
         self._wholes[frame] = wholes
 
     def _parts_of(self, frame: Chain[Container]) -> set[bytes]:
-        """What the next item, or the value of the member whose name has come, would have to become for that."""
+        """The values of the next item, or of the member whose name was read, with which an earlier item can recur."""
         kind, done, name = frame.entry
         wholes = [self.values[whole][1] for whole in self._wholes_of(frame)]
         if name is not None:
@@ -169,16 +169,16 @@ class DistinctItems(ValueReader):
         return parts.union(entries) if kind == "distinct" else parts
 
     def has_completion(self, reached: Position) -> bool:
-        """Whether a text that has got into such an array can be completed so that nothing comes twice.
+        """Whether a text inside an array with ``uniqueItems`` can be completed without a repeated item.
 
         Raises:
-            BudgetExceeded: if that takes too long to find out.
+            BudgetExceeded: if the search visits more than 32768 positions.
         """
         if not self.candidates(reached.items):
             return True
         gap = self._machine.gap(reached.state)
         if gap is not None:
-            # Whitespace changes nothing.
+            # Whitespace does not change the value, so positions inside whitespace share the state after it.
             reached = reached._replace(state=gap[0])
         known = self._completions.get(reached)
         if known is None:
@@ -188,7 +188,7 @@ class DistinctItems(ValueReader):
         return known
 
     def _find_completion(self, reached: Position) -> bool:
-        """Breadth first, because numbers may have zeros at their end for ever."""
+        """Search breadth-first, because a number can be followed by zeros without end."""
         follow = self._machine.follow
         seen = {reached}
         pending = deque([reached])
@@ -205,7 +205,7 @@ class DistinctItems(ValueReader):
             in_string = place.text[:1] == b'"'
             codes = self._machine.possible(current.state)
             if not in_string:
-                # Whitespace changes nothing, unless it has to come, and after an end most is decided.
+                # Whitespace is skipped unless it is mandatory. Bytes that end a value decide most searches at once.
                 codes = [byte for byte in codes if byte not in BLANKS] or codes
                 codes.sort(key=lambda byte: byte not in _ENDS)
             for byte in codes:
@@ -214,22 +214,22 @@ class DistinctItems(ValueReader):
                     continue
                 after = following.items
                 if byte == COMMA and not in_string:
-                    # A number ends with it. That yet another item can follow was asked when the array began.
+                    # The comma ends a number. ``check_distinct`` has ensured that another item can follow.
                     after = after._replace(phase="next")
                 if not after.frame or not self.candidates(after):
                     return True
                 key = following._replace(items=self._alike(following.items))
                 if key not in seen:
                     seen.add(key)
-                    # Another way to write a character seldom leads to another value.
+                    # An escape sequence is another spelling of a character and seldom leads to another value.
                     (later if in_string and (place.escape or byte == BACKSLASH) else pending).append(following)
         return False
 
     def _alike(self, place: Place) -> Place:
-        """The same place with fewer digits, where a number can go on for ever without becoming another.
+        """An equivalent position with fewer digits, so that the search visits finitely many prefixes of numbers.
 
-        Zero stays zero whatever its exponent; and after more zeros at the end of a fraction than any number that has
-        come has digits, another digit makes one that has not.
+        Zero is zero with any exponent, so the digits of its exponent are dropped. If a fraction ends with more zeros
+        than any earlier number has digits, a further non-zero digit makes a new number, so further zeros are dropped.
         """
         text = place.text
         if not text or text[0] not in NUMBER:

@@ -1,7 +1,7 @@
-"""The names of an object's members: one automaton that says which name, or which kind of name, has been read.
+"""The key automaton of an object: a Moore machine whose output is the label of the member name that has been read.
 
-Labels are ``("name", text)`` for names that the schema mentions, and ``("other", flags)`` for all others, with one
-flag per pattern and per demand on names.
+The label of a name that the schema mentions is ``("name", text)``. The label of any other name is ``("other", flags)``,
+with one flag per pattern and per ``propertyNames`` atom.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def _encodable(name: str) -> bool:
 
 
 class _NameTree(NamedTuple):
-    """The names' prefix tree in the automaton of all texts.
+    """The prefix trie of the names, combined with the automaton of all UTF-8 texts.
 
     Attributes:
-        automaton: the Moore machine; its states from ``Keys.base`` on are the tree's.
+        automaton: the Moore machine; its states from ``Keys.base`` on are those of the trie.
         below: per state the labels that can still be reached, as bits.
-        children: per state of the tree the next states of the tree by byte.
-        outside: per state of the tree where the automaton of all texts would be.
+        children: per state of the trie its next states within the trie, by byte.
+        outside: per state of the trie the state of the automaton of all texts after the same bytes.
     """
 
     automaton: MooreMachine
@@ -43,7 +43,7 @@ class _NameTree(NamedTuple):
 
 @cache
 def _text_lists() -> tuple[list[list[int]], list[int], list[bool]]:
-    """The table, the byte classes and the accepting states of the automaton of all texts."""
+    """The transition table, the byte classes and the accepting states of the automaton of all UTF-8 texts."""
     text = any_text()
     return text.next.tolist(), text.byte_class.tolist(), text.accepting.tolist()
 
@@ -52,10 +52,10 @@ class Keys:
     """The key automaton of an object.
 
     Args:
-        names: names with a meaning of their own.
-        patterns: patterns that decide about names.
-        demands: atoms ``("names", formula)`` with the automaton of the names that satisfy each.
-        tracker: the budget.
+        names: names that the schema mentions.
+        patterns: patterns of names.
+        demands: atoms ``("names", formula)`` of ``propertyNames``, each with the DFA of the names that satisfy it.
+        tracker: the budget tracker.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Keys:
 
     @cached_property
     def automaton(self) -> MooreMachine:
-        """The automaton, over the UTF-8 of decoded names."""
+        """The Moore machine over the UTF-8 bytes of unescaped names."""
         if not self.patterns and not self.demands:
             return self._plain.automaton
         listed = choice(self.names, budget=self._tracker.budget, minimal=False)
@@ -94,10 +94,11 @@ class Keys:
         base = text.states
         encoded = [name.encode() for name in self.names]
         used = sorted(set(b"".join(encoded)))
-        # Bytes of names have columns of their own, after those of the automaton of all texts.
+        # Each byte that occurs in a name has its own column, after those of the automaton of all texts.
         column = dict(zip(used, range(text.classes, text.classes + len(used)), strict=True))
         other = 1 << len(encoded)
-        # Per state of the tree; a state is where the automaton of all texts would be, plus a place in the tree.
+        # Lists with one entry per state of the trie. Such a state is a pair: a state of the automaton of all texts
+        # (``at``) and a node of the trie.
         children: list[dict[int, int]] = [{}]
         below, at = [other], [text.start]
         above, places = [], []
@@ -130,28 +131,28 @@ class Keys:
         return _NameTree(MooreMachine(byte_class, table, labels, base), [other] * base + below, children, at)
 
     def in_tree(self, state: int) -> tuple[int, dict[int, int]]:
-        """Of a state of the tree: where the automaton of all texts would be, and the next states of the tree."""
+        """For a state of the trie: the state of the automaton of all texts, and the next states within the trie."""
         tree = self._plain
         return tree.outside[state - self.base], tree.children[state - self.base]
 
     @property
     def children(self) -> list[dict[int, int]]:
-        """Per state of the names' prefix tree its next states in the tree by byte."""
+        """Per state of the names' prefix trie its next states within the trie, by byte."""
         return self._plain.children
 
     @cached_property
     def base(self) -> int:
-        """The first state of the names' prefix tree; earlier ones have left it. Without patterns and demands only."""
+        """The first state of the prefix trie; lower states are outside it. Only without patterns and demands."""
         return any_text().states
 
     def matches(self, key: Any, pattern: str) -> bool:
-        """Whether a key matches one of the patterns."""
+        """Whether the names of a label match a pattern, one of ``patterns``."""
         if key[0] == "other":
             return bool(key[1][self.patterns.index(pattern)])
         return self._asked(key, pattern, lambda: compile_ecma(pattern, self._tracker.budget))
 
     def satisfies(self, key: Any, atom: Any) -> bool:
-        """Whether a key satisfies one of the demands on names."""
+        """Whether the names of a label satisfy a ``propertyNames`` atom, one of ``demands``."""
         if key[0] == "other":
             return bool(key[1][len(self.patterns) + list(self.demands).index(atom)])
         return self._asked(key, atom, lambda: self.demands[atom])
@@ -164,14 +165,14 @@ class Keys:
 
     @cached_property
     def others(self) -> tuple[Any, ...]:
-        """The labels of names that are not mentioned."""
+        """The labels of names that the schema does not mention."""
         if not self.patterns and not self.demands:
             return (("other", ()),)
         return tuple(sorted([label for label in self.automaton.found if label[0] == "other"], key=repr))
 
     @cached_property
     def bit(self) -> dict[Any, int]:
-        """Each label as a bit."""
+        """The bit of each label."""
         return {label: 1 << i for i, label in enumerate([*[("name", n) for n in self.names], *self.others])}
 
     @cached_property
@@ -196,7 +197,7 @@ class Keys:
         return bits
 
     def label_of(self, name: str) -> Any:
-        """The label of a name, ``None`` if it cannot be written."""
+        """The label of a name; ``None`` if UTF-8 cannot encode the name."""
         if not _encodable(name):
             return None
         return self.automaton.outputs[self.automaton.walk(name.encode())]

@@ -1,14 +1,13 @@
-"""What is asked of the members of objects and arrays that are read from left to right.
+"""Constraints on the members of objects and arrays that are read from left to right.
 
-A frame is an open object or array. What it must satisfy is kept as *hard* atoms, which hold for certain or the text is
-wrong, and a *soft* formula of everything that is still open (branches of ``oneOf``, ``not``, ``contains``, ...). A
-member is asked for what the hard atoms demand of it, and beside that which of the soft atoms' demands it happens to
-meet; the answer is substituted into the formula. So every combination of keywords is decided exactly, and schemas
-without open questions cost nothing extra.
+A frame is an open object or array. It has *hard* atoms, which must hold, and a *soft* formula of atoms whose truth is
+still unknown (from ``oneOf``, ``not``, ``contains``, ...). The value of a member must satisfy the subschemas of the
+hard atoms. Its truth vector says which subschemas of the soft atoms it satisfies, and is substituted into the soft
+formula. So every combination of keywords is decided exactly. A frame without soft atoms needs no truth vectors.
 
 References:
-    J. Brzozowski, "Derivatives of regular expressions", 1964 (the idea of what remains to be matched).
-    R. Alur, P. Madhusudan, "Visibly pushdown languages", 2004 (why that is enough for nested texts).
+    J. Brzozowski, "Derivatives of regular expressions", 1964 (the formula that remains to be matched).
+    R. Alur, P. Madhusudan, "Visibly pushdown languages", 2004 (why this suffices for nested texts).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TruthVector = tuple[bool, ...]
 
 
 class SchemaFormulas(Protocol):
-    """What the automaton is made from: the formulas of a schema's nodes, and how the schema was read."""
+    """The formulas of a schema's nodes, and the options with which the schema was read."""
 
     document: Any
     lock: Any
@@ -33,41 +32,41 @@ class SchemaFormulas(Protocol):
     repeatable: frozenset[int]
 
     def of(self, number: int, kind: str) -> Formula:
-        """The formula of a node over the atoms of values of one type."""
+        """The formula of node ``number`` over the atoms of values of type ``kind``."""
         ...
 
     def of_nodes(self, formula: Formula, kind: str) -> Formula:
-        """A formula over nodes as one over the atoms of values of one type."""
+        """A formula over nodes, rewritten over the atoms of values of type ``kind``."""
         ...
 
     def together(self, formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
-        """The same formulas, in which subschemas that are alike are one."""
+        """The same formulas with equivalent subschemas merged."""
         ...
 
 
 class ValueConstraint(NamedTuple):
-    """What is asked of a value: a formula over nodes that must hold, and others whose truth is wanted."""
+    """The constraint on a value: a formula over nodes that must hold, and formulas whose truth is to be determined."""
 
     must: Formula
     extras: tuple[Formula, ...] = ()
 
 
 class Member(NamedTuple):
-    """The next member of a frame: what it is asked for, and the frame after each answer."""
+    """The next member of a frame: the constraint on its value, and the frame after each truth vector."""
 
     demand: ValueConstraint
     after: Callable[[TruthVector], Any]
 
 
 def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Any, ...], Formula]:
-    """The atoms of some kinds that must hold for certain, and the rest of the formula."""
+    """Split a formula into its conjuncts that are atoms of the given kinds, and the conjunction of all others."""
     parts = parts_of(must)
     hard = tuple([part for part in parts if is_atom(part) and part[0] in hard_kinds])
     return hard, conjunction([part for part in parts if not (is_atom(part) and part[0] in hard_kinds)])
 
 
 def answer(frame: Any, value: Callable[[Any], Formula]) -> TruthVector | None:
-    """The answer of an object or array that ends with some values of its atoms; ``None`` if it must not end so."""
+    """The truth vector of a frame that ends with the given truth of its atoms; ``None`` if it must not end so."""
     if frame.soft is not True and substitute(frame.soft, value) is not True:
         return None
     truth = tuple([substitute(extra, value) is True for extra in frame.extras]) if frame.extras else ()
@@ -75,7 +74,7 @@ def answer(frame: Any, value: Callable[[Any], Formula]) -> TruthVector | None:
 
 
 class _Choice(NamedTuple):
-    """What stands for an atom after a member: one formula if an answer of its value is true, another if not."""
+    """The replacement of an atom after a member: ``met`` or ``unmet``, as entry ``answer`` of the truth vector says."""
 
     answer: int
     met: Formula
@@ -83,15 +82,15 @@ class _Choice(NamedTuple):
 
 
 class Effects:
-    """What a member does to the open formulas of its container.
+    """The replacements of atoms in the soft and extra formulas of a container after one more member.
 
     Args:
-        formulas: the open formulas.
+        formulas: the soft formula and the extra formulas.
 
     Attributes:
-        atoms: of the formulas, each once.
-        asked: the formulas that the member's value is asked about.
-        of: by atom what stands for it afterwards; atoms without an entry stay.
+        atoms: the atoms of the formulas, each once.
+        asked: formulas whose truth for the member's value is needed, each with its index in the truth vector.
+        of: the replacement of each atom; atoms without an entry stay.
     """
 
     def __init__(self, formulas: Iterable[Formula]) -> None:
@@ -100,14 +99,14 @@ class Effects:
         self.of: dict[Any, Any] = {}
 
     def ask(self, atom: Any, child: Formula, met: Formula, unmet: Formula = False) -> None:
-        """Let one formula stand for an atom if the value satisfies another, and one if not."""
+        """Replace an atom by ``met`` if the member's value satisfies ``child``, and by ``unmet`` if not."""
         if isinstance(child, bool):
             self.of[atom] = met if child else unmet
         else:
             self.of[atom] = _Choice(self.asked.setdefault(child, len(self.asked)), met, unmet)
 
     def after(self, truth: TruthVector) -> Callable[[Any], Formula]:
-        """What stands for each atom after a value with some answers."""
+        """The function from an atom to its replacement, for a member value with the given truth vector."""
 
         def value(atom: Any) -> Formula:
             found = self.of.get(atom, atom)

@@ -1,4 +1,7 @@
-"""Objects read from left to right: what is known, what the next member must satisfy, what remains."""
+"""Objects read from left to right: the state of an open object, and the constraint on its next member.
+
+See :mod:`.members` for frames, hard atoms and soft formulas.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ __all__ = [
     "start_object",
 ]
 
-#: Members of one plan that are remembered.
+#: Cached members of one plan.
 _MOST_REMEMBERED: Final = 1 << 14
 _OBJECT_HARD = frozenset(("prop", "patp", "addl", "names", "req", "minp", "maxp"))
 
@@ -34,14 +37,14 @@ class ObjectFrame(NamedTuple):
 
     Attributes:
         plan: the hard atoms.
-        place: names before this one have been written or left out for good.
-        length: members so far, as far as it matters.
-        missing: required names that are not declared and have not been written.
-        soft: the open formula.
-        extras: open formulas whose truth is wanted at the end.
-        wanted: the answers that are welcome.
-        tracked: whether writing an undeclared name twice could make a difference (readers of JSON keep the last).
-            Which names have come is remembered elsewhere (:mod:`.stacks`), where that is so.
+        place: index of the next declared name; the declared names before it are written or can no longer be.
+        length: number of members so far, at most the count limit; -1 if no formula bounds the number.
+        missing: required names that are not declared and not written yet.
+        soft: the soft formula.
+        extras: formulas whose truth is determined at the end.
+        wanted: the truth vectors of ``extras`` with which the object may be closed.
+        tracked: whether an undeclared name must not be repeated, because readers of JSON keep the last of equal names
+            and so the truth of a formula could change. The names written so far are then kept in :mod:`.stacks`.
     """
 
     plan: ObjectPlan
@@ -55,11 +58,11 @@ class ObjectFrame(NamedTuple):
 
 
 class ObjectPlan(Name):
-    """The hard atoms of an object, sorted by what they speak of.
+    """The hard atoms of an object, grouped by keyword.
 
     Args:
-        parts: ``"object"``, the declared names, the other required ones, what the keys are made from, the atoms.
-        owner: what makes plans.
+        parts: ``"object"``, the declared names, the other required names, the key of the key automaton, the atoms.
+        owner: the :class:`.satisfiability.Satisfiability` that makes and caches plans.
         keys: the key automaton.
     """
 
@@ -92,20 +95,20 @@ class ObjectPlan(Name):
                 self.least = max(self.least, atom[1])
             else:
                 self.most = atom[1] if self.most is None else min(self.most, atom[1])
-        #: In order.
+        #: Indices of the declared names that are required, ascending.
         self.required = tuple([i for i, name in enumerate(names) if name in required])
         self.required_others = frozenset(name for name in required if name not in self.index)
-        #: Whether the number of members matters.
+        #: Whether a hard atom bounds the number of members.
         self.counts = self.least > 0 or self.most is not None
-        #: What :func:`skip` has found.
+        #: Cached results of :func:`skip`.
         self.skipped: dict[ObjectFrame, ObjectFrame | None] = {}
-        #: What :func:`member` has found.
+        #: Cached results of :func:`member`.
         self.members: dict[tuple[ObjectFrame, Any], Member | None] = {}
         self._children: dict[Any, Formula] = {}
         self._possible: tuple[list[int], int] | None = None
 
     def hard_child(self, key: Any) -> Formula:
-        """What the value of a key must satisfy; ``key`` is a label of the key automaton."""
+        """The formula over nodes that the value of a key must satisfy; ``key`` is a label of the key automaton."""
         known = self._children.get(key)
         if known is None:
             parts: list[Formula] = []
@@ -121,12 +124,13 @@ class ObjectPlan(Name):
         return known
 
     def next_keys(self, place: int) -> int:
-        """The keys that may come at a place, as bits, where nothing is open and the object can be completed.
+        """The keys that may come next, as bits, in a completable object without soft or extra formulas.
 
-        Whatever may come leaves it so: what is required stays possible, and names in between may be left out.
+        ``place`` is the index of the next declared name. The object stays completable after each of these keys:
+        required names before the key are not skipped, and optional names may be.
         """
         if self._possible is None:
-            # Entry ``i``: the names before ``i`` that have a value at all.
+            # Entry ``i`` has the bits of those of the first ``i`` declared names for which a value exists.
             bits, declared = [0], frozenset(self.index)
             for name in self.names:
                 bits.append(bits[-1] | self._bit_if_possible(("name", name)))
@@ -144,7 +148,7 @@ class ObjectPlan(Name):
         return int(self.keys.bit[key]) if self.owner.possible(ValueConstraint(self.hard_child(key))) else 0
 
     def is_additional(self, key: Any, names: frozenset[str], patterns: frozenset[str]) -> bool:
-        """Whether a key is in none of some names and matches none of some patterns."""
+        """Whether a key is not one of ``names`` and matches none of ``patterns``."""
         if key[0] == "name" and key[1] in names:
             return False
         return not any(self.keys.matches(key, pattern) for pattern in patterns)
@@ -153,7 +157,7 @@ class ObjectPlan(Name):
 def start_object(
     owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]
 ) -> ObjectFrame | None:
-    """The frame of an object that has just been opened."""
+    """The frame of an object that has just been opened; ``None`` if no object satisfies ``must``."""
     if must is False:
         return None
     everything = list(dict.fromkeys(atom for formula in (must, *extras) for atom in atoms(formula)))
@@ -172,7 +176,7 @@ def start_object(
 
 
 def _tracked(must: Formula, extras: tuple[Formula, ...]) -> bool:
-    """Whether writing an undeclared name twice could make a difference."""
+    """Whether a repeated undeclared name could change the truth of a formula."""
     _, soft = split(must, _OBJECT_HARD)
     counted = any(atom[0] == "minp" and atom[1] > 1 for f in (must, *extras) for atom in atoms(f))
     open_ones = [atom for f in (soft, *extras) for atom in atoms(f)]
@@ -184,14 +188,14 @@ def _tracked(must: Formula, extras: tuple[Formula, ...]) -> bool:
 
 
 def skip(frame: ObjectFrame) -> ObjectFrame | None:
-    """The frame when the next declared name is left out."""
+    """The frame after the next declared name is omitted; ``None`` if the name is required."""
     plan = frame.plan
     name = plan.names[frame.place]
     if frame.place in plan.required:
         return None
     if frame.soft is True and not frame.extras:
         return frame._replace(place=frame.place + 1)
-    # Whoever asks for one of the later names asks for this again.
+    # Cached, because :func:`member` skips this name for each of the later names.
     key = frame._replace(wanted=frozenset())
     if key not in plan.skipped:
 
@@ -206,7 +210,10 @@ def skip(frame: ObjectFrame) -> ObjectFrame | None:
 def settled(
     frame: ObjectFrame, place: int, count: int, missing: frozenset[str], value: Callable[[Any], Formula]
 ) -> ObjectFrame | None:
-    """The frame after a substitution into its open formulas; parts that became certain move to the plan."""
+    """The frame after ``value`` is substituted for the atoms of its soft and extra formulas.
+
+    Conjuncts of the soft formula that are single atoms move to the plan. ``None`` if the result cannot be satisfied.
+    """
     plan = frame.plan
     soft = substitute(frame.soft, value)
     if soft is False:
@@ -226,7 +233,7 @@ def settled(
 
 
 def member(frame: ObjectFrame, key: Any) -> Member | None:
-    """What the value of a key is asked for, or ``None`` if the key cannot come now. Names in between are left out."""
+    """The member with the given key, or ``None`` if the key cannot come next. Declared names before it are omitted."""
     plan = frame.plan
     if key[0] == "name" and key[1] in plan.index:
         target = plan.index[key[1]]
@@ -237,7 +244,7 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
     reached = _skipped(frame, target)
     if reached is None:
         return None
-    # What is wanted of the object makes no difference, and whoever repeats the computation asks for the same.
+    # The member does not depend on ``wanted``, so the cache key leaves it out.
     asked = reached._replace(wanted=frozenset()), key
     try:
         found = plan.members[asked]
@@ -257,7 +264,7 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
 
 
 def _skipped(frame: ObjectFrame, target: int) -> ObjectFrame | None:
-    """The frame when all declared names before one are left out."""
+    """The frame after all declared names before index ``target`` are omitted; ``None`` if one of them is required."""
     if frame.soft is True and not frame.extras:
         required = frame.plan.required
         at = bisect_left(required, frame.place)
@@ -271,7 +278,7 @@ def _skipped(frame: ObjectFrame, target: int) -> ObjectFrame | None:
 
 
 def next_members(frame: ObjectFrame) -> Iterator[tuple[Any, Member]]:
-    """All keys that can come next, and their members."""
+    """Yield the keys that can come next, each with its member."""
     plan = frame.plan
     reached: ObjectFrame | None = frame
     for name in plan.names[frame.place :]:
@@ -313,7 +320,7 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
 
 
 def member_effects(frame: ObjectFrame, key: Any, count: int) -> Effects:
-    """What a member with some key does to the open formulas, as the last of ``count`` members."""
+    """The effects of a member on the soft and extra formulas; ``count`` is the number of members including it."""
     plan, name = frame.plan, key[1] if key[0] == "name" else None
     effects = Effects((frame.soft, *frame.extras))
     for atom in effects.atoms:
@@ -332,7 +339,7 @@ def member_effects(frame: ObjectFrame, key: Any, count: int) -> Effects:
 
 
 def end_object(frame: ObjectFrame) -> TruthVector | None:
-    """The answer if the object is closed here; ``None`` if it must not be."""
+    """The truth vector of an object that is closed now; ``None`` if it must not be closed."""
     plan = frame.plan
     if frame.missing or (plan.required and plan.required[-1] >= frame.place):
         return None

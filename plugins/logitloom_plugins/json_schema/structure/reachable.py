@@ -1,4 +1,4 @@
-"""Everything that is asked of some value while texts of a schema are read."""
+"""Visit all constraints on values that can occur while a text of a schema is read."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MOST: Final = 1 << 12
 
 
 def visit_constraints(values: Satisfiability, root: ValueConstraint) -> None:
-    """Open every object and array that can be asked for, so that what cannot be enforced is an error now.
+    """Open every reachable object and array, so that a keyword that cannot be enforced is an error at compilation.
 
     Raises:
-        UnsupportedSchema: from opening one, or if there are too many.
+        UnsupportedSchema: if a keyword cannot be enforced, or if there are more than 4096 reachable frames.
     """
     queue = [root]
     seen = set(queue)
@@ -42,10 +42,10 @@ def visit_constraints(values: Satisfiability, root: ValueConstraint) -> None:
 
 
 def _frames(values: Satisfiability, frame: Frame) -> Iterable[Frame]:
-    """The frames that can be reached and have members of their own."""
+    """The frames that are reachable from a new frame and differ in the constraints on their members."""
     if frame.soft is not True or frame.extras:
         return values.explored(frame)
-    # Where nothing is open, later members are asked for the same as now, and items by their place.
+    # Without soft and extra formulas the constraint on a member depends only on its name, or on the index of an item.
     if isinstance(frame, ArrayFrame):
         return [frame._replace(length=place) for place in range(frame.plan.varied + 1)]
     return [frame]

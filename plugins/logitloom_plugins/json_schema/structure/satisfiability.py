@@ -1,7 +1,8 @@
-"""Which answers the values of a schema can give at all: what keeps a text from running into a dead end.
+"""Satisfiability: which truth vectors the values of a schema can have, and which containers can still be closed.
 
-The answers of a recursive schema are the smallest set that is closed under building larger values from smaller ones;
-it is found by repeating the computation until nothing is added.
+The machine uses this to refuse a byte after which no complete value exists. The set of truth vectors of a recursive
+schema is a least fixed point: larger values are built from smaller ones. The computation is repeated until it adds no
+truth vector.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MOST_EXTRAS = 24
 
 
 class _Everything(frozenset[Any]):
-    """A set in which everything is."""
+    """A set that contains every object."""
 
     def __contains__(self, item: object) -> bool:
         return True
@@ -41,11 +42,11 @@ EVERYTHING: Final = _Everything()
 
 
 class Satisfiability:
-    """The values of a schema, by what they answer.
+    """The truth vectors that values of a schema can have, and the plans, key automata and contents shared by frames.
 
     Args:
-        keywords: the formulas of the nodes.
-        tracker: the budget.
+        keywords: the formulas of the schema's nodes.
+        tracker: the budget tracker.
     """
 
     def __init__(self, keywords: SchemaFormulas, tracker: BudgetTracker) -> None:
@@ -55,7 +56,7 @@ class Satisfiability:
         self._provisional: dict[ValueConstraint, frozenset[TruthVector]] = {}
         self._done: set[ValueConstraint] = set()
         self._depth = 0
-        #: Whether what is being worked out has relied on something that is not certain yet.
+        #: Whether the current computation has used a provisional result.
         self._unsure = False
         self._lives: dict[Frame, bool] = {}
         self._passing: dict[Frame, bool] = {}
@@ -67,10 +68,10 @@ class Satisfiability:
         self._limits: dict[ObjectPlan, int] = {}
         self._work = self._steps = 0
 
-    # --- parts that are shared ---------------------------------------------------------------------------------
+    # --- shared parts ------------------------------------------------------------------------------------------
 
     def keys(self, names: tuple[str, ...], others: frozenset[str], everything: list[Any]) -> tuple[Any, ...]:
-        """What the key automaton of an object with these atoms is made from: names, patterns and demands on names."""
+        """The names, the patterns and the ``propertyNames`` atoms that the key automaton of an object distinguishes."""
         patterns: dict[str, None] = {}
         demands: dict[Any, None] = {}
         for atom in everything:
@@ -102,21 +103,21 @@ class Satisfiability:
         )
 
     def check_distinct(self, frame: ArrayFrame) -> None:
-        """Look whether it can be seen to that all items of an array that has just been opened are different.
+        """Check that ``uniqueItems`` can be enforced for an array that has just been opened.
 
         Raises:
-            UnsupportedSchema: if it cannot.
+            UnsupportedSchema: if it cannot be enforced.
         """
         if frame in self._distinct:
             return
-        # Also for whoever asks again on the way, because an item may be such an array itself.
+        # The frame is added before the check, so that the recursion ends where an item is an array of the same kind.
         self._distinct.add(frame)
         plan = frame.plan
         why = None
         if not plan.distinct or frame.soft is not True or frame.extras:
             why = "other keywords for the same array ask for one thing or another (contains, anyOf, ...)"
         elif plan.least > 1 and plan.items:
-            # Else the array may end after each of them.
+            # If minItems is at most 1, the array may end after any of these items.
             why = f"minItems is {plan.least}, and some of the items are described one by one"
         elif plan.least > 1 and values_of(self, plan.hard_item(0), plan.least) < plan.least:
             why = f"minItems is {plan.least}, and whether so many different items exist was not found out"
@@ -127,7 +128,7 @@ class Satisfiability:
     def object_plan(
         self, names: tuple[str, ...], tracked: frozenset[str], keys: tuple[Any, ...], hard: tuple[Any, ...]
     ) -> ObjectPlan:
-        """The plan for some hard atoms; ``keys`` is what the key automaton is made from."""
+        """The cached plan of an object with the given hard atoms; ``keys`` is a result of :meth:`keys`."""
         parts = ("object", names, tracked, keys, hard)
         found = self._plans.get(parts)
         if found is None:
@@ -135,7 +136,7 @@ class Satisfiability:
         return found
 
     def array_plan(self, limit: int, hard: tuple[Any, ...]) -> ArrayPlan:
-        """The plan for some hard atoms."""
+        """The cached plan of an array with the given hard atoms."""
         parts = ("array", limit, hard)
         found = self._plans.get(parts)
         if found is None:
@@ -143,7 +144,7 @@ class Satisfiability:
         return found
 
     def count_limit(self, frame: ObjectFrame) -> int:
-        """The count of members from which on one more changes nothing."""
+        """The number of members above which no count of members changes a bound: the largest bound plus 1."""
         known = self._limits.get(frame.plan)
         bounds = [a[1] for a in frame.plan.hard if a[0] in ("minp", "maxp")] if known is None else []
         if known is None:
@@ -152,30 +153,30 @@ class Satisfiability:
         return int(max([known, *soft])) + 1
 
     def content(self, formulas: tuple[Formula, ...], plain: bool = False) -> Content:
-        """The content of strings: the first formula must hold, labels are the truth of the others."""
+        """The content of the strings that satisfy the first formula, labelled with the truth of the other formulas."""
         found = self._contents.get((formulas, plain))
         if found is None:
             if formulas[0] is False:
                 nothing: Formula = ("any", frozenset())
                 found = content_of((nothing,), lambda holds: None, self.tracker)
             else:
-                # Plain: lengths are inside, so that the automaton alone is the language.
+                # With ``plain`` the automaton itself enforces the lengths, so it accepts exactly the language.
                 read = (True, *formulas) if plain else formulas
                 found = content_of(read, _label_of(formulas), self.tracker, plain)
             self._contents[formulas, plain] = found
         return found
 
     def number(self, formulas: tuple[Formula, ...]) -> MooreMachine:
-        """Numbers: the first formula must hold, labels are the truth of the others."""
+        """The Moore machine of the numbers that satisfy the first formula; its outputs are the truth of the others."""
         found = self._numbers.get(formulas)
         if found is None:
             found = self._numbers[formulas] = _number(formulas, self.tracker.budget)
         return found
 
-    # --- answers -----------------------------------------------------------------------------------------------
+    # --- truth vectors -----------------------------------------------------------------------------------------
 
     def of_type(self, demand: ValueConstraint, kind: str) -> tuple[Formula, ...]:
-        """The formulas of a demand for values of one type; empty if none can be right."""
+        """The formulas of a constraint over the atoms of values of one type; empty if no such value satisfies it."""
         must, extras = demand
         if must is not True and must is not False and must[0] == "s":
             must = self.keywords.of(must[1], kind)
@@ -187,7 +188,11 @@ class Satisfiability:
         return self.keywords.together(formulas) if len(formulas) > 2 else formulas
 
     def answers(self, demand: ValueConstraint) -> frozenset[TruthVector]:
-        """The answers that values with what must hold can give."""
+        """The truth vectors of ``demand.extras`` that values which satisfy ``demand.must`` can have.
+
+        Raises:
+            BudgetExceeded: if there are too many extra formulas, or if the budget is used up.
+        """
         known = self._answers.get(demand)
         if known is not None:
             return known
@@ -243,7 +248,7 @@ class Satisfiability:
                 found |= self._container_answers(kind, formulas)
         result = frozenset(found)
         self._provisional[demand] = result
-        # Nothing can be added to everything, whatever the others turn out to be.
+        # A result with all truth vectors is final, whatever the provisional results of other constraints become.
         certain = len(result) == everything or not self._unsure
         if certain:
             self._answers[demand] = result
@@ -251,7 +256,7 @@ class Satisfiability:
         return result
 
     def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> Frame | None:
-        """The frame of a container that has just been opened."""
+        """The frame of an object or array that has just been opened; ``None`` if there can be none."""
         start = objects.start_object if kind == "object" else arrays.start_array
         return start(self, formulas[0], formulas[1:], wanted)
 
@@ -260,7 +265,7 @@ class Satisfiability:
         if not extras:
             frame = self.opened(kind, formulas, frozenset([()]))
             return {()} if frame is not None and self.lives(frame) else set()
-        # Every truth that some end has; frames that differ only in what is wanted behave alike.
+        # Collect the truth vectors of all frames that may be closed. ``wanted`` does not change which frames follow.
         frame = self.opened(kind, formulas, EVERYTHING)
         found: set[TruthVector] = set()
         if frame is None:
@@ -276,11 +281,11 @@ class Satisfiability:
     # --- frames ------------------------------------------------------------------------------------------------
 
     def end(self, frame: Frame) -> TruthVector | None:
-        """The answer of a container that is closed here."""
+        """The truth vector of a container that is closed now; ``None`` if it must not be closed."""
         return objects.end_object(frame) if isinstance(frame, ObjectFrame) else arrays.end_array(frame)
 
     def lives(self, frame: Frame) -> bool:
-        """Whether a container can still be closed with a wanted answer."""
+        """Whether a container can still be completed with a truth vector in ``frame.wanted``."""
         known = self._lives.get(frame)
         if known is not None:
             return known
@@ -301,7 +306,7 @@ class Satisfiability:
         return result
 
     def possible(self, demand: ValueConstraint) -> bool:
-        """Whether any value has what must hold."""
+        """Whether any value satisfies ``demand.must``."""
         if demand.must is True and not demand.extras:
             return True
         return bool(self.answers(demand))
@@ -312,7 +317,8 @@ class Satisfiability:
         plan = frame.plan
         if isinstance(plan, ArrayPlan) and plan.most is not None and plan.most < plan.least:
             return False
-        # Depth first: there is usually an end at the end of any path, and level by level all combinations would come.
+        # Depth-first, because most paths lead to a frame that may be closed. Breadth-first search would first visit
+        # all combinations of members.
         before: dict[Frame, Frame | None] = {frame: None}
         stack = [frame]
         while stack:
@@ -373,7 +379,7 @@ class Satisfiability:
             self.tracker.check_states(self._work, what)
 
     def explored(self, frame: Frame) -> Iterator[Frame]:
-        """The frames that can be reached, one after the other."""
+        """Yield the frames that are reachable from a frame, breadth-first, beginning with the frame itself."""
         seen = {frame}
         queue = [frame]
         for current in queue:
@@ -406,14 +412,14 @@ class Satisfiability:
                 yield from self._after(objects.member(frame, key))
 
     def _matters(self, frame: ObjectFrame, key: Any) -> bool:
-        """Whether a member with that key can change the open formulas."""
+        """Whether a member with the given key can change the soft formula, the extra formulas or the count."""
         return frame.length >= 0 or bool(objects.member_effects(frame, key, frame.length).of)
 
     def _after(self, member: Member | None) -> Any:
         if member is None:
             return
         for truth in self.answers(member.demand):
-            # One may take milliseconds where formulas are long.
+            # With long formulas one step may take milliseconds.
             self._steps += 1
             if self._steps % 8 == 0:
                 self.tracker.check_time()
@@ -423,7 +429,7 @@ class Satisfiability:
 
 
 def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Any], TruthVector | None]:
-    """From what holds to the truth of all formulas but the first; ``None`` if that does not hold."""
+    """A function from the truth of atoms to the truth vector of ``formulas[1:]``, ``None`` if ``formulas[0]`` fails."""
 
     def label(holds: Any) -> TruthVector | None:
         if substitute(formulas[0], holds) is not True:

@@ -1,4 +1,7 @@
-"""How many different values satisfy a formula, at least: whether an array can have so many different items."""
+"""A lower bound on the number of different values that satisfy a formula.
+
+``uniqueItems`` with ``minItems`` is satisfiable if there are at least ``minItems`` different values for the items.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ __all__ = ["values_of"]
 
 
 class Values(Protocol):
-    """What is asked about the values of a schema."""
+    """The methods of :class:`.satisfiability.Satisfiability` that the count uses."""
 
     def possible(self, demand: ValueConstraint) -> bool: ...
     def of_type(self, demand: ValueConstraint, kind: str) -> tuple[Formula, ...]: ...
@@ -28,14 +31,14 @@ class Values(Protocol):
 
 _DEEPEST: Final = 6
 _MOST_COUNTED: Final = 1 << 12
-#: Beginnings of numbers that are looked at.
+#: The largest number of prefixes of numbers that are visited.
 _MOST_BEGINNINGS: Final = 1 << 12
 
 
 def values_of(values: Values, must: Formula, enough: int, depth: int = 0) -> int:
-    """How many different values are certain to satisfy a formula over nodes; ``enough`` stands for more as well.
+    """A lower bound on the number of different values that satisfy a formula over nodes, at most ``enough``.
 
-    Only of no formula more than some thousands are counted.
+    Unless the formula is ``True``, the count also stops at 4096.
     """
     if must is True:
         return enough
@@ -66,7 +69,10 @@ def values_of(values: Values, must: Formula, enough: int, depth: int = 0) -> int
 
 
 def _strings(content: Content, enough: int) -> int:
-    """Beginnings that differ become strings that differ, and every one that can go on ends somewhere."""
+    """Count prefixes of which none is a prefix of another, and complete strings that are shorter.
+
+    Each prefix is completable, and completions of different prefixes are different strings.
+    """
     automaton = content.automaton
     begun = [(automaton.start, 0)] if content.found else []
     found = 0
@@ -93,7 +99,7 @@ def _numbers(automaton: MooreMachine, enough: int) -> int:
 
 
 def _objects(values: Values, frame: ObjectFrame, enough: int, depth: int) -> int:
-    """Members vary independently, unless they are counted."""
+    """Multiply the counts of the members' values, which vary independently unless the number of members is bounded."""
     plan = frame.plan
     if plan.counts:
         return 1
@@ -103,7 +109,7 @@ def _objects(values: Values, frame: ObjectFrame, enough: int, depth: int) -> int
         found *= max(more, 1) if place in plan.required else more + 1
     for key in plan.keys.others:
         more = values_of(values, plan.hard_child(key), enough, depth + 1)
-        # Of names that patterns tell apart there may be one of each kind.
+        # A label that patterns distinguish may stand for a single name, so it counts as one member.
         found = enough if more and key == ("other", ()) else found * (more + 1)
     return min(found, enough)
 

@@ -1,7 +1,7 @@
-"""The texts of a schema as a constraint over the tokens of a vocabulary.
+"""A JSON Schema as a constraint over the tokens of a vocabulary.
 
-The tokens that may come next are found by one walk of the vocabulary's trie (:mod:`.token_walk`); inside strings that
-may hold anything they are put together from slices of the vocabulary (:mod:`.string_rows`).
+One walk of the vocabulary's trie finds the tokens that may come next (:mod:`.token_walk`). Inside strings of any
+content the token set is combined from precomputed slices of the vocabulary (:mod:`.string_rows`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["SchemaConstraint"]
 _MOST_SET_BYTES: Final = 64 << 20
 _MOST_SETS: Final = 1 << 16
 _MOST_SHARED: Final = 1 << 7
-#: More ids than these are put in order by marking them.
+#: Above this number of ids a boolean mask puts them in order, below it a sort.
 _SORTED: Final = 6000
 
 
@@ -67,11 +67,11 @@ class SchemaConstraint(Constraint):
         self._set_bytes = 0
 
     def forget(self) -> None:
-        """Drop what is remembered of visited configurations. That changes no result."""
+        """Clear all caches of visited configurations. Results do not change."""
         self.schema.forget()
         self._sets, self._set_bytes = {}, 0
 
-    # --- the contract ------------------------------------------------------------------------------------------
+    # --- methods of Constraint ---------------------------------------------------------------------------------
 
     @property
     def fingerprint(self) -> bytes:
@@ -96,14 +96,14 @@ class SchemaConstraint(Constraint):
 
     def may_end(self, state: Configuration) -> bool:  # type: ignore[override]
         """Whether the text may end."""
-        # Between brackets nothing ends.
+        # A text cannot end inside an object or array, that is, with a stack.
         return state.parts[1] is None and self.schema.accepts(state)
 
     def allowed(self, state: Configuration) -> TokenSet:  # type: ignore[override]
         """The tokens that may come next.
 
         Raises:
-            BudgetExceeded: if a part of the schema that the text has just reached is too large.
+            BudgetExceeded: if a part of the schema that the text has just reached exceeds the budget.
         """
         known = self._sets.get(state)
         if known is None:
@@ -116,12 +116,12 @@ class SchemaConstraint(Constraint):
 
 
 class _Masks:
-    """Finds the tokens that may come next at the positions of a machine.
+    """Finds the tokens that may come next at a position of the machine.
 
     Args:
-        schema: the automaton over bytes, whose machine may be replaced at any time.
-        words: the tokens.
-        constraint: the vocabulary's constraint.
+        schema: the automaton over bytes; its machine may be replaced at any time.
+        words: the trie of the vocabulary.
+        constraint: the constraint over the vocabulary.
     """
 
     def __init__(self, schema: SchemaAutomaton, words: Words, constraint: SchemaConstraint) -> None:
@@ -153,7 +153,7 @@ class _Masks:
         if self.machine.opening:
             row = self._without(row, self._distinct.doubtful(position), position)
         listed, ids = row
-        # Positions at which the same ids are forbidden share one set, so that its mask is prepared once.
+        # Positions with the same array of ids share one token set, so that its mask is prepared once.
         shared = self._shared.get(id(ids))
         if shared is None or shared[0] is not ids:
             if len(self._shared) >= _MOST_SHARED:
@@ -171,7 +171,7 @@ class _Masks:
         return shared[1]
 
     def _written(self, position: Position) -> Row:
-        """The tokens with bytes that are allowed if they are at most half of all, else those that are not."""
+        """The row of a position: the allowed ids if they are at most half of all, else the forbidden ids with bytes."""
         state, stack, written, _ = position
         machine = self.machine
         if machine.states[state][0] == "text":
@@ -185,12 +185,12 @@ class _Masks:
                 return self._without(known, self._strings.doubtful(written, names), position) if tracked else known
             context = machine.states[state][1]
             if context.content.counts and context.content.is_far(machine.states[state][3], self._strings.longest):
-                # Where the length of a string cannot matter yet, the row is that of one without bounds.
+                # No token can reach a bound of the length, so the row is that of a string without bounds.
                 return self._elsewhere(context.unbounded.text(machine.states[state][2], 0), stack)
         return self._walk.from_root(self.words, state, position.stack, written).row(self.words.trie, self._most)
 
     def _without(self, row: Row, doubtful: NDArray[np.int32], position: Position) -> Row:
-        """A row that is right but for some tokens, which are read one by one."""
+        """The row without those of the doubtful tokens that the machine refuses when it reads them one by one."""
         listed, ids = row
         asked = np.zeros(self._size, dtype=bool)
         asked[doubtful] = True
@@ -206,7 +206,7 @@ class _Masks:
         return listed, ids[~np.isin(ids, dead)] if listed else np.append(ids, np.array(dead, dtype=np.int32))
 
     def _elsewhere(self, state: int, stack: Stack) -> Row:
-        """The same where only state and stack matter; it is asked for again at other positions with the same ones."""
+        """The row of a position of which only state and stack matter, cached for all positions with the same ones."""
         known = self._common.get((state, stack))
         if known is None:
             if len(self._common) >= _MOST_SHARED:

@@ -1,4 +1,4 @@
-"""Which tokens have to be read one by one where items must be different: those that may write one that has come."""
+"""The tokens that may complete a repeated item in an array with ``uniqueItems``, and so must be read one by one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ __all__ = ["DistinctRows"]
 
 
 class _Commas(NamedTuple):
-    """Tokens in which a comma may end an item or a member: all, those with a quote before it, those with a bracket."""
+    """Tokens with a comma, which may end an item or a member.
+
+    Attributes:
+        every: all of them.
+        quoted: those with a quotation mark before the comma.
+        opened: those with an opening square bracket before the comma.
+    """
 
     every: NDArray[np.int32]
     quoted: NDArray[np.int32]
@@ -27,11 +33,11 @@ class _Commas(NamedTuple):
 
 
 class DistinctRows:
-    """The doubtful tokens of one machine and vocabulary.
+    """The doubtful tokens of one machine and vocabulary: those whose row entries may be wrong under ``uniqueItems``.
 
     Args:
         machine: the automaton over bytes.
-        words: the tokens.
+        words: the trie of the vocabulary.
     """
 
     def __init__(self, machine: Machine, words: Words) -> None:
@@ -39,10 +45,10 @@ class DistinctRows:
         self._words = words
 
     def doubtful(self, reached: Position) -> NDArray[np.int32]:
-        """The tokens that may write an item, or a name, that has come, and few others; some more than once.
+        """Token ids ``[n] int32`` that include every token that may complete a repeated item; some occur twice.
 
-        What is written can become one while it is like its beginning. If it is not, another must begin first, which
-        takes a comma.
+        An unfinished item or name can become a repeated one while it is a prefix of an earlier one. Otherwise the token
+        must begin another item, for which it must contain a comma.
         """
         place = reached.items
         if not place.frame:
@@ -74,7 +80,7 @@ class DistinctRows:
         return trie.order.take(members(first, trie.last.take(nodes) - first))
 
     def _alike(self, reached: Position) -> NDArray[np.int32]:
-        """The tokens after which what is unfinished is like something that has come, or has become it."""
+        """The tokens after which the unfinished item or name has candidates, or equals an earlier one."""
         machine, trie = self._machine, self._words.trie
         distinct = machine.distinct
         here: list[int] = []
@@ -92,7 +98,7 @@ class DistinctRows:
                 if code == DEAD:
                     continue
                 if not place.text and byte in BLANKS and machine.gap(code) is not None:
-                    # Whitespace changes nothing; how much of it may come says the row.
+                    # Whitespace does not change the item. The row already limits the amount of whitespace.
                     pending.append((child, before))
                     continue
                 after = machine.follow(before, bytes([byte]))

@@ -1,8 +1,8 @@
-"""Self-loop summaries: characters that leave a state inside a string where it is.
+"""Self-loop summaries: the characters that lead from a state inside a string back to the same state.
 
-Where every character that occurs below a node of the trie leads from a state back to itself, and the string has room
-for them, all tokens below the node are allowed without a walk. So a state that allows most texts has most of its tokens
-from a few large subtrees.
+If every character that occurs below a node of the trie leads from a state back to itself, and the maximum length of the
+string permits them, all tokens below the node are allowed without a walk. A state that allows most texts takes most of
+its tokens from large subtrees in this way.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from logitloom_plugins.json_schema.structure.string_states import NameContext, S
 
 __all__ = ["HIGH_SPECIAL", "LOW_SPECIAL", "SelfLoops", "self_loops"]
 
-#: Characters that never stand for themselves in a string, as bits of the ASCII characters 0-63 and 64-127.
+#: Characters that JSON does not allow unescaped in a string, as bits of the ASCII characters 0-63 and 64-127.
 LOW_SPECIAL: Final = np.uint64((1 << 32) - 1 | 1 << ord('"'))
 HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
 _MOST_STATES: Final = 20_000
 
 
 class Leaving(NamedTuple):
-    """What does not lead from a state back to itself, by state.
+    """Per state the characters that do not lead from the state back to itself.
 
     Attributes:
-        low, high: ``[states] uint64``, the ASCII characters 0-63 and 64-127.
-        marks: ``[states] uint8``, other contents, as bits of ``Trie.marks``.
+        low, high: ``[states] uint64``, the ASCII characters 0-63 and 64-127, as bits.
+        marks: ``[states] uint8``, kinds of non-ASCII content, as bits of ``Trie.marks``.
     """
 
     low: NDArray[np.uint64]
@@ -39,12 +39,12 @@ class Leaving(NamedTuple):
 
 
 def self_loops(targets: NDArray[np.int32], byte_class: NDArray[np.uint8], ascii_only: bool) -> Leaving:
-    """What leaves the states of an automaton of a string's content.
+    """The characters that leave each state of the automaton of a string's content.
 
     Args:
-        targets: ``[states, classes]``, next states, -1 for none.
-        byte_class: ``[256]``.
-        ascii_only: whether characters above ASCII are never written as they are.
+        targets: ``[states, classes] int32``, next states, -1 for none.
+        byte_class: ``[256] uint8``, the byte class of each byte.
+        ascii_only: whether non-ASCII characters must be escaped.
     """
     itself = np.arange(len(targets), dtype=np.int32)
     columns, _, bits = ascii_columns(byte_class[:128].tobytes())
@@ -67,11 +67,11 @@ class SelfLoops:
         self._names: dict[tuple[Any, bytes], Leaving] = {}
         self._known = 0
         self._leaving = Leaving(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint8))
-        #: Characters that the string has room for; -1 where nothing is known of a state.
+        #: Per state the number of characters that the maximum length still permits; -1 without a summary.
         self._room: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
     def learn(self, states: list[Any]) -> None:
-        """Take in the states of the machine that have come since the last call."""
+        """Add the summaries of the states that the machine has made since the last call."""
         more = len(states) - len(self._room)
         if more > 0:
             more = max(more, len(self._room), 64)
@@ -80,7 +80,7 @@ class SelfLoops:
         low, high, marks = self._leaving
         for number in range(self._known, len(states)):
             kind, *rest = states[number]
-            # Between the bytes of a character no state leads to itself.
+            # A state between the bytes of one character has no self-loop.
             if kind != "text" or not rest[0].content.automaton.boundaries[rest[1]]:
                 continue
             context, place, count = rest
@@ -111,7 +111,7 @@ class SelfLoops:
         if not isinstance(context, NameContext):
             return self_loops(automaton.next, automaton.byte_class, ascii_only)
         living = context.living()
-        # Names that may come are often the same in other objects.
+        # Objects of one schema often allow the same names, so the summaries are cached by the allowed names.
         key = automaton, living.tobytes()
         if key not in self._names:
             self._names[key] = self_loops(automaton.among(living), automaton.byte_class, ascii_only)

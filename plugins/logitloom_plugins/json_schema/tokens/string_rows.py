@@ -1,9 +1,10 @@
-"""Rows of states inside free strings, put together from tables of the vocabulary.
+"""Rows of states inside free strings, combined from tables of the vocabulary.
 
-Free are strings of which only the length matters, and names of members where any name may stand: of those, the tokens
-that complete a name which the schema mentions are looked at one by one. Each token either stays inside such a string
-(and writes so many characters), or ends it after so many characters and goes on with a *rest*, or is not allowed. What
-depends on the schema is only which rests may follow, and tokens have few different ones.
+A string is *free* if only its length matters, or if it is a member name where any name is allowed. In such a name the
+tokens that complete a name which the schema mentions are treated one by one. Each token either stays inside a free
+string, or ends it and continues with a *rest* (its bytes after the closing quote), or is forbidden. The tables hold the
+number of characters of each token inside the string. Only the set of allowed rests depends on the schema, and a
+vocabulary has a small number of different rests.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _LOCK: Final = threading.RLock()
 _LEADS: Final = np.array([not 0x80 <= byte < 0xC0 for byte in range(256)])
 
 Row = tuple[bool, NDArray[np.int32]]
-"""Whether the allowed tokens are listed (else the forbidden ones among those with bytes), and their ids."""
+"""Whether the ids are the allowed tokens (else the forbidden tokens that have bytes), and the ids."""
 
 
 def words_of(vocabulary: Vocabulary) -> Words:
-    """The trie of a vocabulary, prepared for walks; made once."""
+    """The trie of a vocabulary, prepared for walks and cached."""
     with _LOCK:
         known = _CACHE.setdefault(vocabulary, {})
         if "words" not in known:
@@ -49,12 +50,12 @@ def words_of(vocabulary: Vocabulary) -> Words:
 
 
 def string_tables(vocabulary: Vocabulary, machine: Machine, names: bool) -> StringTables:
-    """The tables of a vocabulary, made once.
+    """The tables of a vocabulary, cached.
 
     Args:
         vocabulary: the tokens.
-        machine: an automaton, which says how characters may be written.
-        names: whether the string is the name of a member, in which only what must be is escaped.
+        machine: an automaton over bytes; its escape rules are used.
+        names: whether the string is the name of a member, where only characters that need an escape are escaped.
     """
     words, escapes = words_of(vocabulary), machine.strings.escapes
     with _LOCK:
@@ -68,25 +69,25 @@ def string_tables(vocabulary: Vocabulary, machine: Machine, names: bool) -> Stri
 
 
 class StringTables:
-    """The tokens of a vocabulary, as seen from inside a free string.
+    """The effect of each token of a vocabulary inside a free string.
 
     Attributes:
-        dead: ids that are not allowed whatever comes.
-        inside, needs: ids that stay inside, and the characters that the string must still have room for; those that
-            need least come first.
+        dead: ids that are forbidden in every free string.
+        inside, needs: ids that stay inside the string, and the number of characters that the maximum length must still
+            permit; sorted by that number.
         ending: ids that end the string.
-        lengths: the characters of each before the quote.
-        rest: of each, the number of its rest.
-        rests: the bytes of each rest; number 0 is the empty one.
-        place: per id its place in ``ending``, -1 for others.
-        longest: most characters that any token takes.
-        escaped: places in ``ending`` where something before the quote is escaped.
-        naming: places in ``ending`` where the rest may end another name.
-        rest_words: the trie of the rests, whose words are their numbers; ``None`` if only the empty one is there.
+        lengths: for each of ``ending`` the number of characters before the closing quote.
+        rest: for each of ``ending`` the number of its rest.
+        rests: the bytes of each rest; rest 0 is empty.
+        place: per id its index in ``ending``, -1 for others.
+        longest: the largest number of characters that one token adds to the string.
+        escaped: indices in ``ending`` of tokens with an escape sequence before the closing quote.
+        naming: indices in ``ending`` of tokens whose rest may end another member name.
+        rest_words: the trie of the rests, with rest numbers as ids; ``None`` if the only rest is empty.
     """
 
     def __init__(self, trie: Trie, token_bytes: tuple[bytes, ...], machine: Machine, names: bool) -> None:
-        # The automaton of any value says what every byte does, so no rule of JSON is written down twice.
+        # The tables are read off the automaton of any JSON value, so no rule of JSON is implemented twice.
         begun = read(machine, b'{"' if names else b'"')
         assert begun is not None
         texts: list[bool] = []
@@ -115,7 +116,7 @@ class StringTables:
                     rests.append(number.setdefault(token_bytes[token][depth:], len(number)))
             kept = (~gone & ~closed).nonzero()[0]
             nodes, codes, states, counts = nodes.take(kept), codes.take(kept), states.take(kept), counts.take(kept)
-            # A character counts from its first byte on, an escaped one when it is complete.
+            # A character is counted at its first byte, an escape sequence when it is complete.
             inside_text = is_text.take(codes)
             counts = counts + (inside_text & (~is_text.take(states) | _LEADS.take(trie.byte.take(nodes))))
             here = trie.own.take(nodes) - trie.first.take(nodes)
@@ -149,7 +150,7 @@ class StringRows:
     Args:
         machine: the automaton over bytes.
         vocabulary: the tokens.
-        walk: walks for the machine.
+        walk: the trie walk of the machine.
     """
 
     def __init__(self, machine: Machine, vocabulary: Vocabulary, walk: TokenWalk) -> None:
@@ -158,7 +159,7 @@ class StringRows:
         self._words = words_of(vocabulary)
         self._values = string_tables(vocabulary, machine, names=False)
         self._names = string_tables(vocabulary, machine, names=True)
-        #: Most characters that one token writes.
+        #: The largest number of characters that one token adds to a string.
         self.longest = self._values.longest
         self._after: dict[tuple[bool, int, Stack], NDArray[np.bool_]] = {}
         self._far: dict[tuple[int, Stack, int, int], Row] = {}
@@ -170,9 +171,8 @@ class StringRows:
 
         Args:
             state: a state of the machine inside a string.
-            stack: what is remembered; names that must not come again are left to the caller.
-            most: how many tokens may be allowed at most for the allowed ones to be listed.
-
+            stack: the stack; the caller handles member names that must not be repeated.
+            most: the largest number of allowed tokens for which the row lists the allowed ones.
         """
         _, context, place, count = self._machine.states[state]
         if isinstance(context, TextContext):
@@ -186,7 +186,7 @@ class StringRows:
         tables, content = self._values, context.content
         room = content.free_from(place, count)
         if not content.counts or content.is_uniform(count, tables.longest):
-            # Far from its bounds a string is the same wherever it is.
+            # Far from its length bounds the row does not depend on the exact count of characters.
             code = context.end(place, count)
             key = (code, stack, min(room, tables.longest), most)
             known = self._far.get(key)
@@ -233,11 +233,11 @@ class StringRows:
         return known
 
     def doubtful(self, written: bytes, names: frozenset[str]) -> NDArray[np.int32]:
-        """The tokens that may write a name of some, inside another name: these, and few others, some more than once.
+        """Ids that include every token that may complete a repeated member name; some occur twice.
 
         Args:
-            written: what is written of the name.
-            names: those that must not come again.
+            written: the bytes of the unfinished name.
+            names: the names that must not be repeated.
         """
         tables, words, begun = self._names, self._words, name_of(written)
         found = [tables.ending[tables.naming]]
@@ -245,14 +245,14 @@ class StringRows:
             found.append(tables.ending[tables.escaped])
         for name in names:
             if name.startswith(begun):
-                # What needs an escape is among those with one.
+                # Spellings of the name with an escape sequence are among ``tables.escaped``.
                 node = words.node(name[len(begun) :].encode("utf-8", "surrogatepass") + b'"')
                 if node:
                     found.append(words.trie.order[words.trie.first[node] : words.trie.last[node]])
         return np.concatenate(found)
 
     def _completing(self, automaton: MooreMachine, place: int, context: NameContext) -> list[tuple[int, int]]:
-        """The nodes of closing quotes that complete a name of the schema, each with the name's state."""
+        """The trie nodes whose closing quote completes a name of the schema, each with the state before the quote."""
         known = self._completed.get((automaton, place))
         if known is not None:
             return known
@@ -298,7 +298,14 @@ class StringRows:
 
 
 def _written(tables: StringTables, room: int, ends: NDArray[np.bool_], most: int) -> Row:
-    """A row the shorter way, given the characters that there is room for, and which ending tokens are allowed."""
+    """The row in its shorter form.
+
+    Args:
+        tables: the tables of the vocabulary.
+        room: the number of characters that the maximum length still permits.
+        ends: per ending token whether it is allowed.
+        most: the largest number of allowed tokens for which the row lists the allowed ones.
+    """
     fitting = len(tables.inside) if room >= tables.longest else int(np.searchsorted(tables.needs, room, side="right"))
     if fitting + int(np.add.reduce(ends)) > most:
         return False, np.concatenate([tables.dead, tables.inside[fitting:], tables.ending[~ends]])

@@ -1,10 +1,11 @@
 """The words that keep a text completable: one walk of a prefix trie from a state of the automaton.
 
-The walk carries triples of a node, a state and a stack, and drops one as soon as the state is dead. Where few bytes may
-come it goes from node to node, and inside strings along the automaton of their content. Elsewhere it takes whole levels
-of the trie at once; below a node whose characters lead from a state back to itself it allows all words without a look
-(:mod:`.self_loops`). Words that begin with whitespace, where whitespace may stand, are walked from their first other
-character on.
+A word is an entry of the trie: a token, or a rest of a token (:mod:`.string_rows`). The walk carries triples of a node,
+a state and a stack, and drops a triple when its state is dead. In states that allow a small number of bytes it goes
+from node to node, and inside strings it follows the automaton of their content. In other states it processes a whole
+level of the trie at once. It allows all words below a node without a visit if all their characters lead from the state
+back to itself (:mod:`.self_loops`). Where whitespace is allowed, the walk of a word begins at its first character that
+is not whitespace.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from logitloom_plugins.json_schema.tokens.self_loops import SelfLoops
 
 __all__ = ["Found", "TokenWalk", "Words", "may_name_again"]
 
-#: From so many nodes on a level is searched for self-loops, and so few are walked one by one.
+#: Above ``_MANY`` nodes a level is searched for self-loops; up to ``_VERY_FEW`` nodes are walked one by one.
 _MANY: Final = 64
 _VERY_FEW: Final = 12
-#: Children of one node that are looked at one by one where any byte may come; so few of them need no whole row.
+#: In states without a short list of bytes, nodes with more than ``_SIBLINGS`` children are walked by levels, and nodes
+#: with at most ``_TWINS`` children look their bytes up without the whole row of the state.
 _SIBLINGS: Final = 24
 _TWINS: Final = 4
 _BLANKS: Final = b" \n\t\r"
 _QUOTE, _BACKSLASH = b'"\\'
-#: Characters from one name's end to that of the next, at least, and what must be among them: ``:1,""``.
+#: The least number of bytes from the end of one name to the end of the next (``:1,""``), and bytes that are among them.
 _NEXT_NAME: Final = 5
 _NAME_MARKS: Final = 1 << ord(":") | 1 << ord(",") | 1 << ord('"')
 _NOWHERE: Final[tuple[list[int], list[int]]] = [], []
@@ -40,13 +42,14 @@ Pending = list[tuple[int, int, Stack]]
 
 
 class Words:
-    """A trie, and what of it begins with whitespace.
+    """A trie, and its nodes after leading whitespace.
 
     Attributes:
         trie: the trie.
         bytes: the last byte of each node's prefix.
-        blank_nodes, blank_depths: nodes whose prefix is only whitespace, and its length.
-        after: by byte the nodes whose prefix ends with it after nothing but whitespace, and the length of that.
+        blank_nodes, blank_depths: the nodes whose prefix is only whitespace, and the lengths of these prefixes.
+        after: by byte the nodes whose prefix is whitespace followed by that byte, and the lengths of the whitespace,
+            which may be 0.
     """
 
     def __init__(self, trie: Trie) -> None:
@@ -65,7 +68,7 @@ class Words:
             nodes.append(level)
             depths.append(np.full(len(level), depth))
         self.blank_nodes, self.blank_depths = np.concatenate(nodes), np.concatenate(depths).tolist()
-        # Levels come one after the other, so depths are in order.
+        # Levels are visited in order, so depths are ascending.
         following, depths_before = joined(after), joined(before)
         read = trie.byte[following]
         self.after: dict[int, tuple[list[int], list[int]]] = {}
@@ -74,7 +77,7 @@ class Words:
             self.after[byte] = (following[here].tolist(), depths_before[here].tolist())
 
     def node(self, text: bytes) -> int:
-        """The node that some text leads to, or 0."""
+        """The node whose prefix is ``text``, 0 if there is none."""
         trie, node = self.trie, 0
         for byte in text:
             first = int(trie.child_start[node])
@@ -85,10 +88,11 @@ class Words:
 
 
 class Found(NamedTuple):
-    """What a walk has found, by nodes of the trie.
+    """The result of a walk, as nodes of the trie.
 
-    Every word is below exactly one node of ``whole`` or ``dead``, at one of ``alive`` or ``entered``, or below a child
-    of one of ``opened`` that is none of ``entered``.
+    Words below a node of ``whole``, and words at a node of ``alive`` or ``entered``, are allowed. Words below a node of
+    ``dead``, and words below a child of a node of ``opened`` that is not in ``entered``, are forbidden. Every word is
+    in exactly one of these classes.
     """
 
     whole: list[NDArray[Any]]
@@ -98,7 +102,7 @@ class Found(NamedTuple):
     entered: list[int]
 
     def living(self, nodes: NDArray[Any], *columns: NDArray[np.int32]) -> tuple[NDArray[Any], ...]:
-        """The nodes whose code, in the first column, is not dead, and their columns; the others are noted."""
+        """The nodes whose code, in the first column, is not ``DEAD``, and their columns; the others go to ``dead``."""
         gone = columns[0] == DEAD
         if not gone.any():
             return nodes, *columns
@@ -107,7 +111,10 @@ class Found(NamedTuple):
         return nodes.take(kept), *[column.take(kept) for column in columns]
 
     def row(self, trie: Trie, most: int) -> tuple[bool, NDArray[np.int32]]:
-        """The allowed words if they are at most so many, else the others; and which of the two. In no order."""
+        """Whether at most ``most`` words are allowed, and the ids of the allowed words if so, else the forbidden ones.
+
+        The ids are in no order.
+        """
         alive = np.array(self.entered, dtype=np.int64)
         if self.alive:
             alive = joined([*self.alive, alive])
@@ -141,7 +148,7 @@ class TokenWalk:
         self._loops = SelfLoops(machine.strings)
 
     def from_root(self, words: Words, state: int, stack: Stack, written: bytes = b"") -> Found:
-        """The words that may come in a state; ``written`` is an unfinished name that must not come twice."""
+        """The words that are allowed in a state; ``written`` is an unfinished member name that must not be repeated."""
         machine, pending = self._machine, [(0, state, stack)]
         kind = machine.states[state]
         found = Found([], [], [], [], [])
@@ -160,21 +167,21 @@ class TokenWalk:
         if not machine.naming.isdisjoint(few.values()):
             return self._walk(words, pending, written, found)
         _, before, used = machine.states[blank]
-        # Whitespace ends a number, so what may come after it can differ from what may come at once.
+        # Whitespace ends a number, so the bytes allowed after whitespace can differ from those allowed before it.
         after = few if before == kind else machine.few(machine.number(before))
         return self._after_blanks(words, (few, after), machine.whitespace.most - used, stack, found)
 
     def _after_blanks(
         self, words: Words, codes_of: tuple[dict[int, int], dict[int, int]], more: int, stack: Stack, found: Found
     ) -> Found:
-        """The words that may come where whitespace may, and ``more`` of it after the first character.
+        """The words that are allowed in a state that also allows whitespace.
 
         Args:
             words: the words.
-            codes_of: the codes at once, and those after whitespace.
-            more: characters of whitespace after the first one.
-            stack: what is remembered.
-            found: what has been found.
+            codes_of: by byte the codes without whitespace, and the codes after whitespace.
+            more: the number of whitespace characters that may follow the first one.
+            stack: the stack.
+            found: the result to extend.
         """
         fitting = words.blank_nodes[: bisect.bisect_right(words.blank_depths, more + 1)].tolist()
         found.opened.append(0)
@@ -196,7 +203,7 @@ class TokenWalk:
         return self._walk_on(words, pending, found)
 
     def below(self, words: Words, parents: Sequence[int], states: Sequence[int], stack: Stack) -> Found:
-        """The words that go on from some nodes with a state each; of the nodes themselves nothing is said."""
+        """The allowed words below nodes with one state each; words at the nodes themselves are not in the result."""
         pending: Pending = [(node, state, stack) for node, state in zip(parents, states, strict=True)]
         found = Found([], [], [], [], [])
         if len(pending) <= _VERY_FEW:
@@ -204,7 +211,7 @@ class TokenWalk:
         return self._walk(words, pending, b"", found)
 
     def _walk(self, words: Words, pending: Pending, written: bytes, found: Found) -> Found:
-        """The walk below many nodes, on whole levels."""
+        """Walk below many nodes, one whole level of the trie at a time."""
         machine, trie = self._machine, words.trie
         above, states = np.array([(node, state) for node, state, _ in pending], dtype=np.int32).T
         numbers: dict[Stack, int] = {}
@@ -249,7 +256,7 @@ class TokenWalk:
                     nodes, states, stacks = nodes.take(left), states.take(left), stacks.take(left)
             found.alive.append(nodes)
             if len(nodes) <= _VERY_FEW:
-                # Long words of blanks make deep levels of one node each, for which arrays do not pay.
+                # Long words of whitespace make deep levels of one node each, for which array operations are slower.
                 left_stacks = [held[stack] for stack in stacks.tolist()]
                 return self._walk_on(
                     words, list(zip(nodes.tolist(), states.tolist(), left_stacks, strict=True)), found, written
@@ -258,7 +265,7 @@ class TokenWalk:
         return found
 
     def _walk_on(self, words: Words, pending: Pending, found: Found, written: bytes = b"") -> Found:
-        """The walk below a few nodes, one by one; where it gets wide, on whole levels again."""
+        """Walk below a small number of nodes, one by one, and below nodes with many children by whole levels."""
         machine, trie = self._machine, words.trie
         starts, sizes = trie.child_start.data, trie.child_count.data
         texts, place_of, naming, known = words.bytes, words.bytes.find, machine.naming, machine.codes
@@ -274,7 +281,7 @@ class TokenWalk:
             few = None
             if kind[0] != "text":
                 if kind[0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
-                    # What may follow takes a while to find out, and words that are not JSON have letters there.
+                    # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
                     opened.append(node)
                     continue
                 few = known.get(state) or machine.few(state)
@@ -315,7 +322,7 @@ class TokenWalk:
         return self._walk(words, wide, written, found) if wide else found
 
     def _in_string(self, words: Words, begun: tuple[int, Any, Stack], pending: Pending, found: Found) -> None:
-        """The walk inside a string where few bytes may come, which needs no state of the machine per character."""
+        """Walk inside a string whose content allows a small number of bytes, without a machine state per character."""
         machine, strings, trie = self._machine, self._machine.strings, words.trie
         starts, sizes, place_of = trie.child_start.data, trie.child_count.data, words.bytes.find
         node, (_, context, place, count), stack = begun
@@ -360,17 +367,17 @@ class TokenWalk:
                 pending.append((child, code, stack))
 
     def _end_name(self, trie: Trie, node: int, code: int, stack: Stack, written: bytes) -> tuple[int, Stack]:
-        """State and stack after the end of a name that must not come twice; the state is ``DEAD`` if it has come.
+        """State and stack after the end of a name that must not be repeated; the state is ``DEAD`` if it is repeated.
 
         Args:
             trie: the words.
-            node: where the name has ended.
-            code: of the closing quote.
-            stack: what is remembered before it.
-            written: what was written of a name before the words.
+            node: the node at the closing quote.
+            code: the code of the closing quote.
+            stack: the stack before the closing quote.
+            written: the bytes of the name before the word.
         """
         assert stack is not None
-        # Seldom can one word write two names; only then is the first one remembered within it.
+        # Words that can end two names are rare. Only in those the first name must be kept for the second.
         again = int(trie.height[node]) >= _NEXT_NAME and int(trie.low[node]) & _NAME_MARKS == _NAME_MARKS
         if not again and not stack.entry[1]:
             return self._machine.after_name(code, stack, b"", remember=False)  # type: ignore[no-any-return]
@@ -386,10 +393,10 @@ class TokenWalk:
 
 
 def may_name_again(rest: bytes) -> bool:
-    """Whether another name may end in what follows a name's closing quote."""
+    """Whether the bytes after the closing quote of a name may end another name."""
     return len(rest) >= _NEXT_NAME and b":" in rest and b"," in rest and rest.count(b'"') > 1
 
 
 def _is_escaped(text: bytes, place: int) -> bool:
-    """Whether an odd number of backslashes stands before a place."""
+    """Whether an odd number of backslashes precedes the byte at index ``place``."""
     return (place - len(text[:place].rstrip(b"\\"))) % 2 == 1
