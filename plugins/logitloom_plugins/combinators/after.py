@@ -1,4 +1,4 @@
-"""After: processors that begin to work once a string has been written."""
+"""After: processors that apply once a string has been written."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ __all__ = ["After", "after"]
 
 @dataclass(frozen=True)
 class After(Combinator):
-    """Free text, and after a trigger the inner processors.
+    """Free text, then, after a trigger, text under the inner processors.
 
-    The free text ends with the first occurrence of the trigger. The inner text begins behind it, even within a token.
+    The free text ends with the first occurrence of the trigger. The inner text begins directly after the trigger, even
+    within a token.
 
     Example:
         >>> import numpy as np
@@ -42,13 +43,13 @@ class After(Combinator):
     required: bool = option(False, help="Whether the text may not end before the trigger was written.")
 
     def sections(self) -> Sequence[Section]:
-        """Until the trigger, and after it."""
+        """The section up to the trigger, and the section after it."""
         exits = tuple(Exit(string, 1) for string in trigger_texts(self.trigger, "trigger", self.name))
         return [Section(exits=exits, may_end=not self.required), Section(Inner(self.inner, self.name))]
 
 
 def after(trigger: str | Sequence[str], *inner: Any, required: bool = False) -> After:
-    """Free text, and after a trigger the inner processors.
+    """Free text, then, after a trigger, text under the inner processors.
 
     Args and errors are those of :class:`After`; ``inner`` are processors as ``load`` takes them.
     """

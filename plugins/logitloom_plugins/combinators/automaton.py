@@ -1,11 +1,12 @@
-"""The automaton over bytes that a combination of constraints accepts: the concatenation of its sections.
+"""The automaton over bytes of a combination of constraints: the concatenation of its sections.
 
-A state is a set of places, because a text can be read in several ways: where the inner text may end and the string that
-ends the section could begin, it may also go on. All ways are followed. Every place can be completed: an inner automaton
-has no dead states, a string can always be written, and sections in which nothing can be written are refused.
+A text can have several readings: where the inner text may end and the string that ends the section could begin, the
+inner text may also continue. So a state is a set of configurations, one per reading, as in the subset construction.
+Every configuration can be completed: an inner automaton has no dead states, a string can always be written, and
+sections in which nothing can be written are refused.
 """
 
-# ruff: noqa: D102 - the methods of the contract say what they do there
+# ruff: noqa: D102 - the methods of ByteAutomaton are documented there
 
 from __future__ import annotations
 
@@ -32,15 +33,16 @@ class Place(NamedTuple):
 
     Attributes:
         section: number of the section.
-        state: of the section's inner automaton.
-        node: of the section's trigger matcher, where the first occurrence of a string ends the section.
-        spent: tokens that the section has had, if it has a budget.
-        counted: whether the current token is among them.
-        missing: bytes that the last character lacks, if the section is free text with a budget.
-        over: the inner text is over: only a string that ends the section, or the end of the text, may come.
+        state: state of the section's inner automaton.
+        node: node of the section's trigger matcher, if the first occurrence of a string ends the section.
+        spent: number of tokens in the section so far, if the section has a budget.
+        counted: whether ``spent`` includes the current token.
+        missing: bytes that the last character still lacks, if the section is free text with a budget.
+        over: whether the inner text is over, so that only a string that ends the section, or the end of the text, may
+            come.
         exit: number of the string that is being written, or -1.
-        written: how many of its bytes have been written.
-        hold: of a text that has ended: bytes at its end that do not belong to it; else -1.
+        written: how many bytes of that string have been written.
+        hold: if the text has ended, the number of bytes at its end that do not belong to it; else -1.
     """
 
     section: int
@@ -60,16 +62,16 @@ States = frozenset[Place]
 
 @dataclass(frozen=True)
 class Part:
-    """A section whose text one automaton describes.
+    """A section with the automaton of its inner constraints.
 
     Attributes:
-        automaton: of the inner constraints; ``None`` for free text.
-        start: the state of the automaton in which the section begins, and ``written`` the text that leads there.
-        restricts: whether the inner constraints restrict the text. If not, or without any, the first occurrence of a
-            string ends the section.
-        exits: the strings that end it, and for each the number of the section that follows.
-        at_start: for each whether it counts at the start of the section only.
-        at_tokens: whether the inner text can end only where a token ends.
+        automaton: the automaton of the inner constraints; ``None`` for free text.
+        start: the state of the automaton in which the section begins; ``written`` is the text that leads there.
+        restricts: whether the inner constraints restrict the text. If not, or without constraints, the first occurrence
+            of a string ends the section.
+        exits: the strings that end the section, each with the number of the section that follows.
+        at_start: per string whether it ends the section only at the section's start.
+        at_tokens: whether the inner text can end only at a token border.
         budget, after, may_end, ends: as of :class:`~logitloom_plugins.combinators.section.Section`.
     """
 
@@ -85,7 +87,7 @@ class Part:
     may_end: bool = True
     ends: bool = False
     matcher: TriggerMatcher | None = field(init=False, default=None, compare=False)
-    #: The strings that count anywhere, by their first byte.
+    #: The strings that end the section anywhere, by their first byte.
     beginning: dict[int, list[int]] = field(init=False, default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +103,7 @@ class CombinedAutomaton(ByteAutomaton):
 
     Args:
         parts: the sections; the text begins in the first.
-        decided: follow one way to read the text: where a string is complete that ends a section, the section is over.
+        decided: whether only one reading is followed: the section is over as soon as a string that ends it is complete.
 
     Example:
         >>> sections = CombinedAutomaton([Part(exits=((b"--", 1),), at_start=(False,)), Part(ends=True)])
@@ -125,7 +127,7 @@ class CombinedAutomaton(ByteAutomaton):
         digest.update(repr(self.decided).encode())
         return digest.digest()
 
-    # --- the contract ---------------------------------------------------------------------------------------------
+    # --- methods of ByteAutomaton ---------------------------------------------------------------------------------
 
     def start(self) -> States:
         return frozenset(self.enter(0))
@@ -143,13 +145,13 @@ class CombinedAutomaton(ByteAutomaton):
         return max((self._text_end(place) for place in _places(state)), key=lambda end: (end.finished, end.hold))
 
     def alternatives(self, state: State) -> Sequence[State]:
-        if self.decided:  # where one way to read is followed, what another would read counts as well
+        if self.decided:  # the transitions of one configuration then depend on the others, so they stay together
             return (state,)
         return [frozenset((one,)) for place in _places(state) for one in self._alternatives(place)]
 
     def _alternatives(self, place: Place) -> Sequence[Place]:
         part = self.parts[place.section]
-        # Where a budget is spent it depends on the whole inner state whether the section is left.
+        # With a budget, the whole inner state decides whether the section is left when the budget is spent.
         if part.automaton is None or place.state is None or part.budget is not None:
             return (place,)
         return [place._replace(state=one) for one in part.automaton.alternatives(place.state)]
@@ -167,7 +169,7 @@ class CombinedAutomaton(ByteAutomaton):
         columns.append(np.arange(256) // 64 == 2)
         return common_classes(columns)
 
-    # --- places ---------------------------------------------------------------------------------------------------
+    # --- configurations -------------------------------------------------------------------------------------------
 
     def enter(self, section: int, state: State = None) -> Iterator[Place]:
         """The configurations at the start of a section, optionally with another state of its inner automaton."""
@@ -246,11 +248,11 @@ class CombinedAutomaton(ByteAutomaton):
                 yield Place(place.section, node=node, exit=exit, written=place.written + 1), False
 
     def at_border(self, place: Place, *, inner: bool = True) -> Iterable[Place]:
-        """The configurations after the last byte of a token: none if it may not end here.
+        """The configurations after the last byte of a token; none if the token must not end here.
 
         Args:
-            place: after the byte.
-            inner: whether the inner automaton has to be asked, too.
+            place: the configuration after the byte.
+            inner: whether the inner automaton's ``token_border`` is called, too.
         """
         part = self.parts[place.section]
         if place.exit >= 0 or place.hold >= 0:
@@ -284,7 +286,10 @@ class CombinedAutomaton(ByteAutomaton):
         return not part.restricts or part.automaton is None or part.automaton.accepts(place.state)
 
     def _leave(self, place: Place, part: Part) -> Iterable[Place]:
-        """The configurations after the budget of a section is spent: in the rest of a begun string, or behind it."""
+        """The configurations after the budget of a section is spent.
+
+        They are in a string that ends the section (in its rest, if it has begun), or at the start of section ``after``.
+        """
         if not part.exits:
             assert part.after is not None
             return self.enter(part.after)

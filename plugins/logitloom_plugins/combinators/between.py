@@ -1,4 +1,4 @@
-"""Between: processors that work between two strings."""
+"""Between: processors that apply between two strings."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Between", "between"]
 
 @dataclass(frozen=True)
 class Between(Combinator):
-    """Free text, and between an opening and a closing string the inner processors.
+    """Free text, with text under the inner processors between an opening and a closing string.
 
-    What was opened must be closed before the text may end. Each time it is opened the inner processors begin anew. The
-    closing string counts only where the inner constraints let their text end, so it may occur inside (``}}`` may close
-    nested objects).
+    After an opening string the closing string must come before the text may end. The inner processors start anew after
+    each opening string. The closing string ends the inner text only where the inner constraints accept that text, so it
+    may also occur inside (``}}`` may close nested objects).
 
     Example:
         >>> import numpy as np
@@ -46,7 +46,7 @@ class Between(Combinator):
     required: bool = option(False, help="Whether the text may not end before it was opened.")
 
     def sections(self) -> Sequence[Section]:
-        """Before, between, after."""
+        """The sections before, between and after the strings."""
         opening = tuple(Exit(string, 1) for string in trigger_texts(self.open, "open", self.name))
         closing = tuple(Exit(string, 2) for string in trigger_texts(self.close, "close", self.name))
         return [
@@ -59,7 +59,7 @@ class Between(Combinator):
 def between(
     open: str | Sequence[str], close: str | Sequence[str], *inner: Any, repeat: bool = True, required: bool = False
 ) -> Between:
-    """Free text, and between an opening and a closing string the inner processors.
+    """Free text, with text under the inner processors between an opening and a closing string.
 
     Args and errors are those of :class:`Between`; ``inner`` are processors as ``load`` takes them.
     """

@@ -1,4 +1,4 @@
-"""Budget: processors for a number of tokens, and what comes then."""
+"""Budget: processors that apply to a number of tokens, and the text after them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ __all__ = ["Budget", "budget"]
 
 @dataclass(frozen=True)
 class Budget(Combinator):
-    """The inner processors for ``n`` tokens, then a text that is forced, then others, or free text, or the end.
+    """The inner processors for ``n`` tokens, then a forced text, then other processors, or free text, or the end.
 
-    Tokens are counted per row from where the budget begins, so budgets can be nested. A budget does not end inside a
-    character: in free text the last tokens are chosen so that the character is complete in time. Under constraints that
-    restrict the inner text it ends at the first token border after ``n`` tokens where that text may end.
+    Tokens are counted per row from the start of the budget's section, so budgets can be nested. A budget does not end
+    inside a character: in free text the last tokens are restricted so that the last character becomes complete. Under
+    constraints that restrict the inner text, the budget ends at the first token border after ``n`` tokens where that
+    text may end.
 
     Example:
         >>> import numpy as np
@@ -45,7 +46,7 @@ class Budget(Combinator):
     end: bool = option(False, help="Whether the text must end afterwards.")
 
     def sections(self) -> Sequence[Section]:
-        """While there are tokens, the text, what comes then."""
+        """The section with the budget, the forced text if there is one, and the last section."""
         then = Inner(self.then, self.name)
         if self.end and then.links:
             raise OptionError(
@@ -58,7 +59,7 @@ class Budget(Combinator):
 
 
 def budget(n: int, *inner: Any, text: str = "", then: Any = (), end: bool = False) -> Budget:
-    """The inner processors for ``n`` tokens, then a text that is forced, then others, or free text, or the end.
+    """The inner processors for ``n`` tokens, then a forced text, then other processors, or free text, or the end.
 
     Args and errors are those of :class:`Budget`; ``inner`` are processors as ``load`` takes them.
     """

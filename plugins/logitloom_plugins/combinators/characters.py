@@ -1,4 +1,4 @@
-"""How many bytes a text still owes to its last character (UTF-8)."""
+"""The number of bytes that the last UTF-8 character of a text still lacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["missing_after", "missing_by_token"]
 
 
 def missing_after(missing: int, data: bytes) -> int:
-    """Bytes that the last character lacks after more text. What is not UTF-8 counts as a character of its own.
+    """The bytes that the last character lacks after ``data``. A byte that is not UTF-8 counts as a complete character.
 
     >>> missing_after(0, "é".encode()[:1]), missing_after(1, "é".encode()[1:])
     (1, 0)

@@ -1,6 +1,6 @@
 """A combination of constraints as one constraint."""
 
-# ruff: noqa: D102 - the methods of the contract say what they do there
+# ruff: noqa: D102 - the methods of Constraint are documented there
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from logitloom_plugins.combinators.triggers import textless_ids, token_texts
 
 __all__ = ["Combination"]
 
-#: Token sets of so many places and states are kept.
+#: Number of configurations, and of states, whose token sets are cached.
 _REMEMBERED: Final = 1 << 12
 
 
 class Combination(Constraint):
-    """Sections of a text, each with a constraint of its own: exact, token by token.
+    """The exact constraint of a text whose sections have a constraint each.
 
-    What the constraints of the sections allow is asked of them; only the tokens that run across the border of a
-    section are found here, by a walk over those tokens in which a string that ends the section begins.
+    The constraint of a section gives the tokens that stay inside the section. This class adds the tokens that cross the
+    border of a section. It finds them by a walk over the tokens in which a string that ends the section begins.
 
     Args:
-        parts: the sections over the automata of the constraints.
+        parts: the sections, with the automata of the constraints.
         constraints: per section its constraint, or ``None`` for free text.
         vocabulary: the bytes of each id.
         vocab_size: width of the logits.
         owner: name of the processor, for messages.
         decided: see :class:`CombinedAutomaton`.
-        longest: whether a string that alone can follow must be written with its longest tokens.
+        longest: whether a forced string must be written with its longest tokens.
 
     Raises:
         VocabularyError: if the vocabulary's tokens cannot write a string, or no text at all.
@@ -63,12 +63,12 @@ class Combination(Constraint):
         for token, text in vocabulary.special_text.items():
             if token in vocabulary.special and token not in vocabulary.eos and token < vocab_size:
                 shown.setdefault(text.encode(), []).append(token)
-        #: Per section the special ids that are written like one of its strings, and which.
+        #: Per section the special ids whose text is one of its strings, with the number of that string.
         self._special = [
             {token: exit for exit, (text, _) in enumerate(part.exits) for token in shown.get(text, ())}
             for part in parts
         ]
-        #: Per section, string and place in it the longest token that goes on with it.
+        #: Per section, string and position in the string the longest token that continues the string.
         self._pieces = [
             [self._spelling(text, special, exit) for exit, (text, _) in enumerate(part.exits)]
             for part, special in zip(parts, self._special, strict=True)
@@ -91,7 +91,7 @@ class Combination(Constraint):
                 raise
             return [b""] * len(text)
 
-    # --- the contract ---------------------------------------------------------------------------------------------
+    # --- methods of Constraint ------------------------------------------------------------------------------------
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -116,7 +116,7 @@ class Combination(Constraint):
         return self.read(_places(state), token)[0] or None
 
     def read(self, state: Iterable[Place], token: int) -> tuple[States, bool | None]:
-        """The places after a token, and whether a section ended in it: ``None`` if just at its end."""
+        """The configurations after a token, and whether a section ended in it: ``None`` if only at the token's end."""
         text = self.vocabulary.token_bytes[token] if 0 <= token < self.vocabulary.size else b""
         if not text:
             return self._read_textless(state, token)
@@ -135,7 +135,7 @@ class Combination(Constraint):
             ended += [after for found in whole.values() for after in found]
         found = frozenset(ended)
         if not found and any(automaton._text_end(place).finished for place in state):
-            # The text is over, and an engine goes on all the same.
+            # The text has ended, but the engine continues to generate. Count the bytes that do not belong to it.
             found = frozenset(
                 Place(place.section, hold=end.hold + len(text))
                 for place in state
@@ -283,7 +283,7 @@ class Combination(Constraint):
         if part.at_tokens and not part.automaton.accepts(place.state):
             return []
         _, trie = self._begun[place.section]
-        steps: dict[tuple[Place, int], Place | None] = {}  # many tokens stay in the same few states
+        steps: dict[tuple[Place, int], Place | None] = {}  # many tokens lead to the same states
         stack: list[tuple[_Node, Place | None, set[Place]]] = [(trie, place, set())]
         while stack:
             node, main, others = stack.pop()
@@ -307,7 +307,7 @@ class Combination(Constraint):
         return any(self._viable(after) for place in places for after in self._automaton.at_border(place))
 
     def _viable(self, place: Place) -> bool:
-        """Whether some tokens can write the rest of the text after a token. They can if each byte is a token."""
+        """Whether tokens can complete the text from a configuration. They always can if each byte is a token."""
         if self._texts.every_byte or place.hold >= 0:
             return True
         if place.exit >= 0:
@@ -320,7 +320,7 @@ class Combination(Constraint):
         return not members.allowed or len(members.ids) > 0
 
     def _forced_pieces(self, state: States) -> TokenSet | None:
-        """The longest tokens of the string that must follow; ``None`` if another text can follow."""
+        """The longest tokens that continue the forced string; ``None`` if no string is forced."""
         ids: set[int] = set()
         for place in state:
             part, inner = self._automaton.parts[place.section], self.constraints[place.section]

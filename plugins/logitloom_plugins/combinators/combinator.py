@@ -1,4 +1,4 @@
-"""Base class of combinators: processors that apply others to parts of a text."""
+"""Base class of combinators: processors that apply other processors to parts of a text."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["Combinator", "CombinatorState"]
 
 
 class CombinatorState(NamedTuple):
-    """State of a combinator that holds processors that are not constraints: a row tree.
+    """State of a combinator with inner processors that are not constraints: a row tree.
 
     Attributes:
         states: the states of the combination of the constraints.
-        others: the states of the other processors, one per section that has some. Where they are not in force, their
-            first state.
-        first: their first states, for the next time that the section begins.
+        others: the states of the other processors, one entry per section that has such processors. Rows outside the
+            section have the initial state.
+        first: the initial states of the other processors, for the next time that the section begins.
     """
 
     states: Any
@@ -41,17 +41,18 @@ class CombinatorState(NamedTuple):
 class Combinator(ConstraintProcessor):
     """A processor made of sections; derive from it and implement :meth:`sections`.
 
-    What the constraints of the sections say is one constraint, exact: a token is allowed if the whole text can still be
-    completed with it. A section that constraints restrict ends with one of its strings wherever its own text may end;
-    where the string could also belong to that text, both are followed. Other sections end with the first occurrence.
-    Strings are found in generated text only, across tokens; a token may run from one section into the next.
+    The constraints of all sections form one exact constraint: a token is allowed if the whole text can still be
+    completed after it. A section with restricting constraints ends with one of its strings wherever its own text may
+    end. If the string could also belong to that text, both readings are followed. Other sections end with the first
+    occurrence of a string. Strings are found in generated text only, also across token borders. A token may contain the
+    end of one section and the beginning of the next.
 
-    If processors are inside that are not constraints, they run on the rows that are in their section, and the
-    combinator itself is no constraint. Then a section is over as soon as a string is complete that may end it.
+    Inner processors that are not constraints run on the rows that are in their section. The combinator is then not a
+    constraint itself, and a section is over as soon as a string that may end it is complete.
     """
 
     compilable = False
-    #: Whether a string that alone can follow must be written with its longest tokens, so that loops can skip the model.
+    #: Whether a forced string must be written with its longest tokens, so that loops can skip the model.
     forces_longest: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -62,7 +63,7 @@ class Combinator(ConstraintProcessor):
         others = [i for i, section in enumerate(sections) if section.inner is not None and section.inner.others]
         self.__dict__.update(_sections=sections, _others=others, _skeleton=None)
         if others:
-            # Not a constraint: the hooks are not there.
+            # The combinator is not a constraint, so it does not have the hooks of one.
             named = type(type(self).__name__, (_Sections,), {})  # messages name the combinator
             self.__dict__.update(constraint=None, states_after=None, _skeleton=named(self))
 
@@ -75,12 +76,12 @@ class Combinator(ConstraintProcessor):
         """The sections; called once, when the processor is made.
 
         Raises:
-            LogitloomError: if the options make no sense together.
+            LogitloomError: if the options contradict each other.
         """
         raise NotImplementedError(f"{type(self).__name__} must define sections().")
 
     def first_sections(self, context: Context) -> list[int]:
-        """The section that each row begins with."""
+        """The number of the first section of each row."""
         return [0] * context.batch
 
     # -- declarations --------------------------------------------------------------------------------------
@@ -113,18 +114,18 @@ class Combinator(ConstraintProcessor):
 
     @property
     def uses_buffer_pool(self) -> bool:  # type: ignore[override]
-        """Whether nothing but constraints is inside."""
+        """Whether all inner processors are constraints."""
         return not self.__dict__["_others"]
 
     @property
     def reports_illegal(self) -> bool:  # type: ignore[override]
-        """Whether nothing but constraints is inside."""
+        """Whether all inner processors are constraints."""
         return not self.__dict__["_others"]
 
     # -- the combination of the constraints ------------------------------------------------------------------
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Combination:
-        """The combination of all constraints; ``None`` in place of this method if something else is inside.
+        """The combination of all constraints. If an inner processor is not a constraint, this attribute is ``None``.
 
         Raises:
             LogitloomError: if tokens cannot write a string, or nothing satisfies all constraints of a section.
@@ -157,7 +158,7 @@ class Combinator(ConstraintProcessor):
         return Combination(parts, constraints, vocabulary, vocab_size, **options)
 
     def constraint_fingerprint(self, vocabulary: Vocabulary | None, vocab_size: int | None) -> tuple[int, bytes] | None:
-        """That of the combination; other processors inside are told apart by their options."""
+        """The fingerprint of the combination; the options distinguish other inner processors."""
         skeleton: _Sections | None = self.__dict__["_skeleton"]
         if skeleton is None:
             return super().constraint_fingerprint(vocabulary, vocab_size)
@@ -176,7 +177,7 @@ class Combinator(ConstraintProcessor):
     # -- hooks -----------------------------------------------------------------------------------------------
 
     def init_state(self, context: Context) -> Any:
-        """The states of the combination; with processors that are not constraints a :class:`CombinatorState`."""
+        """The states of the combination, or a :class:`CombinatorState` if an inner processor is not a constraint."""
         skeleton = self.__dict__["_skeleton"]
         if skeleton is None:
             return super().init_state(context)
@@ -202,7 +203,7 @@ class Combinator(ConstraintProcessor):
         return logits, state
 
     def forced_tokens(self, state: Any, context: Context) -> list[list[int]] | None:
-        """Per row the tokens that must come next: strings, and what the inner constraints force."""
+        """Per row the forced tokens: those of forced strings and those of the inner constraints."""
         skeleton = self.__dict__["_skeleton"]
         if skeleton is None:
             return super().forced_tokens(state, context)
@@ -212,7 +213,7 @@ class Combinator(ConstraintProcessor):
         return found
 
     def text_end(self, state: Any, context: Context) -> list[TextEnd] | None:
-        """Per row where the processors in force end the text; ``None`` if none of them ends texts."""
+        """Per row where the processors of its section end the text; ``None`` if none of them ends texts."""
         skeleton = self.__dict__["_skeleton"]
         if skeleton is None:
             return super().text_end(state, context)
@@ -234,7 +235,7 @@ class Combinator(ConstraintProcessor):
         return inner
 
     def _tracks(self, state: CombinatorState, context: Context) -> list[_Track]:
-        """The section of each row after the context's tokens."""
+        """The section of each row after ``context.tokens``."""
         memory = self.__dict__["_skeleton"].memory(context)
         combination: Combination = memory.constraint
         tokens = (
@@ -248,7 +249,7 @@ class Combinator(ConstraintProcessor):
                     continue
                 after = memory.advance(states, token)
                 if after is memory.dead:
-                    break  # the combination names the row
+                    break  # the combination raises the error for this row
                 moved: bool | None = False
                 if token not in combination.vocabulary.eos and states is not memory.finished:
                     moved = combination.read(states, token)[1]
@@ -262,7 +263,7 @@ class Combinator(ConstraintProcessor):
         return tracks
 
     def _fed(self, k: int, tracks: Sequence[_Track], state: CombinatorState, context: Context) -> tuple[Any, Context]:
-        """The states of the processors of one section for some rows, and the context with what they have not seen."""
+        """The states of one section's other processors for some rows, and the context with the tokens new to them."""
         before = [state.first[k] if track.entered else state.others[k] for track in tracks]
         inner = rows.concat([rows.take(one, [track.row]) for one, track in zip(before, tracks, strict=True)])
         more = context.with_fields(tokens=None, donate_state=False, pool=None)
@@ -271,7 +272,7 @@ class Combinator(ConstraintProcessor):
     def _run(
         self, k: int, within: Sequence[_Track], logits: Array, state: CombinatorState, context: Context
     ) -> tuple[Array, Any, Context]:
-        """Apply the processors of one section to the rows that are in it; the others have its first state."""
+        """Apply the other processors of one section to the rows in it; rows outside it keep the initial state."""
         if not within:
             return logits, state.first[k], context
         backend, count = context.backend, int(logits.shape[0])
@@ -293,7 +294,7 @@ class Combinator(ConstraintProcessor):
 
 
 class _Track:
-    """The section of one row, whether the tokens just read entered the section, and which of them belong to it."""
+    """The section of one row, whether the new tokens entered the section, and the new tokens that belong to it."""
 
     __slots__ = ("entered", "fed", "row", "section")
 
@@ -303,7 +304,7 @@ class _Track:
 
 @dataclass(frozen=True)
 class _Sections(ConstraintProcessor):
-    """The constraints of a combinator that holds other processors, too."""
+    """The constraints of a combinator that also has inner processors that are not constraints."""
 
     owner: Any = option(help="The combinator.")
 
@@ -317,6 +318,6 @@ class _Sections(ConstraintProcessor):
 
 
 def _section_of(state: Any) -> int:
-    """The section of a text, according to its first configuration."""
+    """The section of a text: the lowest section number of its configurations."""
     section: int = min(place.section for place in state)
     return section

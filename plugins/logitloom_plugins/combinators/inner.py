@@ -1,4 +1,4 @@
-"""The processors inside a combinator: constraints and others. They start anew wherever their section begins."""
+"""The processors inside a combinator: constraints and others. They start anew each time their section begins."""
 
 from __future__ import annotations
 
@@ -48,24 +48,24 @@ def specs_of(given: Any) -> list[Any]:
 
 
 class Inner:
-    """Processors inside a combinator.
+    """The processors of one section of a combinator.
 
-    A processor that implements the hook ``constraint`` is a constraint; all constraints of a part are satisfied
-    together. The others are a chain that runs on the rows that are in the part. Their text begins where the combinator
-    says; they know the prompt, and of what was generated only their own part.
+    A processor that implements the hook ``constraint`` is a constraint. The text of the section satisfies all
+    constraints of the section. The other processors form a chain that runs on the rows that are in the section. They
+    see the prompt, and of the generated tokens only those of their section.
 
     Args:
         given: as for :func:`specs_of`.
         owner: name of the combinator, for messages.
-        written: a text that counts as written already when the part begins.
+        written: a text that the constraints read before the section begins.
 
     Attributes:
         links: all processors.
-        constraints: those that are constraints.
-        others: those that are not, or ``None``.
+        constraints: the processors that are constraints.
+        others: the chain of the other processors, or ``None``.
 
     Raises:
-        StageOrderError: for guidance, which belongs to the beginning of the outermost chain.
+        StageOrderError: for guidance, which must be first in the outermost chain.
         NeedsNotMet: for processors that must see every step.
         ChainIncomplete: if options are missing.
     """
@@ -96,10 +96,10 @@ class Inner:
         self._keeps = all(link.declared("preserves_masked") for link in others)
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint | None:
-        """What all constraints of the part allow together; ``None`` without any.
+        """The intersection of all constraints of the section; ``None`` if there are none.
 
         Raises:
-            LogitloomError: if nothing satisfies all of them, or that cannot be told.
+            LogitloomError: if the intersection is empty, or if it cannot be computed.
         """
         found = self._each(vocabulary, vocab_size)
         return found[0] if len(found) == 1 else Intersection(found, self.owner) if found else None
@@ -120,7 +120,7 @@ class Inner:
         return LongestTokens(constraint) if getattr(processor, "longest_tokens", False) else constraint
 
     def start(self, constraint: Constraint) -> State:
-        """The state of the constraint where the part begins: after the text that counts as written.
+        """The state of the constraint at the start of the section: after the text ``written``.
 
         Raises:
             OptionError: if the constraint does not allow that text.
@@ -142,7 +142,7 @@ class Inner:
         return state
 
     def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
-        """Per row the state of the constraint if the whole text begins with this part: it may depend on the prompt."""
+        """Per row the start state of the constraint in the first section of a text, which may depend on the prompt."""
         if self.written:
             return [self.start(constraint)] * context.batch
         columns: list[Sequence[State]] = []
@@ -159,7 +159,7 @@ class Inner:
     # --- processors that are not constraints ----------------------------------------------------------------------
 
     def init_state(self, context: Context) -> Any:
-        """The state of the others where the part begins."""
+        """The initial state of the other processors."""
         assert self.others is not None
         return self.others.init_state(context)
 

@@ -1,6 +1,6 @@
-"""Several constraints of one section: the texts that satisfy all of them."""
+"""The intersection of the constraints of one section: the texts that satisfy all of them."""
 
-# ruff: noqa: D102 - the methods of the contract say what they do there
+# ruff: noqa: D102 - the methods of Constraint are documented there
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["Intersection"]
 
 
 class Intersection(LiftedAutomaton):
-    """What several constraints allow together, so that a text can always be completed.
+    """The constraint that accepts the texts that all given constraints accept; every allowed prefix is completable.
 
     Args:
         constraints: at least two.
         owner: name of the processor, for messages.
 
     Raises:
-        OptionError: if no text satisfies all of them, or one of them is known at the borders of tokens only.
-        BudgetExceeded: if a bounded search cannot tell which states can be completed.
+        OptionError: if no text satisfies all of them, or if one of them has no automaton over bytes.
+        BudgetExceeded: if a bounded search cannot decide which states can be completed.
     """
 
     def __init__(self, constraints: Sequence[Constraint], owner: str) -> None:

@@ -14,10 +14,10 @@ class Exit:
     """A string that ends a section.
 
     Attributes:
-        string: what is looked for in the text of the section.
-        section: number of the section that begins after it.
-        at_start: whether it counts only at the very beginning of the section. An inner constraint need not allow the
-            empty text for it.
+        string: the string, which is searched in the text of the section.
+        section: number of the section that begins after the string.
+        at_start: whether the string ends the section only at the section's start. The inner constraint need not accept
+            the empty text in this case.
     """
 
     string: str
@@ -27,18 +27,19 @@ class Exit:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a text with rules of its own.
+    """A part of a text with its own processors.
 
     Attributes:
-        inner: the processors that rule it; ``None`` (or without processors) for free text.
-        exits: strings that end it.
-        budget: how many tokens it may have. When they are spent, one of the exits is forced, or ``after`` begins.
-        after: number of the section that follows a spent budget without exits.
-        may_end: whether the text may end in it (if the inner constraints allow it, too).
-        ends: nothing but end-of-sequence is allowed.
+        inner: the processors of the section; ``None`` (or without processors) for free text.
+        exits: the strings that end the section.
+        budget: the largest number of tokens in the section. When they are spent, one of the exits is forced, or section
+            ``after`` begins.
+        after: number of the section that follows a spent budget, if there are no exits.
+        may_end: whether the text may end in the section (if the inner constraints also allow it).
+        ends: whether only end-of-sequence is allowed.
 
     Example:
-        A text that is forced is a section without any room: ``Section(exits=(Exit("</think>", 2),), budget=0)``.
+        A forced text is a section with a budget of 0 tokens: ``Section(exits=(Exit("</think>", 2),), budget=0)``.
     """
 
     inner: Inner | None = None

@@ -1,4 +1,4 @@
-"""Unions and differences of token sets. The result lists the allowed or the forbidden ids, whichever are fewer."""
+"""Unions and differences of token sets. A result lists the allowed or the forbidden ids, whichever list is shorter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def nothing() -> TokenSet:
 
 
 def union(sets: Sequence[TokenSet], size: int) -> TokenSet:
-    """The ids of any of several sets.
+    """The union of token sets; ``size`` is the width of the logits.
 
     >>> union([selected([1]), TokenSet(False, np.array([1, 2], dtype=np.int32))], 5).listed(5).tolist()
     [0, 1, 3, 4]
@@ -57,7 +57,7 @@ def union(sets: Sequence[TokenSet], size: int) -> TokenSet:
 
 
 def difference(members: TokenSet, removed: Sequence[int], size: int) -> TokenSet:
-    """The set without some ids."""
+    """The token set without the ids ``removed``; ``size`` is the width of the logits."""
     gone = np.unique(np.asarray(removed, dtype=np.int32))
     if members.allowed:
         return _written(True, np.setdiff1d(members.ids, gone, assume_unique=True), size)

@@ -1,6 +1,6 @@
 """Adapt a constraint that reads whole tokens to an automaton over bytes. Its text begins and ends at token borders."""
 
-# ruff: noqa: D102 - the methods of the contract say what they do there
+# ruff: noqa: D102 - the methods of Constraint and ByteAutomaton are documented there
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class _Within(NamedTuple):
 
 
 class AtTokens(Constraint):
-    """A constraint without an automaton over bytes, with one that stands still within tokens.
+    """A constraint without an automaton over bytes, extended by one that advances the constraint at token borders only.
 
-    Its text may end where a token ends. Where it begins within a token, the rest of that token must be a token, too.
+    The text may end at a token border only. If the text begins within a token, the rest of that token must be a token.
 
     Args:
         inner: the constraint.

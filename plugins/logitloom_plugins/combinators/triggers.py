@@ -16,15 +16,15 @@ from logitloom.errors import OptionError, VocabularyError
 
 __all__ = ["TokenTexts", "TriggerMatcher", "check_triggers", "textless_ids", "token_texts", "trigger_texts"]
 
-#: Most bytes of all strings of one section.
+#: The largest total number of bytes of the strings of one section.
 _MOST_BYTES: Final = 32_768
 
 
 def trigger_texts(given: str | tuple[str, ...], option: str, owner: str) -> tuple[str, ...]:
-    """The strings of an option, at least one, none of them empty, each once.
+    """The distinct strings of an option.
 
     Raises:
-        OptionError: naming the option.
+        OptionError: if there is no string, or if one is empty; the message names the option.
     """
     strings = (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
     if not strings or not all(strings):
@@ -36,10 +36,11 @@ def trigger_texts(given: str | tuple[str, ...], option: str, owner: str) -> tupl
 
 
 def check_triggers(texts: Sequence[str], owner: str) -> None:
-    """Raise unless the strings that end a section can be told apart.
+    """Check that each of the strings that end a section can be found.
 
     Raises:
-        OptionError: for an empty string, one that hides another, or too many bytes.
+        OptionError: if a string is empty, if one contains another so that the other is always found first, or if all
+            strings together have too many bytes.
     """
     if not all(texts):
         raise OptionError(
@@ -57,14 +58,14 @@ def check_triggers(texts: Sequence[str], owner: str) -> None:
 
 
 class TriggerMatcher:
-    """Finds the first of several strings in a text, byte by byte.
+    """Finds the first occurrence of any of several strings in a text, byte by byte.
 
-    A node is what the text ends with that a string begins with, and whether that is the whole text so far: strings
-    that count at the start only need it.
+    A node is a pair: the longest suffix of the text that is a proper prefix of a string, and whether this suffix is the
+    whole text so far. Strings that count only at the start of the text need the second part.
 
     Args:
-        strings: what is looked for.
-        at_start: for each string whether it counts at the very start of the text only.
+        strings: the strings to find.
+        at_start: per string whether it counts only at the start of the text.
 
     Example:
         >>> matcher = TriggerMatcher([b"</t>", b"##"], [False, True])
@@ -108,7 +109,10 @@ class TriggerMatcher:
         return after, max(done, key=lambda i: len(self.strings[i]), default=-1)
 
     def rests(self, node: Node) -> list[tuple[int, int]]:
-        """The strings that have begun at the end of a node's text: their numbers, and how many bytes are written."""
+        """The strings that have a prefix at the end of a node's text: their numbers, and the lengths of the prefixes.
+
+        The empty prefix counts, so every string that counts anywhere is in the result.
+        """
         text, whole = node
         return [
             (i, len(text) - n)
@@ -119,12 +123,12 @@ class TriggerMatcher:
 
 
 class TokenTexts:
-    """The texts of a vocabulary's tokens, sorted, for looking up prefixes.
+    """The texts of a vocabulary's tokens, sorted for prefix search.
 
     Attributes:
-        order: ``[n] int32``, the ids that write something, sorted by what they write.
-        texts: what each of them writes.
-        every_byte: whether each byte is a token.
+        order: ``[n] int32``, the ids of tokens that have bytes, sorted by these bytes.
+        texts: the bytes of each of ``order``.
+        every_byte: whether each single byte is a token.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -139,16 +143,16 @@ class TokenTexts:
         return slice(bisect_left(self.texts, prefix), after)
 
     def ids_of(self, text: bytes) -> list[int]:
-        """The tokens that write a text."""
+        """The ids of the tokens whose text is ``text``."""
         found: list[int] = self.order[bisect_left(self.texts, text) : bisect_right(self.texts, text)].tolist()
         return found
 
     def beginning_with(self, prefix: bytes) -> list[bytes]:
-        """The texts that begin with a prefix."""
+        """The distinct texts that begin with a prefix."""
         return list(dict.fromkeys(self.texts[self.range_of(prefix)]))
 
     def ids(self, texts: Iterable[bytes]) -> list[int]:
-        """All tokens that write one of several texts."""
+        """The ids of the tokens whose text is one of ``texts``."""
         return [token for text in texts for token in self.ids_of(text)]
 
     def holding(self, needle: bytes) -> list[bytes]:
@@ -162,7 +166,7 @@ class TokenTexts:
         return list({vocabulary.token_bytes[token]: None for token in tokens.tolist()})
 
     def begun_in(self, needle: bytes, first_only: bool = False) -> list[bytes]:
-        """The texts in which ``needle`` begins: they contain it, or end with a beginning of it."""
+        """The texts in which ``needle`` begins: they contain it, or end with a non-empty prefix of it."""
         found = []
         for text in self._holding_byte(needle[0]):
             place = text.find(needle[:1])
@@ -174,9 +178,9 @@ class TokenTexts:
         return [text for text in found if text[0] == needle[0]] if first_only else found
 
     def spelling(self, text: bytes, owner: str) -> list[bytes]:
-        """Per place of a text the longest token that writes on from there so that tokens can write the rest.
+        """Per position of a text the longest token text there after which tokens can write the rest.
 
-        ``b""`` where there is none.
+        The entry is ``b""`` if there is no such token.
 
         Raises:
             VocabularyError: if tokens cannot write the whole text.
@@ -197,12 +201,12 @@ class TokenTexts:
 
 @lru_cache(maxsize=8)
 def token_texts(vocabulary: Vocabulary) -> TokenTexts:
-    """The texts of a vocabulary, sorted once."""
+    """The sorted texts of a vocabulary, cached."""
     return TokenTexts(vocabulary)
 
 
 def textless_ids(vocabulary: Vocabulary, vocab_size: int) -> NDArray[np.intp]:
-    """``[n] int``: the ids below a width that write nothing, without end-of-sequence ids."""
+    """``[n] int``: the ids below ``vocab_size`` that have no bytes, without end-of-sequence ids."""
     written = np.zeros(vocab_size, dtype=bool)
     written[: vocabulary.size] = np.diff(vocabulary.offsets) > 0
     written[[token for token in vocabulary.eos if token < vocab_size]] = True

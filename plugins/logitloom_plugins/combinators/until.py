@@ -1,4 +1,4 @@
-"""Until: processors that work until a string has been written."""
+"""Until: processors that apply until a string has been written."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["Until", "until"]
 
 @dataclass(frozen=True)
 class Until(Combinator):
-    """The inner processors until a trigger is written, then others, or free text.
+    """The inner processors until a trigger is written, then other processors, or free text.
 
-    The text is a text that the inner constraints accept, the trigger, and what follows: the trigger ends the inner part
-    only where the inner text may end. Without an inner constraint that restricts the text its first occurrence does.
+    The text is a text that the inner constraints accept, then the trigger, then the text that follows. The trigger ends
+    the inner text only where the inner constraints accept that text. Without an inner constraint that restricts the
+    text, the first occurrence of the trigger ends it.
 
     Example:
         >>> import numpy as np
@@ -43,7 +44,7 @@ class Until(Combinator):
     required: bool = option(False, help="Whether the text may not end before the trigger was written.")
 
     def sections(self) -> Sequence[Section]:
-        """Until the trigger, and after it."""
+        """The section up to the trigger, and the section after it."""
         exits = tuple(Exit(string, 1) for string in trigger_texts(self.trigger, "trigger", self.name))
         return [
             Section(Inner(self.inner, self.name), exits, may_end=not self.required),
@@ -52,7 +53,7 @@ class Until(Combinator):
 
 
 def until(trigger: str | Sequence[str], *inner: Any, then: Any = (), required: bool = False) -> Until:
-    """The inner processors until a trigger is written, then others, or free text.
+    """The inner processors until a trigger is written, then other processors, or free text.
 
     Args and errors are those of :class:`Until`; ``inner`` are processors as ``load`` takes them.
     """
