@@ -1,7 +1,7 @@
-"""Loops in host memory, compiled by Numba.
+"""Kernels in host memory, compiled by Numba.
 
-The functions do what :class:`logitloom.automata.kernels.HostKernels` says. They are compiled when this module is
-imported for the first time and kept on disk by Numba, beside this file or in the user's cache folder.
+The functions implement :class:`logitloom.automata.kernels.HostKernels`. Numba compiles them when this module is first
+imported and caches them on disk, beside this file or in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _code: Callable[[Callable[..., Any]], Any] = intrinsic
 
 
 def _given(dtype: Any, dimensions: int = 1) -> Any:
-    """The type of an array that is only read."""
+    """The Numba type of a read-only array."""
     return types.Array(dtype, dimensions, "C", readonly=True)
 
 
@@ -47,7 +47,7 @@ _NOTES: Final = types.Tuple((types.int32[::1], types.uint8[::1]))
 
 @_compiled(types.void(_INTS, types.uint8[::1]), cache=True, nogil=True)
 def _mark(listed: Any, marked: Any) -> None:  # pragma: no cover - compiled
-    """Mark what is listed, and nothing else."""
+    """Set ``marked`` to 1 at the listed positions and to 0 elsewhere."""
     marked[:] = 0
     for position in listed:
         marked[position] = 1
@@ -63,15 +63,15 @@ def _mark(listed: Any, marked: Any) -> None:  # pragma: no cover - compiled
 def _walk(
     automaton: Any, nodes: Any, byte: Any, paths: Any, pairs: Any, notes: Any, progress: Any, limit: int
 ) -> tuple[int, int, int, int, int]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.automata.kernels.AutomatonKernels.walk`; Numba takes plain tuples sooner than records."""
+    """See :meth:`logitloom.automata.kernels.AutomatonKernels.walk`; Numba resolves plain tuples faster than records."""
     listed, marked = notes
     table, ready, byte_class = automaton
     low, high, marks, row_of_height, known, stride = paths
     begin, end, waiting, special, found = progress
     visited = 0
-    # First in, first out: nodes are numbered level by level, so memory is read in its order.
+    # A queue, because nodes are numbered level by level, so breadth-first order reads memory sequentially.
     while begin < end and visited < limit:
-        # Unsigned, here and below, so that no index is asked whether it counts from the end.
+        # Unsigned, here and below, so that Numba emits no checks for negative indices.
         node, state = np.uint64(pairs[begin, 0]), np.uint64(pairs[begin, 1])
         begin += 1
         if not ready[state]:
@@ -177,7 +177,7 @@ def paths(
         if other:
             found |= np.uint8(HIGH_OTHER | HIGH_PARTIAL)
         marks[state] = found
-    # Twice as far is as far from here, and as far again from there.
+    # Doubling: a path of 2n characters is a path of n characters, and n more from the state that it reaches.
     for level in range(levels):
         before, after = level * width, (level + 1) * width
         for state in range(width):
@@ -194,13 +194,13 @@ def paths(
 
 _TABLE: Final = _given(types.int32, 2)
 _KINDS: Final = types.Tuple((_TABLE, _INTS, _BYTES, _BYTES, _BYTES))
-#: Beside a state, -1 for none, and -2 for several.
+#: Not computed yet. Other entries are a state, -1 for none, or -2 for several.
 _UNKNOWN: Final = -3
 
 
 @_compiled(types.int64(_TABLE, _BYTES, types.int32[:, ::1], types.int64, types.int64), cache=True, nogil=True)
 def _uniform(table: Any, byte_class: Any, uniform: Any, state: int, more: int) -> Any:  # pragma: no cover - compiled
-    """Where all characters lead that have some more bytes after a state: -1 for none, -2 if not to one state."""
+    """The state after every sequence of ``more`` continuation bytes; -1 if there is none, -2 if they differ."""
     if state < 0:
         return np.int64(-1)
     found = np.int64(uniform[state, more - 1])
@@ -231,7 +231,7 @@ def _uniform(table: Any, byte_class: Any, uniform: Any, state: int, more: int) -
 def _leads_off(
     table: Any, byte_class: Any, uniform: Any, kinds: Any, state: int, node: int, more: int, default: int
 ) -> Any:  # pragma: no cover - compiled
-    """The kinds of characters below a node that do not lead to one state."""
+    """The kinds, as bits, of the characters below a node of the tree of kinds that do not lead to state ``default``."""
     nodes, _, column_of, of_group, below = kinds
     reached = _uniform(table, byte_class, uniform, state, more)
     if reached == default:
@@ -243,7 +243,7 @@ def _leads_off(
     for byte in range(0x80, 0xC0):
         code = np.int64(nodes[node, column_of[byte - 0x80]])
         target = np.int64(table[state, byte_class[byte]])
-        # Neighbours are mostly alike.
+        # Neighbouring bytes mostly have the same code and target.
         if code == -1 or (code == code_before and target == target_before):
             continue
         code_before, target_before = code, target
@@ -271,7 +271,7 @@ def marks(table: Any, byte_class: Any, default: Any, kinds: Any) -> Any:  # prag
             for lead in range(0xC2, 0xF5):
                 more = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
                 target = np.int64(table[state, byte_class[lead]])
-                # Neighbours are mostly alike.
+                # Neighbouring lead bytes mostly have the same target.
                 if target != before or lead == 0xE0 or lead == 0xF0:
                     before, node_before = target, np.int64(_UNKNOWN)
                     reached = _uniform(table, byte_class, uniform, target, more)
@@ -334,7 +334,7 @@ _RAGGED: Final = types.Tuple((_INTS, _given(types.int64)))
 
 @_compiled(types.int64(types.uint64[:, ::1], types.int64, types.int32[::1]), cache=True, nogil=True)
 def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - compiled
-    """Where a table of hashes has, or may have, the number of a set of places."""
+    """The slot of a hash table that has the number of a set of NFA positions, or the free slot for it."""
     value = np.uint64(0x9E3779B97F4A7C15)
     for word in range(places.shape[1]):
         value = (value ^ places[state, word]) * np.uint64(0xBF58476D1CE4E5B9)
@@ -364,7 +364,7 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
     one, none = np.uint64(1), np.uint64(0)
     words, sets = (len(set_at) + 63) // 64, len(members_at) - 1
     room = min(limit + 1, 2 * len(set_at) + 16)
-    # The places of each state, and last those that are looked for.
+    # Per DFA state its set of NFA positions as bits. The last row is the set to look up.
     places = np.zeros((room + 1, words), dtype=np.uint64)
     table = np.full((room, classes), np.int32(DEAD), dtype=np.int32)
     size = 64
@@ -385,7 +385,7 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
         for word in range(words):
             rest, place = places[at, word], 64 * word
             while rest != none:
-                if rest & one and place > 0:  # the first place is the end of the text
+                if rest & one and place > 0:  # position 0 is the end of the text
                     kind = set_at[place]
                     if not seen[kind]:
                         seen[kind] = True
@@ -480,8 +480,8 @@ def _collect(
             chosen[token] = 1
         for end in ends:
             chosen[end] = 0
-    # Eight at a time: whoever allows little, or forbids little, passes over most of them. Among the eight nothing is
-    # asked, because half of the guesses of a processor would be wrong.
+    # Eight positions at a time: with a small number of allowed or forbidden ids most blocks are skipped. Within a block
+    # there are no branches, because the branch predictor would miss half of them.
     blocks = kept.view(np.uint64)
     none = np.uint64(0) if listed else np.uint64(0x0101010101010101)
     for block in range(np.uint64(len(order) // 8)):
@@ -530,7 +530,7 @@ _BOOLS: Final = _given(types.boolean)
         *(_AUTOMATON, types.Tuple((_BYTES, _given(types.int64), _INTS, _BOOLS, _BOOLS, _RECORDS))),
         *(types.int32[::1], types.int64[:, ::1]),
     ),
-    # With the interpreter's lock, under which records are written.
+    # Without ``nogil``, because other threads write the records while they hold the GIL.
     cache=True,
 )
 def _step(
@@ -568,7 +568,7 @@ def _step(
                 state = np.int64(table[state, byte_class[flat[at]]])
                 if state < 0:
                     return False, 0
-        # The last two records are those of the finished state and of the dead one, which are -2 and -1.
+        # The last two records belong to the finished state, -2, and the dead state, -1.
         record = records[state]
         if record[0] < 0:
             return False, 0
@@ -587,19 +587,19 @@ def step(states: Any, tokens: Any, tables: StepTables, reached: Any, masks: Any)
 
 @_code
 def _bytes_at(typing_context: Any, address: Any) -> Any:
-    """An address as a pointer to bytes."""
+    """Convert an address to a pointer to bytes."""
     return _pointer(types.uint8, address)
 
 
 @_code
 def _integers_at(typing_context: Any, address: Any) -> Any:
-    """An address as a pointer to 64-bit integers."""
+    """Convert an address to a pointer to 64-bit integers."""
     return _pointer(types.int64, address)
 
 
 @_code
 def _elements_at(typing_context: Any, address: Any, like: Any) -> Any:
-    """An address as a pointer to values of the type of another."""
+    """Convert an address to a pointer to values of the type of ``like``."""
     return _pointer(like, address, like)
 
 
@@ -610,7 +610,7 @@ def _pointer(kind: Any, *given: Any) -> Any:
     return types.CPointer(kind)(*given), generate
 
 
-# In functions of their own, because only then the compiler makes vector instructions of them.
+# The following loops are separate functions, because the compiler vectorises them only then.
 @_compiled(nogil=True)
 def _limit(line: Any, source: Any, keep: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
     for i in range(len(line)):
@@ -638,7 +638,7 @@ def _write_of(kind: Any) -> Any:
 @_compiled([_write_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
 def write(after: Any, before: Any, masks: Any, forbidden: Any, in_place: bool) -> None:  # pragma: no cover - compiled
     """See :meth:`logitloom.masks.kernels.MaskKernels.write`."""
-    # The last rows first: whoever made the logits wrote them last, and whoever reads them begins with the first.
+    # Last row first, for the cache: the model wrote the last row last, and the next reader begins with the first row.
     for row in range(len(masks) - 1, -1, -1):
         line, source = after[row], before[row]
         kind, address, length = masks[row, 0], masks[row, 1], masks[row, 2]
@@ -672,7 +672,7 @@ def _rewrite_of(kind: Any) -> Any:
 def rewrite(after: Any, before: int, written: Any, masks: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
     """See :meth:`logitloom.masks.kernels.MaskKernels.rewrite`."""
     sources = numba.carray(_elements_at(before, forbidden), (len(masks), after.shape[1]))
-    for row in range(len(masks) - 1, -1, -1):  # for the reason given in write
+    for row in range(len(masks) - 1, -1, -1):  # last row first, as in write
         line, source = after[row], sources[row]
         kind, address, length = masks[row, 0], masks[row, 1], masks[row, 2]
         known = written[row, 0] == ALLOWED
@@ -694,9 +694,9 @@ def rewrite(after: Any, before: int, written: Any, masks: Any, forbidden: Any) -
 
 
 def _alike(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for arrays that may be written to and for others, and for records.
+    """Wrap a compiled function so that it gets read-only views of all arrays, and plain tuples for records.
 
-    For each combination of both in a process Numba takes milliseconds to see that the compiled function takes it.
+    Numba takes milliseconds to resolve each new combination of writable and read-only arguments in a process.
     """
 
     @functools.wraps(function)
@@ -719,7 +719,7 @@ class NumbaKernels:
     """Entry point: the compiled functions.
 
     Raises:
-        BackendUnsupported: functions are not compiled in this process, or a compiled one gives a wrong result.
+        BackendUnsupported: if ``NUMBA_DISABLE_JIT`` is set, or if a compiled function gives a wrong result.
     """
 
     def __init__(self) -> None:
@@ -734,7 +734,7 @@ class NumbaKernels:
     product = staticmethod(_alike(product))
     determinize = staticmethod(_alike(determinize))
     paths = staticmethod(_alike(paths))
-    # The others are called more often, with arrays of the same origin.
+    # The following functions are called more often, always with the same types of arguments, so they are not wrapped.
     walk = staticmethod(walk)
     spread = staticmethod(spread)
     collect = staticmethod(collect)
@@ -744,7 +744,7 @@ class NumbaKernels:
 
 
 def _works() -> bool:
-    """Whether compiled code runs at all, on a row that is written with one allowed id."""
+    """Whether compiled code gives the right result for a row with one allowed id."""
     ids = np.array([1], dtype=np.int64)
     before = np.array([[3, 4]], dtype=np.uint32)
     after = np.zeros_like(before)
