@@ -1,16 +1,16 @@
-"""Regular constraints on text as automata over tokens; usable on its own.
+"""Regular constraints on text as automata over tokens. The package can be used alone.
 
-From a pattern to the tokens that may come next::
+Compile a pattern and list the tokens that may come next::
 
     dfa = compile_pattern(r"[0-9]{4}-[0-9]{2}")          # bytes
     automaton = TokenAutomaton(dfa, vocabulary)           # tokens
     allowed = automaton.row(automaton.start())
     state = automaton.advance(automaton.start(), token)
 
-Automata can be combined (:func:`union`, :func:`intersection`, :func:`complement`, :func:`concatenation`, ...)
-before they are lifted to tokens. :func:`compile_automaton` also takes patterns whose whole automaton would be too
-large: it gives a :class:`Dfa`, or a :class:`LazyDfa`, which :func:`logitloom.constraints.lift` lifts to tokens.
-Everything is NumPy and plain Python, and every compilation has a :class:`Budget`.
+Automata can be combined (:func:`union`, :func:`intersection`, :func:`complement`, :func:`concatenation`, ...) before
+they are lifted to tokens. :func:`compile_automaton` also takes patterns whose whole automaton would be too large: it
+returns a :class:`Dfa` or a :class:`LazyDfa`, and :func:`logitloom.constraints.lift` lifts either to tokens. The code
+is NumPy and plain Python, and every compilation has a :class:`Budget`.
 """
 
 from __future__ import annotations

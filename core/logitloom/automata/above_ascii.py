@@ -1,4 +1,4 @@
-"""Find out where characters above ASCII lead in an automaton over bytes; each such character has two to four bytes."""
+"""The states that characters above ASCII lead to in an automaton over bytes; each such character has 2 to 4 bytes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from logitloom.masks.kernels import KernelFailed
 
 __all__ = ["EVERYTHING", "marks_above_ascii"]
 
-#: All kinds of contents.
+#: All bits of ``Trie.marks``.
 EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)
 _VARIOUS: Final = -2
-#: Of so many states it is asked whether all words stay in them, which takes a millisecond each.
+#: The largest number of states that are tested for self-loops on all word characters; a test takes a millisecond.
 _MOST_ASKED: Final = 16
 
 
@@ -82,7 +82,7 @@ def marks_above_ascii(
     states = np.arange(len(table))
     same = _above_ascii(table, byte_class, states)
     marks = np.where((default >= 0) & (same == default), np.uint8(MALFORMED), EVERYTHING)
-    # Only words: reading a letter stays in the state, reading a sign above ASCII does not.
+    # A state that loops on the letter U+00E9 and not on the sign U+00D7 may loop on exactly the word characters.
     at = (default == states).nonzero()[0]
     next_state = np.append(table, np.full((1, table.shape[1]), -1, dtype=np.int32), axis=0)
     one = next_state[at, byte_class[0xC3]]
@@ -111,7 +111,7 @@ def _above_ascii(
     one = after(reached, 0x80, 0xBF)
     two = after(one, 0x80, 0xBF)
     three = after(two, 0x80, 0xBF)
-    # Leads with the bytes that may follow: neither overlong forms, nor surrogates, nor beyond U+10FFFF.
+    # Lead bytes, each with its legal continuations: no overlong forms, no surrogates, nothing above U+10FFFF.
     leads = [
         after(one, 0xC2, 0xDF),
         after(after(one, 0xA0, 0xBF), 0xE0, 0xE0),
@@ -136,7 +136,7 @@ def _same(each: NDArray[Any]) -> NDArray[Any]:
 
 
 def _reads_words(state: int, next_state: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> bool:
-    """``[states]``: whether every word character above ASCII leads from the state back to the state."""
+    """Whether every word character above ASCII leads from the state back to the state."""
     partition = high_partition(frozenset([category("w", 0).high]), BudgetTracker())
     nodes, root = partition.shape((0,))
     by_byte = next_state[:, byte_class[128:]]
@@ -153,7 +153,7 @@ def _reads_words(state: int, next_state: NDArray[np.int32], byte_class: NDArray[
         if not len(children):
             return True
         place[children] = here[inner][index]
-        # One node must be one state; every level of the shape is entered from the level above only.
+        # Each node of the shape must stand for one state. A level of the shape is entered only from the level above.
         if (place[expected[inner]] != here[inner]).any() or (place[children] < 0).any():
             return False
         level, rows = place[children], nodes[children]

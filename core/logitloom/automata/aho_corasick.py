@@ -1,8 +1,8 @@
-"""Searching for many strings at once.
+"""Search for many strings at once.
 
-One automaton reads the text byte by byte and knows at each moment which of the strings, if any, has just been
-completed. From it come the three constraints that are about strings: contain one, avoid all, and end as soon as one has
-been written.
+One automaton reads the text byte by byte. Its state says which of the strings, if any, the last byte completed. Three
+languages are derived from it: texts that contain one of the strings, texts that avoid all of them, and texts that end
+when one of them is complete.
 
 References:
     A. V. Aho and M. J. Corasick, "Efficient string matching: an aid to bibliographic search", 1975.
@@ -24,7 +24,7 @@ __all__ = ["AhoCorasick", "Match", "StopAutomaton"]
 
 
 class Match(NamedTuple):
-    """Where a string was found: ``text[start:end]``, in bytes of the text that was just read.
+    """An occurrence of a string: ``data[start:end]``, in bytes of the piece of text that was just read.
 
     ``start`` is negative if the string began in an earlier piece. ``string`` is the string's number.
     """
@@ -35,10 +35,10 @@ class Match(NamedTuple):
 
 
 class StopAutomaton(NamedTuple):
-    """An automaton that accepts every byte string, and the states that say "a stop string is complete".
+    """An automaton that accepts every byte string, and its states in which a stop string is complete.
 
     Attributes:
-        dfa: the automaton; a state in ``closing`` is never left.
+        dfa: the automaton; every transition from a state in ``closing`` leads back to that state.
         closing: for each such state, the number of the string that was completed first.
     """
 
@@ -50,8 +50,8 @@ class AhoCorasick:
     """An automaton that finds strings in a stream of bytes.
 
     Args:
-        strings: what to find; text is searched as UTF-8.
-        budget: what the construction may cost.
+        strings: the strings to find; a ``str`` is encoded in UTF-8.
+        budget: the limits of the construction.
 
     Attributes:
         strings: the strings as bytes, in the given order without repetitions.
@@ -92,7 +92,7 @@ class AhoCorasick:
         fallback = [0] * len(children)
         queue = [0]
         for state in queue:
-            # A state steps as its longest proper suffix does, except where it has a child of its own.
+            # A state has the transitions of its longest proper suffix, except where it has a child in the trie.
             table[state] = table[fallback[state]]
             for column, child in children[state].items():
                 fallback[child] = int(table[state, column]) if state else 0
@@ -132,12 +132,12 @@ class AhoCorasick:
         """Read on from a state up to the first end of a match.
 
         Args:
-            state: 0 at the beginning, later what the previous call returned.
+            state: 0 at the beginning, later the state that the previous call returned.
             data: the next piece of the text.
 
         Returns:
-            The state after the piece, or after the match if there is one, and the match: the one that ends first,
-            and of those that end there the longest.
+            The state after the piece, or after the match if there is one, and the match. The match is the one that
+            ends first, and among matches with the same end the longest.
         """
         for position, byte in enumerate(data):
             state = int(self.next[state, self.byte_class[byte]])
@@ -167,10 +167,10 @@ class AhoCorasick:
         return Dfa(self.byte_class, table, ~matched).trimmed()
 
     def stopping(self) -> StopAutomaton:
-        """Every byte string, with a state to stay in for each string that may be completed first.
+        """The automaton of every byte string, with one absorbing state per string that may be completed first.
 
-        With ``TokenAutomaton(stop.dfa, vocabulary, closing=list(stop.closing))`` nothing but end-of-sequence is
-        allowed after a match, also if the match ends inside a token.
+        With ``TokenAutomaton(stop.dfa, vocabulary, closing=list(stop.closing))`` only end-of-sequence is allowed after
+        a match, also if the match ends inside a token.
         """
         strings = len(self.strings)
         found = self.found[self.next]

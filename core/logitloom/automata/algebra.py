@@ -1,9 +1,9 @@
-"""Operations on languages: automata in, automaton out.
+"""Operations on regular languages, which take automata and return an automaton.
 
-Complements are taken within a universe. The default universe is all well-formed UTF-8, because a complement that
-contained broken encodings would be of no use for text; :func:`any_bytes` is there for those who want all bytes.
+A complement is taken within a universe. The default universe is all well-formed UTF-8, because a complement with
+malformed encodings is of no use for text. :func:`any_bytes` is the universe of all byte strings.
 
-Every operation returns a minimal automaton unless told otherwise, so equal languages have equal fingerprints.
+Every operation returns a minimal automaton by default, so equal languages have equal fingerprints.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 Flags = NDArray[np.bool_]
-#: An automaton that is whole, or one whose states are found when they are visited.
+#: A DFA with a whole table, or a lazy automaton, whose states are computed when they are visited.
 Lazy = Dfa | ByteAutomaton
 
 
@@ -70,13 +70,13 @@ def intersection(first: Lazy, *others: Lazy, budget: Budget | None = None) -> Df
 def intersection(
     first: Lazy, *others: Lazy, budget: Budget | None = None, minimal: bool = True
 ) -> Dfa | IntersectedAutomaton:
-    """Texts that every automaton accepts.
+    """The texts that every automaton accepts.
 
-    If one of them is found when it is visited (:class:`LazyDfa`, or any automaton over bytes), so is the result.
+    If one of the automata is lazy (:class:`LazyDfa`, or any automaton over bytes), the result is lazy.
 
     Raises:
-        OptionError: of such automata, if no text is accepted by all; else the result is empty.
-        BudgetExceeded: if it takes more than the budget allows.
+        OptionError: if the result is lazy and empty. An empty result that is not lazy is an empty :class:`Dfa`.
+        BudgetExceeded: if the construction exceeds the budget.
 
     Example:
         >>> both = intersection(compile_pattern("[a-z]*"), compile_pattern(".{3}"))
@@ -94,9 +94,9 @@ def union(first: Dfa, *others: Dfa, budget: Budget | None = None, minimal: bool 
 @overload
 def union(first: Lazy, *others: Lazy, budget: Budget | None = None) -> Dfa | UnionAutomaton: ...
 def union(first: Lazy, *others: Lazy, budget: Budget | None = None, minimal: bool = True) -> Dfa | UnionAutomaton:
-    """Texts that at least one automaton accepts.
+    """The texts that at least one automaton accepts.
 
-    If one of them is found when it is visited (:class:`LazyDfa`, or any automaton over bytes), so is the result.
+    If one of the automata is lazy (:class:`LazyDfa`, or any automaton over bytes), the result is lazy.
     """
     whole, lazy = _whole(first, others)
     if lazy:
@@ -105,17 +105,17 @@ def union(first: Lazy, *others: Lazy, budget: Budget | None = None, minimal: boo
 
 
 def difference(first: Dfa, second: Dfa, *, budget: Budget | None = None, minimal: bool = True) -> Dfa:
-    """Texts that the first automaton accepts and the second does not."""
+    """The texts that the first automaton accepts and the second does not."""
     return _fold("the difference", first, (second,), lambda a, b: a & ~b, (True, False), budget, minimal)
 
 
 def complement(dfa: Dfa, *, universe: Dfa | None = None, budget: Budget | None = None, minimal: bool = True) -> Dfa:
-    """Texts of a universe that an automaton does not accept.
+    """The texts of a universe that an automaton does not accept.
 
     Args:
         dfa: the automaton.
-        universe: all texts there are; default: every well-formed UTF-8 text (:func:`any_text`).
-        budget: what it may cost.
+        universe: the texts to choose from; default: every well-formed UTF-8 text (:func:`any_text`).
+        budget: the limits of the construction.
         minimal: whether to minimise the result.
 
     Example:
@@ -126,7 +126,7 @@ def complement(dfa: Dfa, *, universe: Dfa | None = None, budget: Budget | None =
 
 
 def _whole(first: Lazy, others: Sequence[Lazy]) -> tuple[list[Dfa], list[ByteAutomaton]]:
-    """The automata, if all are whole; else all of them as automata over bytes."""
+    """All automata as a list of DFAs, if none is lazy; else all of them as automata over bytes, in the second list."""
     given = [first, *others]
     whole = [one for one in given if isinstance(one, Dfa)]
     if len(whole) == len(given):
@@ -147,7 +147,7 @@ def _fold(
     budget: Budget | None,
     minimal: bool,
 ) -> Dfa:
-    # Loaded once per process, at nobody's cost in particular.
+    # The kernels are loaded once per process. They are loaded before the tracker starts, so the time is not counted.
     automaton_kernels()
     tracker = BudgetTracker(budget, subject)
     result = reduce(lambda a, b: _product(a, b, accepts, needs, tracker).trimmed(), others, first.trimmed())
@@ -155,7 +155,7 @@ def _fold(
 
 
 def _product(a: Dfa, b: Dfa, accepts: Combination, needs: tuple[bool, bool], tracker: BudgetTracker) -> Dfa:
-    """Both automata side by side."""
+    """The product of two automata, which runs both in parallel."""
     found = product((a.byte_class, a.next, a.start), (b.byte_class, b.next, b.start), needs, tracker)
     accepting = accepts(np.append(a.accepting, False)[found.first], np.append(b.accepting, False)[found.second])
     return Dfa(found.byte_class, found.next, accepting)
@@ -165,7 +165,7 @@ def _product(a: Dfa, b: Dfa, accepts: Combination, needs: tuple[bool, bool], tra
 
 
 def concatenation(*dfas: Dfa, budget: Budget | None = None, minimal: bool = True) -> Dfa:
-    """A text of each automaton, one after the other; of no automaton: the empty text.
+    """One text of each automaton, concatenated; without automata the empty text.
 
     Example:
         >>> concatenation(literal("n="), compile_pattern("[0-9]+")).fullmatch("n=12")
@@ -183,16 +183,16 @@ def optional(dfa: Dfa, *, budget: Budget | None = None, minimal: bool = True) ->
 
 
 def star(dfa: Dfa, *, budget: Budget | None = None, minimal: bool = True) -> Dfa:
-    """Any number of texts of the automaton, one after the other."""
+    """Any number of texts of the automaton, concatenated."""
     return repeat(dfa, 0, None, budget=budget, minimal=minimal)
 
 
 def repeat(dfa: Dfa, least: int, most: int | None, *, budget: Budget | None = None, minimal: bool = True) -> Dfa:
-    """``least`` to ``most`` texts of the automaton, one after the other; ``most=None``: no upper limit.
+    """``least`` to ``most`` texts of the automaton, concatenated; ``most=None`` is no upper limit.
 
     Raises:
         OptionError: if ``least`` is negative or more than ``most``.
-        BudgetExceeded: if it takes more than the budget allows.
+        BudgetExceeded: if the construction exceeds the budget.
     """
     if least < 0 or (most is not None and most < least):
         raise OptionError(
@@ -211,7 +211,10 @@ def repeat(dfa: Dfa, least: int, most: int | None, *, budget: Budget | None = No
 def _glue(
     parts: list[Dfa], follow: list[list[int]], final: set[int], empty: bool, tracker: BudgetTracker, minimal: bool
 ) -> Dfa:
-    """Where ``parts[i]`` accepts, the parts ``follow[i]`` may begin; a text may end where a final part accepts."""
+    """Connect automata: after a text of ``parts[i]`` one of the parts ``follow[i]`` may begin.
+
+    A text may end where a part in ``final`` accepts; the empty text is accepted if ``empty``.
+    """
     parts = [part.trimmed() for part in parts]
     classes = np.stack([part.byte_class for part in {id(p): p for p in parts}.values()]).T
     _, representative, byte_class = np.unique(classes, axis=0, return_index=True, return_inverse=True)
@@ -229,7 +232,7 @@ def _glue(
     closures: dict[int, frozenset[int]] = {}
 
     def closure(state: int) -> frozenset[int]:
-        """The state, and the starts of parts that may begin here at once."""
+        """The state, and the start states of all parts that may begin in it (an epsilon closure)."""
         if state not in closures:
             found = {state}
             stack = [state]
@@ -265,7 +268,7 @@ def _glue(
             row.append(number[target])
         steps.append(row)
     if empty and not ends[0]:
-        # The start may be entered again later, where the empty text would not be welcome.
+        # The start state may be entered again later, where the text must not end. So the accepting start is a copy.
         steps.append(list(steps[0]))
         ends.append(True)
         result = Dfa(byte_class.ravel(), steps, ends, len(steps) - 1).trimmed()

@@ -1,7 +1,7 @@
-"""The classes of characters that a pattern distinguishes, and how they become classes of bytes.
+"""The classes of characters that a pattern distinguishes, and their expansion to classes of bytes.
 
-A pattern mentions a handful of character sets. Characters in exactly the same sets behave alike everywhere, so
-the automaton is built over a few classes instead of a million code points, and only at the end lowered to bytes.
+Characters that are in exactly the same character sets of a pattern are equivalent. So the automaton is built over
+classes of characters instead of a million code points, and is expanded to bytes at the end.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["Alphabet", "alphabet"]
 
 
 class Alphabet:
-    """Classes of characters: first those of ASCII, then those above.
+    """Classes of characters: first the classes of ASCII, then the classes above ASCII.
 
     Attributes:
-        ascii_classes: how many classes ASCII falls into.
-        classes: how many classes in all.
+        ascii_classes: number of classes of ASCII characters.
+        classes: number of all classes.
         members: for each set, the classes it consists of.
     """
 
@@ -36,7 +36,7 @@ class Alphabet:
             tracker.check_time()
             if mask and mask != ASCII_ALL:
                 parts = [piece for part in parts for piece in (part & mask, part & ~mask) if piece]
-        # The order of a set of ints is no promise; equal patterns should give equal tables.
+        # Equal patterns must give equal tables, and the iteration order of a set of ints is not guaranteed.
         parts.sort(key=lambda part: part & -part)
         self.ascii_classes = len(parts)
         self.high: HighPartition = high_partition(frozenset([s.high for s in sets if s.high.ranges]), tracker)
@@ -61,12 +61,12 @@ class Alphabet:
         accepting: Sequence[bool] | NDArray[np.bool_],
         tracker: BudgetTracker,
     ) -> Dfa:
-        """Turn a trim automaton over character classes, state 0 first, into one over bytes.
+        """Expand a trim automaton over character classes, with start state 0, to an automaton over bytes.
 
         Args:
-            rows: ``[states][classes]`` next states, ``DEAD`` where the text cannot go on.
-            accepting: whether a text may end, per state.
-            tracker: the budget.
+            rows: ``[states][classes]`` next states, ``DEAD`` where there is none.
+            accepting: per state whether a text may end.
+            tracker: the budget tracker.
         """
         table = np.asarray(rows, dtype=np.int32).reshape(len(rows), self.classes)
         expansion = Utf8Expansion(self.high, self.ascii_classes, table, tracker)

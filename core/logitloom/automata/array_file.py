@@ -1,4 +1,4 @@
-"""Files of named arrays behind a checksum: nothing is unpickled or inflated, and what is damaged is no file."""
+"""Files of named arrays with a checksum. Reading unpickles and decompresses nothing; a damaged file gives ``None``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def packed(format: bytes, arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """The bytes of a file.
 
     Args:
-        format: what a file of this kind begins with.
-        arrays: by name.
+        format: the first bytes of every file of this kind.
+        arrays: the arrays by name.
 
     Example:
         >>> content = packed(b"kind 1", {"a": np.arange(3)})
@@ -39,12 +39,12 @@ def packed(format: bytes, arrays: Mapping[str, NDArray[Any]]) -> bytes:
 def unpacked(
     format: bytes, content: bytes, expected: Mapping[str, tuple[type[np.generic], int]]
 ) -> dict[str, NDArray[Any]] | None:
-    """The arrays of a file by name; ``None`` if it is damaged, or of another kind.
+    """The arrays of a file by name; ``None`` if the file is damaged, or of another kind.
 
     Args:
-        format: what it must begin with.
-        content: of the file.
-        expected: name -> type and number of axes.
+        format: the bytes that the file must begin with.
+        content: the bytes of the file.
+        expected: the dtype and the number of axes of each array, by name.
     """
     head = len(format) + _DIGEST
     payload = content[head:]
@@ -68,5 +68,5 @@ def unpacked(
 
 
 def within(array: NDArray[Any], low: int, end: int) -> bool:
-    """Whether an array has entries, and all of them lie in ``low <= entry < end``."""
+    """Whether an array is not empty and ``low <= entry < end`` holds for all its entries."""
     return array.size > 0 and bool(low <= array.min()) and bool(array.max() < end)

@@ -1,8 +1,9 @@
 """Anchors and word boundaries as sets of contexts.
 
-Whether ``^``, ``$``, ``\\A``, ``\\Z``, ``\\b`` or ``\\B`` holds between two characters depends only on a coarse kind
-of the character before and of what comes after. There are few pairs of kinds, so an anchor is a bit set of pairs,
-anchors in a row are the intersection of their sets, and alternatives are the union.
+Whether ``^``, ``$``, ``\\A``, ``\\Z``, ``\\b`` or ``\\B`` holds between two characters depends only on the kind of the
+character before and on the kind of the character (or end of text) after. A pair of kinds is a context. There are 30
+contexts, so an anchor is a bit set of contexts. Consecutive anchors are the intersection of their sets, and
+alternatives are the union.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _contexts(anchor: str, multiline: bool, ascii_only: bool) -> int:
             elif anchor == "AT_END":
                 holds = after in (END, LAST_NEWLINE) or (multiline and after == NEWLINE)
             else:
-                # The end has the number of BEGIN, which is no word kind either.
+                # END and BEGIN have the same number, which is not a word kind.
                 differs = (before in word) != (after in word)
                 holds = differs if anchor == "AT_BOUNDARY" else not differs
                 if before == BEGIN and after == END:
@@ -75,7 +76,7 @@ def boundary_contexts(anchor: str, flags: int) -> int:
     """The contexts in which an anchor holds.
 
     Args:
-        anchor: the parser's name, e.g. ``"AT_BOUNDARY"``.
-        flags: flags of ``re`` in force; ``MULTILINE`` and ``ASCII`` matter.
+        anchor: the name in the standard library's parser, e.g. ``"AT_BOUNDARY"``.
+        flags: flags of ``re``; only ``MULTILINE`` and ``ASCII`` matter.
     """
     return _contexts(anchor, bool(flags & re.MULTILINE), bool(flags & re.ASCII))

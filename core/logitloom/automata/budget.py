@@ -1,8 +1,8 @@
-"""Limits on what a compilation may cost: states, bytes of tables, seconds.
+"""Limits of a compilation: states, bytes of tables, seconds.
 
 A short pattern can have an automaton of exponential size, and a server compiles patterns of untrusted origin.
-Every phase of every compilation in this package therefore asks a :class:`BudgetTracker` whether it may continue,
-and the answer "no" is an exception with a sentence, raised before any decoding starts.
+Therefore every phase of every compilation in this package checks a :class:`BudgetTracker`. A check raises an exception
+when a limit is exceeded, before any decoding starts.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _PARSED_CHARACTERS_PER_SECOND = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one compilation may cost at most.
+    """The limits of one compilation.
 
     Args:
-        states: states of any automaton built on the way, and places (characters after counted repeats
-            are written out) of the pattern.
+        states: states of any automaton that is built, and positions of the pattern (its characters after counted
+            repeats are expanded).
         table_bytes: bytes of any one table, in memory.
         seconds: processor time of the compiling thread, from the first phase to the last.
 
@@ -59,10 +59,10 @@ _LIMITS: Final = _Limits()
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Bound the processor time of all compilations that begin within, together and in this thread.
+    """Limit the total processor time of all compilations in this thread that begin within the ``with`` block.
 
     Args:
-        seconds: from now on; a deadline that is in force already and comes sooner stays.
+        seconds: seconds from now on; an earlier deadline of an outer block stays in force.
 
     Example:
         >>> with at_most(2.0):
@@ -81,14 +81,14 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 class BudgetTracker:
-    """Tracks what one compilation has used of its budget. All phases of a compilation share one tracker.
+    """Checks the resources that one compilation uses. All phases of a compilation share one tracker.
 
     Args:
         budget: the limits; ``None`` means :data:`DEFAULT_BUDGET`.
-        subject: what is compiled, as the subject of a sentence, e.g. ``pattern 'a*'``.
+        subject: the name of the compiled object in messages, e.g. ``pattern 'a*'``.
 
     Raises:
-        BudgetExceeded: by each ``check_...`` method as soon as its limit is passed.
+        BudgetExceeded: by each ``check_...`` method if its limit is exceeded.
     """
 
     __slots__ = ("_deadline", "_seconds", "budget", "subject")
@@ -106,7 +106,7 @@ class BudgetTracker:
         return self._deadline - time.thread_time()
 
     def narrowed(self, states: int) -> BudgetTracker:
-        """A tracker with at most so many states and the same time limit."""
+        """A tracker with at most ``states`` states and the same time limit."""
         tracker = BudgetTracker(replace(self.budget, states=min(states, self.budget.states)), self.subject)
         tracker._deadline, tracker._seconds = self._deadline, self._seconds
         return tracker
@@ -143,7 +143,7 @@ class BudgetTracker:
         self._deadline = math.inf
 
     def check_pattern_length(self, characters: int) -> None:
-        """Raise if a pattern is so long that parsing it would pass a limit."""
+        """Raise if a pattern is so long that parsing it would exceed a limit."""
         limit = int(min(self.budget.seconds * _PARSED_CHARACTERS_PER_SECOND, 10 * self.budget.states))
         if characters > limit:
             raise BudgetExceeded(

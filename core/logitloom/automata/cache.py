@@ -1,10 +1,10 @@
 """A cache of token automata, in memory and optionally on disk.
 
-Keys are content fingerprints, so a changed vocabulary or pattern gets an entry of its own. A file is written
-beside its place and renamed into it, so readers see all of it or nothing, and whoever writes last wins with
-the same content. A file that is damaged in any way is built anew: its checksum is compared, and every number in it
-that is used as an index is checked, so no file can lead outside a table. Whoever may write to the folder can still put
-an automaton of another language there; it is as trusted as the code.
+Keys are content fingerprints, so a changed vocabulary or pattern gets a new entry. A file is written under a temporary
+name and renamed, so readers see the whole file or none; concurrent writers write the same content. A damaged file is
+ignored and the automaton is built again: the checksum is compared, and every number that is used as an index is
+checked, so no file can cause an access outside a table. Anyone with write access to the folder can still store an
+automaton of another language, so the folder must be as trusted as the code.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class AutomatonCache:
     """A bounded store of token automata.
 
     Args:
-        capacity: entries kept in memory; the one not used for longest goes first.
-        directory: where tables are kept on disk; default: the environment variable ``LOGITLOOM_CACHE_DIR``, and
-            no disk if that is not set.
+        capacity: number of entries in memory; the least recently used entry is removed first.
+        directory: the folder for tables on disk; default: the environment variable ``LOGITLOOM_CACHE_DIR``, and no
+            disk if that is not set.
 
     Example:
         >>> words = Vocabulary([b"", b"a", b"b"], eos=[0])
@@ -64,7 +64,7 @@ class AutomatonCache:
         return len(self._entries)
 
     def clear(self) -> None:
-        """Forget what is in memory; files stay."""
+        """Remove all entries from memory; files stay."""
         with self._lock:
             self._entries.clear()
 
@@ -85,10 +85,10 @@ class AutomatonCache:
             vocabulary: the bytes of each id.
             flags: flags of ``re``.
             vocab_size: width of the model's logits; default: the size of the vocabulary.
-            budget: what building it may cost.
-            compiled: what ``compile_pattern`` made of the pattern and flags, to save doing it again.
+            budget: the limits of the compilation.
+            compiled: the result of ``compile_pattern`` for the same pattern and flags, if it is known.
         """
-        # The sets behind \\w and the like belong to the version of Unicode, so that is part of the key.
+        # The character sets of \\w and similar escapes depend on the version of Unicode, so it is part of the key.
         subject = repr(("pattern", pattern, int(flags), unicodedata.unidata_version))
 
         def build() -> Dfa:
@@ -131,7 +131,7 @@ class AutomatonCache:
             if path is not None:
                 _write(path, built)
         with self._lock:
-            # Another thread may have been faster: all callers should share one automaton and its rows.
+            # Another thread may have added the automaton meanwhile. All callers share one automaton and its rows.
             known = self._entries.setdefault(key, built)
             self._entries.move_to_end(key)
             while len(self._entries) > self.capacity:
@@ -141,12 +141,12 @@ class AutomatonCache:
 
 @cache
 def default_cache() -> AutomatonCache:
-    """The cache that everything in this process shares unless given another."""
+    """The cache that all callers in this process share by default."""
     return AutomatonCache()
 
 
 def _write(path: Path, automaton: TokenAutomaton) -> None:
-    """Write the tables of an automaton; failing to is worth a warning, not an exception."""
+    """Write the tables of an automaton; a failure gives a warning, not an exception."""
     tables = automaton.tables()
     content = packed(
         _FORMAT,
@@ -172,7 +172,7 @@ def _write(path: Path, automaton: TokenAutomaton) -> None:
 
 
 def _read(path: Path, vocabulary: Vocabulary, width: int, budget: Budget | None) -> TokenAutomaton | None:
-    """The automaton in a file, or ``None`` if there is none or it is damaged."""
+    """The automaton in a file, or ``None`` if the file is missing or damaged."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -201,7 +201,7 @@ _ARRAYS: Final[dict[str, tuple[type[np.generic], int]]] = {
 
 
 def _fits_together(arrays: dict[str, NDArray[Any]], width: int) -> bool:
-    """Whether every number that is used as an index lies in the table that it points into."""
+    """Whether every number that is used as an index is a valid index of its table."""
     step, token_step = arrays["bytes_next"], arrays["tokens_next"]
     states, classes = step.shape
     return (

@@ -1,9 +1,9 @@
-"""Sets of characters, exactly as the standard library's ``re`` understands them.
+"""Sets of characters with the semantics of the standard library's ``re``.
 
-A set is kept in two halves because nearly all work happens in the first: a 128-bit mask of ASCII characters, and
-sorted ranges of the code points above. Surrogates are in no set: no text with them has an encoding in UTF-8.
-What belongs to ``\\w``, ``\\d``, ``\\s`` or to a case-insensitive set is asked of ``re`` itself, once, so the two
-cannot disagree in any Python version.
+A set has two parts: a 128-bit mask of its ASCII characters, which is all that most operations need, and sorted ranges
+of its code points above ASCII. Surrogates are in no set, because UTF-8 cannot encode them. The members of ``\\w``,
+``\\d``, ``\\s`` and of case-insensitive sets are computed with ``re`` itself, once per process, so they agree with
+``re`` in every Python version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Ranges = tuple[tuple[int, int], ...]
 class HighSet:
     """An immutable set of code points from U+0080 up, as sorted disjoint inclusive ranges.
 
-    The hash is computed once: sets such as ``\\w`` have hundreds of ranges and are used as keys.
+    The hash is computed once, because sets such as ``\\w`` have hundreds of ranges and are used as keys.
     """
 
     __slots__ = ("_hash", "ranges")
@@ -75,7 +75,7 @@ NEWLINE: Final = CharSet(1 << 10, HIGH_NONE)
 
 
 def normalized(ranges: Iterable[tuple[int, int]]) -> HighSet:
-    """The high part of any inclusive ranges: clipped, without surrogates, sorted, merged."""
+    """The part of inclusive ranges from U+0080 up: without surrogates, sorted, merged."""
     pieces: list[tuple[int, int]] = []
     for low, high in ranges:
         for floor, ceiling in _FULL_RANGES:
@@ -87,7 +87,7 @@ def normalized(ranges: Iterable[tuple[int, int]]) -> HighSet:
     merged = [pieces[0]]
     for low, high in pieces[1:]:
         last = merged[-1]
-        # U+D7FF and U+E000 stay apart on purpose, so that equal sets always have equal ranges.
+        # U+D7FF and U+E000 are never merged, so that equal sets always have equal ranges.
         if low <= last[1] + 1:
             merged[-1] = (last[0], max(last[1], high))
         else:
@@ -131,8 +131,8 @@ def intersect(first: HighSet, second: HighSet) -> HighSet:
 
 @cache
 def _characters() -> str:
-    # Planes 4 to 13, 15 and 16 hold no assigned character (private use apart), so no class of re and no
-    # pair of cases reaches into them; leaving them out makes the first use of \w three times cheaper.
+    # Planes 4 to 13, 15 and 16 hold no assigned character except private use. No class of re and no pair of cases
+    # contains any of these, and without them the first use of \w takes a third of the time.
     points = np.concatenate([np.arange(0x40000), np.arange(0xE0000, 0xF0000)]).astype("<u4")
     text: str = points.tobytes().decode("utf-32-le", "surrogatepass")
     return text
@@ -140,7 +140,7 @@ def _characters() -> str:
 
 @cache
 def _category(escape: str) -> CharSet:
-    """The set of ``\\w``, ``\\d`` or ``\\s`` for Unicode patterns, as ``re`` decides it."""
+    """The set of ``\\w``, ``\\d`` or ``\\s`` in Unicode patterns, computed with ``re``."""
     ascii_mask = 0
     ranges = []
     for match in re.finditer(f"{escape}+", _characters()):
@@ -177,7 +177,7 @@ def category(letter: str, flags: int) -> CharSet:
 
 @cache
 def _cased() -> str:
-    """Every character that has another case: only for these can ignoring case change an answer."""
+    """Every character that has another case. ``IGNORECASE`` makes a difference for these characters only."""
     text = _characters()
     found = []
     for start in range(0, len(text), 64):
@@ -197,7 +197,7 @@ def _escaped(code_point: int) -> str:
 
 
 def ignore_case(items: tuple[tuple[int, int], ...], categories: str, flags: int) -> CharSet:
-    """The set of code point ranges and class escapes when case is ignored, as ``re`` decides it.
+    """The set of code point ranges and class escapes under ``IGNORECASE``, computed with ``re``.
 
     Args:
         items: inclusive ranges of code points.
@@ -211,7 +211,7 @@ def ignore_case(items: tuple[tuple[int, int], ...], categories: str, flags: int)
         return plain
     highest = max((high for _, high in items), default=0)
     candidates = _ASCII_LETTERS + _FOLDING_TO_ASCII if highest < 128 else _cased()
-    # Not `[...]+`: a negation is applied by the caller, and single characters are what is asked about.
+    # The pattern matches single characters, because the result is a set of characters. The caller applies a negation.
     found = re.findall(f"[{text}]", candidates, re.IGNORECASE | (flags & re.ASCII))
     answer = char_set_of(map(ord, found))
     asked = char_set_of(map(ord, candidates))
@@ -232,7 +232,7 @@ def char_set_of(code_points: Iterable[int]) -> CharSet:
 
 
 def plain_set(items: Iterable[tuple[int, int]], categories: str, flags: int) -> CharSet:
-    """The set of code point ranges and class escapes, case respected."""
+    """The set of code point ranges and class escapes without ``IGNORECASE``."""
     mask = 0
     ranges = []
     for low, high in items:
@@ -245,10 +245,10 @@ def plain_set(items: Iterable[tuple[int, int]], categories: str, flags: int) -> 
 
 
 def union(sets: Sequence[CharSet]) -> CharSet:
-    """Characters in any of some sets, of which there is at least one."""
+    """The union of one or more sets."""
     if len(sets) == 2:
         return CharSet(sets[0].ascii | sets[1].ascii, unite(sets[0].high, sets[1].high))
-    # All at once: one after the other would sort what is there again for each.
+    # The ranges of all sets are sorted together once. Pairwise unions would sort them again each time.
     mask = reduce(int.__or__, [chars.ascii for chars in sets])
     if any(chars.high is HIGH_ALL for chars in sets):
         return CharSet(mask, HIGH_ALL)
@@ -257,11 +257,11 @@ def union(sets: Sequence[CharSet]) -> CharSet:
 
 @lru_cache(maxsize=4096)
 def char_set(items: tuple[tuple[int, int], ...], categories: str, negated: bool, flags: int) -> CharSet:
-    """The set that ``[...]`` stands for.
+    """The set of a bracket expression ``[...]``.
 
     Args:
         items: inclusive ranges of code points.
-        categories: letters of class escapes inside, ``"wd"`` for ``[\\w\\d]``.
+        categories: letters of the class escapes in it, ``"wd"`` for ``[\\w\\d]``.
         negated: whether the set starts with ``^``.
         flags: flags of ``re``; ``IGNORECASE`` and ``ASCII`` matter.
     """

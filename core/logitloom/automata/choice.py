@@ -1,4 +1,4 @@
-"""Finite languages: some given texts, as a prefix tree or minimal."""
+"""Finite languages: the automaton of a list of texts, as a prefix trie or minimal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["choice", "literal", "nothing"]
 
 @cache
 def nothing() -> Dfa:
-    """No text at all."""
+    """The automaton that accepts no text."""
     return Dfa(np.zeros(256, dtype=np.uint8), [[DEAD]], [False], trim=True)
 
 
 def literal(text: str | bytes) -> Dfa:
-    """Exactly one text.
+    """The automaton that accepts exactly one text.
 
     Example:
         >>> literal("yes").fullmatch("yes")
@@ -37,13 +37,13 @@ def choice(
     minimal: bool = True,
     tracker: BudgetTracker | None = None,
 ) -> Dfa:
-    """One of several texts.
+    """The automaton that accepts each of several texts.
 
     Args:
         texts: the texts; repetitions are allowed.
-        budget: what it may cost.
-        minimal: whether to merge equal endings; off, the automaton is the texts' prefix tree.
-        tracker: a budget that is already being spent, instead of ``budget``.
+        budget: the limits of the construction.
+        minimal: whether to merge equivalent states; if not, the automaton is the prefix trie of the texts.
+        tracker: the tracker of a compilation in progress, instead of ``budget``.
 
     Example:
         >>> yes_or_no = choice(["yes", "no"])
@@ -57,7 +57,7 @@ def choice(
     used = sorted(set(b"".join(words)))
     byte_class = np.full(256, len(used), dtype=np.int64)
     byte_class[used] = np.arange(len(used))
-    # All 256 byte values in use leave no class for the others, because there are none.
+    # Unused bytes share one more class. If all 256 bytes are used, there is no such class.
     classes = byte_class.tolist()
     width = len(used) + (len(used) < 256)
     children: list[dict[int, int]] = [{}]

@@ -1,4 +1,4 @@
-"""Pattern text to byte automaton: the phases in order, one budget for all."""
+"""Compilation of a pattern to an automaton over bytes: the phases in order, with one budget for all of them."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ from logitloom.errors import BudgetExceeded, UnsupportedPattern
 
 __all__ = ["compile_automaton", "compile_pattern", "compile_tree"]
 
-# What makes a pattern more than texts with bars between them; surrogates have no encoding.
+# A pattern without any of these characters is a list of texts separated by bars. Surrogates have no encoding.
 _NO_PLAIN_TEXT: Final = re.compile(r"[\\.^$*+?{}\[\]()\ud800-\udfff]")
 
-#: What is cheap enough to be built whole: states over characters, these times the positions of the pattern, and states
-#: over bytes. It must depend on the pattern alone: states of one kind mean nothing to an automaton of the other.
+#: Limits up to which an automaton is built whole: its states over characters, these states times the positions of the
+#: pattern, and its states over bytes. Whether the automaton is whole or lazy must depend on the pattern alone, because
+#: a state of one kind has no meaning for the other kind.
 _WHOLE_STATES: Final = 2000
 _WHOLE_WORK: Final = 1 << 22
 _WHOLE_BYTE_STATES: Final = 1 << 16
-#: Patterns with counted repeats have about as many states as positions if each character says where it is read, and
-#: often very many if not: so many positions, and so many states where a character may be read at several positions.
+#: Limits for patterns with counted repeats: positions, and states if a character can be read at several positions. If
+#: each character determines its position there are about as many states as positions, otherwise often far more.
 _WHOLE_COUNTED: Final = 256
 _WHOLE_AMBIGUOUS: Final = 96
 
@@ -52,20 +53,21 @@ _WHOLE_AMBIGUOUS: Final = 96
 def compile_pattern(pattern: str, flags: int = 0, *, budget: Budget | None = None, minimal: bool = False) -> Dfa:
     """The automaton of the texts that ``re.fullmatch(pattern, text, flags)`` matches.
 
-    It reads the UTF-8 bytes of a text. Texts with surrogates have no UTF-8 and are matched by no automaton.
+    The automaton reads the UTF-8 bytes of a text. UTF-8 cannot encode surrogates, so texts with surrogates do not
+    match.
 
     Args:
         pattern: a regular expression in the syntax of Python's ``re``.
         flags: flags of ``re``.
-        budget: what the compilation may cost; ``None`` for the default.
-        minimal: whether to merge equivalent states and byte classes; off, the automaton is made sooner.
+        budget: the limits of the compilation; ``None`` for the default.
+        minimal: whether to merge equivalent states and byte classes, which takes additional time.
 
     Returns:
-        A trim automaton. It has at most a few states more than the minimal one for most patterns.
+        A trim automaton. For most patterns it is minimal or nearly minimal.
 
     Raises:
-        UnsupportedPattern: if the pattern is invalid or not regular; names construct and position.
-        BudgetExceeded: if it takes more states, bytes or seconds than the budget allows.
+        UnsupportedPattern: if the pattern is invalid or not regular; the message names the construct and its position.
+        BudgetExceeded: if the compilation takes more states, bytes or seconds than the budget allows.
 
     Example:
         >>> compile_pattern(r"[0-9]{4}-[0-9]{2}").fullmatch("2024-05")
@@ -88,14 +90,14 @@ def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None, mini
     """The automaton of a pattern that was parsed by :func:`logitloom.automata.pattern.parse_pattern`.
 
     Args:
-        tree: the pattern; whoever parsed it may have changed it since.
+        tree: the parsed pattern; the caller may have modified it.
         pattern: the pattern as messages quote it.
-        budget: what the compilation may cost; ``None`` for the default.
+        budget: the limits of the compilation; ``None`` for the default.
         minimal: whether to merge equivalent states and byte classes.
 
     Raises:
-        UnsupportedPattern: if it has look-around, or an atomic part that changes the language.
-        BudgetExceeded: if it takes more states, bytes or seconds than the budget allows.
+        UnsupportedPattern: if the tree has look-around, or an atomic part that changes the language.
+        BudgetExceeded: if the compilation takes more states, bytes or seconds than the budget allows.
 
     Example:
         >>> from logitloom.automata.pattern import Repeat, parse_pattern
@@ -105,7 +107,7 @@ def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None, mini
     """
     tracker = _tracker(pattern, budget)
     return kept(
-        # A tree is written without the characters above ASCII of its sets.
+        # The ``repr`` of a tree leaves out the characters above ASCII of its sets, so they are listed separately.
         lambda: ("tree", tree, [c.chars.high.ranges for c in nodes(tree, Characters)], minimal, *_limits(tracker)),
         lambda: _whole(_subsets(tree, pattern, 0, tracker), tracker, minimal),
     )
@@ -114,25 +116,25 @@ def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None, mini
 def _whole(found: tuple[Subsets | ContextSubsets, Alphabet], tracker: BudgetTracker, minimal: bool) -> Dfa:
     subsets, letters = found
     table = determinize(subsets, tracker)
-    assert table is not None  # without a limit too many states are an error
+    assert table is not None  # without a limit, too many states raise BudgetExceeded
     dfa = letters.expand(*table, tracker)
     return minimize(dfa, tracker=tracker) if minimal else dfa
 
 
 def compile_automaton(pattern: str, flags: int = 0, *, budget: Budget | None = None) -> Dfa | LazyDfa:
-    """The automaton of a pattern: built whole where that is cheap, else with states that are found when visited.
+    """The automaton of a pattern: a :class:`Dfa` if the whole table is cheap to build, else a :class:`LazyDfa`.
 
-    Which of the two it is depends on the pattern, the flags and the budget's states alone.
+    The choice depends on the pattern, the flags and the budget's states alone.
 
     Args:
         pattern: a regular expression in the syntax of Python's ``re``.
         flags: flags of ``re``.
-        budget: what the compilation may cost; ``None`` for the default. ``states`` bounds the places of the pattern
-            (characters after counted repeats are written out), and the states of an automaton that is built whole.
+        budget: the limits of the compilation; ``None`` for the default. ``states`` limits the positions of the pattern
+            (its characters after counted repeats are expanded), and the states of a :class:`Dfa`.
 
     Raises:
-        UnsupportedPattern: if the pattern is invalid or not regular; names construct and position.
-        BudgetExceeded: if it has more places than the budget has states, or takes more bytes or seconds.
+        UnsupportedPattern: if the pattern is invalid or not regular; the message names the construct and its position.
+        BudgetExceeded: if the pattern has more positions than the budget has states, or takes more bytes or seconds.
 
     Example:
         >>> compile_automaton(r"[0-9]{4}-[0-9]{2}")
@@ -168,21 +170,21 @@ def _whole_where_cheap(pattern: str, flags: int, tracker: BudgetTracker) -> Dfa 
 
 
 def _tracker(pattern: str, budget: Budget | None) -> BudgetTracker:
-    automaton_kernels()  # the first time this may take seconds, which are none of the budget's
+    automaton_kernels()  # the first call may take seconds, which do not count towards the budget
     return BudgetTracker(budget, f"pattern {shortened(pattern)}" if isinstance(pattern, str) else "a pattern")
 
 
 def _listed(pattern: str, flags: int, tracker: BudgetTracker, minimal: bool) -> Dfa | None:
-    """The automaton of texts with bars between them; ``None`` for other patterns."""
+    """The automaton of a pattern that is a list of texts separated by bars; ``None`` for other patterns."""
     if not isinstance(pattern, str) or flags != 0 or _NO_PLAIN_TEXT.search(pattern):
         return None
-    # Long lists of texts are common, and parsers are slow on them.
+    # Long lists of texts are common, and the standard library's parser is slow on them.
     tracker.check_pattern_length(len(pattern))
     return choice(pattern.split("|"), tracker=tracker, minimal=minimal)
 
 
 def _subsets(tree: Node, pattern: str, flags: int, tracker: BudgetTracker) -> tuple[Subsets | ContextSubsets, Alphabet]:
-    """The automaton over sets of positions, and its alphabet."""
+    """The subset automaton of a pattern, and its alphabet."""
 
     def refuse(part: Atomic) -> UnsupportedPattern:
         return unsupported(pattern, part.name, part.ordinal, bool(flags & 64))
@@ -197,7 +199,7 @@ def _subsets(tree: Node, pattern: str, flags: int, tracker: BudgetTracker) -> tu
         for part in repeated_atomic_parts(tree):
             raise refuse(part)
         if any(nodes(tree, Atomic)):
-            position_automaton(without_boundaries(tree), tracker, refuse)  # which looks at them
+            position_automaton(without_boundaries(tree), tracker, refuse)  # checks the atomic parts
         context = context_automaton(tree, tracker)
     except RecursionError as error:
         raise too_deep(tracker) from error

@@ -1,7 +1,8 @@
-"""Automata over bytes that several processes compile once: a folder that they share.
+"""A folder of compiled automata over bytes that several processes share, so that each automaton is compiled once.
 
-The key of a file is the content of what was compiled, so a changed pattern is another file. Files are written whole,
-have a checksum, and hold arrays alone, of which every index is checked: one that is damaged is compiled anew.
+The name of a file is a hash of the compiled content, so a changed pattern has another file. A file is replaced
+atomically, has a checksum, and holds only arrays, of which every index is checked. If a file is damaged, the automaton
+is compiled again.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _FORMAT: Final = b"logitloom automaton over bytes 1\n"
 _ARRAYS: Final[dict[str, tuple[type[np.generic], int]]] = {
     "byte_class": (np.uint8, 1), "next": (np.int32, 2), "accepting": (np.bool_, 1), "start": (np.int64, 1)
 }  # fmt: skip
-#: What is compiled sooner is compiled again sooner than it is read.
+#: Automata that compile faster than this are not stored, because compiling again is faster than reading a file.
 _LEAST_SECONDS: Final = 0.002
 
 Automaton = TypeVar("Automaton")
 
 
 class _Store(threading.local):
-    """The folder of this thread, and how many bytes it may hold."""
+    """The folder of this thread, and the largest total size of its files in bytes."""
 
     directory: Path | None = None
     most_bytes = 0
@@ -48,11 +49,11 @@ _STORE: Final = _Store()
 
 @contextmanager
 def compiled_in(directory: Path | None, most_bytes: int = 256 << 20) -> Iterator[None]:
-    """Keep whole automata of patterns that are compiled within, in this thread, in a folder, and take them from there.
+    """Store each :class:`Dfa` that this thread compiles within the ``with`` block in a folder, and read it from there.
 
     Args:
-        directory: exists, and belongs to whom the code belongs to; ``None``: nothing is kept.
-        most_bytes: of all files in the folder; the oldest go first.
+        directory: an existing folder that must be as trusted as the code; ``None`` stores nothing.
+        most_bytes: the largest total size of the files in the folder; the oldest files are removed first.
 
     Example:
         >>> import tempfile
@@ -70,16 +71,16 @@ def compiled_in(directory: Path | None, most_bytes: int = 256 << 20) -> Iterator
 
 
 def kept(subject: Callable[[], tuple[Any, ...]], build: Callable[[], Automaton]) -> Automaton | Dfa:
-    """What ``build`` gives, or the automaton that it gave before in a process with the same folder.
+    """The result of ``build``, or the stored result of an earlier call with an equal subject.
 
     Args:
-        subject: gives everything that the result depends on, as values that their texts tell apart.
-        build: compiles. Only a :class:`Dfa` is kept.
+        subject: returns all values that the result depends on; different values must have a different ``repr``.
+        build: compiles the automaton. Only a :class:`Dfa` is stored.
     """
     directory = _STORE.directory
     if directory is None:
         return build()
-    # The sets behind \\w and the like belong to the version of Unicode, and the syntax to that of Python.
+    # The character sets of \\w and similar escapes depend on the version of Unicode, the syntax on that of Python.
     try:
         parts = repr((*subject(), unicodedata.unidata_version, sys.version_info[:2])).encode("utf-8", "surrogatepass")
     except RecursionError:
@@ -91,7 +92,7 @@ def kept(subject: Callable[[], tuple[Any, ...]], build: Callable[[], Automaton])
     begin = time.thread_time()
     made = build()
     if isinstance(made, Dfa) and time.thread_time() - begin >= _LEAST_SECONDS:
-        # A disk that is full, or a folder that is gone, costs time and nothing else.
+        # If the disk is full or the folder is missing, the automaton is only not stored.
         with suppress(WriteError, OSError):
             start = np.array([made.start], dtype=np.int64)
             arrays: dict[str, NDArray[Any]] = {
@@ -130,7 +131,7 @@ def _read(path: Path) -> Dfa | None:
 
 
 def _prune(directory: Path, most_bytes: int) -> None:
-    """Remove the oldest files beyond a number of bytes."""
+    """Remove the oldest files until the total size is at most ``most_bytes``."""
     files = [(path.stat(), path) for path in directory.iterdir()]
     total = sum(status.st_size for status, _ in files)
     for status, path in sorted(files, key=lambda file: file[0].st_mtime_ns):

@@ -1,7 +1,7 @@
-"""The position automaton of a pattern with anchors. Each transition has the contexts in which it holds.
+"""The position automaton of a pattern with anchors. Each transition has the contexts in which it is possible.
 
-The construction is that of :mod:`logitloom.automata.nfa` with sets of contexts in place of truth values: a
-concatenation intersects them, an alternation unites them. Position 0 stands for the beginning of the text.
+The construction is that of :mod:`logitloom.automata.nfa` with sets of contexts instead of truth values: a
+concatenation is their intersection, an alternation their union. Position 0 stands for the beginning of the text.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ __all__ = ["ContextAutomaton", "context_automaton", "without_boundaries"]
 
 Places = dict[int, int]
 
-#: How much is done between two looks at the clock, and about how many bytes a connection takes.
+#: Units of work between two checks of the time limit, and the approximate size of a transition in bytes.
 _WORK: Final = 20_000
 _EDGE_BYTES: Final = 64
 
 
 class ContextAutomaton(NamedTuple):
-    """``follow[p][q]`` are the contexts in which ``q`` may come after ``p``; ``accept[p]`` those of the end.
+    """A position automaton with contexts.
 
-    ``order`` compares positions that were just read; see :data:`logitloom.automata.nfa.Order`.
+    ``follow[p][q]`` are the contexts in which ``q`` may come after ``p``, ``accept[p]`` the contexts in which the text
+    may end after ``p``. ``order`` compares positions that were just read; see :data:`logitloom.automata.nfa.Order`.
     """
 
     chars: list[CharSet]
@@ -37,7 +38,7 @@ class ContextAutomaton(NamedTuple):
 
 
 def context_automaton(node: Node, tracker: BudgetTracker) -> ContextAutomaton:
-    """Build the position automaton of any tree."""
+    """Build the position automaton of any tree without look-around."""
     tracker.check_states(places(node), "places")
     builder = _Builder(tracker)
     first, last, empty = builder.build(node)
@@ -63,10 +64,10 @@ def without_boundaries(node: Node) -> Node:
 
 
 def repeated_atomic_parts(node: Node, inside: bool = False) -> Iterator[Atomic]:
-    """Atomic parts that a quantifier repeats.
+    """Yield the atomic parts that a quantifier repeats.
 
-    Leaving such a part and entering it again can look like staying in it, but only staying skips the anchors in
-    between; so next to anchors these parts are not known to be harmless.
+    The positions do not show whether such a part is left and entered again, or not left. The anchors between two
+    repetitions apply only in the first case. So these parts are not supported together with anchors.
     """
     if isinstance(node, Atomic):
         if inside:
@@ -166,7 +167,7 @@ class _Builder:
         if node.most is None:
             self.connect(part[1], part[0])
             self.compare(start, max(node.least, 1), range(max(node.least, 1)), shorter_first=False)
-            # A copy that is empty leaves its neighbours side by side; repeating more often adds nothing new.
+            # A copy that matches the empty text makes its neighbours adjacent, so further repetitions change nothing.
             return (*result[:2], ALL_CONTEXTS) if node.least == 0 else result
         optional = []
         for _ in range(node.most - max(node.least, 1)):
@@ -181,5 +182,5 @@ class _Builder:
         return (*result[:2], ALL_CONTEXTS) if node.least == 0 else result
 
     def compare(self, start: int, copies: int, comparable: range, shorter_first: bool) -> None:
-        """Note the order of the copies that were written last."""
+        """Record the order of the copies that were added last."""
         ordered_copies(self.order, start, (len(self.chars) - start) // copies, comparable, shorter_first)

@@ -1,4 +1,4 @@
-"""An automaton over bytes with a whole table, behind the contract of byte automata."""
+"""A DFA with a whole table as an implementation of :class:`~logitloom.constraints.ByteAutomaton`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class DenseAutomaton(ByteAutomaton):
 
     Args:
         dfa: the automaton.
-        closing: ``[states] bool``, where the text must end at the border of two tokens.
-        hold: ``[states] int32``, bytes at the end of the text that do not (closing) or may not belong to it.
+        closing: ``[states] bool``, whether the text must end at a token border in the state.
+        hold: ``[states] int32``, the number of bytes at the end of the text that do not belong to it (in closing
+            states) or may not belong to it (in other states).
 
     Example:
         >>> from logitloom.automata import compile_pattern
@@ -40,7 +41,7 @@ class DenseAutomaton(ByteAutomaton):
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """Of the tables."""
+        """A hash of the tables."""
         digest = hashlib.blake2b(digest_size=16, person=b"dense automaton")
         for part in (self.dfa.fingerprint.encode(), self.closing.tobytes()):
             digest.update(part)
@@ -52,7 +53,7 @@ class DenseAutomaton(ByteAutomaton):
         return self.dfa.start
 
     def step(self, state: State, byte: int) -> int | None:
-        """The next state by the table."""
+        """The next state in the table, ``None`` if there is none."""
         number: int = state  # type: ignore[assignment]
         after = self.dfa.row_list(number)[self._columns[byte]]
         return None if after < 0 else after
@@ -68,7 +69,7 @@ class DenseAutomaton(ByteAutomaton):
         return bool(self.dfa.accepting[number] or self.closing[number])
 
     def byte_classes(self) -> NDArray[np.uint8]:
-        """Those of the table."""
+        """The byte classes of the table."""
         return self.dfa.byte_class
 
     def must_end(self, state: State) -> bool:
@@ -76,7 +77,7 @@ class DenseAutomaton(ByteAutomaton):
         return bool(self.closing[state])  # type: ignore[call-overload]
 
     def text_end(self, state: State) -> TextEnd:
-        """Whether the state is closing, and what is held there."""
+        """Whether the state is closing, and the entry of ``hold``."""
         if self.hold is None:
             return TextEnd(False, 0)
         return TextEnd(self.must_end(state), int(self.hold[state]))  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""Subset construction: the whole automaton over classes of characters, by following all states from the first.
+"""Subset construction: the whole automaton over classes of characters, by visiting all states from the start state.
 
 References:
     M. O. Rabin and D. Scott, "Finite automata and their decision problems", 1959.
@@ -22,15 +22,15 @@ from logitloom.masks.kernels import KernelFailed
 __all__ = ["ClassTable", "determinize"]
 
 _CHECK_EVERY = 16
-#: About how many bytes a state takes, a position in its set, and a class in its row.
+#: The approximate size in bytes of a state, of a position in its set, and of a class in its row.
 _STATE_BYTES: Final = 400
 _POSITION_BYTES: Final = 32
 _CLASS_BYTES: Final = 8
 
-#: Fewer places are sooner read one by one.
+#: Patterns with fewer positions are faster without the kernel.
 _FEW: Final = 16
-#: A compiled search cannot be interrupted: so many states, so many steps from one place to another, and so many words
-#: of bits to look at for one state. It takes some tenths of a second at most.
+#: Limits of the compiled construction, which cannot be interrupted: states, transitions between positions, and words of
+#: bits per state. Within them it takes some tenths of a second at most.
 _MOST_STATES: Final = 1 << 12
 _MOST_STEPS: Final = 1 << 14
 _MOST_WORDS: Final = 1 << 15
@@ -44,16 +44,19 @@ class ClassTable(NamedTuple):
 
 
 def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: int | None = None) -> ClassTable | None:
-    """All states that a subset automaton reaches.
+    """The table of all reachable states of a subset automaton.
 
     Args:
-        automaton: the states and where they lead.
-        tracker: the budget.
-        limit: how many states there may be; default: as many as the budget allows, and then it is an error.
+        automaton: the subset automaton.
+        tracker: the budget tracker.
+        limit: the largest number of states; default: the budget's number, above which an error is raised.
 
     Returns:
-        The table, states in the order in which they are found class by class; ``None`` if there are more than
-        ``limit``. Whether that is so depends on the pattern alone.
+        The table, with states in breadth-first order, class by class; ``None`` if there are more than ``limit`` states.
+        The result depends on the pattern alone, not on the time.
+
+    Raises:
+        BudgetExceeded: if the construction exceeds the budget.
     """
     if isinstance(automaton, Subsets) and not automaton.nfa.order and len(automaton.nfa.chars) >= _FEW:
         kernels = automaton_kernels()
@@ -95,7 +98,7 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
 
 
 def _compiled(automaton: Subsets, kernels: AutomatonKernels, most: int) -> ClassTable | None:
-    """The same by a compiled loop; ``None`` where that would take long, because then the budget has to be asked.
+    """The same table by the kernel; ``None`` if it could take long, because the kernel cannot check the budget.
 
     If there are more than ``most`` states, some of them are missing.
     """
@@ -122,6 +125,6 @@ def _compiled(automaton: Subsets, kernels: AutomatonKernels, most: int) -> Class
 
 
 def _ragged(parts: Iterable[Iterable[int]], sizes: list[int]) -> Ragged:
-    """Lists of numbers of these lengths."""
+    """Lists of numbers as a :class:`Ragged`; ``sizes`` are their lengths."""
     starts = np.array([0, *accumulate(sizes)], dtype=np.int64)
     return Ragged(np.fromiter(chain.from_iterable(parts), dtype=np.int32, count=int(starts[-1])), starts)

@@ -1,4 +1,4 @@
-"""Deterministic automata over bytes: one small table, immutable, shared by everything built on it."""
+"""Deterministic finite automata over bytes: an immutable transition table."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["DEAD", "Dfa"]
 class Dfa:
     """A deterministic automaton that reads bytes.
 
-    Reading byte ``b`` in state ``s`` leads to ``next[s, byte_class[b]]``; ``DEAD`` (-1) means that no accepted
-    text continues like this. Automata made by this package are trim: from every state some accepting state can
-    be reached, except that an automaton that accepts nothing keeps its start state.
+    Byte ``b`` leads from state ``s`` to ``next[s, byte_class[b]]``; ``DEAD`` (-1) means that no accepted text continues
+    with this byte. Automata made by this package are trim: an accepting state can be reached from every state. The
+    automaton of the empty language keeps its start state.
 
     Args:
         byte_class: ``[256] uint8``, the column of each byte.
         next: ``[states, classes] int32``, next states, ``DEAD`` where there is none.
-        accepting: ``[states] bool``, whether a text may end there.
+        accepting: ``[states] bool``, whether a text may end in the state.
         start: the state before the first byte.
-        trim: promises that every state can be reached and can reach acceptance, so that nobody has to check.
-        characters: the automaton over characters that this one was made from, if it was.
-        expansion: what fills ``next`` where it is read, if it is not filled yet.
+        trim: asserts that every state can be reached and can reach acceptance, so that this is not checked.
+        characters: the automaton over characters from which this one was expanded, if any.
+        expansion: fills the rows of ``next`` on demand, if they are not filled yet.
 
     Example:
         >>> digit = np.zeros(256, dtype=np.uint8)
@@ -80,9 +80,9 @@ class Dfa:
         return self._next
 
     def rows(self, states: NDArray[np.int32]) -> NDArray[np.int32]:
-        """A table like :attr:`next` in which the rows of some states can be relied on, the others not.
+        """A table like :attr:`next` in which only some rows are valid: those of ``states`` and those in :attr:`ready`.
 
-        Large tables are filled where they are read; a walk through few states need not pay for all.
+        Large tables are filled on demand, so a walk through a small number of states does not fill the whole table.
         """
         if self._expansion is not None:
             self._expansion.prepare(states)
@@ -90,7 +90,7 @@ class Dfa:
 
     @property
     def ready(self) -> NDArray[np.bool_]:
-        """``[states]``: which rows of what :meth:`rows` returns can be relied on."""
+        """``[states] bool``: which rows of the table from :meth:`rows` are valid."""
         return self._every_row if self._expansion is None else self._expansion.ready
 
     @cached_property
@@ -127,7 +127,7 @@ class Dfa:
 
     @cached_property
     def by_byte(self) -> NDArray[np.int32]:
-        """``[states, 256] int32``: the next state by byte itself."""
+        """``[states, 256] int32``: the next state by byte instead of byte class."""
         table = self.next[:, self.byte_class]
         table.setflags(write=False)
         return table
@@ -137,7 +137,7 @@ class Dfa:
         return {}, self.byte_class.tolist()
 
     def row_list(self, state: int) -> list[int]:
-        """One row of :attr:`next` as a list, kept."""
+        """One row of :attr:`next` as a list, cached."""
         rows = self._lists[0]
         row = rows.get(state)
         if row is None:
@@ -156,7 +156,7 @@ class Dfa:
         return current
 
     def fullmatch(self, text: bytes | str) -> bool:
-        """Whether the whole text is accepted. A ``str`` that has no encoding in UTF-8 is not."""
+        """Whether the whole text is accepted. A ``str`` that UTF-8 cannot encode is not accepted."""
         if isinstance(text, str):
             try:
                 text = text.encode()
@@ -167,13 +167,13 @@ class Dfa:
 
     @cached_property
     def is_empty(self) -> bool:
-        """Whether no text at all is accepted."""
+        """Whether no text is accepted."""
         if self._known_trim:
             return not self.accepting[self.start] and max(self.row_list(self.start)) < 0
         return not bool(ends_reachable(self.next, self.accepting)[self.start])
 
     def trimmed(self) -> Dfa:
-        """The same language without states that cannot be reached, or cannot reach acceptance."""
+        """An automaton of the same language without states that cannot be reached or cannot reach acceptance."""
         if self._known_trim:
             return self
         keep = reachable(self.next, self.start) & ends_reachable(self.next, self.accepting)

@@ -1,4 +1,4 @@
-"""The graph of a byte automaton for people: which bytes lead where."""
+"""The graph of a byte automaton for display: the edges between states, with their bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["edges", "label"]
 
 
 def edges(dfa: Dfa, states: Sequence[int] | None = None) -> dict[tuple[int, int], list[int]]:
-    """The bytes that lead from one state to another, for all pairs of states that are connected.
+    """The bytes that lead from one state to another, for all pairs of states with a transition.
 
     Args:
         dfa: an automaton.
-        states: those whose edges are wanted; default: all.
+        states: the states whose outgoing edges are returned; default: all.
     """
     found: dict[tuple[int, int], list[int]] = {}
     for state in range(dfa.states) if states is None else states:

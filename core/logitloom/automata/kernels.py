@@ -1,4 +1,4 @@
-"""Protocol of the compiled loops over automata in a plug-in of the group ``logitloom.kernels``.
+"""Protocol of the compiled loops over automata that a plug-in of the group ``logitloom.kernels`` provides.
 
 Each function gives the same result as the NumPy code of its caller, in less time. Without a plug-in, NumPy is used.
 """
@@ -40,8 +40,8 @@ class Paths(NamedTuple):
     all others share the next entry.
 
     Attributes:
-        low, high: ``uint64``: a bit for each ASCII character, 0-63 and 64-127, that leaves the path from some state
-            on it.
+        low, high: ``uint64``: a bit for each ASCII character, 0-63 and 64-127, that leaves the path in some state on
+            it.
         marks: ``uint8``: a bit for each kind of other contents that can leave the path, as in ``Trie.marks``.
         row_of_height: ``int64``, by the height of a subtree in characters.
         known: number of states with entries of their own; -1 if there are no entries.
@@ -63,7 +63,7 @@ NO_PATHS: Final = Paths(
 
 
 class Notes(NamedTuple):
-    """Where a walk records the tokens that it finds: in a list if they are few, else in an array with a byte per token.
+    """The tokens that a walk finds: a list of at most ``n`` tokens, or above that an array with a byte per token.
 
     Attributes:
         listed: ``[n] int32``, positions in ``Trie.order``; valid if at most ``n`` tokens were found.
@@ -164,14 +164,14 @@ class AutomatonKernels(Protocol):
             automaton: the transition table.
             nodes, byte: the trie's attributes ``records`` and ``byte``.
             paths: a subtree is recorded as a whole if no character in it can leave the default path of its state.
-            pairs: ``[nodes, 2]``: pairs (node, state) whose children are to be visited; :class:`Progress` says where
-                they stand. Pairs that are left to the caller hold a node and its table entry below -1.
+            pairs: ``[nodes, 2]``: pairs (node, state) whose children are to be visited, at the indices in
+                :class:`Progress`. Pairs that are left to the caller hold a node and its table entry below -1.
             notes: where the walk records tokens.
             progress: where the walk continues. At most ``begin`` pairs wait.
-            limit: the walk returns after so many nodes.
+            limit: the walk returns after this number of nodes.
 
         Returns:
-            Where the walk stopped.
+            The progress of the walk when it stopped.
         """
         ...
 
@@ -261,7 +261,7 @@ class AutomatonKernels(Protocol):
         Args:
             notes: the tokens that a walk recorded; may be overwritten.
             order: ``[tokens]``, the ids of the trie's tokens.
-            found: how many tokens are recorded.
+            found: number of recorded tokens.
             ends: further allowed ids, a subset of ``textless``.
             textless: the ids of tokens without bytes, which are not in the trie.
             size: number of ids in all.
@@ -274,7 +274,7 @@ class AutomatonKernels(Protocol):
 
 
 class HostKernels(AutomatonKernels, MaskKernels, Protocol):
-    """What a plug-in of the group ``logitloom.kernels`` provides."""
+    """The functions that a plug-in of the group ``logitloom.kernels`` provides."""
 
 
 def automaton_kernels() -> AutomatonKernels | None:

@@ -1,14 +1,14 @@
-"""A deterministic automaton over bytes whose states are found when they are visited.
+"""A lazy DFA: a deterministic automaton over bytes whose states are computed when they are visited.
 
-It accepts exactly what the whole automaton (:class:`logitloom.automata.Dfa`) of the same pattern accepts. Nothing is
-built beforehand but the positions of the pattern, so patterns whose whole automaton would have millions of states run
-as well: each byte leads to at most one new state.
+It accepts the same texts as the whole automaton (:class:`logitloom.automata.Dfa`) of the same pattern. Only the
+position automaton is built in advance, so patterns whose DFA would have millions of states are supported: each byte
+adds at most one state.
 
-Between two characters a state is a set of positions, written as bytes. Between the bytes of a character it is a pair of
-the state before that character and a node of the tree of encodings.
+Between two characters a state is a set of positions, packed as bytes. Between the bytes of one character it is a pair
+of the state before that character and a node of the trie of UTF-8 encodings.
 
 References:
-    K. Thompson, "Regular expression search algorithm", 1968: sets of positions, found while the text is read.
+    K. Thompson, "Regular expression search algorithm", 1968: sets of positions, computed while the text is read.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ from logitloom.constraints.contract import ByteAutomaton, State
 
 __all__ = ["LazyDfa"]
 
-#: Bytes of remembered states, about.
+#: The approximate size in bytes above which the cache of rows is cleared.
 _MOST_BYTES: Final = 16 << 20
 
 
 class _Row(NamedTuple):
-    """Where a state between two characters leads: by class of ASCII, and above ASCII through a tree of bytes."""
+    """The transitions of a state between two characters.
+
+    Attributes:
+        ascii: the next state by ASCII class.
+        root, nodes: the transitions of the bytes of characters above ASCII, as in :class:`.utf8.Shape`.
+        targets: the next state of each group of the shape.
+    """
 
     ascii: list[bytes | None]
     root: list[int]
@@ -41,12 +47,12 @@ class _Row(NamedTuple):
 
 
 class LazyDfa(ByteAutomaton):
-    """The texts of a pattern, visited lazily; made by :func:`logitloom.automata.compile_automaton`.
+    """The lazy DFA of a pattern; made by :func:`logitloom.automata.compile_automaton`.
 
     Args:
         subsets: the automaton over classes of characters.
-        letters: the classes.
-        name: how it is shown.
+        letters: the classes of characters.
+        name: the name in the ``repr``.
 
     Example:
         >>> from logitloom.automata import compile_automaton
@@ -76,11 +82,11 @@ class LazyDfa(ByteAutomaton):
 
     @property
     def fingerprint(self) -> bytes:
-        """From the positions of the pattern and the characters that are read at each."""
+        """A hash of the position automaton."""
         return hashlib.blake2b(b"lazy" + self._subsets.fingerprint, digest_size=16).digest()
 
     def start(self) -> State:
-        """The positions with which a text may begin."""
+        """The start state: the positions with which a text may begin."""
         return self._start
 
     def step(self, state: State, byte: int) -> State | None:
@@ -106,17 +112,17 @@ class LazyDfa(ByteAutomaton):
         return type(state) is bytes and self._subsets.accepts(self._subsets.unpacked(state))
 
     def alternatives(self, state: State) -> Sequence[State]:
-        """Each position alone; none within a character."""
+        """One state per position of the state; within a character the state itself."""
         if type(state) is not bytes:
             return (state,)
         return [self._subsets.packed(part) for part in self._subsets.members(self._subsets.unpacked(state))]
 
     def byte_classes(self) -> NDArray[np.uint8]:
-        """The classes that the pattern's sets of characters make."""
+        """The byte classes of the pattern's character sets."""
         return self._letters.byte_class
 
     def fullmatch(self, text: bytes | str) -> bool:
-        """Whether the whole text is accepted. A ``str`` that has no encoding in UTF-8 is not."""
+        """Whether the whole text is accepted. A ``str`` that UTF-8 cannot encode is not accepted."""
         if isinstance(text, str):
             try:
                 text = text.encode()
@@ -134,7 +140,7 @@ class LazyDfa(ByteAutomaton):
         found, group_of = subsets.targets(subsets.unpacked(state))
         packed = [subsets.packed(target) for target in found]
         by_class: list[bytes | None] = [*packed, None]  # index -1
-        # Groups that lead to one state are read alike.
+        # Groups with the same target are merged.
         number: dict[bytes, int] = {}
         high = tuple([DEAD if g < 0 else number.setdefault(packed[g], len(number)) for g in group_of[split:]])
         shape = self._letters.high.shape(high) if number else None

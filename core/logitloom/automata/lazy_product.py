@@ -1,10 +1,10 @@
-"""Unions and intersections of automata over bytes whose states are found when they are visited.
+"""Lazy unions and intersections of automata over bytes: product states are computed when they are visited.
 
-A state is a tuple of states. In a union every state can be completed, because in one of the automata it can. In an
-intersection some cannot: a search when it is made finds those that can. Automata whose states are sets of positions
-(:class:`~logitloom.automata.LazyDfa`) have far too many of them for that, but a set can be completed exactly if one of
-its positions can: so the search goes through tuples of positions, of which there are as many as the product of the
-patterns' lengths, see :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
+A state of a product is a tuple of states. In a union every state can be completed, because one of its components can.
+In an intersection some states cannot be completed; a search at construction finds those that can. An automaton whose
+states are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for this search. A set of
+positions can be completed exactly if one of its positions can. So the search visits tuples of positions; their number
+is at most the product of the patterns' lengths. See :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
 
 References:
     Y. Bar-Hillel, M. Perles, E. Shamir, "On formal properties of simple phrase structure grammars", 1961: the product
@@ -29,16 +29,16 @@ from logitloom.hookspecs import TextEnd
 
 __all__ = ["IntersectedAutomaton", "UnionAutomaton", "common_classes"]
 
-#: Most steps between tuples that are searched: about a second.
+#: The largest number of transitions that the search visits, which takes about a second.
 _MOST_STEPS: Final = 600_000
-#: For so many states it is remembered whether they can be completed.
+#: Number of states for which it is cached whether they can be completed.
 _REMEMBERED: Final = 1 << 16
 
 States = tuple[State, ...]
 
 
 def common_classes(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint8]:
-    """``[256] uint8``: bytes of one class are equal in all of several arrays ``[256]``."""
+    """``[256] uint8``: byte classes such that bytes of one class have equal entries in each of the arrays ``[256]``."""
     classes: NDArray[Any] = np.unique(np.stack(columns), axis=1, return_inverse=True)[1]
     return classes.ravel().astype(np.uint8)
 
@@ -51,16 +51,16 @@ class _Product(ByteAutomaton):
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """From those of the automata."""
+        """A hash of the fingerprints of the automata."""
         parts = repr([automaton.fingerprint for automaton in self.automata]).encode()
         return hashlib.blake2b(parts, digest_size=16, person=type(self).__name__.encode()[:16]).digest()
 
     def start(self) -> State:
-        """All start states."""
+        """The tuple of all start states."""
         return tuple(automaton.start() for automaton in self.automata)
 
     def byte_classes(self) -> NDArray[np.uint8] | None:
-        """The classes of bytes that no automaton distinguishes."""
+        """The byte classes that no automaton distinguishes; ``None`` if an automaton has none."""
         columns = [column for automaton in self.automata if (column := automaton.byte_classes()) is not None]
         return common_classes(columns) if len(columns) == len(self.automata) else None
 
@@ -69,7 +69,7 @@ class UnionAutomaton(_Product):
     """The union of several automata. A component of a state is ``None`` if its automaton is dead.
 
     Args:
-        automata: at least two. What they say of borders of tokens and ends of texts is left out.
+        automata: at least two. Their methods for token borders and ends of texts are not used.
 
     Example:
         >>> from logitloom.automata import DenseAutomaton, compile_pattern
@@ -80,18 +80,18 @@ class UnionAutomaton(_Product):
     """
 
     def step(self, state: State, byte: int) -> State | None:
-        """The next states of all automata that are not dead."""
+        """The tuple of next states, with ``None`` for dead automata; ``None`` if all are dead."""
         parts = zip(self.automata, _parts(state), strict=True)
         after = tuple(None if part is None else automaton.step(part, byte) for automaton, part in parts)
         return None if all(part is None for part in after) else after
 
     def accepts(self, state: State) -> bool:
-        """Whether one of them accepts."""
+        """Whether one of the automata accepts."""
         parts = zip(self.automata, _parts(state), strict=True)
         return any(part is not None and automaton.accepts(part) for automaton, part in parts)
 
     def alternatives(self, state: State) -> Sequence[State]:
-        """Those of each part, alone."""
+        """The alternatives of each component, with all other components dead."""
         return [
             tuple(one if i == place else None for i in range(len(self.automata)))
             for place, (automaton, part) in enumerate(zip(self.automata, _parts(state), strict=True))
@@ -101,15 +101,15 @@ class UnionAutomaton(_Product):
 
 
 class IntersectedAutomaton(_Product):
-    """The intersection of several automata. A state is a tuple of their states; acceptance is reachable from it.
+    """The intersection of several automata. A state is a tuple of their states from which acceptance is reachable.
 
     Args:
         automata: at least two.
-        subject: what they are, for messages.
+        subject: the name of the automata in messages.
 
     Raises:
-        OptionError: if no text satisfies all of them.
-        BudgetExceeded: if a bounded search cannot tell which states can be completed.
+        OptionError: if the intersection is empty.
+        BudgetExceeded: if a bounded search cannot decide which states can be completed.
 
     Example:
         >>> from logitloom.automata import DenseAutomaton, compile_pattern
@@ -124,7 +124,7 @@ class IntersectedAutomaton(_Product):
         classes = self.byte_classes()
         self._column: list[int] = list(range(256)) if classes is None else classes.tolist()
         self._bytes = list({column: byte for byte, column in enumerate(self._column)}.values())
-        #: Tuples of alternatives, and whether they can be completed.
+        #: Per tuple that the search visited, whether it can be completed. Later results are cached in ``_known``.
         self._found: dict[States, bool] = {}
         self._known: dict[States, bool] = {}
         self._search(subject)
@@ -133,7 +133,7 @@ class IntersectedAutomaton(_Product):
         return self.__dict__ | {"_known": {}}
 
     def _search(self, subject: str) -> None:
-        """Find what can be completed, backwards from the ends of all that can be reached."""
+        """Find the completable tuples: visit all reachable ones, then search backwards from the accepting ones."""
         start = tuple(automaton.start() for automaton in self.automata)
         before: dict[States, list[States]] = {part: [] for part in self._split(start)}
         queue, tracker = [*before], BudgetTracker(None, f"the {subject}")
@@ -144,7 +144,7 @@ class IntersectedAutomaton(_Product):
                 after = self._stepped(state, byte)
                 if after is None:
                     continue
-                # Within a token automata that count tokens stand at other states than at its end.
+                # An automaton that counts tokens has other states within a token than at its border.
                 ended = self._bordered(after) if self._has_borders else after
                 for found in {after, ended} - {None}:
                     assert found is not None
@@ -174,13 +174,13 @@ class IntersectedAutomaton(_Product):
         return product(*[one.alternatives(part) for one, part in zip(self.automata, states, strict=True)])
 
     def _can_end(self, states: States) -> bool:
-        """Whether a text can be completed after some states. They may be such as no search came to, as sets are."""
+        """Whether a text can be completed from a tuple of states, which may be sets that the search did not visit."""
         known = self._found.get(states)
         known = self._known.get(states) if known is None else known
         if known is None:
             parts = [*self._split(states)]
             if parts == [states]:
-                # Within a character, of which the search saw each position alone: look behind it.
+                # A state within a character cannot be split. The search visited single positions only, so read on.
                 after = (self._stepped(states, byte) for byte in self._bytes)
                 known = any(one is not None and self._can_end(one) for one in after)
             else:
@@ -197,7 +197,7 @@ class IntersectedAutomaton(_Product):
         return any(type(automaton).token_border is not ByteAutomaton.token_border for automaton in self.automata)
 
     def step(self, state: State, byte: int) -> State | None:
-        """The next states of all automata, if acceptance is reachable from them."""
+        """The tuple of next states, if acceptance is reachable from it; else ``None``."""
         after = self._stepped(_parts(state), byte)
         return after if after is not None and (self._has_borders or self._can_end(after)) else None
 
@@ -211,7 +211,7 @@ class IntersectedAutomaton(_Product):
         return tuple(reached)
 
     def accepts(self, state: State) -> bool:
-        """Whether all accept."""
+        """Whether all automata accept."""
         return all(automaton.accepts(part) for automaton, part in zip(self.automata, _parts(state), strict=True))
 
     def alternatives(self, state: State) -> Sequence[State]:
@@ -219,11 +219,11 @@ class IntersectedAutomaton(_Product):
         return [part for part in self._split(_parts(state)) if self._has_borders or self._can_end(part)]
 
     def must_end(self, state: State) -> bool:
-        """Whether one of them must."""
+        """Whether the text must end in one of the automata."""
         return any(automaton.must_end(part) for automaton, part in zip(self.automata, _parts(state), strict=True))
 
     def token_border(self, state: State) -> State | None:
-        """All together."""
+        """The states of all automata after a token border, if acceptance is reachable from them; else ``None``."""
         after = self._bordered(_parts(state)) if self._has_borders else _parts(state)
         return after if after is not None and self._can_end(after) else None
 
@@ -237,7 +237,7 @@ class IntersectedAutomaton(_Product):
         return tuple(reached)
 
     def text_end(self, state: State) -> TextEnd:
-        """The first to say that the text is over, else what most bytes are held for."""
+        """The end according to an automaton for which the text has ended, or else the one that holds most bytes."""
         found = [automaton.text_end(part) for automaton, part in zip(self.automata, _parts(state), strict=True)]
         return max(found, key=lambda end: (end.finished, end.hold))
 

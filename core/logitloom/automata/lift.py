@@ -1,8 +1,8 @@
-"""From an automaton over bytes to a constraint over the tokens of a vocabulary.
+"""Lift an automaton over bytes to a constraint over the tokens of a vocabulary.
 
 Tokens are byte strings, so a token leads from a state to the state after its bytes, and is allowed if that state
-exists. The tokens of a state are found by one walk of the vocabulary's trie, which asks the automaton for the states
-that it comes to. What was found is kept in a bounded memory beside the constraint.
+exists. One walk of the vocabulary's trie finds the allowed tokens of a state; it computes the automaton's states that
+it visits. The results are kept in caches of bounded size.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["LiftedAutomaton", "lift"]
 
-#: Bytes of the table of visited states, of remembered token sets, and how many successors are remembered.
+#: Limits of the caches: bytes of the table of visited states, bytes of token sets, and number of successors.
 _MOST_TABLE_BYTES: Final = 32 << 20
 _MOST_SET_BYTES: Final = 64 << 20
 _MOST_SUCCESSORS: Final = 1 << 16
-#: How many states a search for an end visits: byte by byte, and token by token.
+#: The largest number of states that a search for an accepting state visits: byte by byte, and token by token.
 _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
-#: So few tokens below all that is left of a walk are sooner found one by one.
+#: If fewer tokens than this remain below the nodes of a walk, it continues node by node, which is faster.
 _THIN: Final = 512
 
 
@@ -45,11 +45,11 @@ def lift(
     """The constraint that allows a token exactly if the automaton can read its bytes.
 
     Args:
-        automaton: which texts are accepted.
+        automaton: the automaton over bytes.
         vocabulary: the bytes of each id.
-        vocab_size: width of the model's logits, at least ``vocabulary.size``; default: that.
+        vocab_size: width of the model's logits, at least ``vocabulary.size``, which is the default.
         restricts: whether the text is restricted to the automaton's language. If not, ids without text (special tokens,
-            the padding of a vocabulary) pass and change nothing.
+            the padding of a vocabulary) are allowed and do not change the state.
 
     Raises:
         VocabularyError: if the width is too small, or no sequence of tokens writes an accepted text.
@@ -73,8 +73,8 @@ def lift(
 class LiftedAutomaton(Constraint):
     """An automaton over bytes as a constraint; made by :func:`lift`.
 
-    States are the automaton's own. A state from which no sequence of tokens reaches an end, although bytes could, is
-    never entered where a bounded search can tell. With a vocabulary that has a token for each byte there is none.
+    Its states are those of the automaton. If the vocabulary lacks single-byte tokens, there can be states from which
+    bytes reach acceptance and tokens do not. Such a state is never entered if a bounded search detects it.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class LiftedAutomaton(Constraint):
         ends = set(vocabulary.eos)
         textless = [*self._trie.textless.tolist(), *range(vocabulary.size, self.vocab_size)]
         self._textless: NDArray[np.int32] = np.array(textless, dtype=np.int32)
-        #: Ids that are allowed wherever any is.
+        #: Ids without text that are allowed in every state in which the text may continue.
         self._free: NDArray[np.int32] = np.array(
             [] if restricts else [token for token in textless if token not in ends], dtype=np.int32
         )
         self._free_ids = frozenset(self._free.tolist())
-        #: Whether the state after a token is more than the state after its bytes.
+        #: Whether the state after a token can differ from the state after its bytes.
         self._has_borders = type(automaton).token_border is not ByteAutomaton.token_border
         self._must_end = type(automaton).must_end is not ByteAutomaton.must_end
         self.ends_texts = type(automaton).text_end is not ByteAutomaton.text_end
@@ -117,7 +117,7 @@ class LiftedAutomaton(Constraint):
 
     @property
     def fingerprint(self) -> bytes:
-        """From the automaton, the vocabulary and the width."""
+        """A hash of the automaton, the vocabulary and the width."""
         digest = hashlib.blake2b(digest_size=16)
         for part in (b"lifted", self._automaton.fingerprint, self.vocabulary.fingerprint.encode()):
             digest.update(len(part).to_bytes(8, "little") + part)
@@ -125,19 +125,19 @@ class LiftedAutomaton(Constraint):
         return digest.digest()
 
     def forget(self) -> None:
-        """Drop what is remembered of visited states. Other threads may be at work; no result changes."""
+        """Clear all caches. Other threads may use the constraint meanwhile; no result changes."""
         self._visited = VisitedStates(self._automaton)
         self._sets: dict[State, TokenSet] = {}
         self._set_bytes = 0
         self._successors: dict[tuple[State, int], State | None] = {}
         self._least: dict[State, int | None] = {}
-        #: Whether a sequence of tokens reaches an end.
+        #: Per state whether a sequence of tokens reaches acceptance.
         self._ends: dict[State, bool] = {}
 
-    # --- the contract ---------------------------------------------------------------------------------------------
+    # --- methods of Constraint ------------------------------------------------------------------------------------
 
     def start(self) -> State:
-        """The automaton's first state."""
+        """The start state of the automaton."""
         return self._automaton.start()
 
     def may_end(self, state: State) -> bool:
@@ -145,11 +145,11 @@ class LiftedAutomaton(Constraint):
         return self._automaton.accepts(state)
 
     def finish(self, state: State) -> State:
-        """A state in which the text was over still says where."""
+        """The state itself if the text has ended in it, because it records where; else ``FINISHED``."""
         return state if self._automaton.text_end(state).finished else FINISHED
 
     def text_end(self, state: State) -> TextEnd:
-        """As the automaton says."""
+        """The result of the automaton's ``text_end``."""
         return self._automaton.text_end(state)
 
     def automaton(self) -> ByteAutomaton:
@@ -197,9 +197,9 @@ class LiftedAutomaton(Constraint):
         return reached if reached is not None and self._can_end(reached) else None
 
     def least_tokens(self, state: State) -> int | None:
-        """The tokens of a shortest text in bytes, which is an upper bound.
+        """An upper bound on the least number of tokens to an accepting state: the tokens of a text shortest in bytes.
 
-        ``None`` if a bounded search finds no end, or if the automaton counts tokens.
+        ``None`` if a bounded search finds no accepting state, or if the automaton counts tokens.
         """
         if self.may_end(state):
             return 0
@@ -213,7 +213,7 @@ class LiftedAutomaton(Constraint):
         return self._least[state]
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Asked once for each state that tokens lead to."""
+        """The allowed ids and :meth:`least_tokens` after each, computed once per distinct next state."""
         if self._must_end and self._automaton.must_end(state):
             return super().least_after(state)
         ids, places, values = self._successors_of(state)
@@ -235,7 +235,7 @@ class LiftedAutomaton(Constraint):
     # --- token sets -----------------------------------------------------------------------------------------------
 
     def _room(self) -> VisitedStates:
-        """The memory of visited states: a new one if it has become too large."""
+        """The cache of visited states; a new one if it has become too large."""
         visited = self._visited
         if visited.nbytes > _MOST_TABLE_BYTES:
             visited = self._visited = VisitedStates(self._automaton)
@@ -267,7 +267,7 @@ class LiftedAutomaton(Constraint):
         return TokenSet(listed, (mask if listed else ~mask).nonzero()[0].astype(np.int32))
 
     def _successors_of(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
-        """The tokens that can be read in a state, for each the index of the state it leads to, and these states."""
+        """The tokens that can be read in a state, per token the index of its next state, and these next states."""
         trie, visited = self._trie, self._room()
         nodes, reached = [], []
         start = np.array([visited.number(state)], dtype=np.int32)
@@ -279,7 +279,7 @@ class LiftedAutomaton(Constraint):
         return ids, index.ravel(), [visited.values[number] for number in distinct.tolist()]
 
     def _found_by_kernels(self, kernels: AutomatonKernels, state: State) -> TokenSet:
-        """The same by the compiled walk, which leaves unknown steps to the caller, level by level."""
+        """The token set by the compiled walk. It returns unknown transitions to the caller, which computes them."""
         trie, visited = self._trie, self._room()
         with MEMORY.room(trie.nodes, len(trie.order)) as (pairs, notes):
             pairs[0] = 0, visited.number(state)
@@ -308,7 +308,7 @@ class LiftedAutomaton(Constraint):
             return TokenSet(*kernels.collect(notes, trie.order, found, self._free, self._textless, self.vocab_size))
 
     def _one_by_one(self, visited: VisitedStates, nodes: list[int], states: list[int]) -> NDArray[np.int64]:
-        """The nodes below some pairs at which a state is left: what is thin is sooner walked node by node."""
+        """The nodes below pairs of a node and a state at which the state is alive, found node by node."""
         child_start, child_count, byte = self._trie.views
         found = []
         stack = list(zip(nodes, states, strict=True))
@@ -325,16 +325,16 @@ class LiftedAutomaton(Constraint):
     def _renumbered(
         self, visited: VisitedStates, numbers: NDArray[np.int32]
     ) -> tuple[VisitedStates, NDArray[np.int32]]:
-        """A new memory for a walk that goes on from some states, and their numbers there."""
+        """A new cache of visited states for a walk in progress, and the numbers of its current states in the cache."""
         fresh = self._visited = VisitedStates(self._automaton)
         distinct, index = np.unique(numbers, return_inverse=True)
         renumbered = [fresh.number(visited.values[number]) for number in distinct.tolist()]
         return fresh, np.array(renumbered, dtype=np.int32)[index.ravel()]
 
-    # --- ends -----------------------------------------------------------------------------------------------------
+    # --- reachability of acceptance -------------------------------------------------------------------------------
 
     def _has_text(self) -> bool:
-        """Whether any text is accepted, as far as the first byte and a bounded search show."""
+        """Whether any text is accepted. If each byte is a token, only first bytes are tested, else a bounded search."""
         automaton, start = self._automaton, self._automaton.start()
         if not self._trie.every_byte:
             return self._can_end(start)
@@ -343,9 +343,9 @@ class LiftedAutomaton(Constraint):
         return automaton.accepts(start) or any(visited.follow(number, bytes((byte,))) >= 0 for byte in range(256))
 
     def _can_end(self, state: State) -> bool:
-        """Whether some sequence of tokens reaches an end; ``True`` where a bounded search cannot tell.
+        """Whether some sequence of tokens reaches acceptance; ``True`` if a bounded search cannot decide.
 
-        The answer depends on the state alone, not on what was searched before.
+        The result depends on the state alone, not on earlier searches.
         """
         if self._trie.every_byte:
             return True
@@ -357,7 +357,7 @@ class LiftedAutomaton(Constraint):
         return known
 
     def _shortest(self, state: State) -> bytes | None:
-        """A shortest text to an end, written with tokens of one byte; ``None`` if a bounded search finds none."""
+        """A shortest text to acceptance, written with single-byte tokens; ``None`` if a bounded search finds none."""
         automaton = self._automaton
         visited = self._room()
         singles = [(byte, visited.byte_class[byte]) for byte in np.flatnonzero(self._trie.single >= 0).tolist()]
@@ -387,7 +387,10 @@ class LiftedAutomaton(Constraint):
         return None
 
     def _reaches_end(self, state: State, ends: dict[State, bool]) -> bool:
-        """The same with all tokens. If there is no end, there is none from the states on the way; they are noted."""
+        """Whether a sequence of any tokens reaches acceptance; ``True`` if a bounded search cannot decide.
+
+        If not, it cannot from any visited state either, and ``ends`` records all of them.
+        """
         automaton = self._automaton
         seen: dict[State, None] = {state: None}
         queue = [state]

@@ -1,8 +1,8 @@
 """Minimisation: merge equivalent states, and bytes that no state distinguishes.
 
-Partition refinement on whole arrays: states start in blocks by whether they accept and how far acceptance is, and
-blocks are split by where their states lead until nothing splits. Starting from the distance makes chains
-(counted repeats), on which refinement is slow, fall apart at once.
+Partition refinement on whole arrays. The initial blocks are states with equal distance to acceptance. A round splits
+blocks by the blocks of the next states, until no block splits. Refinement from the accepting states alone takes many
+rounds for chains (counted repeats); the distance separates their states at once.
 
 References:
     E. F. Moore, "Gedanken-experiments on sequential machines", 1956.
@@ -20,17 +20,17 @@ __all__ = ["minimize"]
 
 
 def minimize(dfa: Dfa, *, budget: Budget | None = None, tracker: BudgetTracker | None = None) -> Dfa:
-    """The smallest automaton of the same language, its states numbered in breadth-first order.
+    """The smallest automaton of the same language, with states numbered in breadth-first order.
 
     Equal languages give equal tables, so the fingerprint of a minimal automaton identifies its language.
 
     Args:
         dfa: any automaton.
-        budget: what it may cost; ``None`` for the default.
-        tracker: a budget that is already being spent, instead of ``budget``.
+        budget: the limits of the computation; ``None`` for the default.
+        tracker: the tracker of a compilation in progress, instead of ``budget``.
 
     Raises:
-        BudgetExceeded: if it takes longer than the budget allows.
+        BudgetExceeded: if the computation takes longer than the budget allows.
     """
     tracker = tracker if tracker is not None else BudgetTracker(budget)
     dfa = dfa.trimmed()
@@ -49,7 +49,7 @@ def minimize(dfa: Dfa, *, budget: Budget | None = None, tracker: BudgetTracker |
         if len(first) == count:
             break
         block, count = refined.astype(np.int64), len(first)
-    # Blocks were told apart by 64-bit hashes: a collision would have merged states that differ.
+    # Blocks were compared by 64-bit hashes. A collision would have merged states that are not equivalent.
     representative = first[refined]
     same = (seen == seen[representative]).all(axis=1) & (block == block[representative])
     if not same.all():  # pragma: no cover - one in 2**60
@@ -68,7 +68,7 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _distances(table: NDArray[np.int32], accepting: NDArray[np.bool_], tracker: BudgetTracker) -> NDArray[np.int64]:
-    """Bytes to the nearest accepting state: 0 for accepting ones. Unreachable acceptance counts as the largest."""
+    """``[states]``: the bytes to the nearest accepting state; a value above all others if none is reachable."""
     states, columns = table.shape
     distance = np.where(accepting, 0, -1).astype(np.int64)
     flat = table.ravel()

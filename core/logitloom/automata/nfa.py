@@ -1,8 +1,8 @@
-"""The position automaton of a pattern: one state per written character, no empty moves.
+"""The position automaton of a pattern: one state per character of the pattern, without epsilon transitions.
 
-Every character set of the tree becomes a position. ``first`` are the positions a text may begin with, ``follow[p]``
-those that may come after ``p``; position 0 stands for the end of the text. Counted repeats are written out
-as ``x(x(x)?)?``, which keeps the sets small and most patterns deterministic from the start.
+Every character set of the tree becomes a position. ``first`` are the positions that a text may begin with,
+``follow[p]`` the positions that may come after ``p``. Position 0 stands for the end of the text. Counted repeats are
+expanded as ``x(x(x)?)?``, which keeps the sets small and most patterns deterministic.
 
 References:
     V. M. Glushkov, "The abstract theory of automata", 1961.
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 END_POSITION: Final = 0
-#: How much is done between two looks at the clock, and about how many bytes a place takes in a set.
+#: Units of work between two checks of the time limit, and the approximate size of a position in a set, in bytes.
 _WORK: Final = 50_000
 _EDGE_BYTES: Final = 32
 _NONE: Final[frozenset[int]] = frozenset()
@@ -36,16 +36,16 @@ _NONE: Final[frozenset[int]] = frozenset()
 Places = frozenset[int]
 
 Order = dict[int, tuple[tuple[int, int], ...]]
-"""By position, from the innermost repeat outwards, pairs of a key and a rank.
+"""Per position, from the innermost repeat outwards, pairs of a key and a rank.
 
-Positions with equal keys at one level stand at the same place of a repeated part, and the text after the one of lower
-rank is free to be all that it may be after the other: in ``x{0,9}``, whoever has read three times ``x`` may go on in
-every way in which one may go on who has read it four times. A set that holds both needs only the first.
+Positions with equal keys at one level are copies of the same position of a repeated part. Every text that may follow
+the one of higher rank may also follow the one of lower rank: in ``x{0,9}``, every text that may follow four ``x`` may
+also follow three. So a set that holds both needs only the one of lower rank.
 """
 
 
 class PositionAutomaton(NamedTuple):
-    """Positions of a pattern: ``chars[p]`` is what is read at ``p``, ``follow[p]`` what may come next."""
+    """Positions of a pattern: ``chars[p]`` is the character set of ``p``, ``follow[p]`` the positions after it."""
 
     chars: list[CharSet]
     first: Places
@@ -54,7 +54,7 @@ class PositionAutomaton(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The places of a repeated part before anything leads out of it; they begin at ``start``."""
+    """The positions of a repeated part before transitions that leave the part are added; the first is ``start``."""
 
     first: Places
     last: Places
@@ -73,7 +73,7 @@ class _AtomicPart(NamedTuple):
 
 
 def places(node: Node) -> int:
-    """How many positions a tree has when its counted repeats are written out."""
+    """The number of positions of a tree after its counted repeats are expanded."""
     if isinstance(node, Characters):
         return 1
     if isinstance(node, Concatenation):
@@ -94,8 +94,12 @@ def position_automaton(
 
     Args:
         node: the tree.
-        tracker: the budget.
-        refuse: makes the error for an atomic part that would change the language.
+        tracker: the budget tracker.
+        refuse: makes the error for an atomic part that may change the language.
+
+    Raises:
+        UnsupportedPattern: the result of ``refuse``.
+        BudgetExceeded: if the tree has too many positions, or the construction exceeds the budget.
     """
     tracker.check_states(places(node), "places")
     builder = _Builder(tracker)
@@ -113,7 +117,7 @@ def position_automaton(
 
 
 def _without_dead_ends(first: Places, follow: list[Places]) -> tuple[Places, list[Places]]:
-    """The same without positions after which no text can end."""
+    """``first`` and ``follow`` without the positions from which the end of the text cannot be reached."""
     before: list[list[int]] = [[] for _ in follow]
     for p, following in enumerate(follow):
         for q in following:
@@ -129,14 +133,14 @@ def _without_dead_ends(first: Places, follow: list[Places]) -> tuple[Places, lis
 
 
 def ordered_copies(order: Order, start: int, size: int, copies: range, shorter_first: bool) -> None:
-    """Note the order of the positions of a part that is written several times, one copy behind the other.
+    """Record the order of the positions of consecutive copies of a repeated part.
 
     Args:
-        order: where to note it.
+        order: the order to extend.
         start: the first position of the first copy.
-        size: positions of a copy.
-        copies: the copies that are comparable, the first is 0.
-        shorter_first: whether more may follow on an earlier copy (else on a later one).
+        size: number of positions of a copy.
+        copies: the copies that are comparable; the first copy is 0.
+        shorter_first: whether an earlier copy permits all texts that a later copy permits (else the reverse).
     """
     if len(copies) < 2:
         return
@@ -163,7 +167,7 @@ class _Builder:
         follow = self.follow
         for p in last:
             known = follow[p]
-            # Without this sharing, (w1|w2|...)* would hold one copy of a large set per word.
+            # Empty sets are replaced by the shared ``first``. Otherwise (w1|w2|...)* would copy a large set per word.
             if known:
                 follow[p] = known | first
                 self.edges += len(follow[p])
@@ -176,7 +180,7 @@ class _Builder:
             self.tracker.check_bytes(_EDGE_BYTES * self.edges, "the connections of its places")
 
     def build(self, node: Node) -> tuple[Places, Places, bool]:
-        """``(first, last, nullable)`` of a tree, its positions appended."""
+        """Append the positions of a tree and return its ``(first, last, nullable)``."""
         kind = type(node)
         if kind is Characters:
             p = len(self.chars)
@@ -225,12 +229,12 @@ class _Builder:
         first, last, nullable = self.build(node.part)
         if len(self.chars) == start:
             return _NONE, _NONE, nullable or node.least == 0
-        # An atomic part is checked by itself wherever it stands; other parts are copied faster than they are built.
+        # Each copy of an atomic part must be checked, so it is built again. Copying other parts is faster than that.
         part = None
         if len(self.atomic) == atomic:
             follow = self.follow[start:]
             part = _Part(first, last, self.chars[start:], follow, start, sum(map(len, follow)))
-        # A part that can be empty may take part fewer times, so its lower bound says nothing.
+        # If a part can be empty, copies may match the empty text, so the lower bound has no effect.
         required = 0 if nullable else node.least
         ends = last
         if node.most is None:
@@ -251,7 +255,7 @@ class _Builder:
         return first, _NONE.union(*collected), required == 0
 
     def chain(self, chars: CharSet, node: Repeat) -> tuple[Places, Places, bool]:
-        """The commonest repetition, of one set: one position after the other, without detours."""
+        """The repetition of a single character set, the most common case: a chain of positions."""
         start = len(self.chars)
         required = max(node.least, 1)
         stop = start + (required if node.most is None else node.most)
@@ -292,10 +296,10 @@ def check_atomic(
     refuse: Callable[[Atomic], UnsupportedPattern],
     tracker: BudgetTracker,
 ) -> None:
-    """Refuse an atomic part unless forbidding to backtrack into it provably changes nothing.
+    """Refuse an atomic part unless it provably matches the same texts as the part without the atomic group.
 
-    Sufficient: the part is greedy, at every place in it the next character decides where to go on, and no
-    character can both continue the part and continue what comes after it.
+    A sufficient condition is checked: the part is greedy, the next character determines the next position at every
+    position in the part, and no character can both continue the part and begin the text after it.
     """
     exits: set[int] = set()
     for p in part.last:
@@ -316,7 +320,7 @@ def check_atomic(
 
 
 def is_greedy(node: Node) -> bool:
-    """Whether backtracking tries the longest way first everywhere in a tree, as far as its form shows."""
+    """Whether backtracking provably tries the longest match first everywhere in a tree; only the syntax is checked."""
     if isinstance(node, Characters):
         return True
     if isinstance(node, Concatenation):

@@ -1,7 +1,7 @@
-"""From the text of a Python regular expression to a small tree of regular operations.
+"""Parse a Python regular expression to a tree of regular operations.
 
-The standard library's own parser reads the text, so what a pattern means cannot drift from ``re``; what it returns is
-translated to five kinds of nodes. Whatever is not regular is refused with its name and its position.
+The standard library's own parser reads the pattern, so its meaning is always that of ``re``. The result is translated
+to seven kinds of nodes. Constructs that are not regular are refused; the message has their name and their position.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = [
 
 
 class Characters(NamedTuple):
-    """One character out of a set."""
+    """One character of a set."""
 
     chars: CharSet
 
 
 class Concatenation(NamedTuple):
-    """Parts one after the other; no parts match the empty text."""
+    """A sequence of parts; without parts it matches the empty text."""
 
     parts: tuple[Any, ...]
 
 
 class Alternation(NamedTuple):
-    """One of several branches; no branches match nothing."""
+    """One of several branches; without branches it matches no text."""
 
     branches: tuple[Any, ...]
 
@@ -61,7 +61,7 @@ class Repeat(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """The empty text, where the characters on both sides fit: a bit set of contexts."""
+    """The empty text in certain contexts, which are a bit set; see :mod:`.boundaries`."""
 
     contexts: int
 
@@ -75,9 +75,9 @@ class Atomic(NamedTuple):
 
 
 class LookAround(NamedTuple):
-    """The empty text, where a text of the part follows (``ahead``) or precedes; ``negated``: where none does.
+    """The empty text where a match of the part follows (``ahead``) or precedes; with ``negated`` where none does.
 
-    No automaton is made of it.
+    Look-around cannot be compiled to an automaton here.
     """
 
     part: Any
@@ -121,13 +121,13 @@ def parse_pattern(
     Args:
         pattern: a regular expression in the syntax of Python's ``re`` for text.
         flags: flags of ``re``, as an int: ``IGNORECASE``, ``MULTILINE``, ``DOTALL``, ``VERBOSE``, ``ASCII``.
-        tracker: the budget; a new default one if left out.
+        tracker: the budget tracker; default: a new one with the default budget.
         look_around: whether look-around becomes a node; otherwise it is refused.
         written: the pattern as messages quote it, if ``pattern`` is its translation from another syntax.
 
     Raises:
-        UnsupportedPattern: if the text is no valid regular expression, or uses a construct that is not regular.
-        BudgetExceeded: if the text is too long for the budget, or nested too deeply to be read.
+        UnsupportedPattern: if the pattern is not a valid regular expression, or uses a construct that is not regular.
+        BudgetExceeded: if the pattern is too long for the budget, or nested too deeply for the parser.
     """
     if not isinstance(pattern, str):
         raise UnsupportedPattern(
@@ -163,7 +163,7 @@ def parse_pattern(
 
 
 def nodes(tree: Node, kind: type[Any]) -> Iterator[Any]:
-    """The nodes of a kind in a tree, from left to right."""
+    """Yield the nodes of a kind in a tree, from left to right."""
     if isinstance(tree, kind):
         yield tree
     if isinstance(tree, Concatenation | Alternation):
@@ -174,7 +174,7 @@ def nodes(tree: Node, kind: type[Any]) -> Iterator[Any]:
 
 
 def too_deep(tracker: BudgetTracker) -> BudgetExceeded:
-    """The error for a pattern whose nesting exceeds what the parser (or a counted repeat what it) can take."""
+    """The error for a pattern that is nested too deeply for the parser, or has too large a repeat count for it."""
     return BudgetExceeded(
         f"Compiling {tracker.subject} ran out of stack or integer range: its groups are nested too deeply or a repeat "
         f"count is too large. Nest less, or raise the limit with sys.setrecursionlimit."
@@ -182,7 +182,7 @@ def too_deep(tracker: BudgetTracker) -> BudgetExceeded:
 
 
 def shortened(pattern: str, limit: int = 60) -> str:
-    """A pattern as messages show it: as it was written, with escapes for what cannot be printed."""
+    """A pattern as messages show it: at most ``limit`` characters, with escapes for unprintable ones."""
     shown = pattern if len(pattern) <= limit else pattern[: limit - 3] + "..."
     return "'" + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown) + "'"
 
@@ -221,7 +221,7 @@ class _Translator:
         if op is sre.SUBPATTERN:
             _, added, removed, part = value
             if added & _KINDS_OF_TEXT:
-                flags &= ~_KINDS_OF_TEXT  # one excludes the other: (?a)(?u:...) is Unicode inside
+                flags &= ~_KINDS_OF_TEXT  # ASCII and UNICODE exclude each other: (?a)(?u:...) is Unicode inside
             return self.sequence(part.data, (flags | added) & ~removed)
         if op is sre.BRANCH:
             return Alternation(tuple([self.sequence(branch.data, flags) for branch in value[1]]))
@@ -240,13 +240,13 @@ class _Translator:
         if op is sre.POSSESSIVE_REPEAT:
             least, most, part = value
             inner = self.sequence(part.data, flags)
-            # Counted after the part: the quantifier's plus sign stands behind it in the text.
+            # Counted after the part is translated, because the quantifier comes after the part in the pattern.
             ordinal = self.possessive_quantifiers
             self.possessive_quantifiers += 1
             limit = None if most is sre.MAXREPEAT else most
             return Atomic(Repeat(inner, least, limit, True) if most else EMPTY, POSSESSIVE, ordinal)
         if op is sre.ASSERT_NOT and not value[1].data:
-            return Alternation(())  # (?!) fails everywhere, which is regular
+            return Alternation(())  # (?!) never matches, which is regular
         if op is sre.ASSERT or op is sre.ASSERT_NOT:
             direction, part = value
             ordinal = self.look_arounds
@@ -276,7 +276,7 @@ class _Translator:
         return char_sets.char_set(tuple(ranges), categories, negated, flags & 258)
 
 
-# --- where a construct stands ------------------------------------------------------------------------------
+# --- positions of constructs -------------------------------------------------------------------------------
 
 _TOKENS: Final = re.compile(
     r"""(?P<escape>\\(?:(?P<reference>[1-9])|.))
@@ -294,7 +294,7 @@ _TOKENS: Final = re.compile(
 
 
 def _constructs(pattern: str, verbose: bool) -> Iterator[tuple[str, int, str]]:
-    """Each irregular or atomic construct in a pattern's text: its kind, its position, its first characters."""
+    """Yield each irregular or atomic construct in a pattern: its kind, its position and its first characters."""
     position = 0
     while found := _TOKENS.search(pattern, position):
         position = found.end()

@@ -15,17 +15,17 @@ from logitloom.masks.kernels import KernelFailed
 __all__ = ["Product", "product"]
 
 _MANY: Final = 512
-#: A compiled construction keeps an array of numbers for at most so many pairs.
+#: The kernel is used for at most this number of pairs, because it keeps an array with a number for each.
 _MOST_PAIRS: Final = 1 << 22
 
 
 class Product(NamedTuple):
-    """Pairs of states, in the order in which they are found.
+    """Pairs of states, in breadth-first order.
 
     Attributes:
-        byte_class: ``[256] uint8``, columns that no byte of which either automaton tells apart.
-        next: ``[pairs, columns] int32``, ``DEAD`` where there is none.
-        first, second: ``[pairs]``, the states; the number of states stands for dead.
+        byte_class: ``[256] uint8``, the column of each byte; bytes of one column are equivalent in both automata.
+        next: ``[pairs, columns] int32``, next pairs, ``DEAD`` where there is none.
+        first, second: ``[pairs]``, the states of each pair; the number of states stands for the dead state.
     """
 
     byte_class: NDArray[np.uint8]
@@ -44,8 +44,8 @@ def product(
 
     Args:
         first, second: ``[256]`` byte classes, ``[states, classes]`` next states, and the start of each.
-        needs: which of them a text must not have left; of neither: not both at once.
-        tracker: the budget.
+        needs: per automaton whether pairs in which it is dead are dropped. Pairs in which both are dead always are.
+        tracker: the budget tracker.
 
     Raises:
         BudgetExceeded: if there are too many pairs.
@@ -75,7 +75,7 @@ def _by_kernels(
 
 
 def _padded(table: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Some columns of a table, with a state of its own for dead, the last one."""
+    """The given columns of a table, with an explicit dead state, which is the last one."""
     result = np.full((len(table) + 1, len(columns)), len(table), dtype=np.int32)
     rows = table[:, columns]
     result[:-1] = np.where(rows >= 0, rows, len(table))
@@ -105,7 +105,7 @@ def _found(
         )
         targets = np.where(kept, reached[0] * width + reached[1], DEAD)
         collected.append(targets)
-        # A bound on a length makes hundreds of levels of few states, for which sorting as an array does not pay.
+        # A bounded length gives hundreds of levels with a small number of pairs, for which a dictionary is faster.
         if targets.size > _MANY:
             distinct, place = np.unique(targets, return_index=True)
             found = distinct[place.argsort()].tolist()

@@ -1,4 +1,4 @@
-"""Which states of a table can be reached, and from which states an end can be reached."""
+"""Reachability in a transition table: forwards from a state, and backwards from a set of states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ends_reachable", "reachable", "steps_to"]
 
 
 def reachable(table: NDArray[np.int32], start: int) -> NDArray[np.bool_]:
-    """``[states] bool``: which states of a table (-1 and below: no step) can be reached from one."""
+    """``[states] bool``: the states that can be reached from ``start``; entries below 0 are dead."""
     seen = np.zeros(len(table), dtype=bool)
     frontier = np.array([start])
     while len(frontier):
@@ -21,12 +21,12 @@ def reachable(table: NDArray[np.int32], start: int) -> NDArray[np.bool_]:
 
 
 def ends_reachable(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """``[states] bool``: from which states of a table (below 0: no step) some state of ``goal`` can be reached."""
+    """``[states] bool``: the states from which a state of ``goal`` can be reached; entries below 0 are dead."""
     return steps_to(table, goal) >= 0
 
 
 def steps_to(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """``[states] int32``: the least number of steps from each state of a table to a state of ``goal``, -1 for none."""
+    """``[states] int32``: the least number of transitions from each state to a state of ``goal``, -1 for none."""
     source, column = (table >= 0).nonzero()
     target = table[source, column]
     by_target = target.argsort(kind="stable")

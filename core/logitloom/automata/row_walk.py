@@ -1,9 +1,9 @@
 """Compute the token mask of an automaton state by walking the prefix trie of the vocabulary.
 
 The walk processes one level of the trie at a time. It carries pairs (node, state) and drops a pair when the state is
-dead, so a state that allows few tokens visits few nodes. A state that allows almost every token would visit almost
-every node. Such a walk skips whole subtrees: if no character below a node can leave the default path of the state,
-every token below the node is allowed. These tokens are one range of the sorted vocabulary.
+dead, so the number of visited nodes grows with the number of allowed tokens. A state that allows almost every token
+would visit almost every node. Such a walk skips whole subtrees: if no character below a node can leave the default path
+of the state, every token below the node is allowed. These tokens are one range of the sorted vocabulary.
 
 The default transition of a state is the one that most ASCII characters take. The default path follows default
 transitions. For a state that loops on itself, the default path is the self-loop.
@@ -38,7 +38,7 @@ __all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns", "default_transitions", 
 
 # With fewer pairs than this, testing whole subtrees costs more than it saves.
 _FEW: Final = 96
-# A level with at most so many nodes, and at most so many tokens below them, is walked node by node, without arrays.
+# A level with fewer nodes, and fewer tokens below them, than these limits is walked node by node, without arrays.
 _THIN: Final = 24
 _THIN_TOKENS: Final = 192
 _CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, 1 << 12)]], dtype=np.uint8)
@@ -46,7 +46,7 @@ _CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, 
 #: A list with more tokens than this is sorted by writing a mask of the vocabulary.
 SORTED_BY_MASK: Final = 4096
 
-#: A compiled walk visits so many nodes before the tables for skipping subtrees are built.
+#: The number of nodes that a compiled walk visits before the tables for skipping subtrees are built.
 _SHORT: Final = 1024
 #: The fixed cost of a compiled walk, expressed as a number of nodes.
 _SETUP: Final = 1000
@@ -135,7 +135,7 @@ class RowWalk:
 
         Args:
             state: a state of the automaton.
-            most: the allowed tokens are returned if there are at most so many.
+            most: the largest number of allowed tokens for which the allowed ids are returned.
 
         Returns:
             True and the allowed ids, or False and the forbidden ids among the tokens with bytes, in no order.

@@ -1,4 +1,4 @@
-"""A bounded memory for what is made under a budget, which functools cannot tell from the key."""
+"""A bounded cache for values whose construction takes a budget tracker, which must not be part of the key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """At most so many values; the oldest goes first. Threads may use it together.
+    """A cache of at most ``most`` values; the oldest is removed first. Several threads may use it at the same time.
 
     Example:
         >>> cache = Cache[str, int](1)
@@ -25,13 +25,13 @@ class Cache(Generic[K, V]):
         self._values: dict[K, V] = {}
 
     def get(self, key: K) -> V | None:
-        """The value of a key, if it is still there."""
+        """The value of a key; ``None`` if it is not in the cache."""
         return self._values.get(key)
 
     def add(self, key: K, value: V) -> V:
-        """Remember a value, and return it."""
+        """Add a value, and return it."""
         if len(self._values) >= self._most:
-            # Another thread may be doing the same.
+            # Another thread may remove the same key.
             for oldest in list(self._values)[:1]:
                 self._values.pop(oldest, None)
         self._values[key] = value

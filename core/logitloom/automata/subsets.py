@@ -1,13 +1,12 @@
 """Sets of positions as the states of a deterministic automaton over classes of characters.
 
-A state is a set of positions of a pattern; where it leads is found from the positions alone. Whoever wants the whole
-automaton follows all states from the first (:func:`logitloom.automata.determinize.determinize`). Whoever wants only
-what a text comes to asks for one state after the other (:class:`logitloom.automata.lazy_dfa.LazyDfa`). Both get the
-same sets.
+A state is a set of positions of a pattern. Its transitions are computed from the positions alone.
+:func:`logitloom.automata.determinize.determinize` visits all states and builds the whole automaton.
+:class:`logitloom.automata.lazy_dfa.LazyDfa` computes only the states that a text visits. Both use the same sets.
 
-A position is left out of a set if another one stands for it (:data:`logitloom.automata.nfa.Order`), and if no text can
-end after it. So counted repeats that begin at many places, ``.{0,100}`` after a word that may come again, keep small
-sets.
+A position is left out of a set if another position of the set permits all texts that it permits
+(:data:`logitloom.automata.nfa.Order`), or if no text can end after it. So the sets stay small for counted repeats that
+can begin at many positions, such as ``.{0,100}`` after a word that may occur again.
 
 References:
     M. O. Rabin and D. Scott, "Finite automata and their decision problems", 1959.
@@ -49,15 +48,15 @@ class SubsetAutomaton(Protocol[S]):
         ...
 
     def targets(self, state: S) -> tuple[list[S], Sequence[int]]:
-        """The states that a state leads to, and by class the index of one of them, -1 where there is none."""
+        """The distinct next states of a state, and per class the index of its next state, -1 for none."""
         ...
 
     def size(self, state: S) -> int:
-        """How many positions a state has."""
+        """The number of positions of a state."""
         ...
 
     def members(self, state: S) -> list[S]:
-        """The states of one position each of which a state is made."""
+        """The states with one position each whose union is the state."""
         ...
 
     def packed(self, state: S) -> bytes:
@@ -65,7 +64,7 @@ class SubsetAutomaton(Protocol[S]):
         ...
 
     def unpacked(self, data: bytes) -> S:
-        """The state of some bytes."""
+        """The inverse of :meth:`packed`."""
         ...
 
     @property
@@ -75,19 +74,22 @@ class SubsetAutomaton(Protocol[S]):
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether each character leads to one position at most: then there are about as many states as positions."""
+        """Whether each character leads to at most one position, so that there are about as many states as positions."""
         ...
 
 
 def numbered_sets(chars: list[CharSet]) -> tuple[list[CharSet], list[int]]:
-    """Distinct sets, and which of them each is. Counted repeats have the same object at each place."""
+    """The distinct sets, and the index of each set among them.
+
+    The copies of a counted repeat share one object, so sets are compared by identity first.
+    """
     numbers: dict[CharSet, int] = {}
     of_object = {key: numbers.setdefault(one, len(numbers)) for key, one in {id(one): one for one in chars}.items()}
     return list(numbers), [of_object[id(one)] for one in chars]
 
 
 def _undominated(places: frozenset[int], order: Order) -> frozenset[int]:
-    """A set without the positions for which others in it stand."""
+    """A set without the positions that are redundant according to ``order``."""
     level = 0
     while True:
         best: dict[int, tuple[int, int]] = {}
@@ -112,7 +114,12 @@ def _undominated(places: frozenset[int], order: Order) -> frozenset[int]:
 
 
 class _Plan(NamedTuple):
-    """How a combination of sets divides the classes: the sets of each group, and the group of each class."""
+    """The groups of classes that a combination of sets does not distinguish.
+
+    Attributes:
+        groups: per group the sets that contain it.
+        group_of: the group of each class, -1 for a class in none of the sets.
+    """
 
     groups: list[tuple[int, ...]]
     group_of: list[int]
@@ -155,10 +162,12 @@ def _described(chars: list[CharSet]) -> tuple[list[tuple[int, Any]], list[int]]:
 
 
 class Subsets:
-    """A pattern without boundaries. A state is the set of positions that may be read next, 0 for the end.
+    """The subset automaton of a pattern without boundaries.
+
+    A state is the set of positions that may be read next; position 0 stands for the end of the text.
 
     Args:
-        nfa: the positions; after each of them some text can end.
+        nfa: the position automaton; the end of the text can be reached from each position.
         members: the classes of each character set in ``nfa``.
         classes: number of classes.
     """
@@ -227,7 +236,13 @@ class Subsets:
 
 
 class _Reading(NamedTuple):
-    """The number of a set of characters, the kinds in it that lead on, as bits, and whether a newline may end."""
+    """A character set that may be read next.
+
+    Attributes:
+        set: the number of the set.
+        going: the kinds of characters, as bits, after which the text can be completed.
+        ends: whether a newline that is the last character may be read.
+    """
 
     set: int
     going: int
@@ -235,9 +250,11 @@ class _Reading(NamedTuple):
 
 
 class _ContextPlan(NamedTuple):
-    """How what may be read divides the classes: by group its kind, what leads on and what ends; by class its group.
+    """The groups of classes that a combination of readings does not distinguish.
 
-    The group of a class that leads nowhere is -1.
+    Attributes:
+        groups: per group the kind of its characters, the readings that continue, and those that end the text.
+        group_of: the group of each class, -1 for a class without a transition.
     """
 
     groups: list[tuple[int, tuple[_Reading, ...], tuple[_Reading, ...]]]
@@ -250,7 +267,7 @@ class PlacesRead(NamedTuple):
     Attributes:
         before: the kind of the character before.
         places: the positions just read.
-        ending: those that were read as "a newline, and then the text ends": they may accept but not go on.
+        ending: the positions that read a newline as the last character: they may accept and have no transitions.
     """
 
     before: int
@@ -259,10 +276,10 @@ class PlacesRead(NamedTuple):
 
 
 class ContextSubsets:
-    """A pattern with anchors or word boundaries.
+    """The subset automaton of a pattern with anchors or word boundaries.
 
     Args:
-        nfa: the positions and the contexts of their connections.
+        nfa: the positions and the contexts of their transitions.
         members: the classes of each character set in ``nfa``.
         kind_of: the kind of each class.
         classes: number of classes.
@@ -287,7 +304,7 @@ class ContextSubsets:
         self.start = PlacesRead(BEGIN, frozenset([END_POSITION]), _EMPTY)
 
     def _living(self) -> list[int]:
-        """By position the kinds, as bits, with which it may have been read so that some text can end after it."""
+        """Per position the kinds, as bits, of the character read there after which the text can be completed."""
         nfa = self.nfa
         kinds_at = [sum({1 << self._kind_of[c] for c in classes}) for classes in self._classes_at]
         kinds_at[END_POSITION] = 1 << BEGIN
@@ -298,7 +315,7 @@ class ContextSubsets:
             bool(accept & ends and kinds >> NEWLINE & 1) for accept, kinds in zip(nfa.accept, kinds_at, strict=True)
         ]
         kinds = range(KINDS + 1)
-        #: Of a set of contexts, the kinds before that fit a kind after.
+        #: Per set of contexts and kind after, the kinds before that are in a context with it, as bits.
         fitting: dict[tuple[int, int], int] = {}
 
         def fits(contexts: int, after: int) -> int:
@@ -386,7 +403,7 @@ class ContextSubsets:
         return list(index), [numbers[group] for group in plan.group_of]
 
     def _readings(self, before: int, p: int) -> list[tuple[_Reading, tuple[int, ...]]]:
-        """What may be read after a position, and the positions that read it."""
+        """The readings that are possible after a position, each with the positions that read it."""
         known = self._after.get((before, p))
         if known is None:
             contexts = [context_bit(before, kind) for kind in range(KINDS)]

@@ -1,8 +1,8 @@
-"""A byte automaton with a whole table, lifted to the tokens of a vocabulary.
+"""A DFA with a whole table, lifted to the tokens of a vocabulary.
 
-Tokens are byte strings, so a token leads from a state to the state after its bytes, and is allowed if that
-state exists. Token sets are found when a state is first visited, or all at once as tables for devices. Both ways give
-the same answers.
+Tokens are byte strings, so a token leads from a state to the state after its bytes, and is allowed if that state
+exists. Token sets are computed when a state is first visited, or all at once as tables for devices. Both methods give
+the same results.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _NO_STATES: Final = np.zeros(0, dtype=np.int32)
 _NO_IDS: Final = np.zeros(0, dtype=np.int32)
 _NO_IDS.setflags(write=False)
 
-#: Finding a token set costs as many steps as it holds tokens, from a tenth to the whole of an "expensive row", which
-#: holds an eighth of the vocabulary. After so many expensive rows (more where there are many states) all rows are
-#: computed as tables. Compiled walks count the trie nodes they visit instead, and can afford more.
+#: The cost of a token set is proportional to its number of tokens, at least a tenth of and at most one "expensive row",
+#: which has an eighth of the vocabulary. After ``_EXPENSIVE_ROWS`` such rows (more if there are many states) all rows
+#: are computed as tables. The cost of compiled walks is the number of visited trie nodes, and their limit is higher.
 _EXPENSIVE_PART: Final = 8
 _CHEAPEST: Final = 0.1
 _EXPENSIVE_ROWS: Final = 4
@@ -59,7 +59,7 @@ _STATES_PER_ROW: Final = 500
 
 
 def allowed_steps(table: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which steps of a table (``TokenTables.next``) are allowed: those not dead; when finished, the last class only."""
+    """The allowed entries of ``TokenTables.next``: all that are not dead; in the finished state the last class only."""
     allowed: NDArray[np.bool_] = table != DEAD
     allowed[_FINISHED, :-1] = False
     return allowed
@@ -69,20 +69,22 @@ class TokenAutomaton(Constraint):
     """A constraint from an automaton over bytes with a whole table.
 
     A state is the number of a state of ``dfa``. Ids without text (special tokens, unused ids, padding of the
-    vocabulary) are never allowed if the constraint restricts; else they are allowed and change nothing.
+    vocabulary) are never allowed if the constraint restricts; otherwise they are allowed and do not change the state.
 
     Args:
         dfa: an automaton over bytes; without ``closing`` it is trimmed.
         vocabulary: the bytes of each id.
         vocab_size: width of the model's logits, at least ``vocabulary.size`` (padded vocabularies).
-        restricts: whether the text must be in a language, or is only watched (every state of ``dfa`` accepts).
-        closing: states of ``dfa`` in which a text must end: no token is allowed there, although bytes of the same
-            token may follow. A text that goes on all the same (an engine may not ask) is followed through them.
-        ended: ``[states] int32``, the state after end-of-sequence, where it still says how the text ended; these are
-            closing and never left. Default: the finished state.
-        hold: ``[states] int32``, the bytes at the end of the text that do not (closing) or may not belong to it.
-        budget: what later, larger computations may cost.
-        tables: what :meth:`tables` returned for equal arguments, to save computing it again.
+        restricts: whether the text must be in a language. If not, the text is only observed (every state of ``dfa``
+            accepts).
+        closing: states of ``dfa`` in which a text must end: no token is allowed there, although further bytes of the
+            same token may follow. If an engine continues the text anyway, the state still advances.
+        ended: ``[states] int32``, the state after end-of-sequence, which can record how the text ended; these states
+            are closing and never left. Default: the finished state.
+        hold: ``[states] int32``, the number of bytes at the end of the text that do not belong to it (in closing
+            states) or may not belong to it (in other states).
+        budget: the limits of later, larger computations.
+        tables: the result of :meth:`tables` for equal arguments, if it is known.
 
     Raises:
         VocabularyError: if no sequence of tokens writes an accepted text, or an id is out of range.
@@ -143,8 +145,8 @@ class TokenAutomaton(Constraint):
         self._expensive_rows = 0.0
         self._class_sets: dict[bytes, TokenSet] = {}
         self._memo: dict[tuple[int, int], int] = {}
-        # Where every step of the automaton can be made with a token of one byte, no state is a trap. Where not,
-        # traps are found and removed on the whole table, once.
+        # If single-byte tokens can make every transition of the automaton, no state is a trap. Otherwise traps are
+        # found and removed once, on the whole table.
         if tables is not None:
             self.__dict__["_tables"] = tables
         self._pruned = restricts and not every_state_can_go_on(dfa, self._trie)
@@ -187,7 +189,7 @@ class TokenAutomaton(Constraint):
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """Of the automaton, the vocabulary and the width."""
+        """A hash of the automaton, the vocabulary and the width."""
         digest = hashlib.blake2b(digest_size=16, person=b"token automaton")
         for part in (self.automaton().fingerprint, self.vocabulary.fingerprint.encode(), self.ended.tobytes()):
             digest.update(part)
@@ -210,7 +212,7 @@ class TokenAutomaton(Constraint):
         known = self._sets.get(number)
         if known is None:
             known = self._find_set(number)
-            if known.ids.flags.writeable:  # not a set that other states have already
+            if known.ids.flags.writeable:  # not shared with a set that was added before
                 known.ids.setflags(write=False)
                 self._set_bytes += known.ids.nbytes
                 if self._set_bytes > _SET_BYTES_LIMIT:
@@ -240,7 +242,7 @@ class TokenAutomaton(Constraint):
         return self._walked(state)
 
     def _walked(self, state: int) -> TokenSet:
-        """The tokens after whose bytes the text can go on, by a walk of the trie."""
+        """The tokens after whose bytes the text can be continued, by a walk of the trie."""
         return TokenSet(*self._walk.token_row(state, _NO_IDS, self._textless, self.vocab_size))
 
     def _count_cost(self, found: TokenSet) -> None:
@@ -261,13 +263,13 @@ class TokenAutomaton(Constraint):
 
     @cached_property
     def _class_members(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The ids in the order of their classes, and where each class begins (and the last one ends)."""
+        """The ids in the order of their classes, and the index at which each class begins (and the last one ends)."""
         token_class = self._tables.token_class
         sizes = np.bincount(token_class, minlength=self._tables.next.shape[1])
         return token_class.argsort(kind="stable").astype(np.int32), np.append(0, sizes.cumsum())
 
     def _set_of_classes(self, allowed: NDArray[np.bool_]) -> TokenSet:
-        """The set that holds some classes of tokens; one object for all states of which that is so."""
+        """The token set of the given classes; states with the same classes share one object."""
         allowed = allowed.copy()
         allowed[-1] = False  # end-of-sequence
         key = allowed.tobytes()
@@ -289,7 +291,7 @@ class TokenAutomaton(Constraint):
 
     @cached_property
     def _textless(self) -> NDArray[np.int32]:
-        """Ids that write no text: special ones, unused ones, padding of the vocabulary."""
+        """Ids without bytes: special tokens, unused ids, padding of the vocabulary."""
         padding = np.arange(self.vocabulary.size, self.vocab_size, dtype=np.int32)
         return np.concatenate([self._trie.textless, padding])
 
@@ -326,7 +328,7 @@ class TokenAutomaton(Constraint):
         return DEAD if self.closing[state] and self.restricts else self.dfa.walk(text, state)
 
     def finish(self, state: State) -> State:
-        """The finished state, or the one that still says how the text ended."""
+        """The finished state, or the state in ``ended``, which records how the text ended."""
         ended = int(self.ended[state])  # type: ignore[call-overload]
         return super().finish(state) if ended == _FINISHED else ended
 
@@ -339,19 +341,22 @@ class TokenAutomaton(Constraint):
         if self._pruned or not self.restricts:
             return None
         dfa = self.dfa
-        # The rows of the automaton come into the same table when they are read.
+        # Rows that are filled later are filled in the same table.
         return CompiledStep(ByteTable(dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class), self.accepting, self.closing)
 
-    # --- how far the end is ---------------------------------------------------------------------------------------
+    # --- distance to the end --------------------------------------------------------------------------------------
 
     def least_tokens(self, state: State) -> int | None:
-        """Exact; if the tables exceed the budget, the bytes of a shortest text that tokens of one byte can write."""
+        """The least number of tokens to an accepting state; ``None`` if it is unknown.
+
+        If the tables exceed the budget, it is an upper bound: the bytes of a shortest text in single-byte tokens.
+        """
         least = int(self._least[state])  # type: ignore[call-overload]
         return None if least == UNKNOWN else least
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Looked up in the tables, where there are any."""
-        least = self._least  # first, for it makes the tables
+        """The allowed ids and :meth:`least_tokens` after each, from the tables if they are computed."""
+        least = self._least  # comes first, because it computes the tables
         if "_tables" not in self.__dict__:
             return super().least_after(state)
         ids = self.allowed(state).listed(self.vocab_size)
@@ -402,7 +407,7 @@ class TokenAutomaton(Constraint):
         table[:states, end] = np.where(may_end, self.ended, DEAD)
         table[_FINISHED] = _FINISHED
         if self._pruned:
-            # The finished and the dead row come last, as the negative numbers in the table have it.
+            # The finished and the dead row come last, so that the negative entries of the table index them.
             alive = np.append(ends_reachable(table[:states], may_end), [True, True])
             table[~alive[table]] = DEAD
         allowed = allowed_steps(table)

@@ -1,9 +1,9 @@
 """All rows of a token automaton at once: every token as a function from states to states.
 
-A token maps each state to the state after its bytes. Many tokens are the same function (for ``[0-9]+``, all
-tokens that are digits only), so tokens fall into a few classes. The functions themselves form an automaton that
-reads bytes (start: the identity), found here while one pass over the vocabulary's trie runs through it: equal
-functions are merged as soon as they appear, and prefixes that no state survives are dropped with all that follows.
+A token maps each state to the state after its bytes. Many tokens are the same function (for ``[0-9]+``, all tokens of
+digits), so there are far fewer classes of tokens than tokens. The functions are the states of an automaton over bytes
+whose start state is the identity. One pass over the vocabulary's trie computes it: equal functions are merged when they
+appear, and a prefix after which every state is dead is dropped with its subtree.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ class TokenClasses(NamedTuple):
 
 
 class _Functions:
-    """The functions found so far, and how each continues by byte class. 0 is "dead everywhere", 1 the identity.
+    """The functions found so far, and the function after each by byte class.
 
-    A function is kept as the states that survive it and where they lead, ``[2, n]``: after one byte that is a small
-    part of a large automaton.
+    Function 0 maps every state to the dead state; function 1 is the identity. A function is stored as the ``n`` states
+    that it does not map to the dead state, and their images, ``[2, n]``. In a large automaton ``n`` is small after one
+    byte.
     """
 
     def __init__(self, dfa: Dfa, tracker: BudgetTracker) -> None:
@@ -64,7 +65,7 @@ class _Functions:
         return result
 
     def _find(self, asked: NDArray[np.int64]) -> None:
-        """Find some continuations, given as numbers of entries of ``then``: many at once, as each is small."""
+        """Compute entries of ``then``, given by their flat indices: many at once, because each is small."""
         functions, classes = np.divmod(asked, self.width)
         sizes = np.array([self.pairs[function].shape[1] for function in functions.tolist()])
         parts = (np.cumsum(sizes) // _AT_ONCE).tolist()
@@ -99,7 +100,7 @@ class _Functions:
             self.then[function, byte_class] = number
 
     def table(self, functions: list[int]) -> NDArray[np.int32]:
-        """``[states, functions]``: where each state leads."""
+        """``[states, functions] int32``: the image of each state, ``DEAD`` for none."""
         result = np.full((len(functions), len(self.step)), DEAD, dtype=np.int32)
         for row, function in enumerate(functions):
             pairs = self.pairs[function]
@@ -108,13 +109,13 @@ class _Functions:
 
 
 def token_classes(dfa: Dfa, trie: Trie, size: int, tracker: BudgetTracker) -> TokenClasses:
-    """Tokens by what they do to the states of an automaton.
+    """Classes of tokens that are the same function on the states of an automaton.
 
     Args:
         dfa: the automaton.
         trie: the trie of the vocabulary.
         size: length of ``of_token``; ids that are not in the trie are in class 0.
-        tracker: the budget.
+        tracker: the budget tracker.
 
     Returns:
         Class 0 holds the tokens that lead from every state to ``DEAD``; classes are numbered by first appearance
@@ -124,7 +125,7 @@ def token_classes(dfa: Dfa, trie: Trie, size: int, tracker: BudgetTracker) -> To
     of_sorted = np.zeros(len(trie.order), dtype=np.int32)
 
     def step(states: NDArray[np.int32], bytes_read: NDArray[np.uint8]) -> NDArray[np.int32]:
-        # The function that is dead everywhere is number 0, and a walk takes what is negative for dead.
+        # Function 0 maps every state to the dead state, and a walk drops negative states, so numbers are shifted by 1.
         return functions.after(states + 1, dfa.byte_class[bytes_read]) - 1
 
     root = np.zeros(1, dtype=np.int64)

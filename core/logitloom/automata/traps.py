@@ -1,7 +1,7 @@
 """Whether tokens can lead to a state of an automaton from which tokens cannot reach acceptance.
 
-A vocabulary need not have every byte as a token. A state from which acceptance can be reached with bytes may then be a
-trap for tokens: a text that gets there can neither end nor go on.
+A vocabulary need not have every byte as a token. A state from which bytes can reach acceptance and tokens cannot is a
+trap: a text in this state can neither end nor be completed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ __all__ = ["every_state_can_go_on"]
 
 
 def every_state_can_go_on(dfa: Dfa, trie: Trie) -> bool:
-    """Whether single-byte tokens alone show that no state that tokens can reach is a trap.
+    """Whether single-byte tokens alone prove that no state that tokens can reach is a trap.
 
-    True is certain; False means that only the table of all tokens can tell.
+    If False, only the table of all tokens can decide it.
     """
     if trie.every_byte:
         return not dfa.is_empty
@@ -28,12 +28,12 @@ def every_state_can_go_on(dfa: Dfa, trie: Trie) -> bool:
     usable = live & single
     if np.array_equal(usable, live):
         return not dfa.is_empty
-    # Steps on bytes that no single token writes, but longer tokens contain, need the full answer.
+    # Bytes that are not single-byte tokens, but occur in longer tokens, need the table of all tokens.
     contained = np.zeros(dfa.classes, dtype=bool)
     contained[dfa.byte_class[trie.byte[1:]]] = True
     if (live & ~single & contained).any():
         return False
-    # The other missing bytes occur in no token: the automaton without them is what tokens can walk.
+    # The other missing bytes occur in no token, so tokens use only the transitions of the remaining bytes.
     table = dfa.next[:, usable]
     reached = reachable(table, dfa.start)
     return bool(ends_reachable(table, dfa.accepting)[reached].all())

@@ -1,8 +1,8 @@
 """The prefix trie of a vocabulary, as arrays.
 
-Nodes are numbered breadth first, so the children of a node are contiguous and so is every level. Tokens are sorted by
-their bytes, so the tokens below a node are one range of the sorted order: a whole subtree is allowed or
-forbidden by writing two numbers. For that, each node also knows which characters occur below it.
+Nodes are numbered in breadth-first order, so the children of a node are contiguous, and so is every level. Tokens are
+sorted by their bytes, so the tokens below a node are one range of the sorted order. A walk can allow or forbid a whole
+subtree with this range. For that purpose, each node has the set of characters that occur below it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 HIGH_WORD: Final = 1
 #: Bit of ``Trie.marks``: below the node is a character above ASCII that ``\w`` does not match.
 HIGH_OTHER: Final = 2
-#: Bit of ``Trie.marks``: below the node are bytes that are no UTF-8, if the node stands between two characters.
+#: Bit of ``Trie.marks``: below the node are bytes that are not UTF-8, if the node's prefix ends between characters.
 MALFORMED: Final = 4
 #: Bit of ``Trie.marks``: below the node is a token that ends inside a character.
 HIGH_PARTIAL: Final = 8
@@ -54,7 +54,7 @@ _CACHE: weakref.WeakKeyDictionary[Vocabulary, Trie] = weakref.WeakKeyDictionary(
 
 
 def vocabulary_trie(vocabulary: Vocabulary) -> Trie:
-    """The trie of a vocabulary, built once per vocabulary object and kept as long as that lives."""
+    """The trie of a vocabulary, built once per vocabulary object and cached for the lifetime of that object."""
     trie = _CACHE.get(vocabulary)
     if trie is None:
         # Most patterns need these sets. Computing them here keeps the first mask fast.
@@ -78,8 +78,8 @@ class Trie:
             begin with it ``order[first : last]``.
         levels: ``[depth + 2] int64``, nodes of ``d`` bytes are ``levels[d] : levels[d + 1]``.
         low, high: ``[nodes] uint64``, ASCII characters 0-63 and 64-127 that occur below a node.
-        marks: ``[nodes] uint8``, other contents below a node.
-        height: ``[nodes] uint16``, most characters that begin in one continuation below a node.
+        marks: ``[nodes] uint8``, kinds of other contents below a node, as bits.
+        height: ``[nodes] uint16``, the largest number of characters that begin on one path below a node.
         textless: ids without bytes, ``int32``, sorted.
         single: ``[256] int32``, an id of the token that is this byte alone, or -1.
     """
@@ -120,7 +120,7 @@ class Trie:
 
     @cached_property
     def records(self) -> NDArray[Any]:
-        """``[nodes]`` of :data:`NODE`: all attributes of a node in one record, for walks that go from node to node."""
+        """``[nodes]`` of :data:`NODE`: all attributes of a node in one record, for walks node by node."""
         records = np.empty(self.nodes, dtype=NODE)
         for name in NODE.names or ():
             records[name] = getattr(self, name)
@@ -133,7 +133,7 @@ class Trie:
         shared: NDArray[np.int64],
         flat: NDArray[np.uint8],
     ) -> None:
-        # Each token adds the nodes of its prefixes that its predecessor lacks.
+        # Each token adds a node for each prefix that it does not share with the previous token.
         added = sizes - shared
         total = int(added.sum())
         token = np.repeat(np.arange(len(sizes)), added)
@@ -148,7 +148,7 @@ class Trie:
         self.byte[1:] = flat[starts[token_sorted] + depth_sorted - 1]
         self.first: NDArray[np.int32] = np.zeros(total + 1, dtype=np.int32)
         self.first[1:] = token_sorted
-        # A node's parent is the last one of the level above that begins at or before its token.
+        # The parent of a node is the last node of the level above whose first token is not after the node's.
         self.parent: NDArray[np.int32] = np.zeros(total + 1, dtype=np.int32)
         for d in range(2, deepest + 1):
             here = slice(int(self.levels[d]), int(self.levels[d + 1]))
@@ -172,7 +172,7 @@ class Trie:
         self.last: NDArray[np.int32] = (self.first + below).astype(np.int32)
 
     def _upwards(self) -> list[tuple[int, slice, NDArray[np.int64], NDArray[np.int64]]]:
-        """Levels from the deepest: ``(depth, its nodes, their parents, where each parent's children start)``."""
+        """Levels from the deepest up: ``(depth, its nodes, their parents, index of each parent's first child)``."""
         result = []
         for d in range(len(self.levels) - 2, 0, -1):
             here = slice(int(self.levels[d]), int(self.levels[d + 1]))
@@ -188,7 +188,7 @@ class Trie:
         low = np.where(ascii_node & (byte < 64), bit, np.uint64(0))
         high = np.where(ascii_node & (byte >= 64), bit, np.uint64(0))
         marks = self._character_marks()
-        # Bit u of `broken` is set if some continuation of a node is not UTF-8 when read in state u.
+        # Bit u of `broken` is set if some path below a node is not UTF-8 when it is read from UTF-8 state u.
         broken = np.zeros(self.nodes, dtype=np.uint8)
         height = np.zeros(self.nodes, dtype=np.uint16)
         below_low, below_high, below_marks = (np.zeros_like(a) for a in (low, high, marks))
@@ -206,7 +206,7 @@ class Trie:
         self.height: NDArray[np.uint16] = height
 
     def _character_marks(self) -> NDArray[np.uint8]:
-        """What a byte above ASCII means: the end of a character (of which kind), or where a token ends inside one."""
+        """Marks of nodes above ASCII: the kind of the character that ends there, or that a token ends inside one."""
         marks = np.zeros(self.nodes, dtype=np.uint8)
         above_ascii = np.flatnonzero(self.byte >= 0x80)
         word = np.array(char_sets.category("w", 0).high.ranges, dtype=np.int64)
@@ -231,10 +231,10 @@ class Trie:
 def _sorted_by_bytes(
     ids: NDArray[np.int64], starts: NDArray[np.int64], sizes: NDArray[np.int64], flat: NDArray[np.uint8]
 ) -> NDArray[np.int64]:
-    """Ids in the order of their bytes; equal tokens in the order of ids."""
+    """The ids sorted by their bytes; equal tokens in the order of ids."""
     padded = np.concatenate([flat, np.zeros(8, dtype=np.uint8)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, 8)
-    # Eight bytes are compared as one integer; only tokens that are long enough have a second one, and so on.
+    # Eight bytes are compared as one integer; only tokens with more than eight bytes have a second one, and so on.
     chunks = []
     active = np.arange(len(ids))
     position = 0
@@ -247,7 +247,7 @@ def _sorted_by_bytes(
         active = active[left > 8]
     rank = np.zeros(len(ids), dtype=np.int64)
     for members, left, words in reversed(chunks):
-        # Zero bytes and missing bytes look alike in an integer: then the length decides, and longer is later.
+        # Zero bytes and missing bytes are equal in the integer. Then the length decides; the longer token comes later.
         rest = np.where(left <= 8, left, 9 + rank[members])
         by_both = np.lexsort((rest, words))
         word, rest = words[by_both], rest[by_both]
@@ -257,7 +257,7 @@ def _sorted_by_bytes(
 
 
 def _common_prefixes(starts: NDArray[np.int64], sizes: NDArray[np.int64], flat: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """How many bytes each token shares with the one before it in the order; 0 for the first."""
+    """The number of bytes that each token shares with the previous token in the order; 0 for the first."""
     shared = np.zeros(len(starts), dtype=np.int64)
     limit = np.minimum(sizes[1:], sizes[:-1])
     active = np.arange(1, len(starts))
@@ -271,12 +271,12 @@ def _common_prefixes(starts: NDArray[np.int64], sizes: NDArray[np.int64], flat: 
 
 
 def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The concatenation of some arrays; an empty array of integers if there are none."""
+    """The concatenation of arrays; an empty array of integers if there are none."""
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 def members(first: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
-    """All of ``first[i] .. first[i] + counts[i] - 1``, one after the other."""
+    """The concatenation of the ranges ``first[i] .. first[i] + counts[i] - 1``."""
     ends = counts.cumsum()
     total = int(ends[-1]) if len(ends) else 0
     found: NDArray[Any] = np.arange(total) + (first - ends + counts).repeat(counts)

@@ -1,9 +1,8 @@
-"""The walk of a vocabulary's trie: which tokens an automaton over bytes can read from a state.
+"""The walk of a vocabulary's trie: the tokens that an automaton over bytes can read from a state.
 
-This is the one interface through which tokens and automata meet. :func:`levels` walks whole levels at once with NumPy
-and reports every node that stays alive together with the state that was reached there; :func:`tokens_at` names the
-tokens that end at such nodes. :class:`logitloom.automata.row_walk.RowWalk` is the same walk for automata with dense
-tables, with compiled loops and with shortcuts for subtrees that are allowed as a whole.
+:func:`levels` walks whole levels at once with NumPy and yields every live node together with its state.
+:func:`tokens_at` lists the tokens that end at such nodes. :class:`logitloom.automata.row_walk.RowWalk` is the same walk
+for automata with dense tables; it uses kernels and skips subtrees that are allowed as a whole.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ Step = Callable[[NDArray[Any], NDArray[np.uint8]], NDArray[Any]]
 
 
 def children(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The children of some nodes, and by node how many it has.
+    """The children of nodes, and the number of children of each node.
 
     Args:
         trie: the trie of a vocabulary.
-        nodes: ``[n]``, numbers of nodes.
+        nodes: ``[n]``, node numbers.
     """
     counts: NDArray[np.int32] = trie.child_count.take(nodes)
     return members(trie.child_start.take(nodes), counts), counts
@@ -37,16 +36,16 @@ def children(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArra
 def levels(
     trie: Trie, step: Step, nodes: NDArray[Any], states: NDArray[Any]
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-    """Walk below some nodes, level by level.
+    """Walk below nodes, level by level.
 
     Args:
         trie: the trie of a vocabulary.
         step: next states, for arrays.
-        nodes: ``[n]``, where the walk begins; the root is node 0.
+        nodes: ``[n]``, the nodes at which the walk begins; the root is node 0.
         states: ``[n]``, the state at each of them.
 
     Yields:
-        The nodes of one more byte at which a state is left, and these states: ``[m]`` each.
+        The live nodes of the next level and their states: ``[m]`` each.
     """
     while len(nodes):
         below, counts = children(trie, nodes)
@@ -57,7 +56,7 @@ def levels(
 
 
 def tokens_at(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The ids of the tokens that end at some nodes, and for each the index of its node in ``nodes``."""
+    """The ids of the tokens that end at ``nodes``, and for each the index of its node in ``nodes``."""
     first = trie.first.take(nodes)
     counts = trie.own.take(nodes) - first
     return trie.order.take(members(first, counts)), np.arange(len(nodes)).repeat(counts)

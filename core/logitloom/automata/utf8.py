@@ -1,11 +1,11 @@
 """Code points as UTF-8 byte sequences.
 
-Text is recognised byte by byte, so a set of characters above ASCII becomes a small automaton of two to four
-bytes. Only valid encodings exist here: nothing overlong, no surrogates, nothing above U+10FFFF.
+Text is read byte by byte, so a set of characters above ASCII becomes an automaton that reads two to four bytes. Only
+valid encodings occur: no overlong forms, no surrogates, nothing above U+10FFFF.
 
-:class:`HighPartition` divides the code points from U+0080 up into classes that a pattern cannot tell apart, and
-compresses "read one such character, then go where its class says" to a table of shared nodes. Tables are cached: that
-of ``\\w`` is computed once per process, and entering it in an automaton is one array copy.
+:class:`HighPartition` divides the code points from U+0080 up into classes that a pattern does not distinguish. It
+compresses the transitions of one such character to a table of shared nodes. Tables are cached: the table of ``\\w`` is
+computed once per process and copied into each automaton.
 
 References:
     F. Yergeau, "UTF-8, a transformation format of ISO 10646", RFC 3629, 2003.
@@ -26,7 +26,7 @@ from logitloom.automata.small_cache import Cache
 
 __all__ = ["DEAD", "HighPartition", "Shape", "byte_sequences", "high_partition"]
 
-#: In tables of next states: no accepted text continues like this.
+#: Entry of a transition table: no accepted text continues with this byte.
 DEAD: Final = -1
 _BLOCKS: Final = 0x110000 // 64
 # (first, last) code points of each encoded length, surrogates left out.
@@ -41,8 +41,8 @@ def byte_sequences(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]
         high: last code point; surrogates in between are left out.
 
     Yields:
-        Tuples of one to four ``(low byte, high byte)``: the encodings are all byte strings that take one byte
-        of each range, in disjoint groups, in increasing order.
+        Tuples of one to four ``(low byte, high byte)``. Each tuple stands for all byte strings with one byte of each
+        range. The tuples are disjoint and in increasing order.
 
     Example:
         >>> list(byte_sequences(0x41, 0xFF))
@@ -71,7 +71,7 @@ def _aligned(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 class Shape(NamedTuple):
-    """How one character above ASCII is read, for some grouping of its classes.
+    """The transitions of the bytes of one character above ASCII, for a grouping of the classes.
 
     Entries are a node (0 or more), ``DEAD``, or ``-2 - group`` where the last byte completes a character.
     ``nodes`` is ``[K, columns]``, ``root`` (the first byte) ``[columns]``.
@@ -85,7 +85,7 @@ class Shape(NamedTuple):
 
         Node ``n`` is state ``base + n``, group ``g`` leads to ``targets[-2 - g]``; ``targets[-1]`` is ``DEAD``.
         """
-        # Codes below zero count from the end, which is where the targets stand.
+        # Negative codes index from the end, where the targets are.
         meaning = np.concatenate([np.arange(base, base + len(self.nodes), dtype=np.int32), targets])
         return meaning.take(self.nodes), meaning.take(self.root)
 
@@ -94,9 +94,9 @@ class HighPartition:
     """Classes of code points from U+0080 up that no set of a pattern distinguishes.
 
     Attributes:
-        classes: how many classes.
-        members: for each set, the classes it consists of.
-        columns: how many classes of bytes 0x80 to 0xFF the encodings need.
+        classes: number of classes.
+        members: for each set, its classes.
+        columns: number of classes of the bytes 0x80 to 0xFF that the encodings distinguish.
         column_of: ``[128] uint8``, the column of each byte from 0x80.
     """
 
@@ -107,7 +107,7 @@ class HighPartition:
             tracker.check_time()
         bounds = np.unique(np.concatenate([np.array([0x80, 0xD800, 0xE000, 0x110000]), *flat]))
         self._starts: NDArray[np.int64] = bounds[:-1]
-        # By segment one bit for each set; segments with equal bits are one class.
+        # Per segment one bit for each set; segments with equal bits are one class.
         tracker.check_bytes(len(sets) * len(self._starts) // 8, "its sets of characters")
         held = np.zeros((-(-len(sets) // 8), len(self._starts)), dtype=np.uint8)
         for row, edges in enumerate(flat):
@@ -165,17 +165,17 @@ class HighPartition:
         return known
 
     def _shape(self, nodes: NDArray[np.int32], root: NDArray[np.int32]) -> Shape:
-        """The table with one column per class of bytes in place of one per byte."""
+        """The table with one column per byte class instead of one per byte."""
         columns = self._representative
-        # As indices, which NumPy would make of other numbers at each use.
+        # With dtype intp, because NumPy would convert other integers at each use as an index.
         return Shape(nodes[:, columns].astype(np.intp, order="C"), root[columns].astype(np.intp))
 
     @cached_property
     def _blocks(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Blocks of 64 code points, which share all but their last byte.
+        """Blocks of 64 code points, whose encodings differ in the last byte only.
 
-        The segment of each block's first character, which blocks have more than one segment, and for those the
-        segment of each character. Segments are the stretches between the bounds of all sets; -1 is below U+0080.
+        Returns the segment of each block's first code point, the blocks with more than one segment, and for these the
+        segment of each code point. Segments are the intervals between the bounds of all sets; -1 is below U+0080.
         """
         points = np.arange(_BLOCKS, dtype=np.int64) * 64
         segment = np.searchsorted(self._starts, points, side="right") - 1
@@ -184,7 +184,7 @@ class HighPartition:
         return segment, mixed, inside
 
     def _compress(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Nodes ``[K, 128]`` and root ``[128]`` over bytes 0x80 to 0xFF, equal nodes merged."""
+        """Nodes ``[K, 128]`` and root ``[128]`` over the bytes 0x80 to 0xFF, with equal nodes merged."""
         segment, mixed, inside = self._blocks
         labels = np.append(labels, DEAD)  # for segment -1
         codes = np.where(labels >= 0, -2 - labels, DEAD).astype(np.int32)
@@ -212,17 +212,17 @@ class HighPartition:
 
 
 class _Rows:
-    """Distinct rows of 64 entries; a row of nothing but ``DEAD`` is ``DEAD`` itself."""
+    """Distinct rows of 64 entries; the number of a row with only ``DEAD`` entries is ``DEAD``."""
 
     def __init__(self) -> None:
         self.table: list[NDArray[np.int32]] = []
         self.index: dict[bytes, int] = {np.full(64, DEAD, dtype=np.int32).tobytes(): DEAD}
 
     def add(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The numbers of some rows, ``[n, 64]``."""
+        """Add rows ``[n, 64]`` and return their numbers ``[n]``."""
         if not len(rows):
             return np.zeros(0, dtype=np.int32)
-        # Most rows are equal to their neighbour; only where they change is anything looked up.
+        # Most rows equal the previous row, so only changed rows are looked up.
         changes = np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])
         numbers = []
         for row in rows[changes]:
@@ -240,6 +240,6 @@ _partitions: Cache[frozenset[HighSet], HighPartition] = Cache(256)
 
 
 def high_partition(sets: frozenset[HighSet], tracker: BudgetTracker) -> HighPartition:
-    """The (cached) partition that some sets make; empty sets are of no consequence."""
+    """The cached partition of the given sets; empty sets have no effect."""
     known = _partitions.get(sets)
     return known or _partitions.add(sets, HighPartition(tuple(sorted(sets, key=lambda s: s.ranges)), tracker))

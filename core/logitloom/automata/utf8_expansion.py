@@ -1,8 +1,9 @@
-"""From an automaton over character classes to one over bytes, state by state.
+"""UTF-8 expansion of an automaton over character classes to an automaton over bytes.
 
-A state that reads characters above ASCII needs states between their bytes: up to a few hundred for ``\\w``, and again
-for every place of the pattern. All states are numbered at once, so the size is known (and the budget checked) from the
-start, but the table is filled where it is read: a first mask touches few of them.
+A state that reads characters above ASCII needs states between the bytes of a character: up to some hundreds for
+``\\w``, once per distinct tuple of targets. Such a group of states is a block. All states are numbered in advance, so
+the size is known and the budget is checked. The rows of the table are filled on demand, because a first mask visits
+only a small part of them.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ class Utf8Expansion:
 
     Args:
         high: the classes above ASCII.
-        split: how many classes of characters are ASCII.
+        split: number of ASCII classes.
         characters: ``[states, classes] int32``, the automaton over character classes.
-        tracker: the budget.
+        tracker: the budget tracker.
 
     Attributes:
-        characters: as given; its states are the first states of the byte automaton.
-        states: states in all.
-        width: byte classes.
-        table: ``[states, width] int32``; read only what was prepared.
-        ready: ``[states]``, which rows are.
+        characters: the argument; its states are the first states of the byte automaton.
+        states: number of states of the byte automaton.
+        width: number of byte classes.
+        table: ``[states, width] int32``; only rows in ``ready`` are valid.
+        ready: ``[states] bool``, which rows are filled.
     """
 
     def __init__(self, high: HighPartition, split: int, characters: NDArray[np.int32], tracker: BudgetTracker) -> None:
@@ -40,13 +41,13 @@ class Utf8Expansion:
         self.split = split
         self.characters = characters
         self.width = split + high.columns
-        # A class by itself is always read alike, whatever follows it: counted repeats have thousands of such blocks.
+        # With a single class all blocks have the same shape. Counted repeats have thousands of such blocks.
         alike = len(high.shape((0,)).nodes) if high.classes == 1 else None
         base = len(characters)
-        #: By block its first state; the first block stands for none.
+        #: The first state of each block; block 0 is empty, for states that read no character above ASCII.
         self._bases = [base]
         by_targets: dict[tuple[int, ...], int] = {(DEAD,) * high.classes: 0}
-        #: By block where its first bytes lead, if that was asked.
+        #: The transitions of the first byte of a character, by block, for filled blocks.
         self._roots: dict[int, NDArray[np.int32]] = {0: np.full(high.columns, DEAD, dtype=np.int32)}
         block_of = []
         for targets in map(tuple, characters[:, split:].tolist()):
@@ -59,7 +60,7 @@ class Utf8Expansion:
             block_of.append(block)
         self.states = base
         self._block_of = block_of
-        #: By block where the classes above ASCII lead.
+        #: The targets of the classes above ASCII, by block.
         self._targets = list(by_targets)
         tracker.check_states(self.states)
         tracker.check_bytes(4 * self.states * self.width)
@@ -69,18 +70,18 @@ class Utf8Expansion:
 
     @property
     def blocks(self) -> int:
-        """How many blocks of states between bytes there are."""
+        """The number of blocks, without the empty block 0."""
         return len(self._bases) - 1
 
     def prepare(self, states: NDArray[np.int32]) -> None:
-        """Fill the rows of some states and of all states between bytes that follow them."""
+        """Fill the rows of the given states and of the blocks that they lead to."""
         missing = states[~self.ready[states]]
         if len(missing):
             if missing.max() >= len(self.characters):
-                # A state between bytes that nobody came to by reading: it was carried here from elsewhere.
+                # A state inside a block that is not filled. The caller got it elsewhere, for instance from a file.
                 self.filled_table()
                 return
-            # A walk comes to few states, to some of them with hundreds of tokens.
+            # A walk visits a small number of states, some of them hundreds of times.
             marked = np.zeros(len(self.characters), dtype=bool)
             marked[missing] = True
             for state in marked.nonzero()[0].tolist():
@@ -95,21 +96,21 @@ class Utf8Expansion:
         return self.table
 
     def _shape(self, targets: Sequence[int]) -> tuple[Shape, list[int]]:
-        """How characters above ASCII are read that lead to some targets; and ``DEAD`` and where each group leads."""
+        """The shape for the targets of the classes above ASCII; and the list of ``DEAD`` and each group's target."""
         distinct = list(dict.fromkeys((DEAD, *targets)))
         number = {target: place for place, target in enumerate(distinct, DEAD)}
         return self.high.shape(tuple([number[target] for target in targets])), distinct
 
     def _fill(self, state: int) -> None:
         self.table[state, self.split :] = self._root(self._block_of[state])
-        # Last, so that another thread never trusts a row that is half filled.
+        # The flag is set last, so that another thread never uses a row that is partly filled.
         self.ready[state] = True
 
     def _root(self, number: int) -> NDArray[np.int32]:
-        """``[columns]``: where the first byte of a character leads, once the states inside the block can be read."""
+        """``[columns]``: the transitions of the first byte of a character; fills the rows of the block first."""
         root = self._roots.get(number)
         if root is None:
-            # Looked up with the negative codes of the shape: -1 is dead, -2 - g the target of group g.
+            # The targets are indexed with the negative codes of the shape: -1 is dead, -2 - g the target of group g.
             shape, targets = self._shape(self._targets[number])
             base = self._bases[number]
             nodes, root = shape.moved(base, np.array(targets[::-1], dtype=np.int32))

@@ -1,7 +1,7 @@
-"""The eight states of a reader of UTF-8, for asking many byte strings at once whether they are well formed.
+"""A DFA with eight states that accepts well-formed UTF-8, as tables for checking many byte strings at once.
 
-State 0 stands between two characters; 1 to 3 expect that many continuation bytes; 4 to 7 follow the four first bytes
-(E0, ED, F0, F4) after which not every continuation byte is allowed.
+State 0 is between two characters. States 1 to 3 expect that number of continuation bytes. States 4 to 7 follow the lead
+bytes E0, ED, F0 and F4, after which only some continuation bytes are allowed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _broken_rows() -> NDArray[np.uint8]:
 
 
 STEP: Final = _step_table()
-"""``[8, 256] int8``: the state after reading a byte, -1 where the text is no UTF-8."""
+"""``[8, 256] int8``: the state after a byte, -1 if the text is not UTF-8."""
 
 BROKEN_ROWS: Final = _broken_rows()
-"""``[256, 256] uint8``: by byte and by the states in which what follows it is broken (as bits), the states in which
-the byte and what follows are."""
+"""``[256, 256] uint8``: by byte and by the set of states from which the bytes after it are malformed (as bits), the set
+of states from which the byte followed by these bytes is malformed."""

@@ -1,11 +1,12 @@
 """The visited states of a byte automaton, with local numbers and a transition table that is filled on demand.
 
-A walk of the vocabulary's trie needs numbers and arrays; an automaton has values and a function. This is the memory
-between the two. It can be thrown away at any time: numbers never leave the walk that uses them.
+A walk of the vocabulary's trie works on arrays of numbers, while the states of a byte automaton are values and its
+transitions a function. This cache maps the values to numbers. It can be discarded at any time, because the numbers are
+used within one walk only.
 
 References:
-    The lazy automaton of regex-automata (A. Gallant) keeps its transition table in the same way beside an immutable
-    automaton; nothing of its code is used here.
+    The lazy DFA of regex-automata (A. Gallant) also keeps its transition table in a cache beside an immutable
+    automaton; none of its code is used here.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ _FIRST_ROOM: Final = 64
 
 
 class VisitedStates:
-    """Local numbers of states, and their next states as far as they were asked for.
+    """Local numbers of states, and their next states as far as they are computed.
 
-    Several threads may use one object: what is written never changes, and new entries are written under a lock.
+    Several threads may use one object: entries never change, and new entries are written under a lock.
 
     Args:
-        automaton: where the states come from.
+        automaton: the automaton of the states.
 
     Attributes:
         byte_class: ``[256] uint8``, the column of each byte.
         classes: number of columns.
         values: the states by local number.
-        table: ``[room, classes] int32``: the next state, -1 for none, and ``-2 - n`` in row ``n`` where it was never
-            asked. The array is replaced when it grows.
+        table: ``[room, classes] int32``: the next state, -1 for none, and ``-2 - n`` in row ``n`` if it is not computed
+            yet. The array is replaced when it grows.
     """
 
     def __init__(self, automaton: ByteAutomaton) -> None:
@@ -46,7 +47,7 @@ class VisitedStates:
         self.byte_class: NDArray[np.uint8] = np.arange(256, dtype=np.uint8) if given is None else given
         self._column_of: list[int] = self.byte_class.tolist()
         self.classes = max(self._column_of) + 1
-        # One byte of each class stands for all.
+        # Transitions are computed with one byte of each class.
         columns, first = np.unique(self.byte_class, return_index=True)
         self._byte_of = dict(zip(columns.tolist(), first.tolist(), strict=True))
         self._lock = threading.Lock()
@@ -105,7 +106,7 @@ class VisitedStates:
         return reached
 
     def follow(self, state: int, text: bytes) -> int:
-        """The number of the state after some bytes, -1 for none."""
+        """The number of the state after ``text``, -1 for none."""
         for byte in text:
             state = self.after(state, byte)
             if state == _NONE:
@@ -113,12 +114,12 @@ class VisitedStates:
         return state
 
     def _ask(self, keys: NDArray[np.int64]) -> None:
-        """Fill some entries of the table: ``keys`` are their indices in it as one row."""
+        """Compute entries of the table; ``keys`` are their flat indices."""
         step, values, byte_of = self._automaton.step, self.values, self._byte_of
         states, columns = (keys // self.classes).tolist(), (keys % self.classes).tolist()
-        # Outside the lock: the automaton is a pure function, and may take its time.
+        # Computed outside the lock, because the automaton is a pure function and may be slow.
         targets = [step(values[state], byte_of[column]) for state, column in zip(states, columns, strict=True)]
         with self._lock:
-            # Numbered first: that may replace the table.
+            # The numbers come first, because numbering may replace the table.
             numbers = [_NONE if target is None else self._numbered(target) for target in targets]
             self.table.ravel()[keys] = numbers

@@ -1,4 +1,4 @@
-"""Arrays for compiled trie walks. They are reused, because allocating them takes longer than a short walk."""
+"""Arrays for compiled trie walks. They are reused, because their allocation takes longer than a short walk."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from logitloom.automata.trie import members
 __all__ = ["MEMORY", "note"]
 
 
-#: A walk lists at most so many tokens; beyond that, marking tokens is faster than sorting a list.
+#: A walk lists at most this number of tokens. With more tokens, marking them is faster than sorting a list.
 _LISTED: Final = 1024
 
 
 class _Room:
-    """The arrays of one walk, as large as the largest trie so far needed."""
+    """The arrays of one walk, as large as the largest trie so far requires."""
 
     def __init__(self) -> None:
         self._pairs = np.zeros((0, 2), dtype=np.int32)
@@ -29,7 +29,7 @@ class _Room:
         self._marked = np.zeros(0, dtype=np.uint8)
 
     def of(self, nodes: int, tokens: int) -> tuple[NDArray[np.int32], Notes]:
-        """Arrays for a trie of so many nodes and so many tokens."""
+        """Arrays for a trie with the given numbers of nodes and tokens."""
         if len(self._pairs) < nodes:
             self._pairs = np.empty((nodes, 2), dtype=np.int32)
         size = -(-tokens // 8) * 8
@@ -45,7 +45,7 @@ class _WalkMemory(threading.local):
         self._spare = [_Room()]
 
     def of(self, nodes: int, tokens: int) -> tuple[NDArray[np.int32], Notes]:
-        """Arrays for a trie of so many nodes and so many tokens; the next walk of the thread overwrites them."""
+        """Arrays for a trie with the given numbers of nodes and tokens; the next walk of the thread overwrites them."""
         return self._spare[-1].of(nodes, tokens)
 
     @contextmanager
@@ -64,15 +64,15 @@ MEMORY: Final = _WalkMemory()
 
 
 def note(notes: Notes, first: NDArray[Any], own: NDArray[Any], found: int) -> int:
-    """Record tokens in the form in which a compiled walk records them.
+    """Record tokens in the same form as a compiled walk.
 
     Args:
         notes: as for :meth:`logitloom.masks.kernels.AutomatonKernels.walk`.
         first, own: ``[n]``; the tokens are ``first[i] .. own[i] - 1`` for each ``i``.
-        found: how many tokens are recorded already.
+        found: number of tokens recorded so far.
 
     Returns:
-        How many tokens are recorded afterwards.
+        Number of tokens recorded afterwards.
     """
     places = members(first, own - first)
     listed, marked = notes
