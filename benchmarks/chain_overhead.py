@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from conditions import heading
 
 from logitloom import Context, LogitloomError, load_backend, processors
 
@@ -157,6 +158,7 @@ def outlines_halved(name: str, logits: Any, ids: Any) -> tuple[Callable[[], Any]
 
 def main() -> None:
     rng = np.random.default_rng(0)
+    print(heading("torch", "outlines"))
     print("Microseconds a step: median of the differences, in brackets their lower quartile")
     for name in ("numpy", "torch"):
         try:

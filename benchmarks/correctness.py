@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import transformers
+from conditions import heading
 
 from logitloom import processors
 from logitloom_contrib.engines.transformers import to_transformers
@@ -195,6 +196,7 @@ def compare_stop_strings(bench: Bench) -> None:
 def main() -> None:
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
+    print(heading("torch", "transformers", "outlines", "outlines-core", "llguidance", "xgrammar"))
     bench = Bench()
     compare_patterns(bench)
     compare_guidance(bench)

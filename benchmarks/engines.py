@@ -24,6 +24,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import torch
+from conditions import heading
 
 from logitloom import Chain, Context, Vocabulary, processors
 from logitloom_contrib.engines.llama_cpp import to_llama_cpp
@@ -203,6 +204,7 @@ def print_rates(known: Vocabulary) -> None:
 
 def main() -> None:
     warnings.simplefilter("ignore")
+    print(heading("torch", "mlx", "transformers", "mlx-lm", "llama-cpp-python", "outlines", "outlines-core"))
     print_overhead(chain())
     print_rates(vocabulary())
 

@@ -14,6 +14,8 @@ import statistics
 import time
 from collections.abc import Callable
 
+from conditions import heading
+
 from logitloom import processors
 from logitloom.generation import Generator
 from logitloom_contrib.llama import load
@@ -49,6 +51,7 @@ def main() -> None:
             rates.append((len(found.tokens) + (found.finish == "eos")) / (clock() - begin))
         return statistics.median(rates), len(found.tokens), found.forced, found.text or ""
 
+    print(heading("torch"))
     print(f"{options.backend}, {clock.__name__}; tokens per second, ratio to unconstrained\n")
     print(
         "| record | tokens | forced | unconstrained | all asked | skipping | longest, all asked | longest, skipping |"

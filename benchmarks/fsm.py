@@ -41,6 +41,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from automata import PATTERNS, tekken
+from conditions import heading
 
 from logitloom import Context, processors
 from logitloom.automata import TokenAutomaton, compile_pattern, default_cache
@@ -467,6 +468,10 @@ def memory(name: str, patterns: dict[str, str], walks: dict[str, Walks], limit: 
     print(f"| {name} | {cells} | {len(kept)} |", flush=True)
 
 
+#: What a page of results names beside NumPy.
+DISTRIBUTIONS = ("numba", "torch", "llguidance", "xgrammar", "outlines-core", "lm-format-enforcer", "mistral-common")
+
+
 def main() -> None:
     warnings.filterwarnings("ignore")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -489,6 +494,7 @@ def main() -> None:
     if options.memory_of:
         memory(options.memory_of, patterns, json.load(sys.stdin), options.limit)
     elif options.memory:
+        print(heading(*DISTRIBUTIONS), flush=True)
         vocabulary = tekken()
         walks = json.dumps({n: random_walks(p, vocabulary, 1, 0) for n, p in patterns.items()})
         print("| engine | vocabulary, MiB | its peak | all patterns, MiB | their peak | patterns |", flush=True)
@@ -497,6 +503,7 @@ def main() -> None:
             command = [sys.executable, __file__, "--memory-of", name, "--limit", str(options.limit), *options.names]
             subprocess.run(command, input=walks, text=True, check=False)
     else:
+        print(heading(*DISTRIBUTIONS), flush=True)
         compare(patterns, options)
 
 

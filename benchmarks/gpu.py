@@ -31,6 +31,8 @@ from logitloom import Context, Vocabulary, backend_of, processors
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from conditions import heading
+
 Row = dict[str, Any]
 
 REGEX = ("regex", {"pattern": "([a-z]{3,8} ){10}[a-z]{3,8}"})
@@ -294,7 +296,8 @@ def main(arguments: list[str]) -> None:
     except Missing as reason:
         print(f"Nothing was measured: {reason}.")
         return
-    print(f"Device: {device.title}. PyTorch {device.torch.__version__}, logitloom {logitloom.__version__}.")
+    print(f"Device: {device.title}. PyTorch {device.torch.__version__}, logitloom {logitloom.__version__}.\n")
+    print(heading("torch", "triton", "cupy", "jax", "vllm", "xgrammar", "llguidance"))
     for name, part in PARTS.items():
         print(f"\n## {name}\n")
         try:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from conditions import heading
 
 from logitloom import Context, LogitloomError, load_backend, processors
 from logitloom.generation import Generator
@@ -178,6 +179,7 @@ def main() -> None:
 
     if given.threads:
         torch.set_num_threads(given.threads)
+    print(heading("torch"))
     if "decoding" in given.parts:
         decoding(given.turns or 7, given.tokens)
     if "arithmetic" in given.parts:

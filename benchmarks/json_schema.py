@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from conditions import heading
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -371,6 +372,7 @@ def main() -> None:
     rows = sample()[given.offset :: given.part]
     vocabulary = tekken()
     texts = tokenized(rows, vocabulary)
+    print(heading("numba", "torch", "llguidance", "xgrammar", "mistral-common"))
     print(f"{len(rows)} schemas, {sum(map(len, texts.values()))} instances, {vocabulary.size} ids, {given.clock} clock")
     lines, steps, slow = [], [], []
     for kind in (Ours, LLGuidance, XGrammar):

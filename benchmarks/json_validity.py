@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.conditions import heading  # noqa: E402
 from logitloom.errors import LogitloomError  # noqa: E402
 from logitloom_contrib.llama import load  # noqa: E402
 from tests.plugins.json_schema.decoding_ways import WAYS, shortest_first, written  # noqa: E402
@@ -31,6 +32,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64, help="most tokens of a document")
     parser.add_argument("--backend", default="numpy")
     given = parser.parse_args()
+    print(heading("jsonschema"))
     model = load(backend=given.backend)
     counts = {way: Counter[str]() for way in WAYS}
     begin = time.perf_counter()

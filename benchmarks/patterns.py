@@ -24,6 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.automata import peer
+from benchmarks.conditions import heading
 from logitloom import Vocabulary
 from logitloom.automata import Dfa, TokenAutomaton, compile_automaton
 from logitloom.automata.trie import vocabulary_trie
@@ -88,6 +89,7 @@ def main() -> None:
         their_mask(f"(?{letters}:{pattern})" if letters else pattern)
         return "taken"
 
+    print(heading("numba", "llguidance", "mistral-common"))
     mine = [timed(lambda p=pattern, f=flags: ours(p, f, vocabulary)) for pattern, flags in patterns]
     print("logitloom:", dict(collections.Counter(what for what, _ in mine)))
     taken = [ms for what, ms in mine if what in ("whole", "lazy")]

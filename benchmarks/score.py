@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from conditions import heading
 
 from logitloom import Backend, Chain, Context, load_backend, processors
 
@@ -58,6 +59,7 @@ def seconds(call: Any) -> tuple[float, Any]:
 
 def main(libraries: str = "numpy,torch", widths: str = "256,2048,16384") -> None:
     """Print a table."""
+    print(heading("torch"))
     print("library | vocabulary | chain | loop, us a position | score | ratio | largest difference")
     for library in libraries.split(","):
         backend = load_backend(library)

