@@ -1,7 +1,7 @@
 """NVIDIA Dynamo: a chain as a ``BaseLogitsProcessor``, which its workers adapt to the engine that they run.
 
 A processor is called with the ids of one request so far and its logits ``[vocab]``, and changes them in place. Checked
-against the protocol, without a worker.
+against the protocol; it has never run inside Dynamo.
 """
 
 from __future__ import annotations

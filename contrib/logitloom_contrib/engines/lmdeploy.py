@@ -1,8 +1,8 @@
 """LMDeploy (PyTorch engine): a chain as a member of ``GenerationConfig(logits_processors=[...])``.
 
 The engine calls a processor once per request and step, with the request's ids, padded on the left to the longest of the
-batch, and its logits. Several requests may share a configuration, and so the object. Checked against the protocol,
-without a GPU.
+batch, and its logits. Several requests may share a configuration, and so the object. Checked against the protocol;
+it has never run inside LMDeploy.
 """
 
 from __future__ import annotations

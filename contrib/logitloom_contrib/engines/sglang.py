@@ -1,7 +1,7 @@
 """SGLang: chains that the server offers by name, for requests that ask for them.
 
 SGLang makes new processor objects at will, so nothing is kept in them: rows are recognised by their ids, in one tracker
-per chain of the server's process. Checked against the protocol, without a GPU.
+per chain of the server's process. Checked against the protocol; it has never run inside SGLang.
 
 On the server::
 

@@ -1,6 +1,7 @@
 """TensorRT-LLM (PyTorch backend): a chain as ``LogitsProcessor`` and as ``BatchedLogitsProcessor``.
 
-Logits are changed in place, ``[beams, 1, vocab]`` per request. Checked against the protocol, without a GPU.
+Logits are changed in place, ``[beams, 1, vocab]`` per request. Checked against the protocol; it has never
+run inside TensorRT-LLM.
 """
 
 from __future__ import annotations

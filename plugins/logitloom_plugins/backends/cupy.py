@@ -1,4 +1,7 @@
-"""CuPy backend: NVIDIA (and AMD) devices, eagerly. No operation waits for the device."""
+"""CuPy backend: NVIDIA (and AMD) devices, eagerly. No operation waits for the device.
+
+It has never run with CuPy, which needs a device: the tests run it on a stand-in for CuPy over NumPy.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Model runner V2: slots instead of places, a history on the device, and a row of logits per draft token.
 
 A slot is recycled without notice; whoever enters it is announced. Which requests take part in a step, and in which
-order, changes with every step. Checked against the documented protocol; the runner itself needs Triton.
+order, changes with every step. Checked against the documented protocol; inside the runner itself, which needs Triton,
+it has never run.
 """
 
 from __future__ import annotations
