@@ -11,6 +11,7 @@ import datetime
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -26,8 +27,10 @@ FIELDS = ("command", "date", "versions", "machine")
 def versions(distributions: Sequence[str]) -> str:
     """logitloom with its commit, Python, NumPy, and those of the distributions that are installed."""
     here = Path(__file__).resolve().parent
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=here)
-    found = [f"logitloom {logitloom.__version__}" + (f" ({git.stdout.strip()})" if git.returncode == 0 else "")]
+    found = [f"logitloom {logitloom.__version__}"]
+    if shutil.which("git"):
+        git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=here)
+        found[0] += f" ({git.stdout.strip()})" if git.returncode == 0 else ""
     found.append(f"Python {platform.python_version()}")
     for name in dict.fromkeys(("numpy", *distributions)):
         try:
