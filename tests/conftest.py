@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 LIBRARIES = tuple(name for name in BACKENDS if name != "numpy")
 #: Optional packages that are parameters of tests, by name: such cases need ``extras``.
 PACKAGES = ("llguidance", "xgrammar")
+#: How many cases of a suite of the kit are tried on a library, but in the environment ``exhaustive``.
+FIRST_CASES = {"jax": 1, "mlx": 2, "torch": 2}
 #: Reasons for skipping that say that a package is missing.
 MISSING = re.compile("not installed|not available|needs the package|could not import|there is no model")
 #: Beginnings of reasons that have nothing to do with Python packages, or with one that has its own environment.
@@ -69,10 +71,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             libraries |= named.intersection(LIBRARIES)
             if named.intersection(PACKAGES):
                 item.add_marker("extras")
+            if _is_repeated(item, case.params):
+                item.add_marker("exhaustive")
         for name in (
             libraries | ({"library"} if libraries else set()) | ({"promised"} if libraries & promised else set())
         ):
             item.add_marker(name)
+
+
+def _is_repeated(item: pytest.Item, params: Mapping[str, Any]) -> bool:
+    """Whether a check of the kit was made on the same library with another case of its suite.
+
+    NumPy makes every check with every case. Other libraries, which compile or dispatch each operation, make every check
+    with the first cases of a suite, and with the others in the environment ``exhaustive``.
+    """
+    cases = getattr(getattr(item, "cls", None), "cases", None)
+    first = FIRST_CASES.get(str(params.get("backend")))
+    if cases is None or first is None or "case" not in params:
+        return False
+    return params["case"] not in list(cases)[:first]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent / DISTRIBUTION
 MODULE = DISTRIBUTION.replace("-", "_")
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The distribution is installed."""
     try:
