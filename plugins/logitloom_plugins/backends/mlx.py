@@ -174,13 +174,11 @@ class MlxBackend(Backend):
         return mx.where(mx.reshape(allowed, (batch, words * 32))[:, :vocab] == 0, NEG_INF, logits)
 
 
-@mx.custom_function
-def _written(x: Array, place: Array, values: Array) -> Array:
+def _written_along(x: Array, place: Array, values: Array) -> Array:
     """``x`` with values at the places of each row."""
     return mx.put_along_axis(x, place, values, axis=1)
 
 
-@_written.vjp
 def _written_vjp(primals: tuple[Array, ...], cotangent: Array, output: Array) -> tuple[Array, ...]:
     """What is written several times to one place, where all values agree, shares the gradient of that place."""
     del output
@@ -188,6 +186,10 @@ def _written_vjp(primals: tuple[Array, ...], cotangent: Array, output: Array) ->
     times = mx.zeros_like(cotangent).at[mx.arange(x.shape[0])[:, None], place].add(1)
     shared = mx.take_along_axis(cotangent, place, axis=1) / mx.take_along_axis(times, place, axis=1)
     return mx.where(times > 0, 0, cotangent), mx.zeros_like(place), shared
+
+
+_written = mx.custom_function(_written_along)
+_written.vjp(_written_vjp)
 
 
 def _put(x: Array, place: Array, values: Array) -> Array:
