@@ -22,8 +22,10 @@ WRONG = Path(__file__).parent / "wrong_processors.py"
 
 
 def ran(*arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
-    core = str(Path(logitloom.__file__).parent.parent)
-    environment = {**os.environ, "MYPYPATH": os.pathsep.join(filter(None, [core, path])), "PYTHONPATH": core}
+    core = Path(logitloom.__file__).parent.parent
+    # mypy finds what is installed by itself, and refuses to be told.
+    shown = [str(core)] if core.name != "site-packages" else []
+    environment = {**os.environ, "MYPYPATH": os.pathsep.join(filter(None, [*shown, path])), "PYTHONPATH": str(core)}
     return subprocess.run(
         [sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
