@@ -59,6 +59,19 @@ class TransformersModel:
         self, tokens: NDArray[np.int32], cache: ColumnCache, *, all_positions: bool = False
     ) -> tuple[Array, ColumnCache]:
         """Append tokens to the rows; see :class:`logitloom.generation.model.ModelAdapter`."""
+        out, logits, after = self._pass(tokens, cache, all_positions=all_positions)
+        del out
+        return logits, after
+
+    def forward_hidden(self, tokens: NDArray[np.int32], cache: ColumnCache) -> tuple[Array, Array, ColumnCache]:
+        """Append tokens to the rows; see :class:`logitloom.generation.model.HiddenStateModel`."""
+        out, logits, after = self._pass(tokens, cache, output_hidden_states=True)
+        return logits, out.hidden_states[-1], after
+
+    def _pass(
+        self, tokens: NDArray[np.int32], cache: ColumnCache, *, all_positions: bool = False, **more: Any
+    ) -> tuple[Any, Array, ColumnCache]:
+        """What the model returns, the logits of it that are asked for, and the new cache."""
         host = np.asarray(tokens)
         rows, n = host.shape
         given = host >= 0
@@ -71,8 +84,8 @@ class TransformersModel:
         positions = np.minimum(cache.lengths[:, None] + np.arange(n), self.max_length - 1)
         last = np.maximum(counts - 1, 0)
         kept, place = np.unique(last, return_inverse=True)
-        more: dict[str, Any] = {}
-        if self._keeps and not all_positions:
+        selects = self._keeps and not all_positions
+        if selects:
             more["logits_to_keep"] = self._upload(kept)
         with torch.no_grad():
             out = self.model(
@@ -88,9 +101,9 @@ class TransformersModel:
         )
         logits = out.logits
         if not all_positions:
-            column = place if more else last
+            column = place if selects else last
             logits = logits[:, 0] if logits.shape[1] == 1 else logits[torch.arange(rows), self._upload(column)]
-        return logits, after
+        return out, logits, after
 
     def _upload(self, host: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(host, dtype=np.int64)).to(self.model.device)

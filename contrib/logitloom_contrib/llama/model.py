@@ -192,21 +192,44 @@ class LlamaModel:
         counts = self._checked_counts(tokens, cache)
         rows, n = tokens.shape
         if not rows or not n:
-            shape = (rows, n, self.vocab_size) if all_positions else (rows, self.vocab_size)
-            return self.backend.cast(self.backend.asarray(np.zeros(shape, dtype=np.float32)), self.dtype), cache
-        width = max(1, _TOKENS_PER_PASS // rows)
-        passes = []
-        for start in range(0, n, width):
-            hidden, cache = self._extend(tokens[:, start : start + width], cache)
-            passes.append(hidden)
-        hidden = passes[0] if len(passes) == 1 else self.backend.xp.concat(passes, axis=1)
+            return self._zeros(*((rows, n) if all_positions else (rows,)), self.vocab_size), cache
+        hidden, cache = self._pass(tokens, cache)
         if all_positions:
             return self._run_end(hidden, self._norm, self._head)[:, :n, :], cache
-        if hidden.shape[1] > 1:
-            flat = self.backend.xp.reshape(hidden, (-1, self.config.dim))
-            last = np.arange(rows) * hidden.shape[1] + np.maximum(counts - 1, 0)
-            hidden = self.backend.take_rows(flat, last.astype(np.int32))[:, None, :]
-        return self._run_end(hidden, self._norm, self._head)[:, 0, :], cache
+        return self._run_end(self._last(hidden, counts), self._norm, self._head)[:, 0, :], cache
+
+    def forward_hidden(self, tokens: NDArray[np.int32], cache: KVCache) -> tuple[Array, Array, KVCache]:
+        """Append tokens to the rows, and return the hidden states that the output head reads, too.
+
+        Args:
+            tokens: as for :meth:`forward`.
+            cache: what the rows hold so far; it stays valid and unchanged.
+
+        Returns:
+            ``[rows, vocab]`` logits after each row's last new token; ``[rows, n, dim]`` hidden states after the final
+            norm, in the model's dtype, undefined where ``tokens`` is -1; and the new cache.
+
+        Raises:
+            ModelError: as :meth:`forward` does.
+
+        Example:
+            >>> model = random_model("numpy", dim=32)
+            >>> tokens = np.array([[1, 2, 3]], dtype=np.int32)
+            >>> logits, hidden, cache = model.forward_hidden(tokens, model.empty_cache(1))
+            >>> logits.shape, hidden.shape
+            ((1, 64), (1, 3, 32))
+        """
+        tokens = np.asarray(tokens)
+        counts = self._checked_counts(tokens, cache)
+        rows, n = tokens.shape
+        if not rows or not n:
+            return self._zeros(rows, self.vocab_size), self._zeros(rows, n, self.config.dim), cache
+        hidden, cache = self._pass(tokens, cache)
+        logits = self._run_end(self._last(hidden, counts), self._norm, self._head)[:, 0, :]
+        return logits, self._rms_norm(hidden, self._norm)[:, :n, :], cache
+
+    def _zeros(self, *shape: int) -> Array:
+        return self.backend.cast(self.backend.asarray(np.zeros(shape, dtype=np.float32)), self.dtype)
 
     # -- host side -----------------------------------------------------------------------------------
 
@@ -237,6 +260,24 @@ class LlamaModel:
                 f"prompt, or generate fewer tokens."
             )
         return counts
+
+    def _pass(self, tokens: NDArray[np.int32], cache: KVCache) -> tuple[Array, KVCache]:
+        """Hidden states ``[rows, n or more, dim]`` before the final norm, and the new cache."""
+        width = max(1, _TOKENS_PER_PASS // tokens.shape[0])
+        passes = []
+        for start in range(0, tokens.shape[1], width):
+            hidden, cache = self._extend(tokens[:, start : start + width], cache)
+            passes.append(hidden)
+        return passes[0] if len(passes) == 1 else self.backend.xp.concat(passes, axis=1), cache
+
+    def _last(self, hidden: Array, counts: NDArray[np.int32]) -> Array:
+        """``[rows, 1, dim]``: of hidden states ``[rows, n, dim]`` those of each row's last new token."""
+        rows, n, dim = hidden.shape
+        if n == 1:
+            return hidden
+        last = np.arange(rows) * n + np.maximum(counts - 1, 0)
+        flat = self.backend.xp.reshape(hidden, (-1, dim))
+        return self.backend.take_rows(flat, last.astype(np.int32))[:, None, :]
 
     def _extend(self, tokens: NDArray[np.int32], cache: KVCache) -> tuple[Array, KVCache]:
         """One pass over a few columns: hidden states ``[rows, n or more, dim]``, and the new cache."""

@@ -1,4 +1,4 @@
-"""Decoding over any model adapter, written once for every backend: greedy, multinomial and beam search.
+"""Decoding over any model adapter, written once for every backend: greedy, multinomial, beam and contrastive search.
 
 Whoever writes a model adapter needs :class:`ModelAdapter` and :class:`Cache`; whoever writes a candidate generator
 needs :class:`CandidateGenerator`, :class:`DraftRequest` and :class:`Drafts`.
@@ -17,10 +17,11 @@ from logitloom.generation.candidates import (
     until_end,
 )
 from logitloom.generation.continuous import ContinuousGenerator, continuous
+from logitloom.generation.contrastive_search import ContrastiveSearch, contrastive_search
 from logitloom.generation.generator import Generated, Generator, Piece, Progress
 from logitloom.generation.greedy import Greedy
 from logitloom.generation.loop import Emission, Sampler, decode
-from logitloom.generation.model import Cache, LoadedModel, ModelAdapter, ModelLoader
+from logitloom.generation.model import Cache, HiddenStateModel, LoadedModel, ModelAdapter, ModelLoader
 from logitloom.generation.multinomial import Multinomial, draw
 from logitloom.generation.sampled import Sampled
 from logitloom.generation.schedules import Policy, Schedule
@@ -34,12 +35,14 @@ __all__ = [
     "Carried",
     "Configured",
     "ContinuousGenerator",
+    "ContrastiveSearch",
     "DraftRequest",
     "Drafts",
     "Emission",
     "Generated",
     "Generator",
     "Greedy",
+    "HiddenStateModel",
     "Hypothesis",
     "LoadedModel",
     "ModelAdapter",
@@ -57,6 +60,7 @@ __all__ = [
     "beam_search",
     "carry",
     "continuous",
+    "contrastive_search",
     "decode",
     "draw",
     "legal_prefix",

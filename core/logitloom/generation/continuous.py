@@ -20,6 +20,7 @@ from logitloom.errors import (
     SlicingError,
 )
 from logitloom.generation.beam_search import BeamSearch, Carried, beam_search
+from logitloom.generation.contrastive_search import ContrastiveSearch
 from logitloom.generation.generator import Generator
 from logitloom.generation.loop import Sampler
 from logitloom.generation.prefix_cache import PrefixCachedModel
@@ -59,9 +60,19 @@ class ContinuousGenerator:
 
     Args:
         generator: model, chain and strategy.
+
+    Raises:
+        GenerationError: for contrastive search.
     """
 
     generator: Generator
+
+    def __post_init__(self) -> None:
+        if isinstance(self.generator.strategy, ContrastiveSearch):
+            raise GenerationError(
+                "Contrastive search cannot be continued from a state: it needs the hidden states of all tokens, which "
+                "the cache of a state does not hold. Call the Generator itself, or use another strategy."
+            )
 
     def __call__(
         self,
@@ -217,7 +228,7 @@ _Found = tuple[list[tuple[int, Ids]], NDArray[np.float64], NDArray[np.int64], "l
 
 def _sample(generator: Generator, rows: Sequence[Ids], state: SequenceState, seed: int) -> _Found:
     """Continue each row by one sequence: beginnings and new tokens, weights, how many tokens they sum, and texts."""
-    assert not isinstance(generator.strategy, BeamSearch)
+    assert not isinstance(generator.strategy, (BeamSearch, ContrastiveSearch))
     found = replace(generator, strategy=_one_each(generator.strategy))(rows, seed=seed)
     gained = np.asarray([g.logprob for g in found]).reshape(state.weights.shape)
     scored = np.asarray([len(g.tokens) + (g.finish == "eos") for g in found]).reshape(state.weights.shape)

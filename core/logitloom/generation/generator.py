@@ -12,6 +12,7 @@ from logitloom.chain import Chain
 from logitloom.errors import GenerationError
 from logitloom.generation.beam_search import BeamSearch, beam_search
 from logitloom.generation.candidates import CandidateGenerator
+from logitloom.generation.contrastive_search import ContrastiveSearch, contrastive_search
 from logitloom.generation.greedy import Greedy
 from logitloom.generation.loop import Emission, FinishReason, Sampler, decode
 from logitloom.generation.model import ModelAdapter
@@ -119,12 +120,13 @@ class Generator:
     Args:
         model: any model adapter (see :class:`logitloom.generation.model.ModelAdapter`).
         chain: the processors.
-        strategy: :class:`Greedy`, :class:`Multinomial`, :class:`BeamSearch`, or any sampler.
+        strategy: :class:`Greedy`, :class:`Multinomial`, :class:`BeamSearch`, :class:`ContrastiveSearch`, or any
+            sampler.
         max_tokens: most new tokens per sequence.
         tokenizer: needed to pass text; an object with ``encode(text) -> ids``.
         vocabulary: bytes of the tokens; default: the chain's.
         eos: ids that end a sequence; default: the vocabulary's.
-        skip_forced: let tokens that a constraint forces skip the model.
+        skip_forced: let tokens that a constraint forces skip the model (not with beam or contrastive search).
         candidates: drafts tokens that the model verifies several at a time; see :func:`speculate`.
         on_round: told what each round of drafting and verifying cost and gave.
         on_emission: told what each row gained in each step (not with beam search, whose rows change places).
@@ -132,12 +134,12 @@ class Generator:
             :class:`~logitloom.generation.sampled.Sampled`).
 
     Raises:
-        GenerationError: for beam search together with candidates or a record.
+        GenerationError: for beam search together with candidates or a record, and contrastive search with candidates.
     """
 
     model: ModelAdapter
     chain: Chain = field(default_factory=lambda: Chain(()))
-    strategy: Sampler | BeamSearch = field(default_factory=Greedy)
+    strategy: Sampler | BeamSearch | ContrastiveSearch = field(default_factory=Greedy)
     max_tokens: int = 128
     tokenizer: TextEncoder | None = None
     vocabulary: Vocabulary | None = None
@@ -153,6 +155,11 @@ class Generator:
             raise GenerationError(
                 "Beam search cannot use drafts: its beams change places at every step, so a draft of several tokens "
                 "has no row to belong to. Leave out the candidates, or use Greedy or Multinomial."
+            )
+        if self.candidates is not None and isinstance(self.strategy, ContrastiveSearch):
+            raise GenerationError(
+                "Contrastive search cannot use drafts: it compares the hidden states of several candidates for each "
+                "token. Leave out the candidates, or use Greedy or Multinomial."
             )
         if self.record and isinstance(self.strategy, BeamSearch):
             raise GenerationError(
@@ -250,6 +257,11 @@ class Generator:
 
     def _decoded(self, ids: list[list[int]], seed: int) -> Iterator[Emission]:
         assert not isinstance(self.strategy, BeamSearch)
+        if isinstance(self.strategy, ContrastiveSearch):
+            return contrastive_search(
+                self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
+                vocabulary=self._vocabulary, record=self.record,
+            )  # fmt: skip
         if self.candidates is not None:
             return speculate(
                 self.model, ids, self.chain, self.strategy, self.candidates, max_tokens=self.max_tokens, seed=seed,

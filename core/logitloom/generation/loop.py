@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -27,17 +27,21 @@ __all__ = ["Emission", "FinishReason", "Sampler", "decode", "start_context"]
 FinishReason = Literal["eos", "stop", "length"]
 
 
-class Sampler(Protocol):
-    """Chooses the next token of each row; see :class:`logitloom.generation.greedy.Greedy`.
-
-    With an attribute ``shift_invariant = True`` it says that adding a number to all logits of a row changes nothing for
-    it, which lets guidance leave out its log-softmaxes.
-    """
+class Strategy(Protocol):
+    """How the sequences of a prompt are decoded, each in a row of its own."""
 
     @property
     def samples(self) -> int:
         """Sequences per prompt."""
         ...
+
+
+class Sampler(Strategy, Protocol):
+    """Chooses the next token of each row; see :class:`logitloom.generation.greedy.Greedy`.
+
+    With an attribute ``shift_invariant = True`` it says that adding a number to all logits of a row changes nothing for
+    it, which lets guidance leave out its log-softmaxes.
+    """
 
     def choose(self, backend: Backend, logits: Array, seeds: Array, lengths: Array) -> tuple[Array, Array]:
         """Token ids and log-probabilities of the next token, ``[rows]`` each. The logits may be a read-only array."""
@@ -112,7 +116,7 @@ def sampling_start(
     model: ModelAdapter,
     prompts: Sequence[Sequence[int]],
     chain: Chain,
-    sampler: Sampler,
+    sampler: Strategy,
     *,
     max_tokens: int,
     seed: int,
@@ -276,6 +280,23 @@ class _Batch:
 
     def step(self, sampler: Sampler) -> Iterator[Emission]:
         """Process the logits, choose a token for each row, add what it forces, and feed the model."""
+        backend = self.context.backend
+
+        def choose(processed: Array) -> tuple[Array, Array]:
+            lengths = backend.asarray(np.asarray([row.length for row in self.rows], dtype=np.int32))
+            return sampler.choose(backend, processed, self.seeds, lengths)
+
+        yield from self._gain(choose)
+        if self.rows:
+            assert self.model_rows is not None
+            self.model_rows.feed([row.pending for row in self.rows])
+
+    def _gain(self, choose: Callable[[Array], tuple[Array, Array]]) -> Iterator[Emission]:
+        """Process the logits, choose a token for each row, add what it forces, and drop the rows that ended.
+
+        Args:
+            choose: takes ``[rows, vocab]`` processed logits and returns ``[rows]`` ids and their log-probabilities.
+        """
         assert self.model_rows is not None
         backend, before = self.context.backend, self.state
         context = self._accepted()
@@ -285,8 +306,7 @@ class _Batch:
             logits = wide(backend, logits)
         with self._naming_rows():
             processed, self.state = self.chain.process(logits, before, context)
-        lengths = backend.asarray(np.asarray([row.length for row in self.rows], dtype=np.int32))
-        chosen, logprobs = sampler.choose(backend, processed, self.seeds, lengths)
+        chosen, logprobs = choose(processed)
         finished: dict[int, tuple[FinishReason, int]] = {}
         tokens, scores = backend.to_numpy(chosen).tolist(), backend.to_numpy(logprobs).tolist()
         recorded = sampled(backend, logits, processed, tokens, scores) if self.record else None
@@ -300,8 +320,6 @@ class _Batch:
                 finished[i] = ("eos", 0)
         self._settle(finished)
         yield from self._emit(finished)
-        if self.rows:
-            self.model_rows.feed([row.pending for row in self.rows])
 
     def _settle(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
         """End texts, accept forced tokens, and end the rows at the token limit."""

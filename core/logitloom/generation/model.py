@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from logitloom.backend import Array, Backend
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["Cache", "LoadedModel", "ModelAdapter", "ModelLoader"]
+__all__ = ["Cache", "HiddenStateModel", "LoadedModel", "ModelAdapter", "ModelLoader"]
 
 
 class Cache(Protocol):
@@ -75,6 +75,27 @@ class ModelAdapter(Protocol):
 
         Raises:
             ModelError: if a row would exceed ``max_length``, or an id is out of range.
+        """
+        ...
+
+
+class HiddenStateModel(ModelAdapter, Protocol):
+    """A model adapter that also gives hidden states. The method is optional; contrastive search needs it."""
+
+    def forward_hidden(self, tokens: NDArray[np.int32], cache: Cache) -> tuple[Array, Array, Cache]:
+        """Append tokens to the rows, as ``forward`` does, and also return the last hidden states.
+
+        Args:
+            tokens: ``[rows, n]`` host integers, -1 at the right where a row has fewer.
+            cache: what the rows hold so far.
+
+        Returns:
+            ``[rows, vocab]`` logits after each row's last new token; ``[rows, n, dim]`` floats, what the output head
+            reads (the last layer's output after the final norm) at every new token, undefined where ``tokens`` is -1;
+            and the new cache.
+
+        Raises:
+            ModelError: as ``forward`` does.
         """
         ...
 

@@ -39,17 +39,30 @@ class ModelRows:
         # Rows that share a prompt (several samples, beams) are computed once.
         unique = list(dict.fromkeys(flat))
         place = {row: i for i, row in enumerate(unique)}
-        logits, cache = model.forward(padded(unique), model.empty_cache(len(unique)))
-        index = np.asarray([place[row] for row in flat], dtype=np.int32)
-        shared = len(unique) == len(flat)
-        self.cache: Cache = cache if shared else cache.take_rows(index)
-        self.logits: Array = logits if shared else model.backend.take_rows(logits, index)
+        self.cache: Cache
+        self.logits: Array
+        self.logits, self.cache = self._forward(padded(unique), model.empty_cache(len(unique)))
+        if len(unique) < len(flat):
+            self._move(np.asarray([place[row] for row in flat], dtype=np.int32))
 
     def feed(self, tokens: Sequence[Sequence[int]]) -> None:
         """Append tokens to each row (at least one each) and set ``logits`` to those after the last."""
-        self.logits, self.cache = self.model.forward(padded(list(tokens) * self.branches), self.cache)
+        self.logits, self.cache = self._forward(padded(list(tokens) * self.branches), self.cache)
 
     def take(self, index: NDArray[np.int32]) -> None:
-        """Keep rows ``index``, in that order."""
+        """Keep rows ``index``, in that order. The logits stay as they are until the next pass."""
+        self.cache = self.cache.take_rows(self._in_branches(index))
+
+    def _forward(self, tokens: NDArray[np.int32], cache: Cache) -> tuple[Array, Cache]:
+        """One pass of the model."""
+        return self.model.forward(tokens, cache)
+
+    def _move(self, index: NDArray[np.int32]) -> None:
+        """Keep rows ``index`` of the model, with their logits."""
+        self.cache = self.cache.take_rows(index)
+        self.logits = self.model.backend.take_rows(self.logits, index)
+
+    def _in_branches(self, index: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The rows of the model that belong to rows ``index``: those of the first branch, then of the next."""
         rows = self.cache.row_count() // self.branches
-        self.cache = self.cache.take_rows(np.concatenate([index + b * rows for b in range(self.branches)]))
+        return np.concatenate([index + b * rows for b in range(self.branches)])

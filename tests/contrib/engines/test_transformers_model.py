@@ -8,7 +8,7 @@ import pytest
 
 from logitloom import processors, state
 from logitloom.errors import ModelError
-from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, candidates
+from logitloom.generation import BeamSearch, ContrastiveSearch, Generator, Greedy, Multinomial, candidates
 from tests.contrib.engines.conftest import EOS, PATTERNS, VOCABULARY, encode
 
 torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
@@ -113,12 +113,42 @@ def test_what_the_model_cannot_take_is_refused(model: TransformersModel, tiny_tr
         other.config = plain
 
 
-@pytest.mark.parametrize("strategy", [Greedy(), Multinomial(samples=3), BeamSearch(beams=3)])
+@pytest.mark.parametrize("strategy", [Greedy(), Multinomial(samples=3), BeamSearch(beams=3), ContrastiveSearch()])
 def test_our_own_loop_runs_transformers_models(model: TransformersModel, strategy: Any) -> None:
     chain = processors.load(("regex", {"pattern": PATTERNS[1]}), tokenizer=VOCABULARY)
     found = Generator(model, chain, strategy, max_tokens=24)(PROMPTS, seed=4)
     assert len(found) >= 3
     assert all(re.fullmatch(PATTERNS[1], each.text or "") for each in found)
+
+
+def test_the_output_head_reads_the_hidden_states(model: TransformersModel) -> None:
+    logits, hidden, cache = model.forward_hidden(padded(PROMPTS), model.empty_cache(3))
+    assert cache.lengths.tolist() == [len(row) for row in PROMPTS]
+    for last, states, row in zip(logits, hidden, PROMPTS, strict=True):
+        close(model.model.get_output_embeddings()(states[: len(row)]).detach(), uncached(model, row))
+        close(last, uncached(model, row)[-1])
+
+
+def contrastive_alone(model: TransformersModel, prompt: list[int], steps: int, k: int, alpha: float) -> list[int]:
+    """The oracle: contrastive search in float64 over passes of the model itself, each over a whole sequence."""
+    row = list(prompt)
+    for _ in range(steps):
+        p = torch.softmax(torch.from_numpy(uncached(model, row)[-1]).double(), -1)
+        scores = {}
+        for token in p.topk(k).indices.tolist():
+            with torch.no_grad():
+                out = model.model(input_ids=torch.tensor([[*row, token]]), output_hidden_states=True)
+            h = torch.nn.functional.normalize(out.hidden_states[-1][0].double(), dim=-1)
+            scores[token] = float((1 - alpha) * p[token] - alpha * (h[:-1] @ h[-1]).max())
+        row.append(max(scores, key=lambda token: scores[token]))
+    return row[len(prompt) :]
+
+
+def test_contrastive_search_takes_what_passes_over_whole_sequences_take(model: TransformersModel) -> None:
+    parts: dict[str, Any] = {"max_tokens": 8, "eos": ()}
+    found = Generator(model, strategy=ContrastiveSearch(4, 0.7), **parts)(PROMPTS)
+    assert [list(g.tokens) for g in found] == [contrastive_alone(model, prompt, 8, 4, 0.7) for prompt in PROMPTS]
+    assert [g.tokens for g in found] != [g.tokens for g in Generator(model, **parts)(PROMPTS)]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")

@@ -91,6 +91,21 @@ def test_rows_do_not_see_each_other_nor_the_padding(backend: Backend):
         np.testing.assert_allclose(last[i], alone[-1], atol=1e-4)
 
 
+def test_the_output_head_reads_the_hidden_states(backend: Backend):
+    model = random_model(backend, vocab=48)
+    head = random_weights(model.config, 0).embedding
+    tokens = np.random.default_rng(4).integers(0, 48, (2, 9)).astype(np.int32)
+    tokens[1, 4:] = -1
+    every = decode(model, tokens, all_positions=True)
+    logits, hidden, cache = model.forward_hidden(tokens, model.empty_cache(2))
+    hidden = model.backend.to_numpy(hidden)
+    assert hidden.shape == (2, 9, model.config.dim)
+    assert cache.lengths.tolist() == [9, 4]
+    for row, length in enumerate((9, 4)):
+        np.testing.assert_allclose(hidden[row, :length] @ head.T, every[row, :length], atol=1e-4)
+        np.testing.assert_allclose(model.backend.to_numpy(logits)[row], every[row, length - 1], atol=1e-4)
+
+
 def test_many_rows_give_what_each_gives_alone(backend: Backend):
     model = random_model(backend)
     tokens = np.arange(11, dtype=np.int32)[:, None]
@@ -130,6 +145,9 @@ def test_no_tokens_and_no_rows_are_harmless(backend: Backend):
     logits, cache = model.forward(np.zeros((0, 3), dtype=np.int32), model.empty_cache(0))
     assert tuple(logits.shape) == (0, 64)
     assert cache.row_count() == 0
+    logits, hidden, cache = model.forward_hidden(np.zeros((2, 0), dtype=np.int32), model.empty_cache(2))
+    assert (tuple(logits.shape), tuple(hidden.shape)) == ((2, 64), (2, 0, 32))
+    assert cache.lengths.tolist() == [0, 0]
     _, cache = model.forward(np.array([[1], [-1]], dtype=np.int32), model.empty_cache(2))
     assert cache.lengths.tolist() == [1, 0]
     _, cache = model.forward(np.full((2, 2), -1, dtype=np.int32), cache)
