@@ -76,6 +76,19 @@ COUNTERPARTS: Final[dict[str, dict[str, Counterpart]]] = {
         ),
         "WhisperTimeStampLogitsProcessor": _same("whisper_timestamps"),
     },
+    "transformers, `GenerationMode`": {
+        "assisted_generation": _instead("`Generator(candidates=...)` of `logitloom.generation`, with `assistant`"),
+        "beam_sample": _instead(
+            "none: `BeamSearch` takes the best hypotheses and draws none; `Multinomial(samples=n)` draws n texts"
+        ),
+        "beam_search": _instead("`BeamSearch` of `logitloom.generation`"),
+        "constrained_beam_search": _instead("`BeamSearch` of `logitloom.generation`, with a constraint in the chain"),
+        "contrastive_search": _instead("`ContrastiveSearch` of `logitloom.generation`"),
+        "dola_generation": _same("dola"),
+        "greedy_search": _instead("`Greedy` of `logitloom.generation`"),
+        "group_beam_search": _instead("none: beams form one group; `Multinomial(samples=n)` gives texts that differ"),
+        "sample": _instead("`Multinomial` of `logitloom.generation`"),
+    },
     "llama.cpp": {
         "adaptive_p": _same("adaptive_p"),
         "dist": _instead("`Multinomial` of `logitloom.generation`, or the engine's own sampling"),

@@ -35,6 +35,13 @@ def test_every_class_of_transformers_has_an_entry(counterparts: Any) -> None:
     assert set(counterparts["transformers"]) == classes
 
 
+def test_every_way_of_generating_of_transformers_has_an_entry(counterparts: Any) -> None:
+    theirs = pytest.importorskip("transformers.generation.configuration_utils", reason="its modes are enumerated")
+    modes = {mode.value for mode in theirs.GenerationMode}
+    assert "contrastive_search" in modes
+    assert set(counterparts["transformers, `GenerationMode`"]) == modes
+
+
 def test_every_function_of_mlx_lm_has_an_entry(counterparts: Any) -> None:
     theirs = pytest.importorskip("mlx_lm.sample_utils", reason="its functions are enumerated")
     functions = {name for name, made in vars(theirs).items() if callable(made) and made.__module__ == theirs.__name__}
