@@ -33,6 +33,8 @@ from logitloom.automata.algebra import (
 )
 from logitloom.automata.budget import DEFAULT_BUDGET, Budget, BudgetTracker, at_most
 from logitloom.automata.cache import AutomatonCache, default_cache
+from logitloom.automata.catalogue import Catalogue
+from logitloom.automata.catalogue_constraints import catalogue_constraint
 from logitloom.automata.compilation import compile_automaton, compile_pattern, compile_tree
 from logitloom.automata.compiled_store import compiled_in
 from logitloom.automata.dense import DenseAutomaton
@@ -49,6 +51,7 @@ __all__ = [
     "AutomatonCache",
     "Budget",
     "BudgetTracker",
+    "Catalogue",
     "DenseAutomaton",
     "Dfa",
     "IntersectedAutomaton",
@@ -60,6 +63,7 @@ __all__ = [
     "any_bytes",
     "any_text",
     "at_most",
+    "catalogue_constraint",
     "choice",
     "common_classes",
     "compile_automaton",
