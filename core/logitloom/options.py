@@ -325,6 +325,8 @@ def _convert(kind: Any, value: Any) -> Any:
         return {_convert_key(key_type, k): _convert(value_type, v) for k, v in _only(Mapping, value).items()}
     if isinstance(kind, type):
         return _only(kind, value)
+    if origin is type:
+        return _subclass(args[0], value)
     if callable(value) or origin is None:
         return value
     return _only(origin, value)
@@ -338,6 +340,12 @@ def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
         except (TypeError, ValueError):
             continue
     raise TypeError(value)
+
+
+def _subclass(kind: Any, value: Any) -> Any:
+    if not isinstance(value, type) or (isinstance(kind, type) and kind is not Any and not issubclass(value, kind)):
+        raise TypeError(value)
+    return value
 
 
 def _only(kind: type | tuple[type, ...], value: Any) -> Any:
