@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from typing import Final
 
 from logitloom import Vocabulary, option
-from logitloom.automata import TokenAutomaton, choice, default_cache
-from logitloom.constraints import ConstraintProcessor
+from logitloom.automata import Catalogue, catalogue_constraint, choice, default_cache
+from logitloom.constraints import Constraint, ConstraintProcessor
 from logitloom.errors import OptionError
 
 __all__ = ["Choice"]
+
+#: So many texts, of together so many bytes, become tables; the bytes bound the number of states.
+_MOST_TABLED: Final = 4096
+_MOST_TABLED_BYTES: Final = 100_000
 
 
 @dataclass(frozen=True)
 class Choice(ConstraintProcessor):
     """Allow only tokens with which the text can still become one of the choices.
 
-    Choices are texts, or an Enum class whose values (as text) are the choices. If one choice begins another
-    (``"a"``, ``"ab"``), end-of-sequence and the rest are both allowed after it.
+    Choices are texts, lists of token ids, or an Enum class whose values (as text) are the choices. If one choice begins
+    another (``"a"``, ``"ab"``), end-of-sequence and the rest are both allowed after it. Ids count as they are, special
+    tokens too, as the semantic ids of generative retrieval need; a text may be split into tokens in any way.
+
+    Up to 4,096 texts of together 100,000 bytes become tables, also for compiled loops. More texts, and lists of ids,
+    stay a sorted list in which each step is a binary search: a million is ready in seconds. Give those as a
+    :class:`~logitloom.automata.Catalogue`, which takes their bytes and 4 more each (lists of ids: 4 bytes an id).
 
     Example:
         >>> from logitloom import processors
@@ -26,9 +37,16 @@ class Choice(ConstraintProcessor):
         >>> chain = processors.load(("choice", {"choices": ["yes", "no"]}), tokenizer=words)
         >>> chain["choice"].constraint(words, 4).row(0).tolist()
         [1, 3]
+        >>> from logitloom.automata import Catalogue
+        >>> items = Catalogue.of_ids([[2, 1], [2, 3]])
+        >>> chain = processors.load(("choice", {"choices": items}), tokenizer=words)
+        >>> chain["choice"].constraint(words, 4).row((0, 2, 0)).tolist()
+        [2]
     """
 
-    choices: tuple[str, ...] | type[Enum] = option(help="The texts, or an Enum class whose values are the texts.")
+    choices: tuple[str, ...] | tuple[tuple[int, ...], ...] | type[Enum] | Catalogue = option(
+        help="The texts, lists of token ids, an Enum class whose values are the texts, or a catalogue of either."
+    )
     longest_tokens: bool = option(  # type: ignore[misc]
         False, help="Where one text must come next, allow only its longest token, so that it skips the model."
     )
@@ -46,9 +64,30 @@ class Choice(ConstraintProcessor):
     @property
     def compilable(self) -> bool:  # type: ignore[override]
         """Whether there are tables for compiled loops; they do not count tokens."""
-        return self.finish_within is None
+        return self.finish_within is None and self._catalogue is None
 
-    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
-        """From the cache, by the choices and the content of the vocabulary."""
-        assert not isinstance(self.choices, type)
-        return default_cache().automaton(choice(self.choices), vocabulary, vocab_size=vocab_size)
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        """Tables come from the cache, by the choices and the content of the vocabulary."""
+        if self._catalogue is not None:
+            return catalogue_constraint(self._catalogue, vocabulary, vocab_size)
+        return default_cache().automaton(choice(self._texts), vocabulary, vocab_size=vocab_size)
+
+    @property
+    def _texts(self) -> tuple[str, ...]:
+        """The choices, where they are texts."""
+        choices = self.choices
+        return () if isinstance(choices, (type, Catalogue)) else tuple(one for one in choices if isinstance(one, str))
+
+    @cached_property
+    def _catalogue(self) -> Catalogue | None:
+        """The choices as a sorted list, unless there are tables."""
+        choices = self.choices
+        assert not isinstance(choices, type)
+        if isinstance(choices, Catalogue):
+            return choices
+        if not isinstance(choices[0], str):
+            return Catalogue.of_ids(choices)
+        texts = self._texts
+        if len(texts) <= _MOST_TABLED and sum(len(text.encode()) for text in texts) <= _MOST_TABLED_BYTES:
+            return None
+        return Catalogue.of_texts(texts)

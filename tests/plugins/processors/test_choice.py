@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from enum import Enum
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Backend, load_backend, processors
+from logitloom.automata import Catalogue, TokenAutomaton
+from logitloom.automata.catalogue_constraints import TextCatalogue
 from logitloom.errors import LogitloomError, OptionError
-from tests.plugins.processors.constraining import WORDS, begin, step
+from logitloom.state import take
+from tests.plugins.processors.constraining import WIDTH, WORDS, begin, step
 
 
 class Colour(Enum):
@@ -76,3 +80,68 @@ def test_no_choices_are_an_error(choices: object) -> None:
 def test_something_else_than_texts_is_an_error() -> None:
     with pytest.raises(LogitloomError, match="choices"):
         processors.load(("choice", {"choices": 5}))
+
+
+# --- more choices than tables hold ------------------------------------------------------------------------------------
+
+
+@given(
+    st.sets(st.sampled_from(["a", "ab", "abc", "12", "123", "é", "日本", "foo", "foobar", "Z Z", "[a]"]), min_size=1)
+)
+def test_the_texts_of_a_catalogue_are_the_choices(choices: set[str]) -> None:
+    spec = ("choice", {"choices": Catalogue.of_texts(choices)})
+    assert reachable(load_backend("numpy"), spec) == {choice.encode() for choice in choices}
+
+
+@pytest.mark.parametrize("value", [len, int, Enum("Flag", []), [["a"]], ["a", [1]], [[1.5]]])
+def test_what_is_no_list_of_choices_is_refused(value: object) -> None:
+    with pytest.raises(OptionError, match="Option 'choices' of 'choice'"):
+        processors.load(("choice", {"choices": value}), tokenizer=WORDS)
+
+
+def test_long_lists_become_catalogues() -> None:
+    few, many = [f"{n}" for n in range(4096)], [f"{n}" for n in range(4097)]
+    small, large = (processors.load(("choice", {"choices": texts}), tokenizer=WORDS)["choice"] for texts in (few, many))
+    assert isinstance(small.constraint(WORDS, WIDTH), TokenAutomaton)
+    assert isinstance(large.constraint(WORDS, WIDTH), TextCatalogue)
+    assert (small.compilable, large.compilable) == (True, False)
+    long = ["a" * 60_000, "b" * 60_000]
+    assert not processors.load(("choice", {"choices": long}), tokenizer=WORDS)["choice"].compilable
+
+
+def test_lists_of_ids_are_followed_by_the_end(backend: Backend) -> None:
+    (end,) = WORDS.eos
+    chain, context, at = begin(backend, ("choice", {"choices": [[5, 6], [5, 7, 5], [8]]}))
+    first, at = step(backend, chain, at, context)
+    second, at = step(backend, chain, at, context, [[5]])
+    third, _ = step(backend, chain, at, context, [[6]])
+    assert (first, second, third) == ([{5, 8}], [{6, 7}], [{end}])
+
+
+def test_end_of_sequence_is_no_part_of_a_choice() -> None:
+    with pytest.raises(LogitloomError, match="Leave end-of-sequence out of the items"):
+        begin(load_backend("numpy"), ("choice", {"choices": [[5, WORDS.eos[0]]]}))
+
+
+def test_beams_over_thousands_of_choices_write_only_choices() -> None:
+    dice = np.random.default_rng(7)
+    texts = {bytes(row).decode() for row in dice.integers(97, 100, size=(5000, 12), dtype=np.uint8)}
+    backend = load_backend("numpy")
+    chain, context, state = begin(backend, ("choice", {"choices": sorted(texts)}), rows=32)
+    allowed, state = step(backend, chain, state, context)
+    written: list[list[int]] = [[] for _ in allowed]
+    done = set()
+    for _ in range(14):
+        taken = [[int(dice.choice(sorted(ids)))] for ids in allowed]
+        for row, (token,) in enumerate(taken):
+            done |= {row} if token in WORDS.eos else set()
+            written[row] += [] if row in done else [token]
+        parents = dice.permutation(32)
+        allowed, state = step(backend, chain, state, context, taken)
+        allowed, state = [allowed[p] for p in parents], take(state, parents)
+        written, done = [list(written[p]) for p in parents], {row for row, p in enumerate(parents) if p in done}
+        allowed = [ids or {-1} for ids in allowed]
+    assert done
+    for row in range(32):
+        text = WORDS.text_bytes(written[row]).decode()
+        assert text in texts if row in done else any(other.startswith(text) for other in texts)
