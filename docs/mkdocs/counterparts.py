@@ -57,7 +57,7 @@ COUNTERPARTS: Final[dict[str, dict[str, Counterpart]]] = {
         "NoBadWordsLogitsProcessor": _same("bad_words_ids", "bad_words", note="by ids; by text, however it is split"),
         "NoRepeatNGramLogitsProcessor": _same("no_repeat_ngram"),
         "PrefixConstrainedLogitsProcessor": _same(
-            "choice", "regex", "fsm", note="an automaton instead of a function of row number and ids"
+            "prefix_allowed_tokens", "choice", note="`beams` for its number of beams; a list instead of a function"
         ),
         "RepetitionPenaltyLogitsProcessor": _same("repetition_penalty"),
         "SequenceBiasLogitsProcessor": _same("sequence_bias"),

@@ -91,6 +91,11 @@ class _Other:
         return np.broadcast_to(OTHER, shape).copy(), _Cache(cache.lengths + fed)
 
 
+def _repeats_or_ends(row: int, ids: NDArray[np.int32]) -> list[int]:
+    del row
+    return [*ids.tolist(), len(TOKENS) - 1]
+
+
 _REPEATED: Final = ("the", "cat", "sat", "on", "the")
 
 EFFECTS: Final = {
@@ -127,6 +132,9 @@ EFFECTS: Final = {
     "mirostat_v2": Effect({"tau": 1.6}),
     "no_repeat_ngram": Effect({"n": 2}, "after “the cat sat on the”", written=_REPEATED),
     "p_less": Effect({}),
+    "prefix_allowed_tokens": Effect(
+        {"function": _repeats_or_ends}, "ids seen before, or the end, after “the cat”", written=("the", "cat")
+    ),
     "presence_penalty": Effect({"penalty": 0.8}, "after “the cat sat on the”", written=_REPEATED),
     "quadratic": Effect({"factor": 0.4}),
     "regex": Effect({"pattern": "[a-z]+"}, "nothing written yet"),

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from logitloom import Backend, Vocabulary
-from logitloom.automata import AhoCorasick, compile_pattern, difference
+from logitloom.automata import AhoCorasick, Catalogue, compile_pattern, difference
 from logitloom.testing import ProcessorConformance, ToyModel
 
 EOS = 0
@@ -25,6 +26,13 @@ LETTERS = Vocabulary(
 
 #: Small, so that random rows soon write what is looked for.
 AB = Vocabulary([b"", b"a", b"b", b"ab", b"1"], eos=[EOS], name="ab")
+
+
+def by_prefix(row: int, ids: NDArray[np.int32]) -> list[int]:
+    """Some ids that depend on all ids so far; rows are compared with themselves at other numbers."""
+    del row
+    first = int(ids.sum()) % 5
+    return [first, first + 1, first + 3]
 
 
 class ConstraintConformance(ProcessorConformance):
@@ -87,7 +95,20 @@ class TestCfg(GuidanceConformance):
 
 class TestChoice(ConstraintConformance):
     processor = "choice"
-    cases = {"texts": {"choices": ["abc", "ab", "a12é", "é-é-"]}}
+    cases = {
+        "texts": {"choices": ["abc", "ab", "a12é", "é-é-"]},
+        "ids": {"choices": [[1, 24], [1, 24, 3], [2, 2, 2], [23]]},
+    }
+
+
+class TestChoiceOfCatalogue(ConstraintConformance):
+    processor = "choice"
+    cases = {
+        "texts": {"choices": Catalogue.of_texts(["abc", "ab", "a12é", "é-é-"])},
+        "longest": {"choices": Catalogue.of_texts(["abc", "a12é", "é-é-"]), "longest_tokens": True},
+        "in time": {"choices": Catalogue.of_texts(["abc", "ab", "a12é", "é-é-"]), "finish_within": 4},
+    }
+    in_documents = False  # a catalogue is an option
 
 
 class TestContextAware(GuidanceConformance):
@@ -255,6 +276,12 @@ class TestNormalize(ProcessorConformance):
 class TestPLess(ProcessorConformance):
     processor = "p_less"
     cases = {"plain": {}, "relaxed": {"relaxed": True}}
+
+
+class TestPrefixAllowedTokens(ProcessorConformance):
+    processor = "prefix_allowed_tokens"
+    cases = {"prefix": {"function": by_prefix}}
+    in_documents = False  # a function is an option
 
 
 class TestPresencePenalty(ProcessorConformance):

@@ -26,6 +26,7 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "mirostat_v2": ("mirostat_v2", {"tau": 2.0}),
     "normalize": ("normalize", {}),
     "p_less": ("p_less", {"relaxed": True}),
+    "prefix_allowed_tokens": ("prefix_allowed_tokens", {"function": lambda row, ids: [row, int(ids[-1]), 7]}),
     "quadratic": ("quadratic", {"factor": 0.2, "curve": 1.5}),
     "remove_invalid": ("remove_invalid", {}),
     "sequence_bias": ("sequence_bias", {"sequences": [[1], [2, 3]], "biases": [0.5, 1.0]}),
