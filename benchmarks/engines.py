@@ -10,11 +10,12 @@ The second table generates with a small random model in transformers and mlx-lm,
 with no constraint, with logitloom and with outlines-core's processor (of outlines; on MLX it needs Metal), in turn;
 medians.
 
-Run: ``OMP_NUM_THREADS=1 python benchmarks/engines.py``.
+Run: ``OMP_NUM_THREADS=1 python benchmarks/engines.py [--engines transformers] [--steps-only]``.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 import warnings
@@ -110,15 +111,19 @@ def overhead(name: str, loaded: Chain, rows: int, length: int, moves: bool) -> t
     return quartile(times[0]), quartile(times[1])
 
 
-def print_overhead(loaded: Chain) -> None:
+#: Engine -> the lengths of texts that are measured, and whether rows move.
+CASES = {
+    "transformers": [(64, False), (1024, False), (64, True)],
+    "mlx-lm": [(64, False)],
+    "llama-cpp-python": [(64, False)],
+}
+
+
+def print_overhead(loaded: Chain, engines: list[str]) -> None:
     print(f"{'engine':<18} {'rows':>5} {'length':>7} {'moves':>6} {'adapter':>9} {'chain':>8} {'added':>8}")
-    for name, cases in (
-        ("transformers", [(64, False), (1024, False), (64, True)]),
-        ("mlx-lm", [(64, False)]),
-        ("llama-cpp-python", [(64, False)]),
-    ):
+    for name in engines:
         for rows in (1, 8, 64):
-            for length, moves in cases:
+            for length, moves in CASES[name]:
                 adapter, alone = overhead(name, loaded, rows, length, moves)
                 line = f"{name:<18} {rows:>5} {length:>7} {'yes' if moves else 'no':>6} {adapter:>9.0f} {alone:>8.0f}"
                 print(f"{line} {adapter - alone:>8.0f}", flush=True)
@@ -203,10 +208,15 @@ def print_rates(known: Vocabulary) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--engines", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--steps-only", action="store_true", help="leave out the tokens per second")
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     print(heading("torch", "mlx", "transformers", "mlx-lm", "llama-cpp-python", "outlines", "outlines-core"))
-    print_overhead(chain())
-    print_rates(vocabulary())
+    print_overhead(chain(), options.engines)
+    if not options.steps_only:
+        print_rates(vocabulary())
 
 
 if __name__ == "__main__":
