@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import datetime
 import importlib.util
+import inspect
 import math
 import re
 import subprocess
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 
 from logitloom import Context, hookspecs, processors, registry
+from logitloom.automata import Budget
+from logitloom.engines import RowTracker
 from logitloom.generation.rows import ModelRows
 from logitloom.testing.engine_texts import CHAINS
 from tests.plugins.json_schema.schema_data import benchmark, suite
@@ -25,6 +28,9 @@ ROOT = Path(__file__).parent.parent
 BENCHMARKS, DOCS = ROOT / "benchmarks", ROOT / "docs"
 RESULTS = sorted((BENCHMARKS / "results").glob("*.md"))
 FIELDS = ("command", "date", "versions", "machine")
+
+#: Pages whose times are settings or examples, not measurements.
+NOT_MEASURED = ("vllm", "processors")
 
 #: What a page of results calls a library that we are compared with, and its distributions.
 PEERS = {
@@ -277,6 +283,13 @@ def test_what_is_behind_is_that_of_the_results() -> None:
     alone = table(result("vllm"), "Constrained decoding", "chains in the batch")
     *chains, copy = (number(row["batch 64"]) for row in alone)
     assert f"{span(chains, '.2f')} ms a step, beside {copy} for one copy of the logits" in page
+    again = result("engines").partition("## The adapter for transformers again")[2]
+    added: dict[tuple[str, str], list[float]] = {}
+    for rows, moves, us in re.findall(r"^transformers +(\d+) +\d+ +(yes|no) +\d+ +\d+ +(\d+)$", again, re.MULTILINE):
+        added.setdefault((rows, moves), []).append(float(us))
+    one, eight, many = (span(added[rows, "no"], ".0f") for rows in ("1", "8", "64"))
+    assert f"{one} us a step at 1 row, {eight} at 8 and {many} at 64 (43 to 127 on 2026-11-22)" in page
+    assert f"{added['8', 'yes'][0]:.0f} us a step at 8 rows, {added['64', 'yes'][0]:.0f} at 64" in page
     assert "median 0.42, p99 5.3, worst 61 ms" in result("held_out")
     assert "5.3 at p99 and 61 ms at worst on another half" in page
     for line in ("43 to 127 us", "add 3 to 6", "17 to 41 s", "0.4 s without Numba"):
@@ -402,6 +415,20 @@ def test_the_number_of_groups_of_the_suite_is_counted_again() -> None:
     """How many of them compile, and who judges how many wrongly, is compared by the tests of the suite."""
     groups = sum(1 for _ in suite())
     assert f"of {groups} groups of schemas" in words(DOCS / "comparison.md")
+
+
+def test_the_limits_that_pages_name_are_those_of_the_code() -> None:
+    tracker = inspect.signature(RowTracker).parameters
+    told = f"Up to {tracker['states'].default} earlier calls keep their states (within"
+    assert f"{told} {tracker['state_bytes'].default >> 20} MiB)" in words(DOCS / "engines.md")
+    assert f"its tables may take {Budget().table_bytes >> 20} MiB." in words(DOCS / "json.md")
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_a_page_with_a_measured_time_says_when_it_was_measured(path: Path) -> None:
+    measured = re.search(r"\d (us|ms)\b|milliseconds\b|\btimes (as fast|faster)|half the time", text_of(path))
+    if path.stem not in NOT_MEASURED:
+        assert measured is None or re.search(r"\b2026-\d\d-\d\d\b", text_of(path)), measured
 
 
 # -- what has never run -----------------------------------------------------------------------------------
