@@ -1,7 +1,7 @@
-"""Decoding over any model adapter, written once for every backend: greedy, multinomial, beam and contrastive search.
+"""Decoding over any model adapter and backend: greedy, multinomial, beam search and contrastive search.
 
-Whoever writes a model adapter needs :class:`ModelAdapter` and :class:`Cache`; whoever writes a candidate generator
-needs :class:`CandidateGenerator`, :class:`DraftRequest` and :class:`Drafts`.
+The protocols of model adapters are :class:`ModelAdapter` and :class:`Cache`. The protocol of candidate generators is
+:class:`CandidateGenerator`, with :class:`DraftRequest` and :class:`Drafts`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which drafted tokens are accepted: equality with the target's own choice, or exact speculative sampling."""
+"""Acceptance of drafted tokens: by equality with the target's own choice, or by exact speculative sampling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logitloom.generation.multinomial import STREAM, draw
 
 __all__ = ["Verdict", "accept_equal", "accept_sampled"]
 
-#: Sets the draws that decide about drafted tokens apart from those that choose tokens.
+#: Random stream of the draws that accept or reject drafted tokens; it differs from the stream that chooses tokens.
 ACCEPT_STREAM = 0x2ACCE7
 
 
@@ -22,9 +22,9 @@ class Verdict(NamedTuple):
     """The result of verifying one drafted token per row.
 
     Attributes:
-        tokens: the token that stands at this place now: the drafted one, or another.
-        logprobs: its log-probability under the target's processed distribution.
-        accepted: whether it is the drafted one.
+        tokens: per row the token at this position: the drafted token, or its replacement.
+        logprobs: per row its log-probability under the target's processed distribution.
+        accepted: per row whether it is the drafted token.
     """
 
     tokens: list[int]
@@ -35,19 +35,19 @@ class Verdict(NamedTuple):
 def accept_equal(
     backend: Backend, sampler: Sampler, logits: Array, seeds: Array, lengths: Array, drafted: Sequence[int]
 ) -> Verdict:
-    """Choose as plain decoding does, and accept a drafted token that is the same.
+    """Choose a token as plain decoding does, and accept a drafted token that is equal to it.
 
-    The output is that of plain decoding, token by token, for every sampler whose choice depends on its arguments
-    alone. For sampling and drafts that are not random this is speculative sampling with a draft distribution that is
-    all on one token: it accepts with the token's probability ``p(x)``, and what replaces a rejected token has the
-    distribution ``p`` without ``x``.
+    The output is equal to that of plain decoding, token by token, for every sampler whose choice depends on its
+    arguments alone. For sampling and deterministic drafts this is speculative sampling with a draft distribution that
+    has all mass on one token: token ``x`` is accepted with its probability ``p(x)``, and the replacement of a rejected
+    token has the distribution ``p`` without ``x``.
 
     Args:
-        backend: whose arrays these are.
+        backend: the backend of the arrays.
         sampler: chooses tokens.
-        logits: ``[rows, vocab]``, the target's, processed.
+        logits: ``[rows, vocab]``, the processed logits of the target.
         seeds: ``[rows] int32``.
-        lengths: ``[rows] int32``, tokens before this place.
+        lengths: ``[rows] int32``, number of tokens before this position.
         drafted: per row the drafted token, -1 for none.
     """
     chosen, logprobs = sampler.choose(backend, logits, seeds, lengths)
@@ -60,15 +60,15 @@ def accept_sampled(
 ) -> Verdict:
     """Exact speculative sampling of one position: the result has the target's distribution for any drafts.
 
-    A token ``x`` drawn from ``q`` is accepted with probability ``min(1, p(x) / q(x))``; else a token is drawn from
-    ``max(p - q, 0)``, normalised. Rows without a drafted token draw from ``p`` and draw what plain sampling draws.
+    A token ``x`` drawn from ``q`` is accepted with probability ``min(1, p(x) / q(x))``; otherwise a token is drawn from
+    ``max(p - q, 0)``, normalised. Rows without a drafted token draw from ``p``; the result is that of plain sampling.
 
     Args:
-        backend: whose arrays these are.
-        logits: ``[rows, vocab]``, the target's, processed.
-        draft: ``[rows, vocab]``, the distribution each drafted token was drawn from.
+        backend: the backend of the arrays.
+        logits: ``[rows, vocab]``, the processed logits of the target.
+        draft: ``[rows, vocab]``, the distribution from which each drafted token was drawn.
         seeds: ``[rows] int32``.
-        lengths: ``[rows] int32``, tokens before this place.
+        lengths: ``[rows] int32``, number of tokens before this position.
         drafted: per row the drafted token, -1 for none.
 
     References:
@@ -86,7 +86,7 @@ def accept_sampled(
     accepted = proposed & (p_drafted > 0) & (u * q_drafted < p_drafted)
 
     rest = xp.maximum(p - draft, xp.zeros_like(p))
-    # Nothing can be left only where p and q are equal up to rounding, and then p itself is as good.
+    # The sum can be 0 only if p and q are equal up to rounding. Then the replacement is drawn from p.
     use_rest = proposed & (xp.sum(rest, axis=-1) > 0)
     replacement = draw(backend, xp.where(use_rest[:, None], rest, p), rng.uniform(backend.xp, seeds, lengths, STREAM))
     tokens = xp.where(accepted, tokens, backend.cast(replacement, "int32"))

@@ -29,9 +29,9 @@ __all__ = ["BeamSearch", "Carried", "Hypothesis", "beam_search"]
 class BeamSearch:
     """Keep the ``beams`` best unfinished hypotheses per prompt at every step.
 
-    A hypothesis' score is the sum of its tokens' processed log-probabilities, divided by its length to the power
-    ``length_penalty`` once it ends. The chain works on log-probabilities and its result is not normalised again,
-    so what a mask leaves keeps the model's own probability.
+    The score of a hypothesis is the sum of the processed log-probabilities of its tokens. When the hypothesis ends, the
+    sum is divided by its length to the power ``length_penalty``. The input of the chain is log-probabilities, and its
+    output is not normalised again, so tokens that a mask allows keep the model's own probability.
 
     References:
         Y. Wu et al., "Google's neural machine translation system", 2016, section 7 (length normalisation).
@@ -41,8 +41,8 @@ class BeamSearch:
     beams: int = 4
     #: Exponent of the length; above 0 favours long sequences.
     length_penalty: float = 1.0
-    #: ``True``: stop when ``beams`` hypotheses ended; ``False``: when no other seems able to win at its present
-    #: length; ``"never"``: only when none can win at any length.
+    #: ``True``: stop when ``beams`` hypotheses have ended; ``False``: stop when no unfinished hypothesis would win at
+    #: its current length; ``"never"``: stop only when none can win at any length.
     early_stopping: bool | Literal["never"] = False
     #: Sequences returned per prompt, best first.
     samples: int = 1
@@ -66,8 +66,8 @@ class Hypothesis:
         logprob: sum of the processed log-probabilities, end-of-sequence included.
         score: ``logprob / length ** length_penalty``.
         finish: why it ended.
-        cut: with ``finish="stop"``: bytes at the end of its text that do not belong to it.
-        beginning: with several beginnings per prompt: which one it goes on from.
+        cut: with ``finish="stop"``: number of bytes at the end of its text that do not belong to it.
+        beginning: with several start sequences per prompt: the number of the one that it continues.
     """
 
     tokens: tuple[int, ...]
@@ -79,11 +79,11 @@ class Hypothesis:
 
 
 class Carried(NamedTuple):
-    """Scores that hypotheses bring from an earlier search, so that whole sequences are optimised.
+    """Scores of hypotheses from an earlier search, so that whole sequences are optimised.
 
     Attributes:
-        logprobs: ``[prompts, beginnings]`` host floats; -inf for a beginning that shall not count.
-        lengths: ``[prompts, beginnings]`` host integers: how many tokens each of them is the sum of.
+        logprobs: ``[prompts, beginnings]`` host floats; -inf for a start sequence that is ignored.
+        lengths: ``[prompts, beginnings]`` host integers: number of tokens in each sum of log-probabilities.
     """
 
     logprobs: NDArray[np.float64]
@@ -96,9 +96,9 @@ class _Prompt:
 
     number: int
     length: int
-    #: The longest prompt of its branches, which decides how much room the model has left.
+    #: The length of the longest prompt of its branches, which limits the number of new tokens.
     longest: int
-    #: Per beginning, how many tokens its carried score is the sum of.
+    #: Per start sequence, the number of tokens in its carried score.
     scored: list[int]
     finished: list[Hypothesis] = field(default_factory=list)
 
@@ -118,7 +118,7 @@ class _Continuation(NamedTuple):
 
     Attributes:
         total: sum of the log-probabilities, this token included.
-        beam: which hypothesis of the prompt goes on.
+        beam: the number of the hypothesis that it continues.
         token: its next token.
     """
 
@@ -147,17 +147,18 @@ def beam_search(
         chain: processors, possibly none.
         settings: beams and scoring.
         max_tokens: most new tokens.
-        seed: of processors that draw random numbers.
+        seed: seed of processors that draw random numbers.
         eos: ids that end a sequence; default: the vocabulary's.
         vocabulary: bytes of the tokens; default: the chain's.
-        carried: if given, ``prompts`` are the beginnings of each prompt one after the other, and searched together.
+        carried: if given, ``prompts`` are the start sequences of all prompts, prompt by prompt. The start sequences of
+            one prompt are searched together.
 
     Returns:
         Per prompt ``settings.samples`` hypotheses, best first.
 
     Raises:
-        NoLegalToken: a prompt has no hypothesis left that can go on or end.
-        GenerationError: there are more beginnings than beams, or not one for each carried score.
+        NoLegalToken: if no hypothesis of a prompt can be continued or end.
+        GenerationError: if there are more start sequences than beams, or not one for each carried score.
     """
     if not prompts:
         return []
@@ -177,7 +178,7 @@ def beam_search(
         model, expanded, max_tokens=max_tokens, vocabulary=vocabulary,
         seeds=np.repeat(rng.row_seeds(seed, count), beams).tolist(), donate=False,
     )  # fmt: skip
-    # The log-probabilities that the chain gets are ours, and its result is read once.
+    # The log-probabilities are a new array that the chain may overwrite, and its result is read only once.
     context = context.with_fields(donate=not chain.debug, pool=LogitsPool())
     search = _Search(model, expanded, chain, settings, context, carried, stop_ids, max_tokens)
     for step in range(1, max_tokens + 1):
@@ -193,15 +194,15 @@ def _beginnings(beams: int, each: int) -> list[int]:
 
 
 class _Search:
-    """The search of all prompts: ``settings.beams`` rows of the model for each, side by side.
+    """The search of all prompts, with ``settings.beams`` consecutive rows of the model for each.
 
     Args:
         model: any model adapter.
         expanded: token ids per row.
         chain: processors, possibly none.
         settings: beams and scoring.
-        context: of the start of the rows.
-        carried: scores of the beginnings.
+        context: the context of the start.
+        carried: scores of the start sequences.
         stop_ids: ids that end a sequence.
         max_tokens: most new tokens.
     """
@@ -231,14 +232,14 @@ class _Search:
             _Prompt(p, max(map(len, expanded[group])), max(longest[group]), carried.lengths[p].tolist())
             for p, group in enumerate(groups)
         ]
-        #: The prompts that are still searched. What follows has an entry for each of them, or for each of their rows.
+        #: The unfinished prompts. The following attributes have one entry per unfinished prompt, or per row of these.
         self._active = list(self.prompts)
-        #: ``[prompts, beams]``: sums of log-probabilities; -inf for a row that does not count.
+        #: ``[prompts, beams]``: sums of log-probabilities; -inf for a row that is ignored.
         self._scores = np.full((count, beams), NEG_INF)
         self._scores[:, :each] = carried.logprobs
-        #: Per prompt and beam the number of its beginning, then its new tokens.
+        #: Per prompt and beam the number of its start sequence, then its new tokens.
         self._lines: list[list[list[int]]] = [[[place] for place in _beginnings(beams, each)] for _ in self._active]
-        #: Per row its latest token, and what that added to the score of its hypothesis.
+        #: Per row its latest token, and the log-probability that this token added to the score.
         self._latest: list[int] = []
         self._gained: list[float] = []
 
@@ -246,8 +247,8 @@ class _Search:
         """Choose the next tokens. Returns whether the search of any prompt continues.
 
         Raises:
-            NoLegalToken: a prompt has no hypothesis left that can go on or end.
-            InvalidLogits: the processed logits of a hypothesis hold NaN or +inf.
+            NoLegalToken: if no hypothesis of a prompt can be continued or end.
+            InvalidLogits: if the processed logits of a hypothesis have NaN or +inf.
         """
         before = self._state
         log_probs = self._model.backend.log_softmax(self._rows.logits)
@@ -273,7 +274,7 @@ class _Search:
         return bool(going)
 
     def _check_logits(self, logits: Array, step: int) -> None:
-        """Refuse NaN and +inf, of which the candidates would be chosen at random."""
+        """Raise an error for NaN and +inf, with which the choice of candidates would be arbitrary."""
         backend, beams = self._model.backend, self._settings.beams
         highest = backend.to_numpy(backend.xp.max(logits, axis=-1)).reshape(len(self._active), beams)
         for p, beam in np.argwhere(~(highest < np.inf) & (self._scores > NEG_INF)).tolist():
@@ -286,9 +287,9 @@ class _Search:
                 raise invalid
 
     def _best_candidates(self, logits: Array) -> tuple[NDArray[np.float64], NDArray[np.integer]]:
-        """Per prompt and beam the best tokens, ``[prompts, beams, tokens]``: the hypotheses' scores with them, the ids.
+        """Per prompt and beam the best tokens, ``[prompts, beams, tokens]``: total scores, and ids.
 
-        There are so many that enough are left when all that end a sequence are taken away.
+        Their number is large enough that at least ``beams`` remain without the end-of-sequence tokens.
         """
         backend, beams = self._model.backend, self._settings.beams
         values, index = backend.top_k(logits, min(_wide(self._settings, self._stop_ids), logits.shape[-1]))
@@ -310,9 +311,9 @@ class _Search:
         return False
 
     def _choose(self, going: list[tuple[int, list[_Continuation]]]) -> None:
-        """Keep these continuations of these prompts, and drop all other prompts."""
+        """Keep the given continuations of the given prompts, and drop all other prompts."""
         beams = self._settings.beams
-        # With fewer legal continuations than beams, the rest of the rows can never be chosen.
+        # With fewer legal continuations than beams, the remaining rows get the score -inf and are never chosen.
         filled = [(p, [*picked, *[picked[0]._replace(total=NEG_INF)] * (beams - len(picked))]) for p, picked in going]
         chosen = [(p, continuation) for p, picked in filled for continuation in picked]
         self._latest = [continuation.token for _, continuation in chosen]
@@ -323,7 +324,7 @@ class _Search:
         self._move(np.asarray([p * beams + beam for p, (_, beam, _) in chosen], dtype=np.int32))
 
     def _move(self, order: NDArray[np.int32]) -> None:
-        """Go on with these rows of the chain's state and of the model, which accept their latest tokens."""
+        """Keep the rows ``order`` of the chain's state and of the model, and accept their latest tokens."""
         self._state = row_state.take(self._state, order)
         self._rows.take(order)
         gained = self._gained if "chosen_logprob" in self._chain.needs else None
@@ -352,12 +353,12 @@ class _Search:
         return bool(going)
 
     def feed(self) -> None:
-        """Give the model the latest token of each row."""
+        """Feed the latest token of each row to the model."""
         self._rows.feed([[token] for token in self._latest])
 
 
 def _wide(settings: BeamSearch, eos: frozenset[int]) -> int:
-    """How many candidates to examine per prompt so that enough remain without the end-of-sequence tokens."""
+    """The number of candidates per prompt for which at least ``beams`` remain without the end-of-sequence tokens."""
     return max(2, 1 + len(eos)) * settings.beams
 
 
@@ -381,7 +382,7 @@ def _continuations(
             break
         beam, token = int(place) // width, int(candidates.ravel()[place])
         if token in eos:
-            # An end that ranks below the beams would not have been kept either.
+            # Below this rank another token would not have been kept either.
             if rank < settings.beams:
                 search.add(tokens[beam], total, step, settings, "eos")
         elif len(picked) < settings.beams:

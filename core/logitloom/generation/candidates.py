@@ -31,11 +31,11 @@ __all__ = [
 
 
 class ChainPart:
-    """Some processors of a chain, run on the chain's own states.
+    """A subset of the processors of a chain, which runs on states of the whole chain.
 
     Args:
         chain: the whole chain.
-        keep: which of its places belong to the part.
+        keep: selects the processors of the subset.
     """
 
     def __init__(self, chain: Chain, keep: Callable[[Link], bool]) -> None:
@@ -47,32 +47,34 @@ class ChainPart:
         return len(self._places)
 
     def state_of(self, state: ChainState) -> ChainState:
-        """The part's share of a state of the chain."""
+        """The states of the subset's processors in a state of the whole chain."""
         return ChainState(state.position, tuple(state.processors[i] for i in self._places))
 
     def process(self, logits: Array, state: ChainState, context: Context) -> tuple[Array, ChainState]:
-        """As :meth:`logitloom.chain.Chain.process`, for the part alone."""
+        """As :meth:`logitloom.chain.Chain.process`, for the subset alone."""
         return self._chain.process(logits, state, context)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftRequest:
-    """The request for drafts: the rows, and what is known of them.
+    """The request for drafts: the unfinished rows, with their sequences and states.
 
-    Rows that ended are gone, so the rows are those of the state that is passed along, not those of the start.
+    Rows that have ended are removed, so the rows are those of the generator's current state, not those of the start.
 
     Attributes:
-        context: of the step that comes next: ``context.tokens`` holds each row's ``pending`` tokens.
+        context: the context of the next step; ``context.tokens`` holds each row's ``pending`` tokens.
         chain: the target's processors.
-        chain_state: their state, before the pending tokens. It must not be changed; processing makes new ones.
+        chain_state: the state of the chain before the pending tokens. It must not be modified; processing makes new
+            states.
         constraints: the constraints of the chain; may be empty.
         unguided: the chain without guidance, which would need the logits of several prompts, and without processors
             that must see every step of the target or its probabilities; may be empty.
         sequences: per row, the prompt and all accepted tokens, pending ones included. Read only.
         pending: per row, the accepted tokens that the chain's state has not seen.
-        limits: per row, the most tokens that are of use.
-        sampling: whether tokens are drawn from the processed distribution (else drafts are compared with a choice).
-        seeds: ``[rows] int32``: of each row's random draws.
+        limits: per row, the largest useful number of drafted tokens.
+        sampling: whether tokens are drawn from the processed distribution (otherwise drafts are compared with the
+            sampler's choice).
+        seeds: ``[rows] int32``: the seeds of the rows' random draws.
         eos: ids that end a row.
     """
 
@@ -93,10 +95,10 @@ class Drafts(NamedTuple):
     """Drafted tokens.
 
     Attributes:
-        tokens: per row, none or more, at most its limit.
-        probs: if the tokens were drawn at random, per place ``[rows, vocab]`` on the target's backend: the
-            distribution they were drawn from (anything in rows without a token there). None if the drafts follow
-            from what was accepted alone.
+        tokens: per row the drafted tokens, at most its limit; may be empty.
+        probs: if the tokens were drawn at random, per position of the draft the distribution from which they were
+            drawn, ``[rows, vocab]`` on the target's backend (undefined in rows without a token there). None if the
+            drafts depend on the accepted tokens alone.
     """
 
     tokens: list[list[int]]
@@ -104,13 +106,13 @@ class Drafts(NamedTuple):
 
 
 class CandidateGenerator(Protocol):
-    """Drafts tokens. Configured once, immutable; what varies is a row tree, as for processors."""
+    """Drafts tokens. A generator is immutable; its state is a row tree, as for processors."""
 
     def init_state(self, context: Context) -> Any:
         """The state of a new generation, with ``context.batch`` rows.
 
         Raises:
-            LogitloomError: if the generator cannot draft for this model or chain, with a sentence that says why.
+            LogitloomError: if the generator cannot draft for this model or chain; the message has the reason.
         """
         ...
 
@@ -118,8 +120,8 @@ class CandidateGenerator(Protocol):
         """Draft tokens for each row.
 
         Args:
-            state: of the rows that are left, from :meth:`init_state` or :meth:`update`.
-            request: where the rows stand.
+            state: the state of the unfinished rows, from :meth:`init_state` or :meth:`update`.
+            request: the rows.
 
         Returns:
             The drafts, and a state for :meth:`update`.
@@ -127,11 +129,11 @@ class CandidateGenerator(Protocol):
         ...
 
     def update(self, state: Any, accepted: Sequence[int]) -> Any:
-        """The state after the target's verdict.
+        """The state after the target has verified the drafts.
 
         Args:
-            state: as :meth:`propose` returned it.
-            accepted: per row, how many of its drafted tokens were accepted.
+            state: the state that :meth:`propose` returned.
+            accepted: per row, the number of its drafted tokens that were accepted.
         """
         ...
 
@@ -153,7 +155,7 @@ def load(name: str, options: Mapping[str, Any] | None = None, *, block: Iterable
     """A candidate generator by name.
 
     Args:
-        name: of the plug-in (``name`` or ``name@distribution``).
+        name: the name of the plug-in (``name`` or ``name@distribution``).
         options: its options.
         block: names that must not be loaded.
 
@@ -174,13 +176,13 @@ def load(name: str, options: Mapping[str, Any] | None = None, *, block: Iterable
 
 
 def carry(array: Array, backend: Backend) -> Array:
-    """The array on a backend: itself if it is there, else moved through host memory (halves become float32)."""
+    """The array on a backend: itself if it is there, else a copy by way of host memory (half types become float32)."""
     source = backend_of(array)
     return array if source is backend else backend.asarray(source.to_numpy(array))
 
 
 def until_end(tokens: Sequence[int], eos: frozenset[int]) -> list[int]:
-    """Tokens up to and with the first end-of-sequence.
+    """The tokens up to and including the first end-of-sequence token.
 
     >>> until_end([4, 0, 5], frozenset({0}))
     [4, 0]
@@ -190,9 +192,9 @@ def until_end(tokens: Sequence[int], eos: frozenset[int]) -> list[int]:
 
 
 def legal_prefix(request: DraftRequest, row: int, tokens: Sequence[int]) -> list[int]:
-    """The tokens that the chain's constraints allow, up to the first that they do not.
+    """The longest prefix of ``tokens`` that the chain's constraints allow in a row.
 
-    This is cheap compared with a pass of the model, because constraints need no logits.
+    This is cheap compared with a forward pass of the model, because constraints need no logits.
     """
     if not len(request.constraints):
         return list(tokens)

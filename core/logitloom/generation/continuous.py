@@ -1,4 +1,4 @@
-"""Continuous generation: the result of any generator is the start of the next generation."""
+"""Continuous generation: the result of one generation is the start of the next."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Ids = tuple[int, ...]
 
 
 def continuous(generator: Generator) -> ContinuousGenerator:
-    """A generator whose results can be continued, by itself or by any other of the same model.
+    """A generator whose results can be continued, by itself or by another generator of the same model.
 
     Args:
         generator: model, chain and strategy; its ``strategy.samples`` is the number of sequences per prompt.
@@ -81,20 +81,22 @@ class ContinuousGenerator:
         stop_at: str | Sequence[str] | None = None,
         seed: int = 0,
     ) -> SequenceState:
-        """Generate once, from prompts or from where a state ends.
+        """Generate once, from prompts or from the end of a state.
 
-        The chain starts anew and has the whole sequence so far as its prompt. Weights go on adding up, and a beam
-        search optimises the whole sequence. The model reads only what the state's cache does not hold.
+        The chain starts anew, with the whole sequence so far as its prompt. New log-probabilities are added to the
+        weights, and a beam search optimises the whole sequence. The model reads only tokens that the state's cache does
+        not hold.
 
         Args:
-            prompt: a text, a list of texts, token ids, a list of those, or a state. An end-of-sequence token at
-                the end of a row of a state is not part of what goes on.
+            prompt: a text, a list of texts, token ids, a list of those, or a state. An end-of-sequence token at the end
+                of a row of a state is removed before the row is continued.
             max_tokens: most new tokens; default: the generator's.
             stop_at: one or several texts; a row ends after the first of them that its new text contains.
-            seed: of all random draws.
+            seed: seed of all random draws.
 
         Returns:
-            The sequences, prompts included. End-of-sequence tokens are left out; what they scored is in the weights.
+            The sequences, prompts included. End-of-sequence tokens are left out; the weights include their
+            log-probabilities.
 
         Raises:
             SampleMismatchError: if a state has another number of samples than the generator.
@@ -212,7 +214,7 @@ class ContinuousGenerator:
         )  # fmt: skip
 
     def _within(self, tokens: Ids, text: str | None, before: SequenceState) -> Ids:
-        """New tokens that write what a stop string left of their text."""
+        """Tokens of the new text after a stop string has shortened it."""
         vocabulary = self._vocabulary
         if text is None or vocabulary is None or vocabulary.decode(tokens) == text:
             return tokens
@@ -227,7 +229,12 @@ _Found = tuple[list[tuple[int, Ids]], NDArray[np.float64], NDArray[np.int64], "l
 
 
 def _sample(generator: Generator, rows: Sequence[Ids], state: SequenceState, seed: int) -> _Found:
-    """Continue each row by one sequence: beginnings and new tokens, weights, how many tokens they sum, and texts."""
+    """Continue each row by one sequence.
+
+    Returns:
+        Per sequence the number of its start sequence and its new tokens; the weights, and the number of tokens in each;
+        the new texts.
+    """
     assert not isinstance(generator.strategy, (BeamSearch, ContrastiveSearch))
     found = replace(generator, strategy=_one_each(generator.strategy))(rows, seed=seed)
     gained = np.asarray([g.logprob for g in found]).reshape(state.weights.shape)
@@ -237,7 +244,7 @@ def _sample(generator: Generator, rows: Sequence[Ids], state: SequenceState, see
 
 
 def _search(generator: Generator, rows: Sequence[Ids], state: SequenceState, seed: int) -> _Found:
-    """Search on from all sequences of a prompt together; see :func:`_sample`."""
+    """Continue all sequences of each prompt by one beam search; returns as :func:`_sample`."""
     settings, samples = generator.strategy, state.samples
     assert isinstance(settings, BeamSearch)
     vocabulary = generator.vocabulary if generator.vocabulary is not None else generator.chain.vocabulary
@@ -264,7 +271,7 @@ def _search(generator: Generator, rows: Sequence[Ids], state: SequenceState, see
 
 
 def _distinct(rows: Sequence[Ids], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The weights, -inf for a row that equals an earlier one of its prompt with at least its weight."""
+    """The weights, with -inf for all but the best of equal rows of a prompt."""
     kept = np.array(weights)
     for p in range(weights.shape[0]):
         best: dict[Ids, int] = {}
@@ -293,7 +300,7 @@ def _is_prompt(prompt: Any) -> bool:
 
 
 def _stopping(chain: Chain, strings: tuple[str, ...], vocabulary: Vocabulary | None) -> Chain:
-    """The chain with a processor behind it that ends rows after one of the strings."""
+    """The chain with a last processor that ends rows after one of the strings."""
     (link,) = processors.load(("stop", {"strings": strings, "include": True})).links
     label, number = link.label, 1
     while label in chain.labels:

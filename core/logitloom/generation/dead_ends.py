@@ -1,4 +1,4 @@
-"""The error of a row that cannot go on: which row, where, after which text, and what is wrong with its logits."""
+"""Errors of rows that cannot be continued: the row, its position, its text, and the fault of its logits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["closing_processor", "invalid_logits", "no_legal_token", "written"]
 
 
 def closing_processor(chain: Chain, logits: Array, before: ChainState, context: Context, row: int) -> str | None:
-    """The label of the processor that leaves a row without any legal token, if one does.
+    """The label of the first processor after which a row has no legal token; ``None`` if there is none.
 
-    Processors are pure, so the step that failed can be run again, with one processor more each time.
+    Processors are pure functions, so the failed step is repeated with growing prefixes of the chain.
 
     Args:
         chain: the processors.
-        logits, before, context: what ``chain.process`` got.
-        row: the row that came out all -inf.
+        logits, before, context: the arguments of ``chain.process``.
+        row: the row whose processed logits are all -inf.
     """
     context = context.with_fields(donate=False, pool=None)
     for end, link in enumerate(chain.links, 1):
@@ -37,15 +37,15 @@ def closing_processor(chain: Chain, logits: Array, before: ChainState, context: 
 def no_legal_token(
     chain: Chain, before: ChainState, context: Context, row: int, *, name: str, position: int, tokens: Sequence[int]
 ) -> NoLegalToken:
-    """The error of a row whose processed logits are -inf throughout.
+    """The error of a row whose processed logits are all -inf.
 
     Args:
         chain: the processors.
-        before, context: what ``chain.process`` got in that step; the state must not have been donated.
-        row: which row of the state.
-        name: what to call it.
-        position: how many tokens it has, prompt included.
-        tokens: those that it accepted.
+        before, context: the arguments of ``chain.process`` in that step; the state must not have been donated.
+        row: the row of the state.
+        name: the name of the row in the message.
+        position: its number of tokens, prompt included.
+        tokens: its accepted tokens.
     """
     xp = context.backend.xp
     rows = context.batch if context.tokens is None else context.tokens.shape[0]
@@ -65,16 +65,16 @@ def no_legal_token(
 def invalid_logits(
     chain: Chain, logits: Array, context: Context, row: int, *, name: str, position: int, tokens: Sequence[int]
 ) -> InvalidLogits | None:
-    """The error of a row whose logits are no distribution; ``None`` if they are one, or allow no token.
+    """The error of a row whose logits have NaN or +inf; ``None`` if they have neither.
 
     Args:
         chain: the processors.
         logits: ``[rows, vocab]``, processed.
-        context: of the step.
-        row: which row of the logits.
-        name: what to call it.
-        position: how many tokens it has, prompt included.
-        tokens: those that it accepted.
+        context: the context of the step.
+        row: the row of the logits.
+        name: the name of the row in the message.
+        position: its number of tokens, prompt included.
+        tokens: its accepted tokens.
     """
     values = context.backend.to_numpy(logits)[row]
     wrong = np.flatnonzero(~(values < np.inf))
@@ -89,6 +89,6 @@ def invalid_logits(
 
 
 def written(chain: Chain, context: Context, tokens: Sequence[int]) -> str:
-    """`` after 'text'`` for what a row wrote so far; empty where that is nothing or unknown."""
+    """`` after 'text'`` for the text of a row so far; empty if there is no text or no vocabulary."""
     vocabulary = context.vocabulary or chain.vocabulary
     return f" after {vocabulary.decode(list(tokens))!r}" if vocabulary is not None and tokens else ""

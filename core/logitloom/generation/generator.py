@@ -1,4 +1,4 @@
-"""A generator: model, chain and strategy together, called with text or token ids."""
+"""A generator: a model, a chain and a decoding strategy, called with text or token ids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Generated", "Generator", "Piece", "Progress", "TextEncoder"]
 
 
 class TextEncoder(Protocol):
-    """Turns text into token ids; any object with such a method will do."""
+    """Encodes text as token ids; any object with this method."""
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text."""
@@ -39,12 +39,12 @@ class Generated:
         prompt: number of the prompt.
         sample: number of the sequence among those of the prompt.
         tokens: new token ids, without the end-of-sequence token.
-        text: what they write, cut where a stop string began (None without a vocabulary).
+        text: the text of the tokens, cut at the start of a stop string (None without a vocabulary).
         logprob: cumulative log-probability of the tokens under the processed distributions.
         finish: ``"eos"``, ``"stop"`` or ``"length"``.
-        forced: how many tokens a constraint forced, so that the model was not asked.
-        score: beam search's score; the log-probability otherwise.
-        sampled: with ``record``: what each token was chosen from, and an end-of-sequence token at the end.
+        forced: number of tokens that a constraint forced without a pass of the model.
+        score: the score of beam search; otherwise the log-probability.
+        sampled: with ``record``: the distribution of each token, and of an end-of-sequence token at the end.
     """
 
     prompt: int
@@ -63,11 +63,11 @@ class Piece:
     """A piece of a stream.
 
     Attributes:
-        prompt, sample: whose piece.
+        prompt, sample: the numbers of the prompt and of the sequence.
         tokens: the new ids.
-        text: the new text: whole characters only, and nothing that may still be cut.
+        text: the new text: whole characters only, without a suffix that may still be cut.
         finish: set on the last piece of a sequence.
-        sampled: with ``record``: what each of the tokens was chosen from, and an end-of-sequence token at the end.
+        sampled: with ``record``: the distribution of each token, and of an end-of-sequence token at the end.
     """
 
     prompt: int
@@ -80,13 +80,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a generation is: told after every step.
+    """The progress of a generation, reported after every step.
 
     Attributes:
         tokens: new tokens so far, over all sequences.
         finished: sequences that ended.
         sequences: all sequences.
-        seconds: since the start.
+        seconds: seconds since the start.
     """
 
     tokens: int
@@ -96,7 +96,7 @@ class Progress:
 
 
 class _Text:
-    """The text of one row while it grows, byte by byte."""
+    """Incremental decoding of the text of one row."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -104,7 +104,7 @@ class _Text:
         self.held = b""
 
     def add(self, emission: Emission) -> str:
-        """What can be shown now."""
+        """Add the tokens of an emission, and return the new text that is complete and cannot be cut later."""
         data = self.held + self.vocabulary.text_bytes(emission.tokens)
         if emission.finish is not None:
             return self.decoder.decode(data[: max(len(data) - emission.cut, 0)], final=True)
@@ -115,7 +115,7 @@ class _Text:
 
 @dataclass(frozen=True)
 class Generator:
-    """Everything a generation needs but the prompt.
+    """The settings of a generation: all its inputs except the prompt and the seed.
 
     Args:
         model: any model adapter (see :class:`logitloom.generation.model.ModelAdapter`).
@@ -123,14 +123,15 @@ class Generator:
         strategy: :class:`Greedy`, :class:`Multinomial`, :class:`BeamSearch`, :class:`ContrastiveSearch`, or any
             sampler.
         max_tokens: most new tokens per sequence.
-        tokenizer: needed to pass text; an object with ``encode(text) -> ids``.
+        tokenizer: required for prompts as text; an object with ``encode(text) -> ids``.
         vocabulary: bytes of the tokens; default: the chain's.
         eos: ids that end a sequence; default: the vocabulary's.
-        skip_forced: let tokens that a constraint forces skip the model (not with beam or contrastive search).
+        skip_forced: whether tokens that a constraint forces are accepted without a pass of the model (not with beam or
+            contrastive search).
         candidates: drafts tokens that the model verifies several at a time; see :func:`speculate`.
-        on_round: told what each round of drafting and verifying cost and gave.
-        on_emission: told what each row gained in each step (not with beam search, whose rows change places).
-        record: tell of each token its log-probability before and after the chain, and more (see
+        on_round: called with the costs and results of each round of drafting and verifying.
+        on_emission: called with the new tokens of each row in each step (not with beam search, which reorders rows).
+        record: whether to record for each token its log-probability before and after the chain, and more (see
             :class:`~logitloom.generation.sampled.Sampled`).
 
     Raises:
@@ -174,11 +175,11 @@ class Generator:
         seed: int = 0,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> list[Generated]:
-        """Generate to the end.
+        """Generate all sequences to their ends.
 
         Args:
             prompts: a text, token ids, or a list of either.
-            seed: of all random draws.
+            seed: seed of all random draws.
             on_progress: called after every step.
 
         Returns:
@@ -210,7 +211,7 @@ class Generator:
         return [results[row] for row in sorted(results)]
 
     def stream(self, prompts: str | Sequence[Any], *, seed: int = 0) -> Iterator[Piece]:
-        """Generate piece by piece. Joined per sequence, the texts are those that a call returns.
+        """Generate piece by piece. The concatenated texts of a sequence are equal to the text that a call returns.
 
         Raises:
             GenerationError: for beam search, whose sequences are known only at its end, or without a vocabulary.

@@ -12,9 +12,9 @@ __all__ = ["Greedy"]
 
 @dataclass(frozen=True)
 class Greedy:
-    """Take the most likely token; of equal ones the one with the lowest id."""
+    """Choose the most likely token; among equally likely tokens the one with the lowest id."""
 
-    #: Adding a number to all logits of a row changes nothing.
+    #: Adding a constant to all logits of a row does not change the result.
     shift_invariant: ClassVar[bool] = True
 
     #: Sequences per prompt.
@@ -24,7 +24,7 @@ class Greedy:
         """The next token of each row.
 
         Args:
-            backend: whose arrays these are.
+            backend: the backend of the arrays.
             logits: ``[rows, vocab]``, processed.
             seeds: ``[rows] int32``; unused.
             lengths: ``[rows] int32``; unused.

@@ -28,7 +28,7 @@ FinishReason = Literal["eos", "stop", "length"]
 
 
 class Strategy(Protocol):
-    """How the sequences of a prompt are decoded, each in a row of its own."""
+    """A decoding strategy with one row per sequence."""
 
     @property
     def samples(self) -> int:
@@ -39,8 +39,8 @@ class Strategy(Protocol):
 class Sampler(Strategy, Protocol):
     """Chooses the next token of each row; see :class:`logitloom.generation.greedy.Greedy`.
 
-    With an attribute ``shift_invariant = True`` it says that adding a number to all logits of a row changes nothing for
-    it, which lets guidance leave out its log-softmaxes.
+    A sampler may have an attribute ``shift_invariant = True``. It declares that a constant added to all logits of a row
+    does not change the choice, so guidance can leave out its log-softmaxes.
     """
 
     def choose(self, backend: Backend, logits: Array, seeds: Array, lengths: Array) -> tuple[Array, Array]:
@@ -53,16 +53,16 @@ class Emission:
     """The tokens that one row accepted in one step.
 
     Attributes:
-        row: which sequence, counted over prompts and samples from the start.
-        tokens: the new tokens; one sampled, and those that a constraint forced after (or, in a row's first
+        row: the number of the sequence, counted over all prompts and samples of the start.
+        tokens: the new tokens: one sampled token, and the tokens that a constraint forced after (or, in a row's first
             emission, before) it. An end-of-sequence token is not among them.
-        logprob: log-probability of the new tokens under the processed distribution (forced ones count 0).
-        forced: how many of them were forced, so that the model was not asked for them; of the new tokens the last.
-        drafted: how many of them were drafted and accepted; of the new tokens the first.
-        hold: bytes at the end of the row's text that may still turn out not to belong to it.
+        logprob: log-probability of the new tokens under the processed distribution (forced tokens count 0).
+        forced: number of forced tokens, for which the model was not evaluated; they are the last of the new tokens.
+        drafted: number of drafted and accepted tokens; they are the first of the new tokens.
+        hold: number of bytes at the end of the row's text that a stop string may still remove.
         finish: why the row ended with this emission, or None.
-        cut: with ``finish="stop"``: bytes at the end of the row's text that do not belong to it.
-        sampled: with ``record``: what each new token was chosen from, and an end-of-sequence token at the end.
+        cut: with ``finish="stop"``: number of bytes at the end of the row's text that do not belong to it.
+        sampled: with ``record``: the distribution of each new token, and of an end-of-sequence token at the end.
     """
 
     row: int
@@ -88,7 +88,7 @@ def start_context(
     """The context of a generation over a model, one row per prompt.
 
     Raises:
-        GenerationError: if ``max_tokens`` is below 1, or a prompt leaves no room in the model.
+        GenerationError: if ``max_tokens`` is below 1, or a prompt has ``model.max_length`` or more tokens.
     """
     if max_tokens < 1:
         raise GenerationError(f"max_tokens must be at least 1, but is {max_tokens}.")
@@ -131,7 +131,7 @@ def sampling_start(
     context = start_context(
         model, rows, max_tokens=max_tokens, vocabulary=vocabulary, seeds=seeds, donate=not chain.debug
     )
-    # Nobody may ask for the size of a logit: neither a processor after one that leaves out a constant, nor the sampler.
+    # A processor may leave out a constant only if neither the processors after it nor the sampler depend on it.
     shift_free = getattr(sampler, "shift_invariant", False) and all(
         link.declared("shift_invariant") for link in chain.links
     )
@@ -151,11 +151,11 @@ def decode(
     skip_forced: bool = True,
     record: bool = False,
 ) -> Iterator[Emission]:
-    """Decode all prompts together and tell, step by step, what each row gained.
+    """Decode all prompts together and yield the new tokens of each row, step by step.
 
-    Each prompt gives ``sampler.samples`` rows, side by side. A row that ends leaves the batch at once. Where a
-    constraint leaves one legal token, that token is taken without asking the model, and whole runs of them are
-    fed in one pass.
+    Each prompt has ``sampler.samples`` consecutive rows. A row that ends is removed from the batch at once. If a
+    constraint allows only one token, that token is accepted without a pass of the model. A run of such forced tokens
+    is fed to the model in one pass.
 
     Args:
         model: any model adapter.
@@ -163,19 +163,19 @@ def decode(
         chain: processors, possibly none (``processors.load()``).
         sampler: chooses tokens.
         max_tokens: most new tokens per row.
-        seed: of all random draws.
+        seed: seed of all random draws.
         eos: ids that end a row; default: the vocabulary's.
         vocabulary: bytes of the tokens, for processors that need them; default: the chain's.
-        skip_forced: whether forced tokens skip the model. The tokens are the same either way for greedy decoding.
-            Nothing is skipped where a processor declares that it must see every step.
-        record: tell what each token was chosen from (:attr:`Emission.sampled`).
+        skip_forced: whether forced tokens are accepted without a pass of the model. For greedy decoding the result is
+            the same either way. Nothing is skipped if a processor declares that it must see every step.
+        record: whether to record the distribution of each token (:attr:`Emission.sampled`).
 
     Yields:
         One :class:`Emission` per row and step, in the order of the rows.
 
     Raises:
-        NoLegalToken: a row has no legal token left; names row, step and processor.
-        InvalidLogits: the processed logits of a row hold NaN or +inf; names row and step.
+        NoLegalToken: if a row has no legal token; the message names row, step and processor.
+        InvalidLogits: if the processed logits of a row have NaN or +inf; the message names row and step.
         GenerationError, NeedsNotMet, ChainIncomplete: before the first step.
     """
     if not prompts:
@@ -190,12 +190,12 @@ def decode(
 
 
 def wide(backend: Backend, logits: Array) -> Array:
-    """Logits of a half type in float32."""
+    """The logits as float32, unless they are float64."""
     return logits if logits.dtype == backend.xp.float64 else backend.cast(logits, "float32")
 
 
 class _Row:
-    """One sequence that is still being decoded."""
+    """One unfinished sequence."""
 
     __slots__ = (
         "drafted",
@@ -216,15 +216,15 @@ class _Row:
         self.number = number
         self.length = length
         self.room = room
-        #: Accepted tokens that neither the chain's state nor the model has seen yet ...
+        #: Accepted tokens that the chain's state and the model have not seen yet, apart from the first ``seen``.
         self.pending: list[int] = []
-        #: Their log-probabilities; forced tokens have 0.
+        #: Log-probabilities of the pending tokens; forced tokens have 0.
         self.logprobs: list[float] = []
-        #: ... but for so many of the first, in a round of speculation.
+        #: Number of pending tokens that the chain's state has seen, in a round of speculation.
         self.seen = 0
-        #: All tokens it accepted, for messages.
+        #: All accepted tokens, for messages.
         self.taken: list[int] = []
-        #: With record, what the tokens of this step were chosen from.
+        #: With ``record``, the distributions of the tokens of this step.
         self.sampled: list[Sampled] = []
         self.logprob = 0.0
         self.forced = 0
@@ -240,7 +240,7 @@ class _Row:
 
 
 class _Batch:
-    """All rows that are being decoded, with what the model and the chain hold of them."""
+    """All unfinished rows, with their caches of the model and states of the chain."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class _Batch:
         record: bool,
     ) -> None:
         if record:
-            # The chain must leave the model's logits as they are.
+            # The chain must not overwrite the model's logits.
             context = context.with_fields(donate=False)
         self.model, self.chain, self.context, self.record = model, chain, context, record
         self.eos, self.skip_forced = eos, skip_forced and not chain.sees_every_step
@@ -279,7 +279,7 @@ class _Batch:
             self.model_rows = ModelRows(self.model, fed)
 
     def step(self, sampler: Sampler) -> Iterator[Emission]:
-        """Process the logits, choose a token for each row, add what it forces, and feed the model."""
+        """Process the logits, choose a token for each row, add the tokens that follow by force, and feed the model."""
         backend = self.context.backend
 
         def choose(processed: Array) -> tuple[Array, Array]:
@@ -292,7 +292,7 @@ class _Batch:
             self.model_rows.feed([row.pending for row in self.rows])
 
     def _gain(self, choose: Callable[[Array], tuple[Array, Array]]) -> Iterator[Emission]:
-        """Process the logits, choose a token for each row, add what it forces, and drop the rows that ended.
+        """Process the logits, choose a token for each row, add the forced tokens, and drop the rows that have ended.
 
         Args:
             choose: takes ``[rows, vocab]`` processed logits and returns ``[rows]`` ids and their log-probabilities.
@@ -302,7 +302,7 @@ class _Batch:
         context = self._accepted()
         logits = self.model_rows.logits
         if self.chain.guided:
-            # Guided scores are differences, and larger than logits: in a half type neighbours would become equal.
+            # Guidance scales differences of logits, for which half types are not precise enough.
             logits = wide(backend, logits)
         with self._naming_rows():
             processed, self.state = self.chain.process(logits, before, context)

@@ -1,4 +1,4 @@
-"""What the decoding loop asks of a model: one forward pass over new tokens, and a cache that moves its rows."""
+"""The protocol of model adapters: a forward pass over new tokens, and a cache with row operations."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Cache", "HiddenStateModel", "LoadedModel", "ModelAdapter", "ModelLoa
 
 
 class Cache(Protocol):
-    """What a model remembers of each row's tokens: immutable to its holder, and a leaf of row trees.
+    """The key-value cache of a model for the tokens of each row: an immutable value, and a leaf of row trees.
 
-    Every method returns a new cache and leaves the old one valid (implementations share buffers and copy on
-    write), so caches can be forked, kept for rolling back, and held in a processor's state.
+    Every method returns a new cache and leaves the old one valid (implementations share buffers and copy on write), so
+    caches can be forked, kept for rolling back, and held in a processor's state.
     """
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """``[rows]`` host integers: how many tokens of each row the cache holds."""
+        """``[rows]`` host integers: the number of tokens of each row in the cache."""
         ...
 
     def row_count(self) -> int:
@@ -31,7 +31,7 @@ class Cache(Protocol):
         ...
 
     def take_rows(self, index: Any) -> Cache:
-        """Rows ``index`` (host integers; may repeat or be left out), as beam search reorders them."""
+        """The rows ``index`` (host integers), in that order; rows may be repeated or left out."""
         ...
 
     def concat_rows(self, others: Sequence[Any]) -> Cache:
@@ -49,7 +49,7 @@ class ModelAdapter(Protocol):
     Attributes:
         backend: array library and device of its logits.
         vocab_size: width of its logits.
-        max_length: most tokens a row can hold.
+        max_length: the largest number of tokens of a row.
     """
 
     backend: Backend
@@ -64,10 +64,10 @@ class ModelAdapter(Protocol):
         """Append tokens to the rows and return the logits after them.
 
         Args:
-            tokens: ``[rows, n]`` host integers; rows with fewer new tokens are filled with -1 at the right
-                (a row may have none).
-            cache: what the rows hold so far.
-            all_positions: return the logits after every new token instead of the last one of each row.
+            tokens: ``[rows, n]`` host integers; rows with fewer new tokens are padded with -1 at the right (a row may
+                have none).
+            cache: the cache of the rows so far.
+            all_positions: whether to return the logits after every new token instead of the last one of each row.
 
         Returns:
             ``[rows, vocab]`` floats on the backend, after each row's last new token (undefined for a row
@@ -104,7 +104,7 @@ class LoadedModel(ModelAdapter, Protocol):
     """A model together with its tokenizer.
 
     Attributes:
-        tokenizer: has ``encode(text) -> ids``.
+        tokenizer: an object with ``encode(text) -> ids``.
         vocabulary: the bytes of its tokens.
     """
 
@@ -113,13 +113,13 @@ class LoadedModel(ModelAdapter, Protocol):
 
 
 class ModelLoader(Protocol):
-    """What an entry point of the group ``logitloom.models`` names: a function that loads a model."""
+    """The object of an entry point of the group ``logitloom.models``: a function that loads a model."""
 
     def __call__(self, path: Any = None, backend: Backend | str = "numpy", device: Any = None) -> LoadedModel:
         """Load a model.
 
         Args:
-            path: where the model is, in a form that this loader knows; None for its default.
+            path: the location of the model, in a form that depends on the loader; None for its default.
             backend: a backend, or the name of one.
             device: the library's own device object, or None for the backend's default.
 

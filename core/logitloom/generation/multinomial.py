@@ -1,4 +1,4 @@
-"""Multinomial sampling: a token with its probability, reproducible row by row."""
+"""Multinomial sampling: draw a token from the processed distribution, reproducibly for each row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logitloom.backend import Array, Backend
 
 __all__ = ["STREAM", "Multinomial", "draw"]
 
-#: Sets the sampler's draws apart from those of processors at the same position.
+#: Random stream of the sampler; it differs from the streams of processors at the same position.
 STREAM = 0x5A3D1E
 
 
@@ -18,11 +18,11 @@ STREAM = 0x5A3D1E
 class Multinomial:
     """Draw from the processed distribution by inverting its cumulative sum.
 
-    The draw of a row depends on the row's own seed and length only (see :mod:`logitloom.rng`): a row samples the
+    The draw of a row depends only on the row's own seed and length (see :mod:`logitloom.rng`). So a row samples the
     same tokens alone, in any batch, and (up to rounding in the model) on every backend.
     """
 
-    #: Adding a number to all logits of a row changes nothing.
+    #: Adding a constant to all logits of a row does not change the result.
     shift_invariant: ClassVar[bool] = True
 
     #: Sequences per prompt.
@@ -32,7 +32,7 @@ class Multinomial:
         """The next token of each row.
 
         Args:
-            backend: whose arrays these are.
+            backend: the backend of the arrays.
             logits: ``[rows, vocab]``, processed.
             seeds: ``[rows] int32``.
             lengths: ``[rows] int32``, tokens so far.
@@ -49,16 +49,17 @@ def draw(backend: Backend, weights: Array, u: Array) -> Array:
     """Invert the cumulative sum of weights.
 
     Args:
-        backend: whose arrays these are.
-        weights: ``[rows, vocab]``, not negative; they need not add up to one.
+        backend: the backend of the arrays.
+        weights: ``[rows, vocab]``, not negative; their sum need not be 1.
         u: ``[rows] float32`` in [0, 1).
 
     Returns:
-        ``[rows]`` token ids, each with a weight above 0 (token 0 where a row has none).
+        ``[rows]`` token ids, each with a weight above 0 (token 0 if a row has none).
     """
     xp = backend.xp
     total = xp.cumulative_sum(weights, axis=-1)
     target = backend.cast(u, "float32")[:, None] * total[:, -1:]
-    # u <= 1 - 2**-23 keeps the target below the last sum, and a token without probability adds no step.
+    # u <= 1 - 2**-23, so the target is below the last sum. A token of weight 0 does not increase the sum, so it is
+    # never chosen.
     tokens = xp.sum(backend.cast(total <= target, "int32"), axis=-1)
     return xp.where(total[:, -1] > 0, tokens, xp.zeros_like(tokens))

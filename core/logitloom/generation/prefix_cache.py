@@ -1,7 +1,6 @@
-"""A model adapter that reads known prompts from a cache and keeps what it computes for their continuations.
+"""A model adapter that takes known prompts from a key-value cache and keeps the cache of their continuations.
 
-To the decoding loop it is a model adapter like any other, so every strategy and chain continues cached sequences
-without knowing of it.
+It has the interface of every model adapter, so all strategies and chains can continue cached sequences.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """The tokens that a row of a cache holds, as a chain of what was fed. ``start`` is the prompt they begin with."""
+    """The tokens of a row of a cache, as a linked list of the fed parts. ``start`` is the number of their prompt."""
 
     before: _Line | None
     fed: Ids
@@ -50,7 +49,7 @@ class _Line:
 
 
 class _TracedCache:
-    """A model's cache with the tokens of its rows. Caches that were made from each other are of one ``family``."""
+    """A model's cache with the tokens of its rows. Caches that derive from the same first cache share a ``family``."""
 
     __slots__ = ("family", "inner", "lines", "owner")
 
@@ -85,16 +84,17 @@ class _TracedCache:
 
 
 class PrefixCachedModel:
-    """A model adapter that computes of some prompts only what a cache does not hold yet.
+    """A model adapter that computes only those tokens of known prompts that a cache does not hold yet.
 
-    Prompts are recognised by their tokens, also with more tokens behind them. After a generation,
-    :meth:`computed` returns what the model holds of its sequences.
+    A row is recognised as a continuation of a prompt by its first tokens. After a generation, :meth:`computed` returns
+    the cache of its sequences.
 
     Args:
         model: any model adapter.
         prompts: rows that will be continued.
-        cache: of their first tokens, or None.
-        search: rows that are dropped are losers of a beam search. Else they are finished sequences, and kept.
+        cache: the cache of the first tokens of each prompt, or None.
+        search: whether the generation is a beam search, whose dropped rows are not needed. Otherwise dropped rows are
+            finished sequences, and their caches are kept.
     """
 
     def __init__(
@@ -105,19 +105,19 @@ class PrefixCachedModel:
         self.vocab_size, self.max_length = model.vocab_size, model.max_length
         self._cache = cache
         self._held = [0] * len(prompts) if cache is None else [int(n) for n in cache.lengths]
-        # Of equal prompts the one counts of which most is held.
+        # Among equal prompts the one with most cached tokens is used.
         self._starts = {tuple(prompts[i]): i for i in sorted(range(len(prompts)), key=lambda i: self._held[i])}
         self._start_lengths = sorted({len(prompt) for prompt in prompts}, reverse=True)
         self._kept: list[tuple[Cache, tuple[_Line | None, ...]]] = []
         if cache is not None:
             lines = (_Line(None, tuple(p[:n]), n, self._starts[p]) for p, n in zip(prompts, self._held, strict=True))
             self._kept.append((cache, tuple(lines)))
-        # A processor of the chain may run the model too: its rows are another family.
+        # A processor of the chain may also run the model; its rows have another family.
         self._latest: dict[int, _TracedCache] = {}
         self._families = 0
 
     def __getattr__(self, name: str) -> Any:
-        if name == "model":  # not set yet: being copied
+        if name == "model":  # not set yet while the object is copied
             raise AttributeError(name)
         return getattr(self.model, name)
 
@@ -126,7 +126,7 @@ class PrefixCachedModel:
         return _TracedCache(self, self.model.empty_cache(rows), (None,) * rows)
 
     def forward(self, tokens: NDArray[np.int32], cache: Any, *, all_positions: bool = False) -> tuple[Array, Any]:
-        """As the model's own. A row without tokens that begins with a known prompt reuses the cached part of it."""
+        """As the model's own ``forward``. A new row that begins with a known prompt uses the cached part of it."""
         fed = [tuple(token for token in row if token >= 0) for row in tokens.tolist()]
         if not any(cache.lines):
             return self._begin(tokens, fed, cache, all_positions)
@@ -143,7 +143,7 @@ class PrefixCachedModel:
         starts = [self._start(row) for row in fed]
         inner = cache.inner
         held = [min(self._held[i], len(row) - 1) if i >= 0 else 0 for i, row in zip(starts, fed, strict=True)]
-        # The logits of cached places are not there to be returned.
+        # Logits of cached positions are not available, so with ``all_positions`` all tokens are computed.
         if self._cache is not None and any(held) and not all_positions:
             inner = self._cache.take_rows(np.maximum(starts, 0)).crop(held)
             tokens = padded([row[n:] for row, n in zip(fed, held, strict=True)])
@@ -181,13 +181,13 @@ class PrefixCachedModel:
             self._kept.append((rows, tuple(before.lines[i] for i in dropped)))
 
     def computed(self, rows: Sequence[Ids]) -> Cache | None:
-        """What has been computed of sequences, of each the longest beginning that is still held.
+        """The cache of sequences: of each the longest prefix that is still cached.
 
         Args:
             rows: sequences that begin with prompts.
 
         Returns:
-            A cache with one row each, which holds all but the last token or less; None if there is nothing.
+            A cache with one row per sequence, each without at least the last token; None if no token is cached.
         """
         sources = [*self._kept, *((latest.inner, latest.lines) for latest in self._latest.values())]
         places: dict[int, list[tuple[Ids, int, int]]] = {}
@@ -212,11 +212,11 @@ class PrefixCachedModel:
 
 
 def gathered_rows(caches: Sequence[Cache], chosen: Sequence[tuple[int, int, int]]) -> Cache:
-    """A cache made of rows of several caches, each moved once.
+    """A cache of rows of several caches, with one row operation per source cache.
 
     Args:
-        caches: of one model.
-        chosen: per row its length, which cache it comes from, and its row there; length 0 for an empty row.
+        caches: caches of one model.
+        chosen: per row its length, the index of its source cache, and its row there; length 0 for an empty row.
     """
     anywhere = next((s, i) for n, s, i in chosen if n)
     places = [(s, i) if n else anywhere for n, s, i in chosen]

@@ -1,4 +1,4 @@
-"""The model's side of the rows that are being decoded: one cache, moved and fed together."""
+"""The model and its cache for the rows of a decoding loop."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["ModelRows"]
 
 
 class ModelRows:
-    """A model with the cache of the rows that are being decoded.
+    """A model with the cache of the rows of a decoding loop.
 
-    With several branches (one-pass guidance) the model holds ``branches * rows`` rows: first all rows of the
-    first branch, then all of the second. Callers speak of rows; branches follow.
+    With several branches (one-pass guidance) the model has ``branches * rows`` rows: first all rows of the first
+    branch, then all rows of the second. Methods take row numbers and apply to all branches.
 
     Args:
         model: any model adapter.
-        prompts: per branch, per row, the prompt.
+        prompts: the prompt of each row, per branch.
     """
 
     def __init__(self, model: ModelAdapter, prompts: Sequence[Sequence[Sequence[int]]]) -> None:
@@ -46,7 +46,7 @@ class ModelRows:
             self._move(np.asarray([place[row] for row in flat], dtype=np.int32))
 
     def feed(self, tokens: Sequence[Sequence[int]]) -> None:
-        """Append tokens to each row (at least one each) and set ``logits`` to those after the last."""
+        """Append tokens to each row (at least one each) and set ``logits`` to the logits after the last one."""
         self.logits, self.cache = self._forward(padded(list(tokens) * self.branches), self.cache)
 
     def take(self, index: NDArray[np.int32]) -> None:

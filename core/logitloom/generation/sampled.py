@@ -1,4 +1,4 @@
-"""What each token of a sequence was sampled from, as loops record it."""
+"""Records of the distribution from which each token of a sequence was chosen."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["Sampled", "forced", "sampled"]
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One token, and the distribution that it was chosen from.
+    """One token, and figures of the distribution from which it was chosen.
 
     Attributes:
-        token: its id; an end-of-sequence token is recorded as well.
+        token: its id; an end-of-sequence token is also recorded.
         logprob: its log-probability after the chain (natural logarithm); 0 for a forced token.
-        logprob_before: its log-probability in what the model gave (of guidance: in its first branch). None for a forced
-            token, which the model was not asked for.
-        kept: how many ids the chain left above -inf; 1 for a forced token.
-        entropy: of the distribution after the chain, in nats.
+        logprob_before: its log-probability under the model (with guidance: in the first branch). None for a forced
+            token, for which the model was not evaluated.
+        kept: number of ids with a logit above -inf after the chain; 1 for a forced token.
+        entropy: the entropy of the distribution after the chain, in nats.
 
     Example:
         >>> from logitloom import processors
@@ -42,12 +42,12 @@ class Sampled:
 def sampled(
     backend: Backend, before: Array, after: Array, tokens: Sequence[int], logprobs: Sequence[float]
 ) -> list[Sampled]:
-    """Describe what each row's token was chosen from.
+    """Record the distribution of each row's token.
 
     Args:
-        backend: whose arrays these are.
-        before: ``[rows or more, vocab]``, the model's logits; rows of further branches come behind and are not read.
-        after: ``[rows, vocab]``, what the chain made of them.
+        backend: the backend of the arrays.
+        before: ``[rows or more, vocab]``, the model's logits; rows of further branches come last and are not read.
+        after: ``[rows, vocab]``, the processed logits.
         tokens: per row the chosen token.
         logprobs: per row its log-probability after the chain.
     """
@@ -64,5 +64,5 @@ def sampled(
 
 
 def forced(tokens: Sequence[int]) -> list[Sampled]:
-    """Describe tokens that a constraint left no alternative to."""
+    """Record forced tokens."""
     return [Sampled(token, 0.0, None, 1, 0.0) for token in tokens]

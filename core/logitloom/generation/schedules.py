@@ -12,24 +12,24 @@ __all__ = ["BackOff", "Policy", "Schedule", "adapted_threshold", "next_count"]
 #: How the number of drafted tokens changes from round to round; see :func:`next_count`.
 Schedule = Literal["constant", "heuristic", "heuristic_transient"]
 
-#: A threshold is adapted when so many verified tokens are known, and from so many of the latest.
+#: The least number of verified tokens for adapting a threshold, and the largest number (of the latest) that is used.
 _FEWEST, _MOST = 6, 256
-#: Most tokens of a draft after so many rounds of which nothing was accepted (after more: one); longest wait.
+#: The largest draft after 1, 2 and 3 (or more) rounds in which no token was accepted; the longest wait in rounds.
 _TRIALS, _LONGEST_WAIT = (3, 2, 1), 15
 
 
 def next_count(schedule: Schedule, count: int, drafted: int, accepted: int) -> int:
-    """How many tokens to draft in the next round.
+    """The number of tokens to draft in the next round.
 
-    The two heuristic schedules draft two more after a draft that was accepted to its end, and one fewer (but at least
-    one) after a rejection. A round without a draft changes nothing.
+    The two heuristic schedules add two after a draft that was accepted completely, and subtract one (down to one)
+    after a rejection. A round without a draft does not change the number.
 
     Args:
-        schedule: ``constant``, ``heuristic`` or ``heuristic_transient``. The heuristic ones differ in what the next
-            generation begins with: what the last one arrived at, or the configured number.
-        count: the number in force.
-        drafted: how many were drafted, at most ``count`` (fewer if the drafter grew unsure).
-        accepted: how many of them were accepted.
+        schedule: ``constant``, ``heuristic`` or ``heuristic_transient``. With ``heuristic`` the next generation begins
+            with the last number of this one, with ``heuristic_transient`` with the configured number.
+        count: the current number.
+        drafted: number of drafted tokens, at most ``count`` (fewer if the drafter's confidence fell below a threshold).
+        accepted: number of drafted tokens that were accepted.
 
     Example:
         >>> next_count("heuristic", 5, 5, 5), next_count("heuristic", 5, 5, 2), next_count("constant", 5, 5, 2)
@@ -41,17 +41,18 @@ def next_count(schedule: Schedule, count: int, drafted: int, accepted: int) -> i
 
 
 def adapted_threshold(confidences: Sequence[float], matched: Sequence[bool], threshold: float) -> float:
-    """The confidence that best tells accepted from rejected tokens: ``argmin fpr(t) + 3 * fnr(t)``.
+    """The confidence that best separates accepted from rejected tokens: ``argmin fpr(t) + 3 * fnr(t)``.
 
-    A token is predicted to be accepted if its confidence is at least ``t``. Drafting on in vain (a false positive)
-    costs one draft step, stopping too early (a false negative) wastes a pass of the target, hence the weights. Of
-    equally good thresholds the highest is taken. Where nothing was accepted that is one above all confidences, with
-    which drafts end after their first token.
+    A token is predicted to be accepted if its confidence is at least ``t``. A false positive costs one draft step; a
+    false negative ends the draft too early and costs part of a pass of the target, so it has the larger weight. Among
+    equally good thresholds the highest is returned. If no token was accepted, that is a value above all confidences,
+    with which drafts end after their first token.
 
     Args:
-        confidences: per verified token, the probability its drafter gave it, in [0, 1].
+        confidences: per verified token, its probability under the drafter, in [0, 1].
         matched: per verified token, whether it was accepted.
-        threshold: in force; returned unless there are more than five tokens, rejected ones among them.
+        threshold: the current threshold. It is returned unless there are at least six tokens, of which some were
+            rejected.
 
     Example:
         >>> adapted_threshold([0.9, 0.8, 0.7, 0.3, 0.2, 0.1], [True, True, True, False, False, False], 0.4)
@@ -73,13 +74,13 @@ def adapted_threshold(confidences: Sequence[float], matched: Sequence[bool], thr
 class BackOff(NamedTuple):
     """Reduces the drafts of a row while none of its drafted tokens is accepted.
 
-    After such a round it drafts at most three tokens, then two, then one. From the fourth in succession on it also
-    drafts nothing for 1, 3, 7 and then 15 rounds. The first accepted token ends that. A drafter that is right about
-    every other token is seldom rejected four times running.
+    After such a round the row drafts at most three tokens, then two, then one. After the fourth such round in
+    succession it drafts no tokens for 1 round, after the next ones for 3, 7 and then 15 rounds. The first accepted
+    token resets the limit. A drafter with half of its tokens accepted is rarely rejected four times in succession.
 
     Attributes:
-        failures: rounds in succession whose drafts were rejected from their first token on.
-        wait: rounds that will draft nothing.
+        failures: number of successive rounds in which the first drafted token was rejected.
+        wait: number of next rounds without a draft.
 
     Example:
         >>> once = BackOff().verified(drafted=5, accepted=0)
@@ -93,13 +94,13 @@ class BackOff(NamedTuple):
     wait: int = 0
 
     def limit(self, most: int) -> int:
-        """How many tokens of at most ``most`` may be drafted in the next round."""
+        """The number of tokens that may be drafted in the next round, at most ``most``."""
         if not self.failures:
             return most
         return 0 if self.wait else min(most, _TRIALS[min(self.failures, len(_TRIALS)) - 1])
 
     def verified(self, drafted: int, accepted: int) -> BackOff:
-        """The same after a round."""
+        """The state after a round."""
         if accepted:
             return BackOff()
         if not drafted:
@@ -109,12 +110,13 @@ class BackOff(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """How one row drafts: an immutable handle, kept in :class:`logitloom.state.Rows`.
+    """The drafting policy of one row: an immutable value, kept in :class:`logitloom.state.Rows`.
 
     Attributes:
-        num_tokens: most tokens of the next draft.
-        threshold: a draft ends with the first token whose probability is below it.
-        confidences, matched: of the latest verified tokens, as far as the threshold is adapted.
+        num_tokens: the largest number of tokens of the next draft.
+        threshold: a draft ends with the first token whose probability is below the threshold.
+        confidences, matched: the confidences of the latest verified tokens, and whether each was accepted; empty unless
+            the threshold is adapted.
     """
 
     num_tokens: int
@@ -128,15 +130,15 @@ class Policy(NamedTuple):
         """The policy after a draft was verified.
 
         Args:
-            schedule: of the count.
+            schedule: the schedule of ``num_tokens``.
             confidences: the probability of each drafted token.
-            accepted: how many of them were accepted.
-            adapt: whether the threshold follows.
+            accepted: number of drafted tokens that were accepted.
+            adapt: whether the threshold is adapted.
         """
         num_tokens = next_count(schedule, self.num_tokens, len(confidences), accepted)
         if not adapt:
             return self._replace(num_tokens=num_tokens)
-        # Tokens behind the first rejected one were not verified.
+        # Tokens after the first rejected one were not verified.
         known = min(accepted + 1, len(confidences))
         seen = (*self.confidences, *confidences[:known])[-_MOST:]
         right = (*self.matched, *(n < accepted for n in range(known)))[-_MOST:]

@@ -1,4 +1,4 @@
-"""Sequences between two generations: tokens, weights and key-value cache, sliced and joined like text."""
+"""Sequences between two generations: tokens, weights and key-value cache, which can be sliced and joined like text."""
 
 from __future__ import annotations
 
@@ -34,28 +34,27 @@ CACHE_LOST = "The current slicing does not preserve KV Cache, KV Cache will be r
 
 
 class SequenceState:
-    """``samples`` sequences for each of ``batch`` prompts, from which a generation can go on. Immutable.
+    """``samples`` sequences for each of ``batch`` prompts, which a generation can continue. Immutable.
 
-    Made by :func:`logitloom.generation.continuous`. Rows are ordered by prompt, then by sample:
-    ``N = batch * samples`` of them.
+    Made by :func:`logitloom.generation.continuous`. There are ``N = batch * samples`` rows, ordered by prompt, then by
+    sample.
 
-    ``state[batch, sample, chars]`` is the part of the sequences at these places; the last axis counts characters of the
-    decoded text. An axis of length 1 is left out (``state[sample, chars]``, ``state[batch, chars]``, ``state[chars]``),
-    but a state of one sequence may be indexed with three axes too. A slice of characters gives a state, one
-    character a list of strings. ``state + text``, ``state + [text, ...]`` (one per row) and ``state + state`` join
-    sequences.
+    ``state[batch, sample, chars]`` selects prompts, samples, and characters of the decoded text. An axis of length 1 is
+    left out (``state[sample, chars]``, ``state[batch, chars]``, ``state[chars]``); a state of one sequence may also be
+    indexed with three axes. A slice of characters gives a state, a single character a list of strings.
+    ``state + text``, ``state + [text, ...]`` (one per row) and ``state + state`` join sequences.
 
-    Whatever is done, the tokens at the beginning of a row that stay the same keep their place in the cache. What the
-    cache lacks is computed when it is needed, all new tokens of all rows in one forward pass.
+    All operations keep the cache of the unchanged first tokens of a row. Missing parts of the cache are computed on
+    demand, for all new tokens of all rows in one forward pass.
 
     Args:
         rows: ``N`` token id sequences, ragged.
         weights: ``[batch, samples]`` cumulative log-probabilities.
-        scored: ``[batch, samples]``, how many tokens (an end of sequence included) each weight is the sum of.
+        scored: ``[batch, samples]``, number of tokens (an end of sequence included) in each weight.
         tokenizer: for added text and for cuts through a token; an object with ``encode(text) -> ids``.
         vocabulary: bytes of the tokens.
-        model: that the cache belongs to.
-        cache: of the first tokens of each row, at most all but the last; None if nothing is held.
+        model: the model of the cache.
+        cache: the cache of the first tokens of each row, at most all but the last; None if no token is cached.
 
     Example:
         >>> words = Vocabulary([b"one ", b"two "])
@@ -87,7 +86,7 @@ class SequenceState:
             )
         self.weights.flags.writeable = self.scored.flags.writeable = False
 
-    # -- what it holds -------------------------------------------------------------------------------
+    # -- content -------------------------------------------------------------------------------------
 
     @property
     def batch(self) -> int:
@@ -101,7 +100,7 @@ class SequenceState:
 
     @cached_property
     def token_ids(self) -> NDArray[np.int64]:
-        """``[N, L]`` host integers, filled at the left with an end-of-sequence id (0 if there is none)."""
+        """``[N, L]`` host integers, padded at the left with an end-of-sequence id (0 if there is none)."""
         eos = self.vocabulary.eos if self.vocabulary is not None else ()
         ids = np.full(self.attention_mask.shape, eos[0] if eos else 0, dtype=np.int64)
         ids[self.attention_mask == 1] = [token for row in self.rows for token in row]
@@ -110,7 +109,7 @@ class SequenceState:
 
     @cached_property
     def attention_mask(self) -> NDArray[np.int64]:
-        """``[N, L]``: 1 at the tokens of ``token_ids``, 0 where it is filled."""
+        """``[N, L]``: 1 at the tokens of ``token_ids``, 0 at its padding."""
         longest = max(len(row) for row in self.rows)
         lengths = np.asarray([len(row) for row in self.rows])
         mask: NDArray[np.int64] = (np.arange(longest) >= longest - lengths[:, None]).astype(np.int64)
@@ -119,15 +118,15 @@ class SequenceState:
 
     @property
     def held_cache(self) -> Cache | None:
-        """What has been computed, which may be less than ``kv_cache``: new tokens wait for the next generation."""
+        """The cache as computed so far, which may have fewer tokens than ``kv_cache``."""
         return self._cache
 
     @property
     def kv_cache(self) -> Cache | None:
-        """The model's cache of all tokens of each row but the last, or None if none of them is held.
+        """The model's cache of all tokens of each row but the last, or None if no token is cached.
 
-        Where ``held_cache`` lacks tokens (added text, what a constraint forced), asking for this computes them, in one
-        forward pass. To go on with the state there is no need to ask.
+        If ``held_cache`` lacks tokens (added text, forced tokens), this property computes them in one forward pass. A
+        generation that continues the state does not need this property.
         """
         if self._cache is None or self.model is None:
             return self._cache
@@ -138,7 +137,7 @@ class SequenceState:
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """The decoded text of each row. Special tokens write nothing.
+        """The decoded text of each row. Special tokens have no text.
 
         Raises:
             GenerationError: without a vocabulary.
@@ -174,10 +173,10 @@ class SequenceState:
         held = [0] * len(lengths) if self._cache is None else self._cache.lengths.tolist()
         return f"SequenceState(batch={self.batch}, samples={self.samples}, tokens={lengths}, cached={held})"
 
-    # -- parts of it ---------------------------------------------------------------------------------
+    # -- slices --------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> SequenceState | list[str]:
-        """The sequences at a place, or a part of their text.
+        """A selection of the sequences, and of the characters of their texts.
 
         Args:
             key: ``[batch, sample, chars]``, each an integer or a slice, without the axes of length 1.
@@ -263,7 +262,7 @@ class SequenceState:
         return tuple(int(token) for token in self.tokenizer.encode(text))
 
     def fork(self, samples: int) -> SequenceState:
-        """Each sequence ``samples`` times, side by side: ``[batch, self.samples * samples]``. Moves the cache once.
+        """Each sequence repeated ``samples`` times: ``[batch, self.samples * samples]``. The cache is copied once.
 
         Raises:
             GenerationError: if ``samples`` is below 1.
@@ -282,12 +281,12 @@ class SequenceState:
     # -- joining -------------------------------------------------------------------------------------
 
     def __add__(self, other: SequenceState | str | Sequence[str]) -> SequenceState:
-        """The sequences with others, or texts, behind them. Weights of states are summed; text resets them to 0.
+        """The sequences with other sequences, or texts, appended. Weights of states are added; text resets them to 0.
 
         Raises:
             BatchMismatchError: if there is not one text for each row, or the numbers of prompts differ.
             SampleMismatchError: if the numbers of samples differ.
-            GenerationError: if the states have different vocabularies, or text meets no tokenizer.
+            GenerationError: if the states have different vocabularies, or text is added without a tokenizer.
         """
         if isinstance(other, SequenceState):
             return self._joined(other)
@@ -329,7 +328,7 @@ class SequenceState:
         return self._with(rows, self.weights + other.weights, self.scored + other.scored, self._cache)
 
     def _opening(self, row: tuple[int, ...]) -> int:
-        """How many tokens at the beginning of a row the tokenizer put there to begin a text."""
+        """The number of special tokens that the tokenizer adds at the beginning of a text, in this row."""
         return 0 if self.tokenizer is None else common_prefix(row, [int(t) for t in self.tokenizer.encode("")])
 
     def _with(
@@ -343,17 +342,17 @@ class SequenceState:
     # -- copies --------------------------------------------------------------------------------------
 
     def __copy__(self) -> SequenceState:
-        """Itself: it never changes."""
+        """The state itself, because it is immutable."""
         return self
 
     def __deepcopy__(self, memo: Any) -> SequenceState:
-        """Itself: it never changes."""
+        """The state itself, because it is immutable."""
         return self
 
     def __reduce__(self) -> Any:
-        """Pickled are tokens, weights, vocabulary and tokenizer. The model stays, and with it the cache.
+        """Pickle tokens, weights, vocabulary and tokenizer, without the model and the cache.
 
-        Whoever goes on with the copy computes the cache anew; :meth:`save` and :meth:`load` take it along.
+        A generation that continues the copy computes the cache again; :meth:`save` and :meth:`load` keep it.
         """
         again = functools.partial(
             SequenceState, scored=self.scored, tokenizer=self.tokenizer, vocabulary=self.vocabulary
@@ -363,11 +362,11 @@ class SequenceState:
     # -- files ---------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write tokens, weights and what the cache holds to a safetensors file; see :meth:`load`.
+        """Write tokens, weights and the computed cache to a safetensors file; see :meth:`load`.
 
         Raises:
             GenerationError: if the package safetensors is not installed.
-            WriteError: the file cannot be written; one that was there before is unchanged.
+            WriteError: if the file cannot be written; an existing file is then unchanged.
         """
         fingerprint = None if self.vocabulary is None else self.vocabulary.fingerprint
         saved = SavedSequences(self.rows, self.weights, self.scored, fingerprint)
@@ -375,11 +374,11 @@ class SequenceState:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], generator: Generator) -> SequenceState:
-        """Read a state that :meth:`save` wrote, to go on with it, in whatever process and on whatever backend.
+        """Read a state that :meth:`save` wrote, in any process and on any backend, so that it can be continued.
 
         Args:
             path: the file.
-            generator: whose model, tokenizer and vocabulary the state was made with.
+            generator: a generator with the model, tokenizer and vocabulary with which the state was made.
 
         Raises:
             GenerationError: if the file is damaged, or of another kind, vocabulary or model, or safetensors is not

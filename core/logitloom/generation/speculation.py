@@ -1,9 +1,9 @@
 """Speculative decoding: tokens are drafted cheaply, and the target model verifies several of them in one pass.
 
-The loop is that of :mod:`logitloom.generation.loop`, with a round in place of a step. In a round the model reads each
-row's accepted tokens and its draft together. Then the chain goes along the draft, place by place: it sees a drafted
-token only after that token was found right, and the state of the place where a row's draft ended is the row's state.
-So processors need nothing for speculation, and what plain decoding gives is what this gives.
+The loop is that of :mod:`logitloom.generation.loop`, with a round instead of a step. In a round the model reads each
+row's accepted tokens and its draft together. Then the chain processes the positions of the draft one after the other.
+It sees a drafted token only after that token was accepted, and the state at the last accepted position becomes the
+row's state. So processors need no support for speculation, and the result is that of plain decoding.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["Round", "Statistics", "speculate"]
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round cost and gave.
+    """The costs and results of one round.
 
     Attributes:
-        rows: how many rows took part.
-        drafted: tokens drafted.
-        accepted: how many of them were accepted.
-        tokens: tokens that the rows gained, forced ones included.
+        rows: number of rows.
+        drafted: number of drafted tokens.
+        accepted: number of drafted tokens that were accepted.
+        tokens: number of new tokens of all rows, forced ones included.
         draft_seconds: time for drafting.
         target_seconds: time in the target model.
         chain_seconds: time for processing, choosing and accepting.
@@ -58,7 +58,7 @@ class Round:
 
 @dataclass
 class Statistics:
-    """Sums over the rounds of one or several generations: pass :meth:`add` as ``on_round``.
+    """Sums over the rounds of one or several generations. Pass :meth:`add` as ``on_round``.
 
     Example:
         >>> statistics = Statistics()
@@ -77,7 +77,7 @@ class Statistics:
     chain_seconds: float = 0.0
 
     def add(self, done: Round) -> None:
-        """Count a round."""
+        """Add a round to the sums."""
         self.rounds += 1
         self.row_rounds += done.rows
         self.drafted += done.drafted
@@ -89,12 +89,12 @@ class Statistics:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted tokens per drafted one."""
+        """Accepted tokens per drafted token."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
     @property
     def tokens_per_pass(self) -> float:
-        """Tokens that a row gained per pass of the target model (the one over the prompt included)."""
+        """New tokens of a row per pass of the target model (the pass over the prompt included)."""
         return self.tokens / self.row_rounds if self.row_rounds else 0.0
 
     def __str__(self) -> str:
@@ -127,9 +127,9 @@ def speculate(
 ) -> Iterator[Emission]:
     """Decode as :func:`logitloom.generation.decode` does, with drafts.
 
-    Greedy decoding gives the same tokens. Sampling gives the same distribution; if the drafts are not random (prompt
-    look-up, n-grams, grammars), the very tokens that plain sampling draws with the same seed. "The same" holds as far
-    as the model computes the same logits for one token at a time and for several at once.
+    Greedy decoding gives the same tokens. Sampling gives the same distribution; if the drafts are deterministic (prompt
+    look-up, n-grams, grammars), it gives the same tokens as plain sampling with the same seed. This holds to the extent
+    that the model computes the same logits for one token at a time as for several at once.
 
     Args:
         model: the target, any model adapter.
@@ -139,19 +139,19 @@ def speculate(
             with every other sampler a drafted token is accepted if it is the sampler's choice.
         candidates: drafts tokens.
         max_tokens: most new tokens per row.
-        seed: of all random draws.
+        seed: seed of all random draws.
         eos: ids that end a row; default: the vocabulary's.
         vocabulary: bytes of the tokens; default: the chain's.
-        skip_forced: whether forced tokens skip the model.
-        on_round: told what each round cost and gave.
-        record: tell what each token was chosen from (:attr:`Emission.sampled`): the target's distribution.
+        skip_forced: whether forced tokens are accepted without a pass of the model.
+        on_round: called with the costs and results of each round.
+        record: whether to record the target's distribution of each token (:attr:`Emission.sampled`).
 
     Yields:
         One :class:`Emission` per row and round, in the order of the rows.
 
     Raises:
-        NoLegalToken: a row has no legal token left; names row, step and processor.
-        InvalidLogits: the processed logits of a row hold NaN or +inf; names row and step.
+        NoLegalToken: if a row has no legal token; the message names row, step and processor.
+        InvalidLogits: if the processed logits of a row have NaN or +inf; the message names row and step.
         GenerationError, NeedsNotMet, ChainIncomplete: before the first step.
     """
     if not prompts:
@@ -159,7 +159,7 @@ def speculate(
     context, stop_ids = loop.sampling_start(
         model, prompts, chain, sampler, max_tokens=max_tokens, seed=seed, eos=eos, vocabulary=vocabulary
     )
-    # The states of earlier places are kept until it is known where each row's draft ends.
+    # The states of all positions are kept until the last accepted position of each row is known.
     context = context.with_fields(donate_state=False)
     rows = context.prompt or ()
     batch = _SpeculativeBatch(
@@ -171,12 +171,12 @@ def speculate(
 
 
 def _runs_on_drafts(link: Link) -> bool:
-    """Whether a processor can work along a draft: on one branch, from tokens, without the target's probabilities."""
+    """Whether a processor can run on drafts: it needs one branch only, and not every step of the target."""
     return link.declared("stage") != "guidance" and not link.sees_every_step
 
 
 class _SpeculativeBatch(loop._Batch):
-    """All rows that are being decoded, with their drafts and the target's logits along them."""
+    """All unfinished rows, with their drafts and the target's logits at the positions of the drafts."""
 
     def __init__(
         self,
@@ -194,24 +194,24 @@ class _SpeculativeBatch(loop._Batch):
         super().__init__(model, chain, context, prompts, max_tokens, eos, skip_forced, record)
         self.candidates, self.on_round = candidates, on_round
         self.constraints = ChainPart(chain, lambda link: link.declared("stage") == "constraint")
-        # Drafts may follow any distribution, so what cannot run on them is left out.
+        # Drafts may have any distribution, so processors that cannot run on drafts are left out.
         self.unguided = ChainPart(chain, _runs_on_drafts)
         self.draft_state = candidates.init_state(context)
         row_state.check_rows(self.draft_state, context.batch, type(candidates).__name__)
         #: By row number: the prompt and all accepted tokens.
         self.sequences = [list(prompt) for prompt in prompts]
         self.drafts = Drafts([[] for _ in prompts])
-        #: By row number: how it drafts less while nothing is accepted.
+        #: By row number: the limit of the row's drafts while no drafted token is accepted.
         self.back_off = [BackOff()] * len(prompts)
-        #: The target's logits along the drafts, ``[branches * rows * width, vocab]``; None while there are only those
-        #: after the prompts.
+        #: The target's logits at all positions of the drafts, ``[branches * rows * width, vocab]``; None in the first
+        #: round, which has only the logits after the prompts.
         self.ahead: Array | None = None
         self.width = 0
-        #: Seconds that drafting and the target took since the last round was told.
+        #: Seconds of drafting and of the target model since the last report of a round.
         self.spent = (0.0, 0.0)
 
     def begin(self) -> Iterator[Emission]:
-        """Take what is forced from the start, then read the prompts."""
+        """Accept the tokens that are forced from the start, then feed the prompts."""
         started = time.perf_counter()
         yield from super().begin()
         for row in self.rows:
@@ -222,7 +222,7 @@ class _SpeculativeBatch(loop._Batch):
         self.spent = (0.0, time.perf_counter() - started)
 
     def step(self, sampler: Sampler) -> Iterator[Emission]:
-        """Go along the drafts, tell what each row gained, then draft again and feed the model."""
+        """Verify the drafts, yield the new tokens of each row, then draft again and feed the model."""
         started = time.perf_counter()
         accepted = self._verify(sampler)
         finished: dict[int, tuple[FinishReason, int]] = {
@@ -248,16 +248,16 @@ class _SpeculativeBatch(loop._Batch):
         if self.rows:
             self._draft(isinstance(sampler, Multinomial))
 
-    # -- along the drafts ------------------------------------------------------------------------------
+    # -- verification ----------------------------------------------------------------------------------
 
     def _verify(self, sampler: Sampler) -> list[int]:
-        """Run the chain along the drafts.
+        """Run the chain on the positions of the drafts, and accept or replace the drafted tokens.
 
-        Afterwards a row's ``pending`` holds the tokens it gained: the accepted ones, then one of the target's own
-        unless an accepted one ended its text. The chain's state has seen all of them but the last.
+        Afterwards a row's ``pending`` has its new tokens: the accepted ones, then one token of the target's own choice
+        unless an accepted token ended the text. The chain's state has seen all of them but the last.
 
         Returns:
-            Per row, how many drafted tokens were accepted.
+            Per row, the number of drafted tokens that were accepted.
         """
         backend, rows, draft = self.context.backend, self.rows, self.drafts.tokens
         offsets = [len(row.pending) - 1 for row in rows]
@@ -296,7 +296,7 @@ class _SpeculativeBatch(loop._Batch):
         return accepted
 
     def _next(self, going: Sequence[int], verdict: Verdict) -> Context:
-        """The context in which the rows that go on accepted one token each."""
+        """The context in which each of the rows ``going`` has accepted one more token."""
         goes = set(going)
 
         def of_those(values: Sequence[float]) -> list[list[float]]:
@@ -306,7 +306,7 @@ class _SpeculativeBatch(loop._Batch):
         return self.context.accept(of_those(verdict.tokens), chosen_logprob=chosen)
 
     def _not_ended(self, going: list[int], verdict: Verdict, state: ChainState) -> list[int]:
-        """The rows whose text does not end with the token they just accepted."""
+        """The rows of ``going`` whose text does not end with their last accepted token."""
         going = [i for i in going if verdict.tokens[i] not in self.eos]
         if not going:
             return []
@@ -314,7 +314,7 @@ class _SpeculativeBatch(loop._Batch):
         return going if ends is None else [i for i in going if not ends[i].finished]
 
     def _logits_at(self, offsets: Sequence[int], place: int) -> Array:
-        """The target's logits at one place of each row's draft (of a shorter draft: at its end)."""
+        """The target's logits at one position of each row's draft, or at its end if the draft is shorter."""
         assert self.model_rows is not None
         logits = self.model_rows.logits
         if self.ahead is not None:
@@ -333,7 +333,7 @@ class _SpeculativeBatch(loop._Batch):
     # -- between rounds ---------------------------------------------------------------------------------
 
     def _roll_back(self) -> None:
-        """Drop from the model's cache what was drafted and not accepted."""
+        """Remove rejected tokens from the model's cache."""
         if self.model_rows is None or self.ahead is None:
             return
         rejected = [len(draft) - row.seen for draft, row in zip(self.drafts.tokens, self.rows, strict=True)]
@@ -342,7 +342,7 @@ class _SpeculativeBatch(loop._Batch):
             self.model_rows.cache = cache.crop(cache.lengths - np.asarray(rejected * self.model_rows.branches))
 
     def _draft(self, sampling: bool) -> None:
-        """Draft for each row, and let the model read what was accepted and what was drafted."""
+        """Draft for each row, and feed the accepted and the drafted tokens to the model."""
         assert self.model_rows is not None
         started = time.perf_counter()
         request = DraftRequest(
@@ -353,7 +353,7 @@ class _SpeculativeBatch(loop._Batch):
             unguided=self.unguided,
             sequences=[self.sequences[row.number] for row in self.rows],
             pending=[row.pending for row in self.rows],
-            # A round gives one token more than it accepts.
+            # A round adds one token more than it accepts.
             limits=[self.back_off[row.number].limit(row.room - 1) for row in self.rows],
             sampling=sampling,
             seeds=self.seeds,
@@ -372,7 +372,11 @@ class _SpeculativeBatch(loop._Batch):
         self.spent = (drafted - started, time.perf_counter() - drafted)
 
     def _checked(self, drafts: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
-        """The drafts, cut to their limits."""
+        """The drafts, cut to their limits.
+
+        Raises:
+            GenerationError: if the number of drafts is not the number of rows, or a token is not an id of the target.
+        """
         if len(drafts) != len(self.rows):
             raise GenerationError(
                 f"{type(self.candidates).__name__} drafted for {len(drafts)} rows, but there are {len(self.rows)}."
@@ -388,6 +392,6 @@ class _SpeculativeBatch(loop._Batch):
         return [list(draft[: max(limit, 0)]) for limit, draft in zip(limits, drafts, strict=True)]
 
     def _wait(self, logits: Array) -> None:
-        """Let the time of a pass count where it belongs, if somebody asks."""
+        """Wait for a pass of the model if times are reported, so that its time is not counted elsewhere."""
         if self.on_round is not None:
             self.context.backend.synchronize(logits)

@@ -1,4 +1,4 @@
-"""Sequences in safetensors files: tokens, weights and cache, with a JSON header that says what they belong to."""
+"""Sequences in safetensors files: tokens, weights and cache, with a JSON header that identifies their vocabulary."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["SavedSequences", "load", "save"]
 KIND = "logitloom sequence state"
 VERSION = 2
 
-#: How far keys and values of one token may differ between backends and dtypes, relative to the largest.
+#: The tolerated difference of keys and values between backends and dtypes, relative to the largest absolute value.
 _TOLERANCE = 0.05
 
 
 class SavedSequences(NamedTuple):
-    """What a file holds beside the cache.
+    """The content of a file without the cache.
 
     Attributes:
         rows: the token ids of each of ``batch * samples`` sequences.
         weights: ``[batch, samples]`` cumulative log-probabilities.
-        scored: ``[batch, samples]``, how many tokens each weight is the sum of.
+        scored: ``[batch, samples]``, number of tokens in each weight.
         vocabulary: the fingerprint of the vocabulary, None if there was none.
     """
 
@@ -43,16 +43,16 @@ class SavedSequences(NamedTuple):
 
 
 def save(path: str | os.PathLike[str], state: SavedSequences, cache: Cache | None) -> None:
-    """Write sequences. The cache is written if it can tell its arrays (``cache.to_host()``); else a warning says so.
+    """Write sequences. The cache is written if it has a method ``to_host``; otherwise a warning is given.
 
     Args:
         path: the file.
         state: the sequences.
-        cache: of the first tokens of each row; None if nothing is held.
+        cache: the cache of the first tokens of each row; None if no token is cached.
 
     Raises:
         GenerationError: if the package safetensors is not installed.
-        WriteError: the file cannot be written; one that was there before is unchanged.
+        WriteError: if the file cannot be written; an existing file is then unchanged.
     """
     safetensors = _safetensors()
     lengths = np.asarray([len(row) for row in state.rows], dtype=np.int64)
@@ -92,12 +92,12 @@ def save(path: str | os.PathLike[str], state: SavedSequences, cache: Cache | Non
 def load(
     path: str | os.PathLike[str], model: ModelAdapter, vocabulary: Vocabulary | None
 ) -> tuple[SavedSequences, Cache | None]:
-    """Read sequences, and their cache on the model's backend if the file holds one that the model can take.
+    """Read sequences, and their cache on the model's backend if the file has one and the model can load it.
 
     Args:
         path: a file that :func:`save` wrote.
-        model: to go on with.
-        vocabulary: of that model's tokenizer.
+        model: the model that continues the sequences.
+        vocabulary: the vocabulary of that model's tokenizer.
 
     Raises:
         GenerationError: if the file is damaged, or of another kind, vocabulary or model, or safetensors is not
@@ -121,7 +121,7 @@ def load(
 
 
 def _read(name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The header and the arrays of a file, after comparing the checksum of everything in them."""
+    """The header and the arrays of a file, after the comparison of their checksum."""
     safetensors = _safetensors()
     try:
         with safetensors.safe_open(name, framework="numpy") as file:
@@ -152,7 +152,7 @@ def _check_version(header: Any, name: str) -> None:
 
 
 def _checksum(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
-    """Hex digest of everything in a file: the header, and of each array its name, type, shape and bytes."""
+    """Hex digest of the header, and of the name, dtype, shape and bytes of each array."""
     digest = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=32)
     for key in sorted(tensors):
         array = tensors[key]
@@ -162,7 +162,7 @@ def _checksum(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) ->
 
 
 def _check_content(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], vocab_size: int, name: str) -> None:
-    """Raise unless sizes agree and ids can be ids: a checksum says that a file is whole, not who made it."""
+    """Raise unless all sizes agree and all ids are valid. The checksum detects damage, not files of another origin."""
     batch, samples = header.get("batch"), header.get("samples")
     n = batch * samples if isinstance(batch, int) and isinstance(samples, int) and batch > 0 and samples > 0 else 0
     lengths, tokens = tensors.get("lengths"), tensors.get("tokens")
@@ -213,7 +213,7 @@ def _check_vocabulary(fingerprint: str | None, vocabulary: Vocabulary | None, na
 def _restored(
     model: ModelAdapter, arrays: dict[str, NDArray[Any]], lengths: NDArray[Any], rows: list[list[int]], name: str
 ) -> Cache | None:
-    """The cache on the model's backend, after checking with one token that this model made it."""
+    """The cache on the model's backend, after a check on the first token that this model computed it."""
     from_host = getattr(model, "cache_from_host", None)
     if from_host is None:
         warnings.warn(

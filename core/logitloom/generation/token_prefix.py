@@ -1,4 +1,4 @@
-"""Tokens of a changed text: as many of the old ones as possible, and few new ones."""
+"""Tokens of a changed text: the longest possible prefix of the old tokens, then newly encoded tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["common_prefix", "continuation_ids", "kept_prefix", "retokenized"]
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences share at their beginning.
+    """The length of the longest common prefix of two sequences.
 
     Example:
         >>> common_prefix([1, 2, 3], [1, 2, 4, 5])
@@ -26,11 +26,11 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def continuation_ids(text: str, tokenizer: TextEncoder | None) -> list[int]:
-    """The ids of a text that continues another one: without the special tokens that a tokenizer puts around any text.
+    """The ids of a text that continues another text: without the special tokens that a tokenizer adds around a text.
 
     Args:
         text: any text.
-        tokenizer: with ``encode``.
+        tokenizer: an object with ``encode(text) -> ids``.
 
     Raises:
         GenerationError: without a tokenizer.
@@ -51,11 +51,11 @@ def continuation_ids(text: str, tokenizer: TextEncoder | None) -> list[int]:
 
 
 def kept_prefix(tokens: Sequence[int], text: str, vocabulary: Vocabulary) -> int:
-    """How many of a row's first tokens write nothing but the beginning of a text, and end between two characters.
+    """The largest number of first tokens of a row whose bytes are a prefix of a text that ends between two characters.
 
     Args:
-        tokens: of the row.
-        text: the text that is wanted of it.
+        tokens: the tokens of the row.
+        text: the new text.
         vocabulary: bytes of the tokens.
 
     Example:
@@ -70,7 +70,7 @@ def kept_prefix(tokens: Sequence[int], text: str, vocabulary: Vocabulary) -> int
     ends = list(accumulate((len(vocabulary.text_bytes((token,))) for token in tokens), initial=0))
     for kept in range(len(tokens), 0, -1):
         end = ends[kept]
-        # A byte 10xxxxxx continues a character.
+        # A byte 10xxxxxx is a continuation byte of a character.
         if end <= shared and (end == len(wanted) or wanted[end] & 0xC0 != 0x80):
             return kept
     return 0
@@ -79,19 +79,19 @@ def kept_prefix(tokens: Sequence[int], text: str, vocabulary: Vocabulary) -> int
 def retokenized(
     tokens: Sequence[int], text: str, vocabulary: Vocabulary, tokenizer: TextEncoder | None
 ) -> tuple[int, ...]:
-    """Tokens of a text of which a row's first tokens write the beginning: those, then the rest encoded anew.
+    """Tokens of a text that begins with the text of a row's first tokens: these tokens, then the rest newly encoded.
 
     Args:
-        tokens: of the row.
-        text: what the result writes.
+        tokens: the tokens of the row.
+        text: the text of the result.
         vocabulary: bytes of the tokens.
-        tokenizer: for what is left when the cut goes through a token.
+        tokenizer: encodes the rest of the text if the cut goes through a token.
 
     Returns:
         Ids of which at least the first is one of ``tokens``.
 
     Raises:
-        SlicingError: if no token of the row stands whole at the beginning of the text.
+        SlicingError: if the text does not begin with the whole first token of the row.
         GenerationError: if a token must be cut and there is no tokenizer.
     """
     kept = kept_prefix(tokens, text, vocabulary)
