@@ -1,4 +1,4 @@
-"""Contrastive search: likely tokens whose hidden state does not repeat those of the text so far."""
+"""Contrastive search: likely tokens whose hidden state differs from the hidden states of the text so far."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["ContrastiveSearch", "contrastive_search"]
 
 @dataclass(frozen=True)
 class ContrastiveSearch:
-    """Of the ``k`` most likely tokens take the one with the best score.
+    """Choose the token with the best score among the ``k`` most likely tokens.
 
     ``score(v) = (1 - penalty_alpha) * p(v) - penalty_alpha * max_j cos(h_v, h_j)``: ``p`` is the processed
-    distribution, ``h_v`` the last hidden state of the model once it has read ``v``, and ``h_j`` those of all tokens of
-    the prompt and the text so far. A token that the chain forbids is never taken, also where fewer than ``k`` are
-    allowed. With ``k = 1`` or ``penalty_alpha = 0`` it is greedy decoding.
+    distribution, ``h_v`` the last hidden state of the model after token ``v``, and ``h_j`` the last hidden states after
+    all tokens of the prompt and the text so far. A token that the chain forbids is never chosen, even if fewer than
+    ``k`` tokens are allowed. With ``k = 1`` or ``penalty_alpha = 0`` the result is that of greedy decoding.
 
     Each token costs one pass of the model over ``k`` rows per sequence, and memory for ``k`` caches.
 
@@ -48,7 +48,7 @@ class ContrastiveSearch:
         Y. Su et al., "A Contrastive Framework for Neural Text Generation", 2022, section 4.2.
     """
 
-    #: Only differences of logits count.
+    #: Adding a constant to all logits of a row does not change the result.
     shift_invariant: ClassVar[bool] = True
 
     #: Candidates per token, at least 1.
@@ -81,10 +81,10 @@ def contrastive_search(
     vocabulary: Vocabulary | None = None,
     record: bool = False,
 ) -> Iterator[Emission]:
-    """Decode all prompts together by contrastive search, and tell, step by step, what each row gained.
+    """Decode all prompts together by contrastive search, and yield the new tokens of each row, step by step.
 
-    With guidance in one pass, the hidden states are those of the first branch. A token that a constraint forces is the
-    only candidate left; the model reads it like any other.
+    With guidance in one pass, the hidden states are those of the first branch. A forced token is the only candidate;
+    the model reads it as any other token.
 
     Args:
         model: a model adapter with ``forward_hidden`` (:class:`logitloom.generation.HiddenStateModel`).
@@ -92,18 +92,18 @@ def contrastive_search(
         chain: processors, possibly none.
         settings: number of candidates, and weight of the penalty.
         max_tokens: most new tokens per row.
-        seed: of processors that draw random numbers.
+        seed: seed of processors that draw random numbers.
         eos: ids that end a row; default: the vocabulary's.
         vocabulary: bytes of the tokens; default: the chain's.
-        record: tell what each token was chosen from (:attr:`Emission.sampled`).
+        record: whether to record the distribution of each token (:attr:`Emission.sampled`).
 
     Yields:
         One :class:`Emission` per row and step, in the order of the rows.
 
     Raises:
-        NoLegalToken: a row has no legal token left; names row, step and processor.
-        InvalidLogits: the processed logits of a row hold NaN or +inf; names row and step.
-        GenerationError: the model gives no hidden states, or as for :func:`logitloom.generation.decode`.
+        NoLegalToken: if a row has no legal token; the message names row, step and processor.
+        InvalidLogits: if the processed logits of a row have NaN or +inf; the message names row and step.
+        GenerationError: if the model has no method ``forward_hidden``, or as for :func:`logitloom.generation.decode`.
     """
     if not prompts:
         return
@@ -123,7 +123,7 @@ def contrastive_search(
 
 
 class _ContrastiveBatch(loop._Batch):
-    """All rows that are being decoded, with the hidden states of their tokens."""
+    """All unfinished rows, with the hidden states of their tokens."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class _ContrastiveBatch(loop._Batch):
         self.hidden_rows = self.model_rows = _HiddenRows(model, self.branches)
 
     def search(self) -> Iterator[Emission]:
-        """Give each row its next token, which the model has then read."""
+        """Choose the next token of each row and feed it to the model."""
         return self._gain(self._choose)
 
     def _choose(self, processed: Array) -> tuple[Array, Array]:
@@ -151,7 +151,7 @@ class _ContrastiveBatch(loop._Batch):
         logprobs, tokens = backend.top_k(backend.log_softmax(processed), width)
         similarity = self.hidden_rows.try_tokens(backend.to_numpy(tokens).astype(np.int32))
         scores = (1.0 - alpha) * backend.xp.exp(logprobs) - alpha * similarity
-        # The chain has the last word: a forbidden token would score at most alpha, which may be the best there is.
+        # A forbidden token has probability 0, but it could still have the best score, so it is masked.
         scores = backend.masked_fill(scores, logprobs == NEG_INF, NEG_INF)
         best = backend.xp.argmax(scores, axis=-1)
         self.hidden_rows.keep(backend.to_numpy(best).astype(np.int32))
@@ -163,8 +163,8 @@ class _History(NamedTuple):
     """The hidden states of each row's tokens.
 
     Attributes:
-        directions: ``[rows, places, dim]`` floats of length 1; undefined from the row's length on.
-        lengths: ``[rows]`` host integers: how many tokens the row has.
+        directions: ``[rows, capacity, dim]`` floats, unit vectors; undefined from the row's length on.
+        lengths: ``[rows]`` host integers: number of tokens of each row.
     """
 
     directions: Array
@@ -178,7 +178,7 @@ class _History(NamedTuple):
         return xp.max(backend.masked_fill(cosines, empty[:, None, :], NEG_INF), axis=-1)
 
     def append(self, backend: Backend, new: Array) -> _History:
-        """The history with one more direction ``[rows, dim]`` per row. Places are doubled when they are used up."""
+        """The history with one more direction ``[rows, dim]`` per row. The capacity is doubled when it is used up."""
         xp, directions = backend.xp, self.directions
         if int(self.lengths.max()) == directions.shape[1]:
             directions = xp.concat([directions, xp.zeros_like(directions)], axis=1)
@@ -194,20 +194,20 @@ class _HiddenRows(ModelRows):
     """A model with the cache of the rows, and the hidden states of their tokens.
 
     Args:
-        model: gives hidden states.
-        prompts: per branch, per row, the prompt.
+        model: a model adapter with ``forward_hidden``.
+        prompts: the prompt of each row, per branch.
     """
 
     def __init__(self, model: HiddenStateModel, prompts: Sequence[Sequence[Sequence[int]]]) -> None:
         self._model = model
-        #: ``[rows of the model, n, dim]``, of the latest pass.
+        #: ``[rows of the model, n, dim]``, the hidden states of the latest pass.
         self._hidden: Array
         super().__init__(model, prompts)
         lengths = np.asarray([len(prompt) for prompt in prompts[0]], dtype=np.int32)
         self._history = _History(_directions(model.backend, self._hidden[: len(lengths)]), lengths)
 
     def try_tokens(self, tokens: NDArray[np.int32]) -> Array:
-        """Feed ``[rows, k]`` candidates, each to a row of its own, and return how they resemble the row's tokens."""
+        """Feed ``[rows, k]`` candidates, each to its own row of the model; return their similarity, ``[rows, k]``."""
         rows, width = tokens.shape
         super().take(np.repeat(np.arange(rows, dtype=np.int32), width))
         self.feed(tokens.reshape(-1, 1).tolist())
@@ -215,7 +215,7 @@ class _HiddenRows(ModelRows):
         return self._history.similarity(self.model.backend, self.model.backend.xp.reshape(hidden, (rows, width, -1)))
 
     def keep(self, best: NDArray[np.int32]) -> None:
-        """Go on with candidate ``best[row]`` of each row, and drop the others."""
+        """Keep candidate ``best[row]`` of each row, and drop the others."""
         rows = len(best)
         width = self.cache.row_count() // (self.branches * rows)
         self._move(self._in_branches(np.arange(rows, dtype=np.int32) * width + best))
@@ -237,7 +237,7 @@ class _HiddenRows(ModelRows):
 
 
 def _directions(backend: Backend, hidden: Array) -> Array:
-    """Hidden states ``[..., dim]`` divided by their lengths, in float32 at least; zeros stay."""
+    """Hidden states ``[..., dim]`` divided by their Euclidean norms, at least float32; zero vectors stay zero."""
     xp = backend.xp
     hidden = loop.wide(backend, hidden)
     squares = xp.sum(hidden * hidden, axis=-1, keepdims=True)
