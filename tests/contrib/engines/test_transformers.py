@@ -291,3 +291,16 @@ def test_processors_that_contradict_each_other_are_named(tiny_transformers: Any)
     chain = chain_of(("regex", {"pattern": "[a-c][0-9]"}), ("bad_words", {"phrases": tuple("0123456789")}))
     with pytest.raises(NoLegalToken, match=r"'regex' and 'bad_words' contradict each other.*row 0 .* after '[abc]'"):
         generate(tiny_transformers(), to_transformers(chain), ("hello",), do_sample=False)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_function_of_the_prefix_gives_the_rows_of_generate(tiny_transformers: Any, beams: int) -> None:
+    def function(row: int, ids: Any) -> list[int]:
+        total = 7 * row + sum(map(int, ids))
+        return [EOS, *(5 + total * factor % 9 for factor in (1, 2, 3))]
+
+    model, ids = tiny_transformers(), torch.tensor([[3, 4, 5], [6, 7, 8]])
+    options = {"num_beams": beams, "num_return_sequences": beams, "do_sample": False, "max_new_tokens": 8}
+    theirs = model.generate(ids, prefix_allowed_tokens_fn=function, **options)
+    chain = chain_of(("prefix_allowed_tokens", {"function": function, "beams": beams}))
+    assert torch.equal(model.generate(ids, logits_processor=to_transformers(chain, model), **options), theirs)
