@@ -1,8 +1,8 @@
-"""Catalogues: one of very many items, texts or lists of token ids, in a few bytes an item.
+"""Catalogues: large sets of items, which are texts or lists of token ids, with a small memory overhead per item.
 
-The items are sorted and stand one after the other in one array. The items that have a common beginning are then an
-interval of the sorted list, so a state is ``(first, last, depth)``: the items ``first`` up to, not including, ``last``,
-of which ``depth`` symbols are written. A step is a binary search in the column ``depth``. No tree is built.
+The sorted items are concatenated in one array. Items with a common prefix are an interval of the sorted list, so a
+state is ``(first, last, depth)``: the items ``first`` to ``last - 1``, which have the ``depth`` symbols read so far as
+their prefix. A transition is a binary search in the column ``depth``. No trie is built.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from logitloom.errors import OptionError
 __all__ = ["Catalogue", "Interval"]
 
 Interval = tuple[int, int, int]
-"""First item, the item after the last one, and how many symbols of them are written."""
+"""First item, the item after the last one, and the number of symbols read so far."""
 
 
 class Catalogue:
     """Distinct items in sorted order; immutable.
 
     Args:
-        symbols: ``[total] uint8`` (bytes of texts) or ``int32`` (token ids), the items one after the other.
-        offsets: ``[items + 1]`` unsigned integers, where each item begins.
+        symbols: ``[total] uint8`` (bytes of texts) or ``int32`` (token ids), the concatenated items.
+        offsets: ``[items + 1]`` unsigned integers, the index at which each item begins, and the total.
 
     Example:
         >>> rows = Catalogue.of_ids([[7, 1], [7, 2, 2], [9]])
@@ -43,15 +43,15 @@ class Catalogue:
         self.symbols, self.offsets = symbols, offsets
         for array in (symbols, offsets):
             array.setflags(write=False)
-        # Single entries of memory views are read faster than those of arrays.
+        # Single entries are read faster from memory views than from arrays.
         self._symbols, self._offsets = symbols.data, offsets.data
 
     @classmethod
     def of_texts(cls, texts: Iterable[str | bytes]) -> Catalogue:
-        """From texts in any order; repetitions count once.
+        """The catalogue of texts, which may be unsorted and repeated.
 
         Raises:
-            OptionError: if there are none, or one holds half a surrogate pair.
+            OptionError: if there are no texts, or a text has a lone surrogate.
         """
         try:
             items = [text.encode() if isinstance(text, str) else bytes(text) for text in texts]
@@ -61,10 +61,10 @@ class Catalogue:
 
     @classmethod
     def of_ids(cls, rows: NDArray[Any] | Iterable[Sequence[int]]) -> Catalogue:
-        """From lists of token ids in any order, or an array ``[items, length]``; repetitions count once.
+        """The catalogue of lists of token ids, or of an array ``[items, length]``, which may be unsorted and repeated.
 
         Raises:
-            OptionError: if there are none, or an id is negative or no 32-bit integer.
+            OptionError: if there are no lists, or an id is not an integer from 0 to 2**31 - 1.
         """
         if isinstance(rows, np.ndarray) and rows.ndim == 2:
             lengths, flat = np.full(len(rows), rows.shape[1], dtype=np.int64), rows.ravel()
@@ -75,7 +75,7 @@ class Catalogue:
         wrong = flat[(flat < 0) | (flat > np.iinfo(np.int32).max)] if flat.dtype.kind in "iu" else flat[:1]
         if len(wrong):
             raise OptionError(f"A catalogue of token ids holds {wrong[0]!s}; ids are integers from 0 to 2**31 - 1.")
-        # The byte strings of big-endian numbers are ordered as the numbers are.
+        # Byte strings of big-endian integers have the same order as the integers.
         content, ends = flat.astype(">u4").tobytes(), (4 * lengths.cumsum()).tolist()
         return cls._of_items([content[a:b] for a, b in zip([0, *ends], ends, strict=False)], ">u4")
 
@@ -107,7 +107,7 @@ class Catalogue:
 
     @property
     def holds_ids(self) -> bool:
-        """Whether the items are lists of token ids, not texts."""
+        """Whether the items are lists of token ids instead of texts."""
         return self.symbols.dtype != np.uint8
 
     @property
@@ -117,7 +117,7 @@ class Catalogue:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """Equal for equal items."""
+        """A hash of the items."""
         digest = hashlib.blake2b(digest_size=16, person=b"catalogue")
         digest.update(repr((self.holds_ids, len(self), self.offsets.itemsize)).encode())
         digest.update(self._offsets)
@@ -125,7 +125,7 @@ class Catalogue:
         return digest.digest()
 
     def item(self, index: int) -> list[int]:
-        """The symbols of an item, in sorted order."""
+        """The symbols of the item with an index in the sorted list."""
         return self.symbols[self._offsets[index] : self._offsets[index + 1]].tolist()  # type: ignore[no-any-return]
 
     def rest(self, index: int, depth: int) -> NDArray[Any]:
@@ -133,19 +133,19 @@ class Catalogue:
         return self.symbols[self._offsets[index] + depth : self._offsets[index + 1]]
 
     def lengths(self, first: int, last: int) -> NDArray[np.int64]:
-        """``[last - first] int64``: how many symbols each item of an interval has."""
+        """``[last - first] int64``: the number of symbols of each item of an interval."""
         return np.diff(self.offsets[first : last + 1].astype(np.int64))
 
     def search(
         self, first: NDArray[np.int64], last: NDArray[np.int64], depth: int, symbols: NDArray[Any], *, right: bool
     ) -> NDArray[np.int64]:
-        """``numpy.searchsorted`` of many symbols at once, each within the column ``depth`` of its own interval.
+        """``numpy.searchsorted`` for many symbols at once, each within the column ``depth`` of its own interval.
 
         Args:
             first, last: ``[n] int64``, the intervals; their items are longer than ``depth``.
             depth: the column.
-            symbols: ``[n]``, what to look for.
-            right: whether equal symbols stand before the place found.
+            symbols: ``[n]``, the symbol to find in each interval.
+            right: whether the result is the index after equal symbols (otherwise the index of the first of them).
         """
         first, last = first.copy(), last.copy()
         open_ = (first < last).nonzero()[0]
@@ -161,12 +161,12 @@ class Catalogue:
     # --- intervals ------------------------------------------------------------------------------------------------
 
     def ends(self, state: Interval) -> bool:
-        """Whether an item is written whole. It is the first of its interval, because shorter items come first."""
+        """Whether an item is complete. It is then the first of its interval, because shorter items come first."""
         first, _, depth = state
         return self._offsets[first + 1] - self._offsets[first] == depth
 
     def step(self, state: Interval, symbol: int) -> Interval | None:
-        """The items that go on with a symbol; ``None`` if none does."""
+        """The interval after one more symbol; ``None`` if no item continues with it."""
         first, last, depth = state
         symbols, offsets = self._symbols, self._offsets
         first += offsets[first + 1] - offsets[first] == depth
@@ -183,7 +183,7 @@ class Catalogue:
         return (first, last, depth + 1) if first < last else None
 
     def groups(self, state: Interval) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The distinct next symbols ``[n]``, sorted, and the first item of each ``[n + 1] int64``, with the end."""
+        """The distinct next symbols ``[n]``, sorted, and the first item of each, then the end: ``[n + 1] int64``."""
         first, last, depth = state
         first += self.ends(state)
         column = self.symbols.take(self.offsets[first:last].astype(np.int64) + depth)

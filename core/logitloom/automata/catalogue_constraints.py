@@ -19,37 +19,37 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["IdCatalogue", "TextCatalogue", "catalogue_constraint"]
 
-#: Intervals of so few items are walked item by item, and the end is looked for in all of them.
+#: Intervals with at most this number of items are walked item by item, and their shortest completion is exact.
 _FEW: Final = 32
-#: For so many states the least number of tokens is remembered.
+#: Number of states for which the least number of tokens is cached.
 _REMEMBERED: Final = 1 << 16
 
 
 class ItemBytes(ByteAutomaton):
-    """The texts of a catalogue as an automaton over bytes; states are intervals."""
+    """The automaton over bytes that accepts the texts of a catalogue; states are intervals."""
 
     def __init__(self, items: Catalogue) -> None:
         self.items = items
 
     @property
     def fingerprint(self) -> bytes:
-        """Of the items."""
+        """The fingerprint of the items."""
         return self.items.fingerprint
 
     def start(self) -> State:
-        """All items."""
+        """The interval of all items."""
         return 0, len(self.items), 0
 
     def step(self, state: State, byte: int) -> State | None:
-        """A binary search."""
+        """The interval after one more byte, by binary search; ``None`` if no item continues with it."""
         return self.items.step(state, byte)  # type: ignore[arg-type]
 
     def accepts(self, state: State) -> bool:
-        """Whether an item is written."""
+        """Whether an item is complete."""
         return self.items.ends(state)  # type: ignore[arg-type]
 
     def byte_classes(self) -> NDArray[np.uint8] | None:
-        """All bytes that no item has are one class."""
+        """One class per byte that occurs in an item, and one class for all other bytes."""
         return self._classes
 
     @cached_property
@@ -59,9 +59,11 @@ class ItemBytes(ByteAutomaton):
 
 
 class TextCatalogue(LiftedAutomaton):
-    """The texts of a catalogue as a constraint: what ``lift`` gives, with token sets found for whole intervals.
+    """The constraint that a text is one of the texts of a catalogue.
 
-    :meth:`least_tokens` is exact for few items, otherwise the fewest tokens of a shortest item that tokens can write.
+    It equals the constraint of :func:`~logitloom.automata.lift.lift`, but computes token sets for whole intervals.
+    :meth:`least_tokens` is exact for intervals of at most 32 items. For larger ones it is the least number of tokens of
+    a shortest item that tokens can write.
 
     Args:
         items: the texts.
@@ -69,7 +71,7 @@ class TextCatalogue(LiftedAutomaton):
         vocab_size: width of the model's logits; default: the size of the vocabulary.
 
     Raises:
-        VocabularyError: if the width is too small, or the tokens write no item.
+        VocabularyError: if the width is too small, or no item can be written with the tokens.
     """
 
     def __init__(self, items: Catalogue, vocabulary: Vocabulary, vocab_size: int | None = None) -> None:
@@ -83,7 +85,7 @@ class TextCatalogue(LiftedAutomaton):
         return f"TextCatalogue({self.items!r}, {self.vocabulary.name!r}, vocab_size={self.vocab_size})"
 
     def least_tokens(self, state: State) -> int | None:
-        """The fewest tokens of one of the items (see the class)."""
+        """The least number of tokens that complete an item; see the class."""
         found = self._least.get(state, UNKNOWN)
         if found == UNKNOWN:
             if len(self._least) >= _REMEMBERED:
@@ -111,7 +113,7 @@ class TextCatalogue(LiftedAutomaton):
         return self._can_end(self.start())
 
     def _can_end(self, state: State) -> bool:
-        """Whether tokens write the rest of some item: always, if there is a token for each byte."""
+        """Whether tokens can complete an item. They always can if each byte is a token."""
         return self._trie.every_byte or self.least_tokens(state) is not None
 
     def _advanced(self, state: State, token: int) -> State | None:
@@ -135,7 +137,7 @@ class TextCatalogue(LiftedAutomaton):
         return ids, places, values
 
     def _few_nodes(self, state: Interval) -> tuple[list[int], list[State]]:
-        """The nodes of the vocabulary's trie that begin the rest of an item, with the intervals there, one by one."""
+        """The trie nodes whose prefix begins the rest of an item, and their intervals, found node by node."""
         child_start, child_count, byte = self._trie.views
         nodes: list[int] = []
         values: list[State] = []
@@ -160,7 +162,7 @@ class TextCatalogue(LiftedAutomaton):
         return nodes, values
 
     def _many_nodes(self, state: Interval) -> tuple[list[int], list[State]]:
-        """The same level by level, all binary searches of a level at once."""
+        """The same nodes and intervals, level by level, with all binary searches of a level at once."""
         trie, items = self._trie, self.items
         nodes: list[int] = []
         values: list[State] = []
@@ -181,18 +183,18 @@ class TextCatalogue(LiftedAutomaton):
 
 
 class IdCatalogue(Constraint):
-    """The lists of ids of a catalogue as a constraint: after some ids, those that come next in some list.
+    """The constraint that the generated ids are one of the lists of ids of a catalogue.
 
-    Ids count as they are, whatever text they stand for; special tokens are allowed in lists, end-of-sequence is not.
+    The ids are compared, not their texts. Lists may contain special tokens, but not end-of-sequence.
     :meth:`least_tokens` is exact.
 
     Args:
         items: the lists of ids.
-        vocabulary: says which ids are end-of-sequence.
+        vocabulary: the vocabulary, for its end-of-sequence ids.
         vocab_size: width of the model's logits; default: the size of the vocabulary.
 
     Raises:
-        VocabularyError: if the width is too small, or an item holds an id beyond it or end-of-sequence.
+        VocabularyError: if the width is too small, or an item has an id that is not below it or is end-of-sequence.
 
     Example:
         >>> words = Vocabulary([b"", b"<5>", b"<6>", b"a"], eos=[0], special=[1, 2])
@@ -227,21 +229,21 @@ class IdCatalogue(Constraint):
 
     @property
     def fingerprint(self) -> bytes:
-        """From the items, the vocabulary and the width."""
+        """A hash of the items, the vocabulary and the width."""
         digest = hashlib.blake2b(self.items.fingerprint, digest_size=16, person=b"id catalogue")
         digest.update(repr((self.vocabulary.fingerprint, self.vocab_size)).encode())
         return digest.digest()
 
     def start(self) -> State:
-        """All items."""
+        """The interval of all items."""
         return 0, len(self.items), 0
 
     def advance(self, state: State, token: int) -> State | None:
-        """A binary search."""
+        """The interval after one more id, by binary search; ``None`` if no item continues with it."""
         return self.items.step(state, token)  # type: ignore[arg-type]
 
     def allowed(self, state: State) -> TokenSet:
-        """The ids that come next in some item."""
+        """The ids with which an item continues."""
         ids = self.items.following(state)  # type: ignore[arg-type]
         if 2 * len(ids) > self.vocab_size:
             mask = np.ones(self.vocab_size, dtype=bool)
@@ -253,17 +255,17 @@ class IdCatalogue(Constraint):
         return TokenSet(listed, ids)
 
     def may_end(self, state: State) -> bool:
-        """Whether an item is written."""
+        """Whether an item is complete."""
         return self.items.ends(state)  # type: ignore[arg-type]
 
     def least_tokens(self, state: State) -> int:
-        """The length of the shortest item that is left."""
+        """The number of missing ids of the shortest item of the interval."""
         interval: Interval = state  # type: ignore[assignment]
         first, last, depth = interval
         return int(self.items.lengths(first, last).min()) - depth
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """For all ids at once."""
+        """The allowed ids and :meth:`least_tokens` after each, computed for all ids at once."""
         ids, begins = self.items.groups(state)  # type: ignore[arg-type]
         depth: int = state[2]  # type: ignore[index]
         if not len(ids):

@@ -382,7 +382,7 @@ def _continuations(
             break
         beam, token = int(place) // width, int(candidates.ravel()[place])
         if token in eos:
-            # Below this rank another token would not have been kept either.
+            # Only an end among the best ``beams`` candidates is recorded.
             if rank < settings.beams:
                 search.add(tokens[beam], total, step, settings, "eos")
         elif len(picked) < settings.beams:

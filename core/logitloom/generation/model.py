@@ -80,18 +80,18 @@ class ModelAdapter(Protocol):
 
 
 class HiddenStateModel(ModelAdapter, Protocol):
-    """A model adapter that also gives hidden states. The method is optional; contrastive search needs it."""
+    """A model adapter that also returns hidden states. The method is optional; contrastive search requires it."""
 
     def forward_hidden(self, tokens: NDArray[np.int32], cache: Cache) -> tuple[Array, Array, Cache]:
         """Append tokens to the rows, as ``forward`` does, and also return the last hidden states.
 
         Args:
-            tokens: ``[rows, n]`` host integers, -1 at the right where a row has fewer.
-            cache: what the rows hold so far.
+            tokens: ``[rows, n]`` host integers; rows with fewer new tokens are padded with -1 at the right.
+            cache: the cache of the rows so far.
 
         Returns:
-            ``[rows, vocab]`` logits after each row's last new token; ``[rows, n, dim]`` floats, what the output head
-            reads (the last layer's output after the final norm) at every new token, undefined where ``tokens`` is -1;
+            ``[rows, vocab]`` logits after each row's last new token; ``[rows, n, dim]`` floats, the input of the output
+            head (the last layer's output after the final norm) at every new token, undefined where ``tokens`` is -1;
             and the new cache.
 
         Raises:
