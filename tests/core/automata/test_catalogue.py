@@ -61,7 +61,7 @@ def test_a_token_is_allowed_if_its_bytes_begin_what_is_left_of_a_text(
                 catalogue_constraint(items, vocabulary, WIDTH)
             return
         constraint = catalogue_constraint(items, vocabulary, WIDTH)
-        for tokens, state in walks(constraint):
+        for tokens, state in walks(constraint, 60):
             text = vocabulary.text_bytes(tokens)
             rests = [other[len(text) :] for other in wanted if other.startswith(text)]
             left = [rest for rest in rests if writable(rest, vocabulary) is not None]
