@@ -17,9 +17,11 @@ import torch
 from numpy.typing import NDArray
 from transformers import LogitsProcessorList
 
-from logitloom import Chain
+from logitloom import Chain, backend_of
 from logitloom.engines import RowTracker, WrittenText, bind, written_text
 from logitloom.errors import NeedsNotMet
+from logitloom.generation import Sampled
+from logitloom.generation.sampled import sampled
 from logitloom.registry import read_vocabulary
 from logitloom_contrib.engines._transformers_model import TransformersModel
 
@@ -211,6 +213,39 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
             )
             for row, at in zip(rows, first, strict=True)
         ]
+
+    def sampled(self, generated: Any) -> list[tuple[Sampled, ...]]:
+        """What each new token was chosen from: per row what logitloom's own loop records, end-of-sequence included.
+
+        The distribution is that which ``generate`` chose from: after the chain, and what ``generate`` itself adds. A
+        token that a constraint forces is described like any other; ``generate`` runs the model for it.
+
+        Args:
+            generated: what ``generate`` returned for greedy decoding or sampling, called with
+                ``return_dict_in_generate=True, output_scores=True, output_logits=True``.
+
+        Raises:
+            NeedsNotMet: if scores or logits are missing, or beams changed places between the steps.
+        """
+        scores, logits = (getattr(generated, name, None) for name in ("scores", "logits"))
+        if scores is None or logits is None or getattr(generated, "beam_indices", None) is not None:
+            raise NeedsNotMet(
+                f"{ENGINE} returned no scores and logits of rows that stay in place, so what tokens were chosen from "
+                f"is unknown. Call it with return_dict_in_generate=True, output_scores=True and output_logits=True, "
+                f"and without beams."
+            )
+        ends = set(self._binding.eos)
+        rows = generated.sequences[:, -len(scores) :].tolist()
+        found: list[list[Sampled]] = [[] for _ in rows]
+        for step, (before, after) in enumerate(zip(logits, scores, strict=True)):
+            backend, tokens = backend_of(after), [row[step] for row in rows]
+            chosen = backend.asarray([[token] for token in tokens], dtype="int32")
+            logprobs = backend.to_numpy(backend.log_probability(after, chosen))[:, 0].tolist()
+            told = sampled(backend, before, after, tokens, logprobs)
+            for line, each in zip(found, told, strict=True):
+                if not line or line[-1].token not in ends:  # what stands behind an end is padding
+                    line.append(each)
+        return [tuple(line) for line in found]
 
     def generate_batch(
         self, inputs: Sequence[Sequence[int]], *, max_new_tokens: int | None = None, **options: Any

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from logitloom import processors, state
-from logitloom.errors import ModelError
+from logitloom.errors import ModelError, NeedsNotMet
 from logitloom.generation import BeamSearch, ContrastiveSearch, Generator, Greedy, Multinomial, candidates
 from tests.contrib.engines.conftest import EOS, PATTERNS, VOCABULARY, encode
 
@@ -233,3 +233,53 @@ def test_guidance_in_our_own_loop_equals_the_uncached_oracle(
         inside = Generator(model, chain, BeamSearch(beams=4, samples=4), max_tokens=6)
         alone = [best.tokens for row in PROMPTS for best in inside([row])]
         assert [best.tokens for best in inside(PROMPTS)] == alone
+
+
+# -- what tokens were chosen from ------------------------------------------------------------------------
+
+RECORDED = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_generate_and_our_own_loop_record_the_same(model: TransformersModel) -> None:
+    chain = processors.load(
+        ("regex", {"pattern": "[a-z]{2,4}(cat|12)"}), ("temperature", {"temperature": 1.5}), ("top_k", {"k": 5}),
+        tokenizer=VOCABULARY,
+    )  # fmt: skip
+    processor = to_transformers(chain, model.model)
+    width = max(map(len, PROMPTS))
+    ids = torch.tensor([[1] * (width - len(row)) + row for row in PROMPTS])
+    given = {"input_ids": ids, "attention_mask": (ids != 1).long(), "pad_token_id": 1}
+    found = processor.sampled(processor.generate(**given, max_new_tokens=12, do_sample=False, **RECORDED))
+    ours = Generator(model, chain, max_tokens=12, record=True, skip_forced=False)(PROMPTS)
+    assert len({len(row) for row in found}) > 1
+    for got, row in zip(found, ours, strict=True):
+        assert [(each.token, each.kept) for each in got] == [(each.token, each.kept) for each in row.sampled]
+        for name in ("logprob", "logprob_before", "entropy"):
+            close([getattr(each, name) for each in got], [getattr(each, name) for each in row.sampled])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_what_generate_samples_is_recorded(model: TransformersModel) -> None:
+    processor = to_transformers(processors.load(("top_k", {"k": 5})), model.model)
+    torch.manual_seed(1)
+    out = processor.generate(
+        torch.tensor([PROMPTS[0]]), max_new_tokens=8, min_new_tokens=8, do_sample=True, temperature=0.8, top_k=0,
+        num_return_sequences=3, pad_token_id=1, **RECORDED,
+    )  # fmt: skip
+    theirs = model.model.compute_transition_scores(out.sequences, out.scores, normalize_logits=True)
+    found = processor.sampled(out)
+    close([[each.logprob for each in row] for row in found], theirs.numpy())
+    for got, row in zip(found, out.sequences.tolist(), strict=True):
+        before = torch.from_numpy(uncached(model, row)).log_softmax(-1)[len(PROMPTS[0]) - 1 :]
+        assert [each.token for each in got] == row[len(PROMPTS[0]) :]
+        close([each.logprob_before for each in got], [float(before[i, each.token]) for i, each in enumerate(got)])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_what_is_not_known_of_the_tokens_is_not_told(model: TransformersModel) -> None:
+    processor = to_transformers(processors.load(("top_k", {"k": 5})), model.model)
+    ids, more = torch.tensor([PROMPTS[0]]), {"max_new_tokens": 2, "pad_token_id": 1}
+    for options in ({}, {**RECORDED, "output_logits": False}, {**RECORDED, "num_beams": 2}):
+        with pytest.raises(NeedsNotMet, match=r"output_scores=True and output_logits=True, and without beams"):
+            processor.sampled(processor.generate(ids, **more, **options))
