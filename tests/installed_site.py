@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -59,10 +60,9 @@ class InstalledSite:
 
     def tests(self, folders: Iterable[Path]) -> int:
         """Run copies of some folders of tests in one process, all of which must pass; how many there were."""
-        copies = []
-        for number, folder in enumerate(folders):
-            # Beside no conftest.py of ours.
-            copies.append(shutil.copytree(folder, self.home / "tests" / str(number)))
+        # Beside no conftest.py of ours.
+        home = Path(tempfile.mkdtemp(dir=self.home))
+        copies = [shutil.copytree(folder, home / str(number)) for number, folder in enumerate(folders)]
         settings = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", f"--rootdir={self.home}"]
         told = self.run("-m", "pytest", *settings, *map(str, copies))
         passed = re.search(r"(\d+) passed", told)

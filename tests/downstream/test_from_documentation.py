@@ -22,7 +22,7 @@ REFERENCE = ROOT / "docs" / "reference.md"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> InstalledSite:
-    return InstalledSite(tmp_path_factory.mktemp("downstream"), [*HERE, TINYGRAD])
+    return InstalledSite(tmp_path_factory.mktemp("downstream"), [*HERE, TINYGRAD], ("numpy", "tinygrad"))
 
 
 def test_their_suites_pass(site: InstalledSite) -> None:
