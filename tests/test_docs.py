@@ -56,7 +56,8 @@ def _nothing_left_registered():
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(p, marks=[pytest.mark.extras] if p.name == "grammar.md" else [])  # it needs llguidance
+        # They need llguidance, and the library of the distribution.
+        pytest.param(p, marks=[pytest.mark.extras] if p.name == "grammar.md" or "contrib" in p.parts else [])
         for p in PAGES
         if blocks(p, "python")
     ],

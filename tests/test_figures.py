@@ -7,6 +7,7 @@ import datetime
 import importlib.util
 import inspect
 import math
+import os
 import re
 import subprocess
 import sys
@@ -127,9 +128,10 @@ def test_what_is_missing_at_the_head_is_found() -> None:
 
 def test_benchmarks_print_the_conditions_that_a_page_needs() -> None:
     command = [sys.executable, "benchmarks/conditions.py", "numpy", "a-distribution-that-nobody-has"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
     assert tuple(header("# Title\n\n" + told)) == FIELDS
-    assert header("# Title\n\n" + told)["command"] == f"`python {' '.join(command[1:])}`"
+    assert header("# Title\n\n" + told)["command"] == f"`OMP_NUM_THREADS=1 python {' '.join(command[1:])}`"
     assert f"Python {sys.version_info.major}.{sys.version_info.minor}." in told
     assert "nobody-has 0" not in told
     assert re.search(r"\| machine \| \d+ cores of \S+", told)

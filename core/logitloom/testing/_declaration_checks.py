@@ -284,8 +284,9 @@ class OptionChecks(ProcessorSubject):
 def _outside(option: opts.Option) -> list[Any]:
     """Values that an option must refuse: just beyond each end of its range, and of another type."""
     wrong: list[Any] = []
-    kinds = {option.type, *get_args(option.type)}
-    is_number = bool(kinds & {int, float})
+    # A list: the arguments of a Callable are a list, which has no hash.
+    kinds = [option.type, *get_args(option.type)]
+    is_number = int in kinds or float in kinds
     if is_number:
         just: dict[str, Callable[[float], float]] = {
             ">=": lambda bound: bound - 1, ">": lambda bound: bound, "<=": lambda bound: bound + 1,
