@@ -182,7 +182,7 @@ def find_format(chat_template: str) -> str:
         OptionError: if no format is recognised.
 
     Example:
-        >>> find_format("...For each function call, return <tool_call>\\n{\\"name\\": <function-name>...")
+        >>> find_format('Answer with <tool_call>{"name": NAME, "arguments": OBJECT}</tool_call>')
         'hermes'
     """
     found = []
