@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.extras]
 #: Sets of tools per format and parser.
 SETS = 200 if os.environ.get("LOGITLOOM_EXHAUSTIVE") else 20
 
-#: The parsers of vLLM by format. What a parser cannot read of a format is left out of the tools. That of FunctionGemma reads
-#: strings only, and those that look like numbers as numbers; mlx-lm's parser is asked instead.
+#: The parsers of vLLM by format. What a parser cannot read of a format is left out of the tools. That of FunctionGemma
+#: reads strings only, and those that look like numbers as numbers; mlx-lm's parser is asked instead.
 PARSERS: dict[str, tuple[list[str], set[str]]] = {
     "apertus": (["apertus"], set()),
     "deepseek_v3": (["deepseek_v3"], set()),
