@@ -114,8 +114,8 @@ class _CallSections:
             number = self._reserve()
             inner = self._inner([("regex", {"pattern": "0|[1-9][0-9]{0,3}"})])
             self.sections[number] = Section(inner, exits=self._exits(self._joined(rest, entries)), may_end=False)
-            entries, rest = [("", number)], before
-        return self._joined(tool.name + (before if numbered else form.tail), entries)
+            entries = [("", number)]
+        return self._joined(tool.name + before, entries)
 
     def _parameters(self, tool: Tool, after: _Next) -> _Next:
         """The parameters of a tool in their order, those that are not required left out or not."""

@@ -45,10 +45,10 @@ def parameters_of(tool: Tool, form: ToolFormat, style: Mapping[str, Any]) -> lis
 
     Raises:
         OptionError: if the format cannot write a parameter.
+        UnsupportedSchema: if a reference leads to nothing, or out of the schema.
     """
     found = []
-    for key, (schema, required) in property_schemas(tool).items():
-        known = _resolved(schema, tool.parameters)
+    for key, (schema, known, required) in property_schemas(tool).items():
         types = _types(known)
         raw = form.strings == "raw" and "string" in types
         quote = form.quote if raw else ""
@@ -110,26 +110,6 @@ def _searched(pattern: str) -> str:
     anchored = re.search(r"(?<!\\)(?:\\\\)*\$\Z", pattern) is not None
     begin, end = ("" if pattern.startswith("^") else r"[\s\S]*"), ("" if anchored else r"[\s\S]*")
     return f"(?a){begin}(?:{pattern.removeprefix('^')[: -1 if anchored else None]}){end}"
-
-
-def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
-    """A schema with its reference followed, if it is nothing but a reference within its tool."""
-    if isinstance(schema, Mapping) and "$defs" in schema and "tool" in schema["$defs"]:
-        return _resolved({"$ref": schema["$ref"].partition("#")[2].join(("#", ""))}, schema["$defs"]["tool"])
-    for _ in range(100):
-        if not isinstance(schema, Mapping) or not str(schema.get("$ref", "")).startswith("#/"):
-            break
-        found: Any = root
-        for part in schema["$ref"][2:].split("/"):
-            found = found.get(_unquoted(part)) if isinstance(found, Mapping) else None
-        schema = found
-    return schema
-
-
-def _unquoted(part: str) -> str:
-    from urllib.parse import unquote
-
-    return unquote(part).replace("~1", "/").replace("~0", "~")
 
 
 def _listed(schema: Any) -> Sequence[Any] | None:

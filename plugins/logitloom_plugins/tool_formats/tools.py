@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import OptionError
+from logitloom_plugins.json_schema.schema.document import Document, escape_pointer
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
 
-__all__ = ["Choice", "Tool", "call_schema", "chosen", "property_schemas", "tools_of"]
+__all__ = ["Choice", "Property", "Tool", "call_schema", "chosen", "property_schemas", "tools_of"]
 
 
 @dataclass(frozen=True)
@@ -173,22 +175,34 @@ _ONE_BY_ONE = frozenset(
 )
 
 
-def property_schemas(tool: Tool) -> dict[str, tuple[Any, bool]]:
-    """The parameters of a tool, in the order in which they are written.
+class Property(NamedTuple):
+    """A property of a tool's parameters.
+
+    Attributes:
+        schema: its schema, as a document of its own.
+        known: the schema that its references lead to.
+        required: whether it must be there.
+    """
+
+    schema: Any
+    known: Any
+    required: bool
+
+
+def property_schemas(tool: Tool) -> dict[str, Property]:
+    """The parameters of a tool by name, in the order in which they are written.
 
     Args:
         tool: the tool.
 
-    Returns:
-        By name the schema of the parameter, as a document of its own, and whether it must be there.
-
     Raises:
         OptionError: if the schema says more than the schemas of its properties and which are required.
+        UnsupportedSchema: if a reference leads to nothing, or out of the schema.
 
     Example:
-        >>> parameters = {"properties": {"a": {"type": "string"}, "b": {}}, "required": ["b"]}
-        >>> property_schemas(Tool("f", parameters))
-        {'a': ({'type': 'string'}, False), 'b': ({}, True)}
+        >>> parameters = {"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"type": "string"}}}
+        >>> property_schemas(Tool("f", parameters))["a"].known
+        {'type': 'string'}
     """
     beyond = sorted(set(tool.parameters) - _ONE_BY_ONE)
     if beyond:
@@ -197,21 +211,29 @@ def property_schemas(tool: Tool) -> dict[str, tuple[Any, bool]]:
             f"in a format that writes one parameter after the other. Leave it out, or use a format that writes JSON."
         )
     required = list(tool.parameters.get("required", ()))
-    found = dict(tool.parameters.get("properties", {}))
-    found.update({name: {} for name in required if name not in found})
+    own = dict(tool.parameters.get("properties", {}))
+    own.update({name: {} for name in required if name not in own})
     if not _refers(tool.parameters):
-        return {name: (schema, name in required) for name, schema in found.items()}
+        return {name: Property(schema, schema, name in required) for name, schema in own.items()}
     base = tool.parameters.get("$id", "urn:logitloom:tool")
-    document = {**tool.parameters, "$id": base, "properties": found}
-    return {
-        name: ({"$ref": f"{base}#/properties/{_pointer(name)}", "$defs": {"tool": document}}, name in required)
-        for name in found
-    }
+    whole = {**tool.parameters, "$id": base, "properties": own}
+    document = Document(whole, BudgetTracker(Budget(), "the parameters of a tool"))
+    found = {}
+    for name, schema in own.items():
+        pointer = f"/properties/{escape_pointer(name)}"
+        standing = {"$ref": f"{base}#{quote(pointer)}", "$defs": {"tool": whole}}
+        found[name] = Property(standing, _referred(document, schema, pointer), name in required)
+    return found
 
 
-def _pointer(name: str) -> str:
-    """A name as part of a JSON Pointer in a URI (RFC 6901, section 6)."""
-    return quote(name.replace("~", "~0").replace("/", "~1"))
+def _referred(document: Document, schema: Any, pointer: str) -> Any:
+    """The schema that the references of a schema lead to, one after the other; of a circle any member."""
+    node = document.nodes[document.child(document.nodes[document.root], schema, pointer)]
+    seen: set[int] = set()
+    while isinstance(node.schema, Mapping) and (numbers := document.references(node)) and numbers[0] not in seen:
+        seen.add(numbers[0])
+        node = document.nodes[numbers[0]]
+    return node.schema
 
 
 def _refers(schema: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from logitloom import processors
-from logitloom.errors import OptionError
+from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom.registry import available, load_plugin
 from logitloom_plugins.tool_formats.builtin import rows
 from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format
@@ -187,6 +187,20 @@ def test_references_of_parameters_stay_within_their_tool() -> None:
     assert refused_at(constraint, call.format("f", 12)) is None
     assert refused_at(constraint, call.format("g", "Rome")) is None
     assert refused_at(constraint, call.format("g", 12)) is not None
+
+
+def test_references_that_cannot_be_followed_are_refused() -> None:
+    properties = {"city": {"$ref": "https://example.com/city"}}
+    with pytest.raises(UnsupportedSchema, match="points outside the schema"):
+        constraint_of("glm47", [{"name": "f", "parameters": {"properties": properties}}])
+
+
+def test_a_reference_to_an_anchor_is_followed() -> None:
+    parameters = {"properties": {"n": {"$ref": "#count"}}, "$defs": {"c": {"$anchor": "count", "type": "integer"}}}
+    constraint = constraint_of("glm47", [{"name": "f", "parameters": parameters}])
+    call = "<tool_call>f<arg_key>n</arg_key><arg_value>{}</arg_value></tool_call>"
+    assert refused_at(constraint, call.format("12")) is None
+    assert refused_at(constraint, call.format("x")) is not None
 
 
 @pytest.mark.parametrize(
