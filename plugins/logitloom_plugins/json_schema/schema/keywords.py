@@ -234,6 +234,8 @@ class Keywords:
             return joined(branches)
         branches = list(self.together(tuple(branches)))
         common, rests = factored(tuple(branches))
+        if not common:
+            return joined(branches)
         found = conjunction([*common, joined(rests)])
         names = _declared(joined(branches))
         # Common parts stand before the rest. The atoms of ``order`` keep the names in the order of the schema.
