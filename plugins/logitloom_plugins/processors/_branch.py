@@ -12,7 +12,18 @@ from logitloom.context import padded
 from logitloom.errors import InvalidContext, OptionError
 from logitloom.state import Rows
 
-__all__ = ["Branch", "Tail", "accepted", "advance", "check_adapter", "check_model", "defer", "split", "start"]
+__all__ = [
+    "Branch",
+    "Tail",
+    "accepted",
+    "advance",
+    "check_adapter",
+    "check_model",
+    "defer",
+    "prompts",
+    "split",
+    "start",
+]
 
 
 class Tail(NamedTuple):
@@ -65,6 +76,24 @@ def check_model(model: Any, context: Context, owner: str) -> None:
             f"Processor {owner!r}: its model has {model.vocab_size} tokens, but the logits have {context.vocab_size} "
             f"columns. Both branches must share one vocabulary; take a model of the same family."
         )
+
+
+def prompts(context: Context, reader: str, owner: str) -> Sequence[Sequence[int]]:
+    """The prompts of the generation, from which the model of a branch continues.
+
+    Args:
+        context: of the generation; the processor needs ``prompt``.
+        reader: what continues from the prompts, for the message.
+        owner: name of the processor, for the message.
+
+    Raises:
+        InvalidContext: if a prompt is empty.
+    """
+    assert context.prompt is not None
+    for row, prompt in enumerate(context.prompt):
+        if not prompt:
+            raise InvalidContext(f"{owner!r}: the prompt of row {row} has no tokens for {reader} to continue from.")
+    return context.prompt
 
 
 def start(model: Any, prompts: Sequence[Sequence[int]]) -> Branch:

@@ -11,7 +11,7 @@ from logitloom import Array, Backend, Context
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32
 
-__all__ = ["contrast", "like"]
+__all__ = ["contrast", "like", "plausible_contrast"]
 
 #: In host memory so many entries are combined at a time, so that what lies between two passes stays in the cache.
 _BLOCK = 1 << 18
@@ -67,6 +67,33 @@ def contrast(
         ours, other = _branches(backend, first[part], second[part], normalize)
         _asking(backend, ours, other, _rows_of(gain, part), _rows_of(against, part), finite, out[part])
     return out
+
+
+def plausible_contrast(
+    logits: Array, other: Array, gain: float, against: float, alpha: float, context: Context
+) -> Array:
+    """The contrast in the dtype of the logits, with implausible tokens at -inf.
+
+    A token is implausible if its probability under ``logits`` is below ``alpha`` times that of the likeliest token.
+
+    Args:
+        logits: ``[rows, vocab]``, any floating dtype; overwritten if the context says that logits may be.
+        other: ``[rows, vocab]`` logits to contrast with.
+        gain, against: weights as of :func:`contrast`.
+        alpha: share of the highest probability, from 0 (no token is implausible) to 1.
+        context: of the step.
+
+    References:
+        X. L. Li et al., "Contrastive Decoding: Open-ended Text Generation as Optimization", 2023.
+    """
+    if alpha == 0.0:
+        return like(contrast(logits, other, gain, against, context), logits, context)
+    backend = context.backend
+    # Before the contrast, which may overwrite the logits.
+    wide = at_least_float32(backend, logits)
+    implausible = wide < backend.xp.max(wide, axis=-1, keepdims=True) + math.log(alpha)
+    out = backend.masked_fill(contrast(logits, other, gain, against, context), implausible, NEG_INF, True)
+    return like(out, logits, context)
 
 
 def like(out: Array, logits: Array, context: Context) -> Array:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from logitloom import Array, Context, Processor, option
-from logitloom.backend import NEG_INF
-from logitloom.errors import InvalidContext
 from logitloom_plugins.processors import _branch
 from logitloom_plugins.processors._branch import Branch
-from logitloom_plugins.processors._contrast import contrast, like
-from logitloom_plugins.processors._precision import at_least_float32
+from logitloom_plugins.processors._contrast import plausible_contrast
 
 __all__ = ["Contrastive"]
 
@@ -75,13 +71,7 @@ class Contrastive(Processor):
             InvalidContext: if the amateur has another vocabulary.
         """
         _branch.check_model(self.model, context, OWNER)
-        assert context.prompt is not None
-        for row, prompt in enumerate(context.prompt):
-            if not prompt:
-                raise InvalidContext(
-                    f"{OWNER!r}: the prompt of row {row} has no tokens for the amateur to continue from."
-                )
-        return _branch.start(self.model, context.prompt)
+        return _branch.start(self.model, _branch.prompts(context, "the amateur", OWNER))
 
     def process(self, logits: Array, state: Branch, context: Context) -> tuple[Array, Branch]:
         """One pass of the amateur, a weighted difference (normalised if need be) and a masked fill."""
@@ -91,10 +81,4 @@ class Contrastive(Processor):
         if self.amateur_temperature != 1.0:
             amateur = backend.divide(backend.cast(amateur, "float32"), self.amateur_temperature)
         gain, against = (1.0 + self.beta, self.beta) if self.weighting == "beta" else (1.0, 1.0)
-        if self.alpha == 0.0:
-            return like(contrast(logits, amateur, gain, against, context), logits, context), state
-        # Before the contrast, which may overwrite the logits.
-        expert = at_least_float32(backend, logits)
-        implausible = expert < backend.xp.max(expert, axis=-1, keepdims=True) + math.log(self.alpha)
-        out = backend.masked_fill(contrast(logits, amateur, gain, against, context), implausible, NEG_INF, True)
-        return like(out, logits, context), state
+        return plausible_contrast(logits, amateur, gain, against, self.alpha, context), state

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from logitloom import Array, Backend, Context, Processor, option
-from logitloom.backend import NEG_INF
-from logitloom.errors import InvalidContext, NeedsNotMet, OptionError
+from logitloom.errors import NeedsNotMet, OptionError
 from logitloom_plugins.processors import _branch
 from logitloom_plugins.processors._branch import Branch
-from logitloom_plugins.processors._contrast import contrast, like
+from logitloom_plugins.processors._contrast import plausible_contrast
 from logitloom_plugins.processors._precision import at_least_float32
 
 __all__ = ["Dola", "DolaState"]
@@ -88,16 +86,11 @@ class Dola(Processor):
             InvalidContext: if a prompt is empty.
             ModelError: if the model has fewer layers.
         """
-        assert context.prompt is not None
-        for row, prompt in enumerate(context.prompt):
-            if not prompt:
-                raise InvalidContext(
-                    f"{OWNER!r}: the prompt of row {row} has no tokens for the layers to continue from."
-                )
+        prompts = _branch.prompts(context, "the layers", OWNER)
         early = self._early(context.model)
         for model in early:
             _branch.check_model(model, context, OWNER)
-        return DolaState(tuple(_branch.start(model, context.prompt) for model in early))
+        return DolaState(tuple(_branch.start(model, prompts) for model in early))
 
     def process(self, logits: Array, state: DolaState, context: Context) -> tuple[Array, DolaState]:
         """A pass of each early layer, a divergence for each, a difference and a masked fill."""
@@ -116,13 +109,8 @@ class Dola(Processor):
                 assert distance is not None
                 chosen = xp.where(distance > farthest, early, chosen)
                 farthest = xp.maximum(farthest, distance)
-        implausible = None
-        if self.alpha > 0.0:  # before the contrast, which may overwrite the logits
-            implausible = last < xp.max(last, axis=-1, keepdims=True) + math.log(self.alpha)
-        out = contrast(logits, chosen, 1.0, 1.0, context)
-        if implausible is not None:
-            out = backend.masked_fill(out, implausible, NEG_INF, True)
-        return like(out, logits, context), DolaState(tuple(after))
+        out = plausible_contrast(logits, chosen, 1.0, 1.0, self.alpha, context)
+        return out, DolaState(tuple(after))
 
     def _early(self, model: Any) -> tuple[Any, ...]:
         """The first layers of the model, the same objects for one model."""
