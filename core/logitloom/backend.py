@@ -105,8 +105,8 @@ class Backend:
     compiles: bool = False
     #: Whether ``x[a:b] = y`` and ``x[i, :, j] = y``, with integer arrays ``i`` and ``j``, write into an array ``x``.
     assignable: bool = False
-    #: Whether arrays are computed when somebody asks, and computed again for the next one who does: the chain then asks
-    #: for its states after every step (:meth:`synchronize`), or what they depend on would grow with every token.
+    #: Whether the library computes an array only when its values are read. The chain then computes its states after
+    #: every step (:meth:`synchronize`); otherwise the expressions of the states would grow with every token.
     lazy: bool = False
     #: Whether :meth:`apply_token_rows` takes a pool.
     uses_buffer_pool: bool = False

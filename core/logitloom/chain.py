@@ -372,9 +372,9 @@ class Chain:
         return position, states, context
 
     def _run_lending(self, logits: Array, states: tuple[Any, ...], context: Context, after: list[Any]) -> Array:
-        """Run the processors; each may overwrite what the one before made, and the last may use the pool.
+        """Run the processors; each may overwrite an array that an earlier one made, and the last may use the pool.
 
-        Whoever comes later may overwrite what it gets, and a buffer of the pool must stay as it is.
+        A buffer of the pool must not be overwritten, so no processor may run after the one that uses the pool.
 
         Args:
             after: the new states are appended here, so that a caller knows which processor raised.

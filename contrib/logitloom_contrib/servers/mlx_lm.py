@@ -32,7 +32,7 @@ __all__ = ["ChainHandler", "asked_chain", "install", "main", "run"]
 LOG: Final = logging.getLogger("logitloom.mlx_lm")
 #: Seconds for which a request waits for the model to be loaded.
 _PATIENCE: Final = 600
-#: Most characters between two parts of JSON that a response_format asks for: a small model may write blanks for ever.
+#: Most white space characters between two parts of JSON for a response_format: a small model may write nothing else.
 _BLANKS: Final = 4
 
 

@@ -110,7 +110,7 @@ def _reaching(x: NDArray[Any], maxima: NDArray[Any], least: NDArray[Any]) -> NDA
 
 
 def _by_row(place: NDArray[np.int64], rows: int, vocab: int) -> NDArray[np.int64] | None:
-    """Places in the flat array as columns of each row, -1 behind the last; None if they are too many to gain by it."""
+    """Indices of the flat array as columns of each row, padded with -1; None if a row has too many to save time."""
     if rows == 1:
         return place[None] if len(place) * 4 < vocab else None
     row = place // vocab

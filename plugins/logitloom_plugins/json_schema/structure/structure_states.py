@@ -23,7 +23,7 @@ Codes = dict[int, int]
 
 
 class Return(Name):
-    """Where a text goes on after an open string, object or array: a state for each welcome answer.
+    """Continuation of a text after an open string, object or array: a state for each accepted truth vector.
 
     The parts are ``"return"`` and pairs of an answer and a state.
 
