@@ -186,9 +186,10 @@ FLOORS = (
         "fingerprint",
     },
     {"backend", "state", "state_format", "masks"},
-    {"context", "hookspecs", "processor", "position", "step", "step_arguments"},
+    {"context", "contract", "hookspecs", "processor", "position", "step", "step_arguments"},
     {"plugin_manager", "registry", "link", "direct_use", "chain_state", "scoring", "chain", "processors", "document"},
-    {"constraints", "automata"},
+    {"automata"},
+    {"constraints"},
     {"generation", "engines"},
     {"trace", "testing", "cli"},
 )

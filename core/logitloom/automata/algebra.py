@@ -24,7 +24,7 @@ from logitloom.automata.kernels import automaton_kernels
 from logitloom.automata.lazy_product import IntersectedAutomaton, UnionAutomaton
 from logitloom.automata.minimize import minimize
 from logitloom.automata.product import product
-from logitloom.constraints.contract import ByteAutomaton
+from logitloom.contract import ByteAutomaton
 from logitloom.errors import OptionError
 
 __all__ = [

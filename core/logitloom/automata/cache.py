@@ -29,7 +29,7 @@ from logitloom.automata.budget import Budget
 from logitloom.automata.compilation import compile_pattern
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.token_automaton import TokenAutomaton, allowed_steps
-from logitloom.constraints.contract import FINISHED, TokenTables
+from logitloom.contract import FINISHED, TokenTables
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["CACHE_DIRECTORY_VARIABLE", "AutomatonCache", "default_cache"]

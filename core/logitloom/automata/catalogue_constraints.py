@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from logitloom.automata import trie_walk
 from logitloom.automata.catalogue import Catalogue, Interval
 from logitloom.automata.lift import LiftedAutomaton
-from logitloom.constraints.contract import UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
+from logitloom.contract import UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom.vocabulary import Vocabulary
 

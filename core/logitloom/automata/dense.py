@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.dfa import Dfa
-from logitloom.constraints.contract import ByteAutomaton, State
+from logitloom.contract import ByteAutomaton, State
 from logitloom.hookspecs import TextEnd
 
 __all__ = ["DenseAutomaton"]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from logitloom.automata.alphabet import Alphabet
 from logitloom.automata.subsets import SubsetAutomaton
 from logitloom.automata.utf8 import DEAD
-from logitloom.constraints.contract import ByteAutomaton, State
+from logitloom.contract import ByteAutomaton, State
 
 __all__ = ["LazyDfa"]
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.budget import BudgetTracker
-from logitloom.constraints.contract import ByteAutomaton, State
+from logitloom.contract import ByteAutomaton, State
 from logitloom.errors import BudgetExceeded, OptionError
 from logitloom.hookspecs import TextEnd
 

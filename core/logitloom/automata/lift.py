@@ -20,7 +20,7 @@ from logitloom.automata.row_walk import SORTED_BY_MASK
 from logitloom.automata.trie import Trie, vocabulary_trie
 from logitloom.automata.visited import VisitedStates
 from logitloom.automata.walk_memory import MEMORY, note
-from logitloom.constraints.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
+from logitloom.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
 from logitloom.masks.kernels import ByteTable, KernelFailed

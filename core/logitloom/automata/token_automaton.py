@@ -23,7 +23,7 @@ from logitloom.automata.row_walk import SORTED_BY_MASK, RowWalk
 from logitloom.automata.token_tables import token_classes
 from logitloom.automata.traps import every_state_can_go_on
 from logitloom.automata.trie import vocabulary_trie
-from logitloom.constraints.contract import (
+from logitloom.contract import (
     FINISHED,
     UNKNOWN,
     ByteAutomaton,

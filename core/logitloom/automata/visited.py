@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.constraints.contract import ByteAutomaton, State
+from logitloom.contract import ByteAutomaton, State
 
 __all__ = ["VisitedStates"]
 

@@ -7,7 +7,11 @@
 from __future__ import annotations
 
 from logitloom.automata.lift import LiftedAutomaton, lift
-from logitloom.constraints.contract import (
+from logitloom.constraints.finish_within import FinishWithin
+from logitloom.constraints.longest_tokens import LongestTokens
+from logitloom.constraints.memory import ConstraintMemory
+from logitloom.constraints.processor import ConstraintProcessor
+from logitloom.contract import (
     FINISHED,
     UNKNOWN,
     ByteAutomaton,
@@ -18,10 +22,6 @@ from logitloom.constraints.contract import (
     TokenSet,
     TokenTables,
 )
-from logitloom.constraints.finish_within import FinishWithin
-from logitloom.constraints.longest_tokens import LongestTokens
-from logitloom.constraints.memory import ConstraintMemory
-from logitloom.constraints.processor import ConstraintProcessor
 
 __all__ = [
     "FINISHED",

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from logitloom.constraints.contract import FINISHED, Constraint, State, TokenSet
+from logitloom.contract import FINISHED, Constraint, State, TokenSet
 from logitloom.hookspecs import TextEnd
 
 __all__ = ["FinishWithin"]

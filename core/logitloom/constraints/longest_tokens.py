@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from logitloom.constraints.contract import ByteAutomaton, Constraint, State, TokenSet, TokenTables
+from logitloom.contract import ByteAutomaton, Constraint, State, TokenSet, TokenTables
 from logitloom.hookspecs import TextEnd
 
 __all__ = ["LongestTokens"]

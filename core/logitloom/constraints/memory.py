@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.backend import Array, Backend, HostTable
-from logitloom.constraints.contract import FINISHED, Constraint, Ended, State, TokenSet
 from logitloom.context import Context
+from logitloom.contract import FINISHED, Constraint, Ended, State, TokenSet
 from logitloom.masks.kernels import KernelFailed, MaskKernels, StepTables, host_kernels
 from logitloom.masks.mask_row import MaskBatch, MaskRow, records_of
 

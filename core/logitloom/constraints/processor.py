@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from logitloom.backend import Array, Backend
-from logitloom.constraints.contract import Constraint, State
 from logitloom.constraints.finish_within import FinishWithin
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory, DeviceTables, StateNode
 from logitloom.context import Context
+from logitloom.contract import Constraint, State
 from logitloom.errors import IllegalToken, NeedsNotMet, OptionError
 from logitloom.hookspecs import TextEnd
 from logitloom.processor import Processor
