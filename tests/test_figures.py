@@ -20,9 +20,9 @@ import pytest
 
 from logitloom import Context, hookspecs, processors, registry
 from logitloom.automata import Budget
-from logitloom.engines import RowTracker
 from logitloom.generation.rows import ModelRows
 from logitloom.testing.engine_texts import CHAINS
+from logitloom_contrib.row_tracking import RowTracker
 from tests.plugins.json_schema.schema_data import benchmark, suite
 
 ROOT = Path(__file__).parent.parent

@@ -24,6 +24,7 @@ __all__ = [
     "check_rows",
     "concat",
     "is_row_leaf",
+    "leaves",
     "map_leaves",
     "repeat",
     "row_count",

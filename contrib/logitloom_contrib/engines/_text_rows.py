@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Array, Chain
-from logitloom.engines import RowTracker
+from logitloom_contrib.row_tracking import RowTracker
 
 __all__ = ["TextRows"]
 

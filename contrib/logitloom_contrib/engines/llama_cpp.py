@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Chain
-from logitloom.engines import RowTracker, bind, stop_strings
+from logitloom.engines import bind, stop_strings
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines._llama_cpp_answers import StopKeeper
 from logitloom_contrib.engines._llama_cpp_model import LlamaCppModel
+from logitloom_contrib.row_tracking import RowTracker
 
 __all__ = ["LlamaCppModel", "LlamaCppProcessor", "to_llama_cpp"]
 

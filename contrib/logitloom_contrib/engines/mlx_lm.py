@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from logitloom import Array, Chain, ChainState, Context
 from logitloom import state as row_state
-from logitloom.engines import RowTracker, WrittenText, bind, written_text
+from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import InvalidContext
 from logitloom_contrib.engines._mlx_lm_model import MlxModel
+from logitloom_contrib.row_tracking import RowTracker
 
 __all__ = ["MlxModel", "MlxProcessor", "to_mlx_lm"]
 

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Chain
-from logitloom.engines import RowTracker, WrittenText, bind, right_aligned, written_text
+from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines._onnx_genai_model import OnnxGenAiModel
+from logitloom_contrib.row_tracking import RowTracker, right_aligned
 
 __all__ = ["OnnxGenAiModel", "OnnxGenAiProcessor", "to_onnx_genai"]
 

@@ -21,8 +21,9 @@ from typing import Any, Final
 import numpy as np
 
 from logitloom import Array, Chain, backend_of
-from logitloom.engines import RowTracker, bind, right_aligned
+from logitloom.engines import bind
 from logitloom.errors import NeedsNotMet, UnknownPlugin
+from logitloom_contrib.row_tracking import RowTracker, right_aligned
 
 __all__ = ["SglangProcessor", "offer", "withdraw"]
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 import torch
 
 from logitloom import Chain
-from logitloom.engines import RowTracker, bind, right_aligned
+from logitloom.engines import bind
 from logitloom.errors import InvalidContext
+from logitloom_contrib.row_tracking import RowTracker, right_aligned
 
 __all__ = ["TensorRtBatch", "TensorRtRequest", "to_tensorrt_llm"]
 

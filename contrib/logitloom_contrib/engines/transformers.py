@@ -1,7 +1,7 @@
 """Hugging Face transformers: a chain inside ``generate``, and causal models inside logitloom's own loop.
 
 ``generate`` calls its processors with all ids of all rows, prompts and left padding included, and tells neither which
-row a beam came from nor when drafts were rejected. :class:`~logitloom.engines.RowTracker` recovers both.
+row a beam came from nor when drafts were rejected. :class:`~logitloom_contrib.row_tracking.RowTracker` recovers both.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from transformers import LogitsProcessorList
 
 from logitloom import Chain, backend_of
-from logitloom.engines import RowTracker, WrittenText, bind, written_text
+from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import NeedsNotMet
 from logitloom.generation import Sampled
 from logitloom.generation.sampled import sampled
 from logitloom.registry import read_vocabulary
 from logitloom_contrib.engines._transformers_model import TransformersModel
+from logitloom_contrib.row_tracking import RowTracker
 
 __all__ = ["TransformersModel", "TransformersProcessor", "to_transformers"]
 

@@ -1,7 +1,6 @@
-"""What adapters to inference engines share: recognising rows that an engine shows only as token ids."""
+"""The protocol of adapters to inference engines, the check of what an engine gives, and the texts of its tokens."""
 
 from logitloom.engines.binding import EngineAdapter, bind
-from logitloom.engines.row_tracker import RowTracker, right_aligned
 from logitloom.engines.written_text import WrittenText, stop_strings, written_text
 
-__all__ = ["EngineAdapter", "RowTracker", "WrittenText", "bind", "right_aligned", "stop_strings", "written_text"]
+__all__ = ["EngineAdapter", "WrittenText", "bind", "stop_strings", "written_text"]

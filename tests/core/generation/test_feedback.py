@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from logitloom import Context, Processor, load_backend, processors
-from logitloom.engines import RowTracker, bind
+from logitloom.engines import bind
 from logitloom.errors import NeedsNotMet
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, beam_search, candidates, decode, speculate
 from tests.core.generation.test_loop import EOS, PROMPTS, VOCABULARY, Cycle
@@ -180,22 +180,6 @@ def test_combinators_refuse_it_inside() -> None:
         NeedsNotMet, match="runs processors in a part of the text only, but 'Drift' must see every step"
     ):
         processors.load(("until", {"trigger": ".", "inner": Drift()}))
-
-
-def test_the_tracker_keeps_states_and_refuses_rows_that_it_would_have_to_replay() -> None:
-    dice = np.random.default_rng(0)
-    lines = dice.normal(size=(6, 1, 8)).astype(np.float32)
-    chain, tracker = processors.load(Drift()), RowTracker(processors.load(Drift()))
-    context = Context.start(lines[0], prompt=[[1]])
-    state, ids = chain.init_state(context), [1]
-    for step, line in enumerate(lines):
-        expected, state = chain.process(line, state, context.accept([ids[-1:]]) if step else context)
-        np.testing.assert_array_equal(tracker.process(line, np.asarray([ids])), expected)
-        ids.append(step)
-    # A row that goes back finds its state again; one that was never seen cannot be had.
-    np.testing.assert_array_equal(tracker.process(lines[-1], np.asarray([ids[:-1]])), expected)
-    with pytest.raises(NeedsNotMet, match="cannot be rebuilt from tokens"):
-        RowTracker(chain).process(lines[0], np.asarray([ids]), prompt_lengths=[1])
 
 
 def test_greedy_generators_take_it(model: ToyModel) -> None:

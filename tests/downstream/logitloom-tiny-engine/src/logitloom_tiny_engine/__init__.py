@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Chain
-from logitloom.engines import RowTracker, bind, right_aligned
+from logitloom.engines import bind
+from logitloom_contrib.row_tracking import RowTracker, right_aligned
 from logitloom_tiny_engine.engine import Engine, Request
 
 __all__ = ["to_tiny_engine"]

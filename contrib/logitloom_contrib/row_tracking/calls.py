@@ -9,11 +9,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom import Array, ChainState, Context
 from logitloom import state as row_state
-from logitloom.backend import Array
-from logitloom.chain import ChainState
-from logitloom.context import Context
-from logitloom.engines.call_snapshot import CallSnapshot, Ids
+from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot, Ids
 
 __all__ = ["Call", "Generation", "Match", "Origin", "started"]
 

@@ -23,17 +23,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom import Array, Chain, ChainState, Context
 from logitloom import state as row_state
-from logitloom.backend import NEG_INF, Array
-from logitloom.chain import Chain, ChainState
-from logitloom.context import Context
-from logitloom.engines.call_snapshot import CallSnapshot, Ids
-from logitloom.engines.calls import Call, Generation, Match, Origin, started
-from logitloom.engines.forbidden_tokens import ForbiddenTokens
-from logitloom.engines.row_ends import RowEnds
-from logitloom.engines.row_matching import match_separately, match_together
+from logitloom.backend import NEG_INF
 from logitloom.errors import IllegalToken, InvalidContext
 from logitloom.generation.dead_ends import no_legal_token
+from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot, Ids
+from logitloom_contrib.row_tracking.calls import Call, Generation, Match, Origin, started
+from logitloom_contrib.row_tracking.forbidden_tokens import ForbiddenTokens
+from logitloom_contrib.row_tracking.row_ends import RowEnds
+from logitloom_contrib.row_tracking.row_matching import match_separately, match_together
 
 __all__ = ["RowTracker", "right_aligned"]
 

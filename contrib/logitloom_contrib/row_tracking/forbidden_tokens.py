@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from logitloom import Chain, ChainState, Context
 from logitloom import state as row_state
 from logitloom.backend import NEG_INF
-from logitloom.chain import Chain, ChainState
-from logitloom.context import Context
-from logitloom.engines.calls import Call, Match
-from logitloom.engines.row_ends import RowEnds
 from logitloom.errors import IllegalToken, NoLegalToken
 from logitloom.generation.dead_ends import closing_processor
+from logitloom_contrib.row_tracking.calls import Call, Match
+from logitloom_contrib.row_tracking.row_ends import RowEnds
 
 __all__ = ["ForbiddenTokens"]
 

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.engines.call_snapshot import CallSnapshot, Ids
-from logitloom.engines.calls import Call, Generation, Match
+from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot, Ids
+from logitloom_contrib.row_tracking.calls import Call, Generation, Match
 
 __all__ = ["match_separately", "match_together"]
 

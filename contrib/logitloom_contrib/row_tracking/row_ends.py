@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.engines.call_snapshot import CallSnapshot
+from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot
 
 __all__ = ["RowEnds"]
 

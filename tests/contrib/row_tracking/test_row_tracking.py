@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Context, Processor, Vocabulary, processors
-from logitloom.engines import RowTracker, right_aligned
-from logitloom.engines.call_snapshot import CallSnapshot
-from logitloom.errors import IllegalToken, InvalidContext, NoLegalToken
+from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet, NoLegalToken
+from logitloom_contrib.row_tracking import RowTracker, right_aligned
+from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot
+from tests.core.generation.test_feedback import Drift
 
 VOCAB = 12
 EOS, PAD = 10, 11
@@ -411,3 +412,19 @@ def test_a_prompt_of_another_length_is_another_row() -> None:
     tracker.process(blank, np.array([[7, 0]]), prompt_lengths=[1])
     out = tracker.process(blank, np.array([[7, 0, 0, 0]]), prompt_lengths=[2])
     assert np.flatnonzero(np.isfinite(out[0])).tolist() == [1]
+
+
+def test_the_tracker_keeps_states_and_refuses_rows_that_it_would_have_to_replay() -> None:
+    dice = np.random.default_rng(0)
+    lines = dice.normal(size=(6, 1, 8)).astype(np.float32)
+    chain, tracker = processors.load(Drift()), RowTracker(processors.load(Drift()))
+    context = Context.start(lines[0], prompt=[[1]])
+    state, ids = chain.init_state(context), [1]
+    for step, line in enumerate(lines):
+        expected, state = chain.process(line, state, context.accept([ids[-1:]]) if step else context)
+        np.testing.assert_array_equal(tracker.process(line, np.asarray([ids])), expected)
+        ids.append(step)
+    # A row that goes back finds its state again; one that was never seen cannot be had.
+    np.testing.assert_array_equal(tracker.process(lines[-1], np.asarray([ids[:-1]])), expected)
+    with pytest.raises(NeedsNotMet, match="cannot be rebuilt from tokens"):
+        RowTracker(chain).process(lines[0], np.asarray([ids]), prompt_lengths=[1])

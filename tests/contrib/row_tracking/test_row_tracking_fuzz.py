@@ -12,7 +12,7 @@ import pytest
 
 from logitloom import Context, processors
 from logitloom.chain import Chain
-from logitloom.engines import RowTracker, right_aligned
+from logitloom_contrib.row_tracking import RowTracker, right_aligned
 
 WIDTH, SLOTS = 9, 8
 #: Steps per seed and kind; ``LOGITLOOM_FUZZ_STEPS=10000`` for the long run.
