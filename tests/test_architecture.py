@@ -287,6 +287,37 @@ def test_the_chains_of_imports_in_json_schema_are_short(stages, most):
     assert depth({name: targets & names for name, targets in graph.items() if name in names}) <= most
 
 
+# -- size ------------------------------------------------------------------------------------------------
+
+
+def long_functions(code: str, most: int) -> list[tuple[str, int]]:
+    """The functions with more lines than ``most``, docstrings not counted, each with its number of lines."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            told = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+            documented = (first.end_lineno or 0) - first.lineno + 1 if told else 0
+            lines = (node.end_lineno or 0) - node.lineno + 1 - documented
+            found += [(node.name, lines)] if lines > most else []
+    return found
+
+
+def test_long_functions_are_found_and_their_docstrings_are_not_counted():
+    code = 'def f():\n    """Two\n    lines."""\n    return 1\n\n\ndef g():\n    a = 1\n    return a\n'
+    assert long_functions(code, 2) == [("g", 3)]
+
+
+def test_functions_fit_on_a_screen():
+    """At most 60 lines; the linter holds their cyclomatic complexity at 20 (``pyproject.toml``)."""
+    long = [
+        f"{name_of(path)}: {name} has {lines} lines"
+        for path in modules(CORE, PLUGINS, CONTRIB)
+        for name, lines in long_functions(path.read_text(encoding="utf-8"), 60)
+    ]
+    assert long == []
+
+
 # -- constraints ----------------------------------------------------------------------------------------
 
 

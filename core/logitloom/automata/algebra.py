@@ -174,7 +174,7 @@ def concatenation(*dfas: Dfa, budget: Budget | None = None, minimal: bool = True
     if not dfas:
         return literal("")
     follow = [[i + 1] for i in range(len(dfas) - 1)] + [[]]
-    return _glue(list(dfas), follow, {len(dfas) - 1}, False, BudgetTracker(budget, "the concatenation"), minimal)
+    return _connected(list(dfas), follow, {len(dfas) - 1}, False, BudgetTracker(budget, "the concatenation"), minimal)
 
 
 def optional(dfa: Dfa, *, budget: Budget | None = None, minimal: bool = True) -> Dfa:
@@ -205,10 +205,10 @@ def repeat(dfa: Dfa, least: int, most: int | None, *, budget: Budget | None = No
     tracker.check_states(copies * dfa.states)
     follow = [[i + 1] for i in range(copies - 1)] + [[] if most is not None else [copies - 1]]
     final = set(range(max(least - 1, 0), copies))
-    return _glue([dfa] * copies, follow, final, least == 0, tracker, minimal)
+    return _connected([dfa] * copies, follow, final, least == 0, tracker, minimal)
 
 
-def _glue(
+def _connected(
     parts: list[Dfa], follow: list[list[int]], final: set[int], empty: bool, tracker: BudgetTracker, minimal: bool
 ) -> Dfa:
     """Connect automata: after a text of ``parts[i]`` one of the parts ``follow[i]`` may begin.
@@ -229,23 +229,17 @@ def _glue(
         owner += [i] * part.states
         accepting += part.accepting.tolist()
 
-    closures: dict[int, frozenset[int]] = {}
-
+    @cache
     def closure(state: int) -> frozenset[int]:
         """The state, and the start states of all parts that may begin in it (an epsilon closure)."""
-        if state not in closures:
-            found = {state}
-            stack = [state]
-            while stack:
-                current = stack.pop()
-                if accepting[current]:
-                    for i in follow[owner[current]]:
-                        start = int(offsets[i]) + parts[i].start
-                        if start not in found:
-                            found.add(start)
-                            stack.append(start)
-            closures[state] = frozenset(found)
-        return closures[state]
+        found, stack = {state}, [state]
+        while stack:
+            current = stack.pop()
+            begun = follow[owner[current]] if accepting[current] else ()
+            new = {int(offsets[i]) + parts[i].start for i in begun} - found
+            found |= new
+            stack += new
+        return frozenset(found)
 
     first = closure(parts[0].start)
     number = {first: 0}

@@ -122,17 +122,7 @@ class ModelDrafts(DraftOptions):
         context, backend = request.context, request.context.backend
         model, rows = self.drafter(context), len(request.sequences)
         held = state.cache.lengths
-        fresh: list[list[int]] = [[] for _ in range(rows)]
-        limits = [0] * rows
-        for i, (sequence, limit) in enumerate(zip(request.sequences, request.limits, strict=True)):
-            if limit > 0:
-                fresh[i] = self.unseen(sequence, state.followed[i].seen, context)
-                # The last token of a draft is never fed.
-                room = model.max_length - int(held[i]) - len(fresh[i]) + 1
-                limits[i] = min(limit, state.policies[i].num_tokens, room)
-                # What the drafting model cannot read (a lone special token) gives it nothing to continue from.
-                if limits[i] <= 0 or not fresh[i]:
-                    fresh[i], limits[i] = [], 0
+        fresh, limits = self._fed(state, request, model.max_length)
         seen = [
             len(sequence) if new else followed.seen
             for sequence, new, followed in zip(request.sequences, fresh, state.followed, strict=True)
@@ -179,6 +169,27 @@ class ModelDrafts(DraftOptions):
             context = context.accept([[picked[i]] if i in goes else [] for i in range(rows)])
         followed = Rows(Followed(*each) for each in zip(seen, base, map(tuple, confidences), strict=True))
         return Drafts(tokens, probs if request.sampling else None), ModelState(cache, followed, state.policies)
+
+    def _fed(self, state: ModelState, request: DraftRequest, capacity: int) -> tuple[list[list[int]], list[int]]:
+        """Per row the tokens that the model has not read yet, and how many it may draft; none of both where it cannot.
+
+        Args:
+            state: as in :meth:`propose`.
+            request: as in :meth:`propose`.
+            capacity: most tokens of a sequence of the model.
+        """
+        fresh: list[list[int]] = []
+        limits: list[int] = []
+        each = zip(request.sequences, request.limits, state.followed, state.policies, state.cache.lengths, strict=True)
+        for sequence, limit, followed, policy, held in each:
+            new = self.unseen(sequence, followed.seen, request.context) if limit > 0 else []
+            # The last token of a draft is never fed.
+            most = min(limit, policy.num_tokens, capacity - int(held) - len(new) + 1)
+            # What the drafting model cannot read (a lone special token) gives it nothing to continue from.
+            drafts = most > 0 and bool(new)
+            fresh.append(new if drafts else [])
+            limits.append(most if drafts else 0)
+        return fresh, limits
 
     def update(self, state: ModelState, accepted: Sequence[int]) -> ModelState:
         """Forget what was rejected, and learn from it."""

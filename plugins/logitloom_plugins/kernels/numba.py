@@ -351,6 +351,63 @@ def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - c
     return int(slot)
 
 
+#: What one DFA state has, by character set: the positions after it, their state (-1: not known), the sets that occur,
+#: and whether a set does.
+_SETS: Final = types.Tuple((types.uint64[:, ::1], types.int64[::1], types.int64[::1], types.boolean[::1]))
+#: And by byte class: the positions after it where several sets hold it, the last set that does (-1: several were
+#: united), and how many do.
+_COLUMNS: Final = types.Tuple((types.uint64[:, ::1], types.int64[::1], types.int64[::1]))
+
+
+@_compiled(types.int64(types.uint64[::1], _RAGGED, _INTS, _RAGGED, _SETS, _COLUMNS), cache=True, nogil=True)
+def _follow(
+    positions: Any, following: Any, set_at: Any, ragged: Any, sets: Any, columns: Any
+) -> int:  # pragma: no cover - compiled
+    """Fill in what follows the NFA positions of one DFA state, and return how many character sets occur."""
+    (follow, follow_at), (members, members_at) = following, ragged
+    after, state_after, present, seen = sets
+    union, holding, holds = columns
+    one, none, many = np.uint64(1), np.uint64(0), 0
+    for word in range(len(positions)):
+        rest, place = positions[word], 64 * word
+        while rest != none:
+            if rest & one and place > 0:  # position 0 is the end of the text
+                kind = set_at[place]
+                if not seen[kind]:
+                    seen[kind] = True
+                    state_after[kind] = -1
+                    after[kind, :] = 0
+                    present[many] = kind
+                    many += 1
+                    for member in range(members_at[kind], members_at[kind + 1]):
+                        holding[members[member]] = kind
+                        holds[members[member]] += 1
+                for edge in range(follow_at[place], follow_at[place + 1]):
+                    then = follow[edge]
+                    after[kind, then >> 6] |= one << np.uint64(then & 63)
+            rest >>= one
+            place += 1
+    for kind in present[:many]:
+        for column in members[members_at[kind] : members_at[kind + 1]]:
+            if holds[column] > 1:
+                if holding[column] >= 0:
+                    holding[column] = -1
+                    union[column, :] = 0
+                for word in range(len(positions)):
+                    union[column, word] |= after[kind, word]
+    return many
+
+
+@_compiled(types.void(types.int64, _RAGGED, _SETS, _COLUMNS), cache=True, nogil=True)
+def _forget(many: int, ragged: Any, sets: Any, columns: Any) -> None:  # pragma: no cover - compiled
+    """Undo :func:`_follow`, for the next DFA state."""
+    (members, members_at), (_, _, present, seen), (_, _, holds) = ragged, sets, columns
+    for kind in present[:many]:
+        seen[kind] = False
+        for column in members[members_at[kind] : members_at[kind + 1]]:
+            holds[column] = 0
+
+
 @_compiled(
     types.Tuple((types.int32[:, ::1], types.boolean[::1]))(
         types.Tuple((_INTS, _RAGGED, _INTS, _RAGGED, types.int64)), types.int64
@@ -360,9 +417,9 @@ def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - c
 )
 def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no cover - compiled
     """See :meth:`logitloom.automata.kernels.AutomatonKernels.determinize`."""
-    first, (follow, follow_at), set_at, (members, members_at), classes = automaton
+    first, following, set_at, ragged, classes = automaton
     one, none = np.uint64(1), np.uint64(0)
-    words, sets = (len(set_at) + 63) // 64, len(members_at) - 1
+    words, kinds = (len(set_at) + 63) // 64, len(ragged[1]) - 1
     room = min(limit + 1, 2 * len(set_at) + 16)
     # Per DFA state its set of NFA positions as bits. The last row is the set to look up.
     places = np.zeros((room + 1, words), dtype=np.uint64)
@@ -371,52 +428,22 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
     while size < 4 * (limit + 2):
         size *= 2
     numbers = np.full(size, np.int32(-1), dtype=np.int32)
-    after, union = np.zeros((sets, words), dtype=np.uint64), np.zeros((classes, words), dtype=np.uint64)
-    state_after = np.empty(sets, dtype=np.int64)
+    after, union = np.zeros((kinds, words), dtype=np.uint64), np.zeros((classes, words), dtype=np.uint64)
+    state_after = np.empty(kinds, dtype=np.int64)
     holding, holds = np.empty(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
-    present = np.empty(sets, dtype=np.int64)
-    seen = np.zeros(sets, dtype=np.bool_)
+    sets = after, state_after, np.empty(kinds, dtype=np.int64), np.zeros(kinds, dtype=np.bool_)
+    columns = union, holding, holds
     for place in first:
         places[0, place >> 6] |= one << np.uint64(place & 63)
     numbers[_slot(places, 0, numbers)] = 0
     count, at = 1, 0
     while at < count <= limit:
-        many = 0
-        for word in range(words):
-            rest, place = places[at, word], 64 * word
-            while rest != none:
-                if rest & one and place > 0:  # position 0 is the end of the text
-                    kind = set_at[place]
-                    if not seen[kind]:
-                        seen[kind] = True
-                        state_after[kind] = -1
-                        after[kind, :] = 0
-                        present[many] = kind
-                        many += 1
-                        for member in range(members_at[kind], members_at[kind + 1]):
-                            holding[members[member]] = kind
-                            holds[members[member]] += 1
-                    for edge in range(follow_at[place], follow_at[place + 1]):
-                        then = follow[edge]
-                        after[kind, then >> 6] |= one << np.uint64(then & 63)
-                rest >>= one
-                place += 1
-        for i in range(many):
-            kind = present[i]
-            for member in range(members_at[kind], members_at[kind + 1]):
-                column = members[member]
-                if holds[column] > 1:
-                    if holding[column] >= 0:
-                        holding[column] = -1
-                        union[column, :] = 0
-                    for word in range(words):
-                        union[column, word] |= after[kind, word]
+        many = _follow(places[at], following, set_at, ragged, sets, columns)
         for column in range(classes):
             if holds[column] == 0:
                 continue
-            known = np.int64(-1)
-            if holds[column] == 1:
-                known = state_after[holding[column]]
+            alone = holds[column] == 1
+            known = state_after[holding[column]] if alone else np.int64(-1)
             if known < 0:
                 if count == room:
                     room = min(limit + 1, 2 * room)
@@ -424,25 +451,18 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
                     more_table = np.full((room, classes), np.int32(DEAD), dtype=np.int32)
                     more_places[:count], more_table[:count] = places[:count], table[:count]
                     places, table = more_places, more_table
-                if holds[column] == 1:
-                    places[count] = after[holding[column]]
-                else:
-                    places[count] = union[column]
+                places[count] = after[holding[column]] if alone else union[column]
                 slot = _slot(places, count, numbers)
                 if numbers[slot] < 0:
                     numbers[slot] = count
                     count += 1
                 known = np.int64(numbers[slot])
-                if holds[column] == 1:
+                if alone:
                     state_after[holding[column]] = known
             table[at, column] = known
             if count > limit:
                 break
-        for i in range(many):
-            kind = present[i]
-            seen[kind] = False
-            for member in range(members_at[kind], members_at[kind + 1]):
-                holds[members[member]] = 0
+        _forget(many, ragged, sets, columns)
         at += 1
     accepting = np.empty(count, dtype=np.bool_)
     for state in range(count):
