@@ -34,6 +34,9 @@ VERSION = 1
 def to_document(chain: Chain) -> dict[str, Any]:
     """The chain as plain data: dictionaries, lists, texts, numbers.
 
+    A processor class with options that plain data cannot hold, such as classes, may have a static method
+    ``plain_option(name, value)``, which returns an equal value in plain data.
+
     Raises:
         ChainDocumentError: if a processor was not loaded by name and no installed plug-in is its class, or an
             option's value has no plain form.
@@ -54,8 +57,9 @@ def to_document(chain: Chain) -> dict[str, Any]:
         if link.factory is None and link.plugin is None:
             values = opts.values(link.processor)
         defaults = {o.name: o.default for o in opts.declared(link.factory or link.processor) if not o.required}
+        plain_option = getattr(link.factory or link.processor, "plain_option", _as_given)
         plain = {
-            key: _plain(value, f"{link.label}.{key}")
+            key: _plain(plain_option(key, value), f"{link.label}.{key}")
             for key, value in values.items()
             if not (key in defaults and _same(value, defaults[key]))
         }
@@ -136,6 +140,11 @@ def _name_of_class(cls: type) -> str | None:
             if registry.load_plugin("processors", name) is cls:
                 return name
     return None
+
+
+def _as_given(name: str, value: Any) -> Any:
+    del name
+    return value
 
 
 def _same(value: Any, default: Any) -> bool:

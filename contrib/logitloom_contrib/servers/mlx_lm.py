@@ -26,6 +26,7 @@ from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom_contrib.engines.mlx_lm import MlxProcessor, to_mlx_lm
 from logitloom_contrib.engines.vllm.chain_cache import ChainCache
 from logitloom_contrib.engines.vllm.permissions import Permissions
+from logitloom_contrib.servers.response_format import processors_of
 
 __all__ = ["ChainHandler", "asked_chain", "install", "main", "run"]
 
@@ -48,7 +49,7 @@ def asked_chain(body: Mapping[str, Any], *, chat_template: str | None = None) ->
 
     Example:
         >>> asked_chain({"response_format": {"type": "json_object"}})
-        [{'use': 'json', 'options': {'schema': {'type': 'object'}, 'max_whitespace': 4}}]
+        [{'use': 'json', 'options': {'schema': {'type': 'json_object'}, 'max_whitespace': 4}}]
     """
     found = {
         "logitloom": body.get("logitloom") or (body.get("vllm_xargs") or {}).get("logitloom"),
@@ -65,18 +66,11 @@ def asked_chain(body: Mapping[str, Any], *, chat_template: str | None = None) ->
 
 
 def _of_format(form: Any) -> Any:
-    kind = form.get("type") if isinstance(form, Mapping) else form
-    if kind in (None, "text"):
-        return None
-    if kind == "json_object":
-        return [{"use": "json", "options": {"schema": {"type": "object"}, "max_whitespace": _BLANKS}}]
-    told = form.get("json_schema") if isinstance(form, Mapping) and kind == "json_schema" else None
-    if not isinstance(told, Mapping) or "schema" not in told:
-        raise NeedsNotMet(
-            f"response_format is {form!r:.200}. Give {{'type': 'text'}}, {{'type': 'json_object'}} or {{'type': "
-            f"'json_schema', 'json_schema': {{'schema': ...}}}}."
-        )
-    return [{"use": "json", "options": {"schema": told["schema"], "max_whitespace": _BLANKS}}]
+    found = processors_of(form)
+    for processor in found or ():
+        if processor["use"] == "json":
+            processor["options"]["max_whitespace"] = _BLANKS
+    return found
 
 
 def _of_tools(tools: Any, choice: Any, chat_template: str | None) -> Any:

@@ -16,7 +16,8 @@ from logitloom.options import values
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammars.engine import Engine, Grammar
 from logitloom_plugins.json_schema.schema.document import dialect_of
-from logitloom_plugins.json_schema.schema.sources import schema_of
+from logitloom_plugins.json_schema.schema.inputs import check_keywords
+from logitloom_plugins.json_schema.schema.sources import plain_schema, schema_of
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import Machine
@@ -51,7 +52,7 @@ class Json(ConstraintProcessor):
     compilable = False
 
     schema: Any = option(
-        None, help="A schema: dict, JSON text, path, pydantic model or type, dataclass, TypedDict, Enum."
+        None, help="A schema (dict, JSON text, path), an OpenAI response_format, or a class (pydantic, dataclass, ...)."
     )
     engine: str = option("auto", help="Which engine.", choices=("auto", "table", "llguidance", "xgrammar"))
     whitespace: str = option(
@@ -69,7 +70,9 @@ class Json(ConstraintProcessor):
         choices=("auto", "assert", "annotate"),
     )
     additional_properties: bool = option(True, help="What additionalProperties defaults to beside properties.")
-    strict: bool = option(True, help="Refuse keywords that cannot be enforced, rather than warn.")
+    strict: bool | None = option(
+        None, help="True refuses keywords that cannot be enforced or are unknown, false warns; none: false for unknown."
+    )
     max_states: int = option(100_000, help="Most states of the automaton.", ge=1, unit="states")
     max_seconds: float = option(10.0, help="Most processor time for the compilation.", gt=0, unit="seconds")
 
@@ -84,6 +87,11 @@ class Json(ConstraintProcessor):
             )
         object.__setattr__(self, "_table_automaton", table)
         object.__setattr__(self, "_grammar", grammar)
+
+    @staticmethod
+    def plain_option(name: str, value: Any) -> Any:
+        """For documents of chains: a schema that is a class, or holds ``None``, as its JSON text."""
+        return plain_schema(value) if name == "schema" else value
 
     @property
     def machine(self) -> Machine | None:
@@ -128,18 +136,19 @@ class Json(ConstraintProcessor):
     def _compiled(self) -> tuple[SchemaAutomaton | None, Grammar | None]:
         """The automaton made for the schema, or the grammar of an engine."""
         document = schema_of(self.schema)
+        check_keywords(document, error=bool(self.strict))
         object.__setattr__(self, "_document", document)
         if self.engine in ("llguidance", "xgrammar"):
             return None, self._by_library(self.engine, document)
         try:
-            return self._table(document, self.strict or self.engine == "auto"), None
+            return self._table(document, self.strict is not False or self.engine == "auto"), None
         except (BudgetExceeded, UnsupportedSchema, UnsupportedPattern) as error:
             if self.engine == "table":
                 raise
             try:
                 return None, self._by_library("llguidance", document)
             except LogitloomError as other:
-                if not self.strict and isinstance(error, UnsupportedSchema):
+                if self.strict is False and isinstance(error, UnsupportedSchema):
                     return self._table(document, False), None
                 message = f"{error} The engine llguidance cannot run it either: {other}"
                 raise type(error)(message if len(message) < 500 else f"{message[:496]}...") from error
@@ -164,7 +173,7 @@ class Json(ConstraintProcessor):
                 f"The engine {name} cannot be told {', '.join(unlike)}. Use the engine 'table', or the default."
             )
         formats = self.formats == "assert" or (self.formats == "auto" and dialect_of(document, None, "").asserts_format)
-        strict = self.strict or self.engine == "auto"
+        strict = self.strict is not False or self.engine == "auto"
         engine: Engine = load_plugin("grammars", name)()
         return engine.json_schema(document, whitespace=self.whitespace, formats=formats, strict=strict)
 

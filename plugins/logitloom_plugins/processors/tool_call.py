@@ -11,7 +11,7 @@ from logitloom.errors import OptionError
 from logitloom_plugins.combinators import Combinator, Section
 from logitloom_plugins.tool_formats.call_sections import call_sections
 from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format
-from logitloom_plugins.tool_formats.tools import chosen, tools_of
+from logitloom_plugins.tool_formats.tools import chosen, plain_tools, tools_of
 
 __all__ = ["ToolCall"]
 
@@ -44,13 +44,20 @@ class ToolCall(Combinator):
 
     forces_longest = True
 
-    tools: Any = option(help="The tools: a list of functions with name and parameters (a JSON Schema).")
+    tools: Any = option(
+        help="The tools: functions with name and parameters (a JSON Schema), or classes; a list, or JSON text."
+    )
     format: Any = option("hermes", help="How calls are written: the name of a format, a table, or 'auto'.")
     choice: Any = option("auto", help="Whether there must be a call: 'auto', 'required', 'none', or a tool's name.")
     parallel: bool = option(True, help="Whether there may be several calls.")
     reasoning: str | None = option(None, help="What ends the reasoning, such as '</think>'; no calls before it.")
     chat_template: str | None = option(None, help="The chat template from which the format 'auto' is found.")
     json: dict[str, Any] = option({}, help="Options of the processor json, instead of the template's style.")
+
+    @staticmethod
+    def plain_option(name: str, value: Any) -> Any:
+        """For documents of chains: tools of which one is a class, or holds ``None``, as their JSON text."""
+        return plain_tools(value) if name == "tools" else value
 
     @property
     def name(self) -> str:

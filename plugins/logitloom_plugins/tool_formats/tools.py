@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,9 +11,11 @@ from urllib.parse import quote
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import OptionError
 from logitloom_plugins.json_schema.schema.document import Document, escape_pointer
+from logitloom_plugins.json_schema.schema.inputs import check_strict
+from logitloom_plugins.json_schema.schema.sources import is_plain, schema_of
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
 
-__all__ = ["Choice", "Property", "Tool", "call_schema", "chosen", "property_schemas", "tools_of"]
+__all__ = ["Choice", "Property", "Tool", "call_schema", "chosen", "plain_tools", "property_schemas", "tools_of"]
 
 
 @dataclass(frozen=True)
@@ -33,19 +36,29 @@ def tools_of(given: Any) -> list[Tool]:
 
     Args:
         given: per tool ``{"type": "function", "function": {"name": ..., "parameters": {...}}}``, or the inner table
-            alone. Without ``parameters`` a function takes no arguments.
+            alone. Without ``parameters`` a function takes no arguments; with ``strict`` they keep the rules of OpenAI's
+            strict mode. Or a class that the processor ``json`` takes: its name is the name of the tool. The list may
+            be JSON text.
 
     Raises:
         OptionError: naming the entry.
+        UnsupportedSchema: if a tool is strict, and its parameters break a rule of that mode.
 
     Example:
         >>> tools_of([{"type": "function", "function": {"name": "now"}}])[0].name
         'now'
     """
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError) as error:
+            raise OptionError(f"The text given as option 'tools' of 'tool_call' is no JSON: {error}.") from error
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         raise OptionError(f"Option 'tools' of 'tool_call' must be a list of at least one tool, but is {given!r}.")
     tools = []
     for i, entry in enumerate(given):
+        if isinstance(entry, type):
+            entry = {"name": entry.__name__, "parameters": schema_of(entry)}
         function = entry.get("function", entry) if isinstance(entry, Mapping) else None
         kind = entry.get("type", "function") if isinstance(entry, Mapping) else None
         # A flat entry may itself be a schema-like table whose type is "function".
@@ -64,12 +77,26 @@ def tools_of(given: Any) -> list[Tool]:
             )
         if not function["name"]:
             raise OptionError(f"Tool {i} of 'tool_call' has an empty name.")
+        if function.get("strict"):
+            check_strict(dict(parameters), f"The schema of the parameters of the tool {function['name']!r:.60}")
         tools.append(Tool(function["name"], {"type": "object", **parameters}))
     names = [tool.name for tool in tools]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise OptionError(f"Two tools of 'tool_call' have the name {twice[0]!r}. Give each its own.")
     return tools
+
+
+def plain_tools(given: Any) -> Any:
+    """What :func:`tools_of` takes, as tables, lists, texts and numbers: itself, or its JSON text.
+
+    Example:
+        >>> plain_tools([{"name": "now"}])
+        [{'name': 'now'}]
+    """
+    if is_plain(given):
+        return given
+    return json.dumps([{"name": tool.name, "parameters": tool.parameters} for tool in tools_of(given)])
 
 
 class Choice(NamedTuple):

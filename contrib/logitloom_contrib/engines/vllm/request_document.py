@@ -5,6 +5,10 @@ All of these say the same::
     '{"logitloom": 1, "processor": [{"use": "regex", "options": {"pattern": "a+"}}]}'
     {"logitloom": 1, "processor": [{"use": "regex", "options": {"pattern": "a+"}}]}
     [{"use": "regex", "options": {"pattern": "a+"}}]
+
+An OpenAI ``response_format`` stands for the processor that enforces it::
+
+    {"type": "json_schema", "json_schema": {"name": "person", "strict": true, "schema": {"type": "object", ...}}}
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from logitloom.errors import ChainDocumentError, LogitloomError
 from logitloom.loading import loading
 from logitloom.registry import load_plugin
 from logitloom_contrib.engines.vllm.permissions import Permissions
+from logitloom_contrib.servers.response_format import FORMS, processors_of
 
 __all__ = ["KEY", "RequestDocument", "RequestGuard", "read"]
 
@@ -29,7 +34,7 @@ KEY: Final = "logitloom"
 _DEEPEST: Final = 64
 #: Options with a limit of the operator's -> the permission.
 _LIMITED: Final = {"max_states": "states", "max_seconds": "seconds"}
-_FORMS: Final = "Give a chain document, or a list of processors, as JSON text or as plain data."
+_FORMS: Final = "Give a chain document, a list of processors, or a response_format, as JSON text or as plain data."
 
 
 class RequestDocument(NamedTuple):
@@ -59,6 +64,8 @@ def read(given: Any, permissions: Permissions) -> RequestDocument:
         '{"logitloom":1,"processor":[{"use":"top_k","options":{"k":5}}]}'
     """
     value = _parsed(given, permissions) if isinstance(given, str) else given
+    if isinstance(value, Mapping) and value.get("type") in FORMS:
+        value = processors_of(value) or []
     document = {"logitloom": VERSION, "processor": value} if isinstance(value, (list, tuple)) else value
     if not isinstance(document, Mapping):
         raise ChainDocumentError(f"{KEY!r} of the request is a {type(given).__name__}, {_shown(given)}. {_FORMS}")

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from logitloom.automata import BudgetTracker
 from logitloom.errors import UnsupportedSchema
 
-__all__ = ["Dialect", "Document", "Node", "dialect_of", "escape_pointer"]
+__all__ = ["Dialect", "Document", "Node", "dialect_of", "escape_pointer", "subschemas"]
 
 _ONE: Final = (
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
@@ -114,7 +114,7 @@ def escape_pointer(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
 
 
-def _applicators(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The subschemas directly below a schema, each with its relative JSON pointer."""
     for keyword in _ONE:
         if isinstance(schema.get(keyword), (dict, bool)):
@@ -212,7 +212,7 @@ class Document:
                 dynamic = "$recursiveAnchor"
             if isinstance(dynamic, str):
                 self._dynamic.setdefault(dynamic, []).append(node)
-            stack += [node.below(part, relative) for relative, part in _applicators(schema)]
+            stack += [node.below(part, relative) for relative, part in subschemas(schema)]
 
     def references(self, node: Node) -> list[int]:
         """The numbers of the nodes that ``$ref``, ``$dynamicRef`` and ``$recursiveRef`` of a node point to.

@@ -10,8 +10,9 @@ from typing import Any, Final, get_type_hints, is_typeddict
 
 from logitloom.errors import OptionError
 from logitloom.loading import text_or_file
+from logitloom_plugins.json_schema.schema.inputs import unwrapped
 
-__all__ = ["schema_of"]
+__all__ = ["is_plain", "plain_schema", "schema_of"]
 
 _TEXT: Final = "The text given as a schema"
 _REMEDY: Final = "Give a path to a JSON file, or the JSON text itself."
@@ -22,11 +23,13 @@ def schema_of(source: Any) -> Any:
 
     Args:
         source: ``None`` (any JSON value), a schema as a dict or bool, its JSON text, a path to a file with it, a
-            pydantic model or ``TypeAdapter``, a dataclass, a ``TypedDict``, an ``Enum``, or another type
-            that pydantic knows.
+            pydantic model or ``TypeAdapter``, a dataclass, a ``TypedDict``, an ``Enum``, a class of msgspec or attrs,
+            or another type that pydantic knows. A dict, text or file may also be an OpenAI ``response_format``
+            (see :func:`~logitloom_plugins.json_schema.schema.inputs.unwrapped`).
 
     Raises:
         OptionError: if it is none of these, or a text or file is no JSON.
+        UnsupportedSchema: if a ``response_format`` is strict, and the schema breaks a rule of that mode.
 
     Example:
         >>> schema_of('{"type": "integer"}')
@@ -34,18 +37,42 @@ def schema_of(source: Any) -> Any:
     """
     if source is None:
         return True
-    if isinstance(source, (dict, bool)):
-        return source
     if isinstance(source, (str, os.PathLike)):
         text, _ = text_or_file(source, "schema", is_text=_begins_as_schema, remedy=_REMEDY)
-        return _parsed(text, f"The file {os.fspath(source)!r:.100}" if text is not source else _TEXT)
+        source = _parsed(text, f"The file {os.fspath(source)!r:.100}" if text is not source else _TEXT)
+        return unwrapped(source, schema_of) if isinstance(source, dict) else source
+    if isinstance(source, dict):
+        return unwrapped(source, schema_of)
+    if isinstance(source, bool):
+        return source
     if isinstance(source, type) and issubclass(source, Enum):
         return _enum(source)
     if hasattr(source, "model_json_schema"):
         return source.model_json_schema()
     if hasattr(source, "json_schema") and callable(source.json_schema):
         return source.json_schema()
-    return _of_type(source)
+    return _of_msgspec(source) if hasattr(source, "__struct_fields__") else _of_type(source)
+
+
+def plain_schema(source: Any) -> Any:
+    """What :func:`schema_of` takes, as tables, lists, texts and numbers: itself, or its JSON text.
+
+    Example:
+        >>> plain_schema({"const": None}), plain_schema({"const": 1})
+        ('{"const": null}', {'const': 1})
+    """
+    if source is None or isinstance(source, (bool, str, os.PathLike)) or is_plain(source):
+        return source
+    return json.dumps(schema_of(source))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value consists of tables, lists, texts and numbers, as documents of chains hold them."""
+    if isinstance(value, dict):
+        return all(is_plain(part) for part in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(is_plain(part) for part in value)
+    return isinstance(value, (str, bool, int, float))
 
 
 def _begins_as_schema(text: str) -> bool:
@@ -73,7 +100,29 @@ def _enum(source: type[Enum]) -> Any:
     return {"title": source.__name__, "enum": values}
 
 
+def _of_msgspec(source: Any) -> Any:
+    """The schema of a type that msgspec knows: its structs, classes of attrs, dataclasses and TypedDicts."""
+    import msgspec
+
+    try:
+        schema = msgspec.json.schema(source)
+    except TypeError as error:
+        why = " ".join(str(error).split())
+        raise OptionError(f"{source!r:.80} cannot be read as a JSON Schema by msgspec: {why}") from error
+    # Only a reference stands at the root, where tools and strict mode expect the object itself.
+    root = schema.pop("$ref", "").removeprefix("#/$defs/")
+    return {**schema.get("$defs", {}).get(root, {}), **schema}
+
+
 def _of_type(source: Any) -> Any:
+    if hasattr(source, "__attrs_attrs__"):
+        try:
+            return _of_msgspec(source)
+        except ImportError as error:
+            raise OptionError(
+                f"A schema was given as a class of attrs ({source!r:.80}), and reading those takes msgspec. Install it "
+                f"with pip install msgspec, or give a JSON Schema as a dict, text or path."
+            ) from error
     try:
         from pydantic import TypeAdapter, create_model
         from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
@@ -95,5 +144,5 @@ def _of_type(source: Any) -> Any:
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         raise OptionError(
             f"{source!r:.80} cannot be read as a JSON Schema. Give a dict, JSON text, a path, a pydantic model, a "
-            f"dataclass, a TypedDict or an Enum."
+            f"dataclass, a TypedDict, an Enum, or a class of msgspec or attrs."
         ) from error

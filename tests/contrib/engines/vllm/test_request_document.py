@@ -21,6 +21,14 @@ def test_every_form_of_one_chain_is_the_same_request(form: Any) -> None:
     assert read(form, Permissions()).key == read(CHAIN, Permissions()).key
 
 
+def test_a_response_format_is_the_processor_that_enforces_it() -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "n", "strict": False, "schema": {"const": 1}}}
+    wanted = read(one("json", schema=form), Permissions()).key
+    assert read(form, Permissions()).key == read(json.dumps(form), Permissions()).key == wanted
+    with pytest.raises(LogitloomError, match="at least one processor"):
+        read({"type": "text"}, Permissions())
+
+
 def test_the_limits_of_the_operator_are_part_of_what_is_made() -> None:
     request = read(one("regex", pattern="a"), Permissions(states=77, seconds=0.5))
     assert request.document["processor"][0]["options"] == {"pattern": "a", "max_states": 77, "max_seconds": 0.5}

@@ -1,0 +1,38 @@
+"""OpenAI's ``response_format`` as a list of processors, for servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from logitloom.errors import NeedsNotMet
+
+__all__ = ["FORMS", "processors_of"]
+
+#: The values of ``type``.
+FORMS: Final = ("text", "json_object", "json_schema")
+
+
+def processors_of(form: Any) -> list[dict[str, Any]] | None:
+    """The processors that a ``response_format`` stands for; None if it asks for nothing.
+
+    Args:
+        form: ``{"type": "text"}``, ``{"type": "json_object"}``, or ``{"type": "json_schema", "json_schema": {"name",
+            "strict", "schema"}}``. What is wrong with the schema is said by the processor.
+
+    Raises:
+        NeedsNotMet: if it is none of these.
+
+    Example:
+        >>> processors_of({"type": "json_object"})
+        [{'use': 'json', 'options': {'schema': {'type': 'json_object'}}}]
+    """
+    kind = form.get("type") if isinstance(form, Mapping) else form
+    if kind in (None, "text"):
+        return None
+    if not isinstance(form, Mapping) or kind not in FORMS:
+        raise NeedsNotMet(
+            f"response_format is {form!r:.200}. Give {{'type': 'text'}}, {{'type': 'json_object'}} or {{'type': "
+            f"'json_schema', 'json_schema': {{'schema': ...}}}}."
+        )
+    return [{"use": "json", "options": {"schema": dict(form)}}]

@@ -1,0 +1,180 @@
+"""Schemas as APIs wrap them, OpenAI's strict mode, and keywords that no draft has.
+
+References:
+    OpenAI, API reference, ``response_format``; guide "Structured model outputs", supported schemas.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from logitloom.errors import OptionError, UnsupportedSchema
+from logitloom_plugins.json_schema.schema.document import subschemas
+
+__all__ = ["check_keywords", "check_strict", "unwrapped"]
+
+#: The keywords of drafts 4 to 2020-12.
+_KEYWORDS: Final = frozenset([
+    "$anchor", "$comment", "$defs", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef",
+    "$ref", "$schema", "$vocabulary", "additionalItems", "additionalProperties", "allOf", "anyOf", "const",
+    "contains", "contentEncoding", "contentMediaType", "contentSchema", "default", "definitions", "dependencies",
+    "dependentRequired", "dependentSchemas", "deprecated", "description", "else", "enum", "examples",
+    "exclusiveMaximum", "exclusiveMinimum", "format", "id", "if", "items", "maxContains", "maxItems", "maxLength",
+    "maxProperties", "maximum", "minContains", "minItems", "minLength", "minProperties", "minimum", "multipleOf",
+    "not", "oneOf", "pattern", "patternProperties", "prefixItems", "properties", "propertyNames", "readOnly",
+    "required", "then", "title", "type", "unevaluatedItems", "unevaluatedProperties", "uniqueItems", "writeOnly",
+])  # fmt: skip
+#: Annotations of OpenAPI and of common generators of schemas.
+_ANNOTATIONS: Final = frozenset(["discriminator", "example", "externalDocs", "nullable", "propertyOrdering", "xml"])
+#: What stands in OpenAI's wrapper.
+_WRAPPER: Final = frozenset(["description", "name", "schema", "strict", "type"])
+#: So many unknown keywords of a schema are compared with the known ones.
+_MOST_LOOKED_UP: Final = 100
+#: Keywords that OpenAI's strict mode does not take.
+_NOT_STRICT: Final = ("allOf", "dependentRequired", "dependentSchemas", "else", "if", "not", "then")
+
+
+def unwrapped(given: Mapping[str, Any], read: Callable[[Any], Any]) -> Any:
+    """The schema of a ``response_format``, of its inner table, or the given schema if it is neither.
+
+    Args:
+        given: ``{"type": "json_object"}``, ``{"type": "json_schema", "json_schema": {"name", "strict", "schema"}}``,
+            the same without the inner table, ``{"name", "strict", "schema"}``, or a schema.
+        read: what makes a JSON Schema of the value of ``schema``, which may be a Python class.
+
+    Raises:
+        OptionError: if it is another ``response_format``, or lacks the schema.
+        UnsupportedSchema: if it says ``strict`` and the schema breaks a rule of that mode.
+
+    Example:
+        >>> unwrapped({"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "null"}}}, lambda s: s)
+        {'type': 'null'}
+    """
+    kind = given.get("type")
+    if kind == "json_object":
+        return read(given["schema"]) if isinstance(given.get("schema"), Mapping) else {"type": "object"}
+    if kind == "text" or kind == "structural_tag":
+        remedy = "Leave out 'json'" if kind == "text" else "Use the processor 'structural_tag'"
+        raise OptionError(
+            f"The response_format given as a schema has the type {kind!r}, which is no JSON value. {remedy}."
+        )
+    if kind == "json_schema":
+        table = given.get("json_schema", given)
+    elif "type" not in given and isinstance(given.get("name"), str) and "schema" in given and set(given) <= _WRAPPER:
+        table = given
+    else:
+        return given
+    where = "json_schema/" if table is not given else ""
+    if not isinstance(table, Mapping) or table.get("schema") is None or isinstance(table["schema"], str):
+        raise OptionError(
+            f"The response_format given as a schema has no JSON Schema at {where}schema: {given!r:.200}. Write "
+            f"{{'type': 'json_schema', 'json_schema': {{'name': ..., 'schema': {{...}}}}}}."
+        )
+    strict = table.get("strict")
+    if strict not in (None, True, False):
+        raise OptionError(f"{where}strict of a response_format is {strict!r:.60}. Give true or false.")
+    schema = read(table["schema"])
+    if strict:
+        check_strict(schema, f"The schema of the response_format {table.get('name', '')!r:.60}")
+    return schema
+
+
+def check_strict(schema: Any, what: str) -> None:
+    """Check the rules of OpenAI's strict mode.
+
+    The root is an object and no ``anyOf``; each object requires all its properties and has ``additionalProperties:
+    false``; ``allOf``, ``not``, ``if``, ``dependentRequired`` and ``dependentSchemas`` do not occur, and no unknown
+    keyword does. OpenAI's limits on sizes are not checked.
+
+    Args:
+        schema: a JSON Schema.
+        what: the subject of messages.
+
+    Raises:
+        UnsupportedSchema: naming the place, the value and the remedy.
+    """
+    remedy = "Change that, or leave out strict."
+    if not isinstance(schema, dict) or schema.get("type") != "object" or "anyOf" in schema:
+        raise UnsupportedSchema(
+            f"{what} is strict, but its root is {schema!r:.80}. There the root has the type 'object' and no anyOf. "
+            f"{remedy}"
+        )
+    check_keywords(schema, error=True)
+    for pointer, part in _parts(schema):
+        for keyword in _NOT_STRICT:
+            if keyword in part:
+                raise UnsupportedSchema(f"{what} is strict, but has {keyword!r} at {pointer}/{keyword}. {remedy}")
+        kinds = part.get("type", ())
+        if "properties" not in part and "object" not in ([kinds] if isinstance(kinds, str) else kinds):
+            continue
+        required = part.get("required", [])
+        missing = [name for name in part.get("properties", {}) if name not in required]
+        if missing:
+            raise UnsupportedSchema(
+                f"{what} is strict, but at {pointer}/required the property {missing[0]!r} is missing: strict mode "
+                f"requires all. Add it, and give an optional property a type with 'null', or leave out strict."
+            )
+        if part.get("additionalProperties") is not False:
+            raise UnsupportedSchema(
+                f"{what} is strict, but at {pointer}/additionalProperties stands "
+                f"{part.get('additionalProperties', 'nothing')!r:.60}: strict mode demands false. {remedy}"
+            )
+
+
+def check_keywords(schema: Any, *, error: bool) -> None:
+    """Report keywords that no draft of JSON Schema has, with the nearest one that there is.
+
+    Args:
+        schema: a JSON Schema.
+        error: whether each unknown keyword is an error. If not, those that look like a known keyword are one warning,
+            because others are annotations. Those that begin with ``x-`` are never reported.
+
+    Raises:
+        UnsupportedSchema: naming the keywords and their places.
+
+    Example:
+        >>> check_keywords({"propertes": {}}, error=True)
+        Traceback (most recent call last):
+        logitloom.errors.UnsupportedSchema: The schema has the unknown keyword 'propertes' at #/propertes (did you mean
+        'properties'?). Correct or remove it.
+    """
+    found, looked_up = [], dict[str, str]()
+    for pointer, part in _parts(schema):
+        for keyword in part:
+            if keyword in _KEYWORDS or keyword in _ANNOTATIONS or str(keyword).startswith("x-"):
+                continue
+            if keyword not in looked_up and len(looked_up) < _MOST_LOOKED_UP:
+                near = difflib.get_close_matches(str(keyword)[:40], _KEYWORDS, n=1, cutoff=0.8)
+                looked_up[keyword] = f" (did you mean {near[0]!r}?)" if near else ""
+            meant = looked_up.get(keyword, "")
+            if meant or error:
+                found.append((keyword, f"{pointer}/{keyword}", meant))
+    if not found:
+        return
+    shown = ", ".join(f"{keyword!r:.60} at {place:.200}{meant}" for keyword, place, meant in found[:8])
+    several = f"keywords {shown}" if len(found) > 1 else f"keyword {shown}"
+    more = f" and {len(found) - 8} more" if len(found) > 8 else ""
+    remedy = "Correct or remove " + ("them." if len(found) > 1 else "it.")
+    if not error:
+        warnings.warn(
+            f"The schema has the unknown {several}{more}, which restricts nothing. {remedy}", UserWarning, stacklevel=4
+        )
+        return
+    problems = [(keyword, place, f"unknown keyword{meant}") for keyword, place, meant in found]
+    unknown = UnsupportedSchema(f"The schema has the unknown {several}{more}. {remedy}")
+    unknown.problems = tuple(problems)
+    raise unknown
+
+
+def _parts(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The subschemas that are objects, each with its place; the root first."""
+    stack, seen = [("#", schema)], set[int]()
+    while stack:
+        pointer, part = stack.pop()
+        if isinstance(part, dict) and id(part) not in seen:
+            seen.add(id(part))
+            yield pointer, part
+            stack += [(pointer + relative, below) for relative, below in [*subschemas(part)][::-1]]

@@ -1,0 +1,245 @@
+"""What people give as a schema: response_format, classes of msgspec and attrs, strict mode, misspelt keywords."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import warnings
+from typing import Any
+
+import pytest
+
+from logitloom import Vocabulary, processors
+from logitloom.document import from_document, to_document
+from logitloom.errors import OptionError, UnsupportedSchema
+from logitloom.loading import loading
+from logitloom_plugins.json_schema.schema.inputs import check_keywords, check_strict
+from logitloom_plugins.json_schema.schema.sources import schema_of
+from logitloom_plugins.tool_formats.tools import tools_of
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+WRAPPED = {"name": "person", "strict": True, "schema": PERSON}
+
+
+class Guard:
+    """Lets everything pass, as the guard of a server does what is on its list."""
+
+    def require(self, name: str) -> None:
+        pass
+
+    def options(self, name: str, plugin: Any, given: Any) -> Any:
+        return given
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": "json_schema", "json_schema": WRAPPED},
+        {"type": "json_schema", **WRAPPED},
+        WRAPPED,
+        {"name": "person", "schema": PERSON},
+        {"type": "json_object", "schema": PERSON},
+        json.dumps({"type": "json_schema", "json_schema": WRAPPED}),
+    ],
+    ids=["json_schema", "flat", "without a type", "neither type nor strict", "json_object with a schema", "text"],
+)
+def test_a_response_format_is_its_schema(given: Any) -> None:
+    plain = processors.load(("json", {"schema": PERSON}))["json"]
+    assert processors.load(("json", {"schema": given}))["json"].fingerprint == plain.fingerprint
+
+
+def test_json_object_allows_any_object() -> None:
+    assert schema_of({"type": "json_object"}) == {"type": "object"}
+
+
+def test_schemas_that_look_like_a_response_format_stay_schemas() -> None:
+    for schema in (
+        {"name": "x", "type": "object"},
+        {"schema": {}, "title": "x"},
+        {"name": "x", "schema": {}, "enum": [1]},
+    ):
+        assert schema_of(schema) is schema
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"type": "text"}, "has the type 'text', which is no JSON value. Leave out 'json'"),
+        ({"type": "structural_tag", "format": {}}, "Use the processor 'structural_tag'"),
+        ({"type": "json_schema"}, r"has no JSON Schema at schema: .*Write \{'type': 'json_schema'"),
+        ({"type": "json_schema", "json_schema": {"name": "x"}}, "has no JSON Schema at json_schema/schema"),
+        ({"type": "json_schema", "json_schema": []}, "has no JSON Schema at json_schema/schema"),
+        ({"type": "json_schema", "json_schema": {**WRAPPED, "strict": "yes"}}, "json_schema/strict .*is 'yes'"),
+        ({"name": "x", "schema": "pyproject.toml"}, "has no JSON Schema at schema"),
+    ],
+    ids=["text", "structural tag", "nothing", "no schema", "no table", "strict", "path"],
+)
+def test_what_is_no_schema_is_refused_with_its_place(given: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        processors.load(("json", {"schema": given}))
+
+
+def test_a_request_names_no_file() -> None:
+    with loading(guard=Guard()), pytest.raises(OptionError, match="no JSON"):
+        processors.load(("json", {"schema": "pyproject.toml"}))
+
+
+# --- strict mode ---------------------------------------------------------------------------------------------------
+
+
+def changed(**entries: Any) -> dict[str, Any]:
+    return {**PERSON, **entries}
+
+
+INNER = {"type": "object", "properties": {"x": {}}, "required": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "array"}, r"its root is \{'type': 'array'\}"),
+        (changed(anyOf=[{}]), "no anyOf"),
+        (changed(required=["name"]), "at #/required the property 'age' is missing"),
+        (changed(additionalProperties=True), "at #/additionalProperties stands True: strict mode demands false"),
+        ({"type": "object", "properties": {}}, "at #/additionalProperties stands 'nothing'"),
+        (changed(properties={"name": INNER}), "at #/properties/name/additionalProperties"),
+        (changed(properties={"name": {"type": ["object", "null"]}}), "at #/properties/name/additionalProperties"),
+        (changed(properties={"name": {"anyOf": [{}, INNER]}}), "at #/properties/name/anyOf/1/additionalProperties"),
+        (changed(properties={"name": {"items": INNER}}), "at #/properties/name/items/additionalProperties"),
+        (changed(**{"$defs": {"a": INNER}}), r"at #/\$defs/a/additionalProperties"),
+        (changed(properties={"name": {"allOf": [{}]}}), "has 'allOf' at #/properties/name/allOf"),
+        (changed(propertes={}), "'propertes' at #/propertes .did you mean 'properties'"),
+        (changed(whatever=1), "unknown keyword 'whatever' at #/whatever"),
+    ],
+    ids=range(13),
+)
+def test_strict_mode_names_the_rule_and_the_place(schema: Any, message: str) -> None:
+    with pytest.raises(UnsupportedSchema, match=message):
+        check_strict(schema, "The schema")
+    with pytest.raises(UnsupportedSchema, match=message):
+        processors.load(("json", {"schema": {**WRAPPED, "schema": schema}}))
+
+
+def test_a_strict_tool_keeps_the_rules_of_strict_mode() -> None:
+    parameters = changed(required=["name"])
+    with pytest.raises(
+        UnsupportedSchema, match="parameters of the tool 'f' is strict, but at #/required the property 'age'"
+    ):
+        tools_of([{"type": "function", "function": {"name": "f", "strict": True, "parameters": parameters}}])
+    assert tools_of([{"name": "f", "strict": False, "parameters": parameters}])[0].parameters == parameters
+
+
+def test_strict_mode_takes_what_keeps_its_rules() -> None:
+    nullable = {"type": ["string", "null"]}
+    node = {**changed(properties={"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "s": nullable})}
+    check_strict({**node, "required": ["next", "s"]}, "The schema")
+    assert tools_of([{"name": "f", "strict": True, "parameters": PERSON}])[0].parameters == PERSON
+
+
+# --- unknown keywords ------------------------------------------------------------------------------------------------
+
+
+def test_a_misspelt_keyword_is_a_warning_and_with_strict_an_error() -> None:
+    schema = {"type": "object", "properties": {"a": {"minimun": 1}}, "propertes": {}}
+    said = (
+        r"'propertes' at #/propertes .did you mean 'properties'\?., "
+        "'minimun' at #/properties/a/minimun .did you mean 'minimum'"
+    )
+    with pytest.warns(UserWarning, match=said + ".*restricts nothing. Correct or remove them"):
+        processors.load(("json", {"schema": schema}))
+    with pytest.raises(UnsupportedSchema, match=said) as caught:
+        processors.load(("json", {"schema": schema, "strict": True}))
+    assert ("minimun", "#/properties/a/minimun", "unknown keyword (did you mean 'minimum'?)") in caught.value.problems
+
+
+def test_annotations_are_no_misspellings() -> None:
+    schema = {
+        "x-order": 1,
+        "discriminator": {},
+        "markdownDescription": "",
+        "enum": [1],
+        "properties": {"propertes": {}},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_keywords({**schema, "const": {"propertes": 1}}, error=False)
+        check_keywords(True, error=True)
+    with pytest.raises(
+        UnsupportedSchema, match=r"unknown keyword 'markdownDescription' at #/markdownDescription\. Correct"
+    ):
+        check_keywords(schema, error=True)
+
+
+def test_many_unknown_keywords_are_counted() -> None:
+    schema: Any = {f"unknown{i}": 1 for i in range(5000)}
+    with pytest.raises(UnsupportedSchema, match="'unknown7' at #/unknown7 and 4992 more"):
+        check_keywords(schema, error=True)
+    schema["not"] = schema  # in Python a table may hold itself
+    with pytest.raises(UnsupportedSchema, match="and 4992 more"):
+        check_keywords(schema, error=True)
+
+
+# --- classes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.extras
+def test_classes_of_msgspec_and_attrs_are_schemas_and_tools() -> None:
+    msgspec = pytest.importorskip("msgspec", reason="the package msgspec is not installed")
+    attrs = pytest.importorskip("attrs", reason="the package attrs is not installed")
+    inner = attrs.make_class("Inner", {"x": attrs.field(type=int)})
+    outer = attrs.make_class("Outer", {"inner": attrs.field(type=inner)})
+    struct = msgspec.defstruct("Struct", [("a", int), ("b", str, "x")])
+    point = {"title": "Inner", "type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    found = schema_of(outer)
+    assert found["$defs"]["Inner"] == point
+    assert found["properties"] == {"inner": {"$ref": "#/$defs/Inner"}}
+    assert schema_of({"name": "s", "schema": struct})["required"] == ["a"]
+    tool = tools_of([struct])[0]
+    assert tool.name == "Struct"
+    assert tool.parameters["properties"]["b"] == {"type": "string", "default": "x"}
+    with pytest.raises(OptionError, match=r"Bad.* cannot be read as a JSON Schema by msgspec: "):
+        schema_of(msgspec.defstruct("Bad", [("a", complex)]))
+
+
+def test_a_class_of_attrs_without_msgspec_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    of_attrs = type("OfAttrs", (), {"__attrs_attrs__": ()})
+    with pytest.raises(
+        OptionError, match="class of attrs .*OfAttrs.* takes msgspec. Install it with pip install msgspec"
+    ):
+        schema_of(of_attrs)
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int | None = None
+
+
+@pytest.mark.extras
+def test_a_chain_with_a_class_travels_as_a_document() -> None:
+    pytest.importorskip("pydantic", reason="the package pydantic is not installed")
+    chain = processors.load(("json", {"schema": Point}), ("tool_call", {"tools": [Point], "choice": "Point"}))
+    document = to_document(chain)
+    assert json.loads(document["processor"][0]["options"]["schema"])["properties"]["y"]["default"] is None
+    assert json.loads(json.dumps(document)) == document
+    again = from_document(document)
+    assert again["json"].fingerprint == chain["json"].fingerprint
+    vocabulary = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+    both = [one["tool_call"].constraint(vocabulary, vocabulary.size).fingerprint for one in (chain, again)]
+    assert both[0] == both[1]
+
+
+def test_a_schema_that_documents_can_hold_stays_as_it_is() -> None:
+    chain = processors.load(("json", {"schema": WRAPPED}))
+    assert to_document(chain)["processor"] == [{"use": "json", "options": {"schema": WRAPPED}}]
+    text = to_document(processors.load(("json", {"schema": {"const": None}})))["processor"][0]["options"]["schema"]
+    assert text == '{"const": null}'
+    with pytest.raises(OptionError, match="'tools' of 'tool_call' is no JSON"):
+        tools_of("[")
