@@ -175,7 +175,6 @@ def test_everything_documented_says_what_it_is():
 #: The floors of core, from the ground up: a module imports from its own floor and from those below.
 FLOORS = (
     {
-        "array_namespace",
         "errors",
         "options",
         "vocabulary",

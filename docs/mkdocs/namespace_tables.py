@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from logitloom.array_namespace import DTYPES, FUNCTIONS, OPERATORS, Entry
+from logitloom.testing.array_namespace import DTYPES, FUNCTIONS, OPERATORS, Entry
 
 __all__ = ["PAGE", "written"]
 

@@ -316,7 +316,7 @@ def _zeros(b: Backend) -> Compared:
     yield "zeros((0, 3), dtype=float32)", b.xp.zeros((0, 3), dtype=b.xp.float32), np.zeros((0, 3), np.float32)
 
 
-#: Function of :data:`logitloom.array_namespace.FUNCTIONS` -> what it gives, compared.
+#: Function of :data:`logitloom.testing.array_namespace.FUNCTIONS` -> what it gives, compared.
 FUNCTION_CHECKS: dict[str, Callable[[Backend], Compared]] = {
     "abs": lambda b: (("abs", b.xp.abs(b.asarray(host)), np.abs(host)) for host in (X, I)),
     "all": lambda b: iter([("all(m, axis=-1)", b.xp.all(b.asarray(M), axis=-1), M.all(axis=-1))]),
@@ -438,7 +438,7 @@ def _attributes(b: Backend) -> Compared:
     yield "x.dtype == xp.int32", x.dtype == b.xp.int32, False
 
 
-#: Entry of :data:`logitloom.array_namespace.OPERATORS` -> what it gives, compared.
+#: Entry of :data:`logitloom.testing.array_namespace.OPERATORS` -> what it gives, compared.
 OPERATOR_CHECKS: dict[str, Callable[[Backend], Compared]] = {
     "arithmetic": _arithmetic,
     "attributes": _attributes,

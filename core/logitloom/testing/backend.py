@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from logitloom import registry
-from logitloom.array_namespace import FUNCTIONS, OPERATORS, missing_names
 from logitloom.backend import Array, Backend, HostTable, backend_of, library_of
 from logitloom.masks.mask_row import MaskRow
 from logitloom.testing._namespace_checks import FUNCTION_CHECKS, OPERATOR_CHECKS
@@ -32,6 +31,7 @@ from logitloom.testing._samples import (
     written,
 )
 from logitloom.testing._tiny_model import tiny_logits, tiny_logits_by_hand
+from logitloom.testing.array_namespace import FUNCTIONS, OPERATORS, missing_names
 from logitloom.testing.compilation import compiled
 from logitloom.testing.conformance import Conformance, backend_names, host, same
 
@@ -159,7 +159,7 @@ class BackendConformance(Conformance):
     def test_functions_of_the_namespace_give_what_the_standard_says(self, backend: Backend, function: str) -> None:
         """Each function in the forms that are used: values, shapes, dtypes, broadcasting.
 
-        Troubleshooting: ``logitloom.array_namespace.FUNCTIONS`` tells the forms. Where the library
+        Troubleshooting: ``logitloom.testing.array_namespace.FUNCTIONS`` tells the forms. Where the library
         differs, give ``xp`` a function of your own that calls the library's.
         """
         if function in missing_names(backend.xp):
@@ -167,7 +167,7 @@ class BackendConformance(Conformance):
         self._as_told(backend, FUNCTION_CHECKS[function])
 
     def test_operators_of_arrays_give_what_the_standard_says(self, backend: Backend, operator: str) -> None:
-        """Arithmetic, comparisons, indexing and attributes, as ``logitloom.array_namespace.OPERATORS`` tells."""
+        """Arithmetic, comparisons, indexing and attributes: ``logitloom.testing.array_namespace.OPERATORS``."""
         self._as_told(backend, OPERATOR_CHECKS[operator])
 
     def test_a_tiny_model_gives_its_logits(self, backend: Backend) -> None:

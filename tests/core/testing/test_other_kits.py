@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from logitloom import Vocabulary, load_backend, option
-from logitloom.array_namespace import DTYPES, FUNCTIONS
 from logitloom.backend import HostTable
 from logitloom.generation import candidates
 from logitloom.generation.candidates import Configured, Drafts
 from logitloom.testing import BackendConformance, CandidateConformance, EngineConformance, VocabularyConformance
+from logitloom.testing.array_namespace import DTYPES, FUNCTIONS
 from logitloom_plugins.backends.numpy import NumpyBackend
 from tests.core.testing.failing import checks_of, failure
 from tests.core.testing.test_seeded_faults import BACKENDS, PROCESSORS

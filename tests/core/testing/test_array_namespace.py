@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from logitloom import load_backend
-from logitloom.array_namespace import DTYPES, FUNCTIONS, OPERATORS, missing_names
 from logitloom.testing._namespace_checks import FUNCTION_CHECKS, OPERATOR_CHECKS
+from logitloom.testing.array_namespace import DTYPES, FUNCTIONS, OPERATORS, missing_names
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 FOLDERS = (
     ROOT / "core" / "logitloom",
     ROOT / "plugins" / "logitloom_plugins",
@@ -48,7 +48,7 @@ def test_uses_are_found_however_the_namespace_is_reached() -> None:
 
 def test_everything_that_is_used_is_in_the_table() -> None:
     unlisted = {name: sorted(files) for name, files in used().items() if name not in FUNCTIONS | DTYPES.keys()}
-    assert unlisted == {}, "list them in logitloom.array_namespace and test them in logitloom.testing._namespace_checks"
+    assert unlisted == {}, "list them in logitloom.testing.array_namespace and test them in _namespace_checks"
 
 
 def test_everything_in_the_table_is_used() -> None:
