@@ -65,6 +65,8 @@ class Context:
         vocabulary: the bytes of each token, or None if no tokenizer was given.
         prompt: the prompt's token ids, one tuple per row (ragged), or None if the engine does not tell.
         max_length: most tokens a sequence can reach, prompt included; fixes the shape of histories.
+        max_new_tokens: most tokens that rows may generate, end-of-sequence included: one number for all rows, or one
+            per row; None if nobody tells. Constraints keep to it.
         seed: an integer for the whole batch, or one per row. With one integer, row ``i`` gets a seed derived
             from it and ``i``, so the rows differ.
         model: the model adapter, for processors that run a model themselves.
@@ -92,6 +94,7 @@ class Context:
     vocabulary: Vocabulary | None = None
     prompt: tuple[tuple[int, ...], ...] | None = None
     max_length: int | None = None
+    max_new_tokens: int | tuple[int, ...] | None = None
     seed: int | tuple[int, ...] = 0
     model: Any = None
     compiled: bool = False
@@ -154,6 +157,11 @@ class Context:
         if isinstance(self.seed, tuple) and len(self.seed) != self.batch:
             raise InvalidContext(
                 f"The context has {self.batch} rows but {len(self.seed)} seeds; give one integer, or one per row."
+            )
+        if isinstance(self.max_new_tokens, tuple) and len(self.max_new_tokens) != self.batch:
+            raise InvalidContext(
+                f"The context has {self.batch} rows but {len(self.max_new_tokens)} limits in max_new_tokens; give one "
+                f"integer, or one per row."
             )
         if self.prompt is not None and self.max_length is not None:
             for row, prompt in enumerate(self.prompt):

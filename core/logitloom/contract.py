@@ -278,6 +278,14 @@ class Constraint(ABC):
             least[place] = known[after]
         return ids, least
 
+    def most_after(self, state: State) -> int:
+        """An upper bound on :meth:`least_tokens` after any one allowed token, where that takes no search.
+
+        :data:`UNKNOWN` if there is none; :meth:`least_after` is asked then. While more tokens are left, it need not be.
+        """
+        del state
+        return UNKNOWN
+
     def finish(self, state: State) -> State:
         """The state after end-of-sequence; a constraint that ends texts keeps one that still says where."""
         del state

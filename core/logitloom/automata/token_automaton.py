@@ -363,17 +363,33 @@ class TokenAutomaton(Constraint):
         row = self._tables.next[state]  # type: ignore[call-overload]
         return ids, least.take(row.take(self._tables.token_class.take(ids)))
 
+    def most_after(self, state: State) -> int:
+        """The bytes of the longest of the shortest texts from any state, if each byte is a token."""
+        return self._most
+
+    @cached_property
+    def _most(self) -> int:
+        """See :meth:`most_after`."""
+        if not self._trie.every_byte:
+            return UNKNOWN
+        return int(np.max(self._by_bytes, initial=0))
+
+    @cached_property
+    def _by_bytes(self) -> NDArray[np.int32]:
+        """``[states] int32``: the bytes of a shortest text in single-byte tokens, -1 if there is none."""
+        steps = self.dfa.next[:, np.unique(self.dfa.byte_class[self._trie.single >= 0])].copy()
+        steps[self.closing] = DEAD
+        return steps_to(steps, self.accepting[: self.dfa.states])
+
     @cached_property
     def _least(self) -> NDArray[np.int32]:
         """``[states] int32``: see :meth:`least_tokens`."""
         states, ends = self.dfa.states, self.accepting[: self.dfa.states]
         try:
             tables = self.tables()
-            steps = np.where(tables.allowed[:states, :-1], tables.next[:states, :-1], DEAD)
         except BudgetExceeded:
-            steps = self.dfa.next[:, np.unique(self.dfa.byte_class[self._trie.single >= 0])].copy()
-            steps[self.closing] = DEAD
-        least = steps_to(steps, ends)
+            return np.where(self._by_bytes < 0, np.int32(UNKNOWN), self._by_bytes)
+        least = steps_to(np.where(tables.allowed[:states, :-1], tables.next[:states, :-1], DEAD), ends)
         least[least < 0] = UNKNOWN
         return least
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.contract import FINISHED, Constraint, State, TokenSet
 from logitloom.hookspecs import TextEnd
@@ -102,11 +103,22 @@ class FinishWithin(Constraint):
         """That of the inner constraint: the tokens on a shortest way to an end are allowed."""
         return self.inner.least_tokens(_parts(state)[0])
 
+    def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Those of the inner constraint that are allowed here."""
+        inner, left = _parts(state)
+        ids, least = self.inner.least_after(inner)
+        kept = least <= left - 2
+        return ids[kept], least[kept]
+
+    def most_after(self, state: State) -> int:
+        """That of the inner constraint."""
+        return self.inner.most_after(_parts(state)[0])
+
     def allowed(self, state: State) -> TokenSet:
         """The ids of the inner constraint after which the text can be completed with the tokens that are left."""
         inner, left = _parts(state)
         # One of the tokens that are left is taken now, and one is end-of-sequence.
-        if self._farthest(inner) <= left - 2:
+        if self.inner.most_after(inner) <= left - 2 or self._farthest(inner) <= left - 2:
             return self.inner.allowed(inner)
         ids, least = self.inner.least_after(inner)
         kept = ids[least <= left - 2]

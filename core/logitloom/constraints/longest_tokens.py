@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.contract import ByteAutomaton, Constraint, State, TokenSet, TokenTables
 from logitloom.hookspecs import TextEnd
@@ -79,6 +80,16 @@ class LongestTokens(Constraint):
     def least_tokens(self, state: State) -> int | None:
         """That of the inner constraint: the longest tokens lead there in no more steps."""
         return self.inner.least_tokens(state)
+
+    def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Those of the inner constraint, for the tokens that are left."""
+        ids, least = self.inner.least_after(state)
+        kept = self.allowed(state).mask(self.vocab_size).take(ids)
+        return ids[kept], least[kept]
+
+    def most_after(self, state: State) -> int:
+        """That of the inner constraint."""
+        return self.inner.most_after(state)
 
     def automaton(self) -> ByteAutomaton | None:
         """The inner automaton: the language of texts is the same."""

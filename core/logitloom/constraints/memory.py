@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from logitloom.backend import Array, Backend, HostTable
 from logitloom.context import Context
-from logitloom.contract import FINISHED, Constraint, Ended, State, TokenSet
+from logitloom.contract import FINISHED, UNKNOWN, Constraint, Ended, State, TokenSet
 from logitloom.masks.kernels import KernelFailed, MaskKernels, StepTables, host_kernels
 from logitloom.masks.mask_row import MaskBatch, MaskRow, records_of
 
@@ -37,7 +37,24 @@ class DeviceTables:
         self.classes = tables.next.shape[1]
         self.next = HostTable(tables.total().ravel())
         self.allowed = HostTable(tables.allowed)
+        self._constraint, self._tables = constraint, tables
+        self._needed: HostTable | None = None
         self.token_class = HostTable(tables.token_class)
+
+    @property
+    def needed(self) -> HostTable:
+        """``[rows, classes] int32``: tokens to the nearest end after a token of a class; :data:`UNKNOWN` for none."""
+        if self._needed is None:
+            tables, states = self._tables, len(self._tables.next) - 2
+            least = np.full(states + 2, UNKNOWN, dtype=np.int32)
+            for state in range(states):
+                found = self._constraint.least_tokens(state)
+                least[state] = UNKNOWN if found is None else found
+            needed = np.where(tables.allowed, least[tables.next], np.int32(UNKNOWN))
+            # End-of-sequence is a class of its own, the last; it needs nothing more, also where nothing is left.
+            needed[:, -1] = np.where(tables.allowed[:, -1], -UNKNOWN, UNKNOWN)
+            self._needed = HostTable(needed)
+        return self._needed
 
 
 class StateNode:
@@ -49,9 +66,11 @@ class StateNode:
         forced: the run of forced tokens, once it was asked for.
         array: a backend and ``[1] int32``, the state as an array of that backend.
         bits: ``[ceil(vocab_size / 32)] int32``, the mask as bits.
+        most_after: the constraint's answer, -1 before it was asked.
+        least_after: the same, ``None`` before.
     """
 
-    __slots__ = ("array", "bits", "forced", "row", "state")
+    __slots__ = ("array", "bits", "forced", "least_after", "most_after", "row", "state")
 
     def __init__(self, state: Any) -> None:
         self.state = state
@@ -59,6 +78,8 @@ class StateNode:
         self.forced: list[int] | None = None
         self.array: tuple[Backend | None, Array] = None, None
         self.bits: NDArray[np.int32] | None = None
+        self.most_after = -1
+        self.least_after: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
 
 
 class _CompiledBatch(NamedTuple):
@@ -202,13 +223,39 @@ class ConstraintMemory:
         packed = np.zeros((len(nodes), words), dtype=np.int32)
         for place, (node, row) in enumerate(zip(nodes, self.masks(nodes), strict=True)):
             if node.bits is None:
-                allowed = np.zeros(32 * words, dtype=bool)
-                allowed[: self.constraint.vocab_size] = not row.allowed
-                allowed[row.ids] = row.allowed
-                node.bits = np.packbits(allowed, bitorder="little").view("<i4").astype(np.int32, copy=False)
+                node.bits = self.bits_of(row)
                 self._room -= node.bits.nbytes
             packed[place] = node.bits
         return packed
+
+    def bits_of(self, row: MaskRow) -> NDArray[np.int32]:
+        """``[ceil(vocab_size / 32)] int32``: one mask as bits."""
+        allowed = np.zeros(-(-self.constraint.vocab_size // 32) * 32, dtype=bool)
+        allowed[: self.constraint.vocab_size] = not row.allowed
+        allowed[row.ids] = row.allowed
+        return np.packbits(allowed, bitorder="little").view("<i4").astype(np.int32, copy=False)
+
+    def mask_within(self, node: StateNode, left: int) -> MaskRow | None:
+        """The mask of the tokens after which the text can be completed in ``left`` tokens, these tokens included.
+
+        ``None`` if that is the mask of the node, because no token leads too far away.
+        """
+        if node.most_after < 0:
+            ended = node.state in (self.finished, self.dead)
+            node.most_after = -2 * UNKNOWN if ended else self.constraint.most_after(node.state)
+        if node.most_after <= left - 2:
+            return None
+        if node.least_after is None:
+            node.least_after = ids, least = self.constraint.least_after(node.state)
+            self._room -= ids.nbytes + least.nbytes
+            # What no token needs cannot be needed: from here on no list has to be looked at.
+            node.most_after = min(node.most_after, int(np.max(least, initial=0)))
+            if node.most_after <= left - 2:
+                return None
+        ids, least = node.least_after
+        kept = TokenSet(True, ids[least <= left - 2])
+        ends = self.may_end(node.state)
+        return MaskRow(True, self._with_ends(kept) if ends else kept.ids, self.constraint.vocab_size)
 
     def _allowed(self, state: Any) -> TokenSet:
         if state == self.finished or state == self.dead:
@@ -249,6 +296,16 @@ class ConstraintMemory:
             run = node.forced = self._find_forced(node.state)
             self._room -= _NODE_BYTES * len(run)
         return run
+
+    def forced_within(self, node: StateNode, left: int) -> list[int]:
+        """The same for a text that must be complete in ``left`` tokens, end-of-sequence included."""
+        run: list[int] = []
+        while (row := self.mask_within(node, left - len(run))) is not None:
+            if len(row.ids) != 1:
+                return run
+            run.append(int(row.ids[0]))
+            node = self._step(node.state, run[-1])
+        return run + self.forced(node)
 
     def _find_forced(self, state: Any) -> list[int]:
         if state in (self.finished, self.dead):

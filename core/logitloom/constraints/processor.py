@@ -15,10 +15,19 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from logitloom import state as row_state
 from logitloom.backend import Array, Backend
 from logitloom.constraints.finish_within import FinishWithin
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory, DeviceTables, StateNode
+from logitloom.constraints.token_limit import (
+    LimitedState,
+    packed_limits,
+    row_limits,
+    tokens_left,
+    unlimited,
+    within,
+)
 from logitloom.context import Context
 from logitloom.contract import Constraint, State
 from logitloom.errors import IllegalToken, NeedsNotMet, OptionError
@@ -37,8 +46,10 @@ class ConstraintProcessor(Processor):
     """A processor that is a constraint; derive from it and implement :meth:`constraint`.
 
     The state of a row is the constraint's state after the row's tokens: ``int32[batch]`` where states are numbers,
-    :class:`~logitloom.state.Rows` of states otherwise. End-of-sequence is allowed exactly where the text may end. A
-    token that is not allowed raises :class:`IllegalToken`, naming the row; on devices the row becomes -inf.
+    :class:`~logitloom.state.Rows` of states otherwise. Where the number of tokens is limited (``finish_within``, or the
+    loop or engine tells), it is a ``LimitedState``, and each text is complete in time. End-of-sequence is allowed
+    exactly where the text may end. A token that is not allowed raises :class:`IllegalToken`, naming the row; on devices
+    the row becomes -inf.
 
     Example:
         >>> from dataclasses import dataclass
@@ -63,7 +74,8 @@ class ConstraintProcessor(Processor):
     reports_illegal = True
     #: Whether only the longest token is allowed where only one text can come next; processors make it an option.
     longest_tokens: ClassVar[bool] = False
-    #: Most tokens of a text, end-of-sequence included; each text is complete by then. Processors make it an option.
+    #: Most tokens of a text, end-of-sequence included; each text is complete by then. ``None``: the limit of the loop
+    #: or engine, where it is known; 0: no limit. Processors make it an option.
     finish_within: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
@@ -103,7 +115,7 @@ class ConstraintProcessor(Processor):
         known: dict[tuple[Vocabulary, int], ConstraintMemory] = self.__dict__["_memories"]
         with self.__dict__["_lock"]:
             if (vocabulary, vocab_size) not in known:
-                constraint = self.limited(self.constraint(vocabulary, vocab_size))
+                constraint = self.constraint(vocabulary, vocab_size)
                 constraint = LongestTokens(constraint) if self.longest_tokens else constraint
                 known[vocabulary, vocab_size] = ConstraintMemory(constraint)
             return known[vocabulary, vocab_size]
@@ -126,8 +138,8 @@ class ConstraintProcessor(Processor):
         return None
 
     def limited(self, constraint: Constraint) -> Constraint:
-        """The constraint whose texts are complete within ``finish_within`` tokens, if that is given."""
-        if self.finish_within is None:
+        """The constraint whose texts are complete within ``finish_within`` tokens if that is given, for combinators."""
+        if not self.finish_within:
             return constraint
         try:
             return FinishWithin(constraint, self.finish_within)
@@ -138,23 +150,40 @@ class ConstraintProcessor(Processor):
 
     def init_state(self, context: Context) -> Any:
         """``[batch] int32``, or :class:`~logitloom.state.Rows` of states."""
-        memory = self.memory(context)
-        if memory.dense and not _in_host_memory(context):
+        memory, backend = self.memory(context), context.backend
+        on_device = memory.dense and not _in_host_memory(context)
+        starts = list(self.start_states(memory.constraint, context))
+        limits = row_limits(type(self).__name__, memory.constraint, starts, self.finish_within, context)
+        if on_device:
             tables = memory.device_tables
-            for table in (tables.next, tables.allowed, tables.token_class):
-                table.on(context.backend)
-        return self._packed(list(self.start_states(memory.constraint, context)), memory, context.backend)
+            for table in (tables.next, tables.allowed if limits is None else tables.needed, tables.token_class):
+                table.on(backend)
+        states = self._packed(starts, memory, backend)
+        return states if limits is None else LimitedState(states, packed_limits(limits, backend, on_device))
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """Advance by the accepted tokens, then forbid what the state does not allow."""
+        if isinstance(state, LimitedState):
+            left = tokens_left(state.left, context)
+            logits, states = self._step(logits, state.states, left, context)
+            return logits, LimitedState(states, left)
+        return self._step(logits, state, None, context)
+
+    def _step(self, logits: Array, state: Any, left: Any, context: Context) -> tuple[Array, Any]:
+        """The same for the states alone; ``left`` is what is left to each row, or ``None`` without a limit."""
         memory, backend = self.memory(context), context.backend
         if memory.dense and not _in_host_memory(context):
             tables = memory.device_tables
             state = _device_states(tables, state, context)
-            allowed = backend.take_rows(tables.allowed.on(backend), state)
+            if left is None:
+                allowed = backend.take_rows(tables.allowed.on(backend), state)
+            else:
+                allowed = within(backend.take_rows(tables.needed.on(backend), state), left)
             return backend.apply_class_mask(logits, allowed, tables.token_class.on(backend), context.donate), state
         if memory.dense and context.batch >= _MANY and context.tokens is not None:
-            found = memory.step_batch(state, context)
+            # The bound of a finite automaton is one for all of its states.
+            free = left is None or memory.constraint.most_after(0) <= min(left, default=0) - 2
+            found = memory.step_batch(state, context) if free else None
             if found is not None:
                 return _masked(logits, found[1], context), backend.asarray(found[0])
         reached = _reached(memory, state, context)
@@ -164,6 +193,14 @@ class ConstraintProcessor(Processor):
             if dead:
                 raise self._illegal(dead, memory, state, context)
             rows = memory.masks(reached)
+        narrowed = False
+        for row, node in enumerate(reached) if left is not None else ():
+            if not 0 <= node.most_after <= left[row] - 2:
+                mask = memory.mask_within(node, left[row])
+                if mask is not None:
+                    if not len(mask.ids):
+                        raise self._too_late(row, left[row], memory, node)
+                    rows, narrowed = [*rows[:row], mask, *rows[row + 1 :]], True
         if context.tokens is not None:
             if memory.dense and len(reached) == 1:
                 owner, state = reached[0].array
@@ -172,12 +209,18 @@ class ConstraintProcessor(Processor):
             else:
                 state = self._packed([node.state for node in reached], memory, backend)
         if not backend.on_host:
-            return backend.apply_token_mask(logits, backend.asarray(memory.bits(reached)), context.donate), state
+            bits = np.stack([memory.bits_of(row) for row in rows]) if narrowed else memory.bits(reached)
+            return backend.apply_token_mask(logits, backend.asarray(bits), context.donate), state
         return _masked(logits, rows, context), state
 
     def states_after(self, state: Any, context: Context) -> Any:
         """The states after none, one, two, ... of the accepted tokens: one step for each."""
         assert context.tokens is not None
+        if isinstance(state, LimitedState):
+            lefts = [state.left]
+            for j in range(context.tokens.shape[1]):
+                lefts.append(tokens_left(lefts[-1], context.with_fields(tokens=context.tokens[:, j : j + 1])))
+            return LimitedState(self.states_after(state.states, context), row_state.concat(lefts))
         memory, backend, count = self.memory(context), context.backend, context.batch
         steps = [context.with_fields(tokens=context.tokens[:, j : j + 1]) for j in range(context.tokens.shape[1])]
         if memory.dense and not _in_host_memory(context):
@@ -199,7 +242,12 @@ class ConstraintProcessor(Processor):
     def forced_tokens(self, state: Any, context: Context) -> list[list[int]] | None:
         """Per row the tokens that must come next, while exactly one is allowed."""
         memory = self.memory(context)
-        return [list(memory.forced(node)) for node in _reached(memory, state, context)]
+        nodes = _reached(memory, unlimited(state), context)
+        if not isinstance(state, LimitedState):
+            return [list(memory.forced(node)) for node in nodes]
+        left = tokens_left(state.left, context)
+        left = left if isinstance(left, Rows) else context.backend.to_numpy(left).tolist()
+        return [memory.forced_within(*row) for row in zip(nodes, left, strict=True)]
 
     def text_end(self, state: Any, context: Context) -> list[TextEnd] | None:
         """Per row whether its text is over, and the bytes that do not belong to it; ``None`` if it ends no texts.
@@ -209,7 +257,7 @@ class ConstraintProcessor(Processor):
         memory = self.memory(context)
         if not memory.constraint.ends_texts:
             return None
-        before = _reached(memory, state, context.with_fields(tokens=None))
+        before = _reached(memory, unlimited(state), context.with_fields(tokens=None))
         tokens: list[list[int]] = [[]] * len(before)
         if context.tokens is not None:
             tokens = context.backend.to_numpy(context.tokens).tolist()
@@ -217,13 +265,22 @@ class ConstraintProcessor(Processor):
 
     def host_states(self, state: Any, context: Context) -> list[Any]:
         """Per row the constraint's state after the accepted tokens."""
-        return [node.state for node in _reached(self.memory(context), state, context)]
+        return [node.state for node in _reached(self.memory(context), unlimited(state), context)]
 
     # --- parts of a step ------------------------------------------------------------------------------------------
 
     @staticmethod
     def _packed(states: list[Any], memory: ConstraintMemory, backend: Backend) -> Any:
         return backend.asarray(np.asarray(states, dtype=np.int32)) if memory.dense else Rows(states)
+
+    def _too_late(self, row: int, left: int, memory: ConstraintMemory, node: StateNode) -> IllegalToken:
+        least = memory.constraint.least_tokens(node.state)
+        return IllegalToken(
+            f"{type(self).__name__}: row {row} has {max(left, 0)} tokens left, and the text needs "
+            f"{'more' if least is None else least + 1} to be complete, end-of-sequence included: it accepted a token "
+            f"that leads too far. Sample from the processed logits, or roll the row back.",
+            row=row,
+        )
 
     def _illegal(self, rows: list[int], memory: ConstraintMemory, state: Any, context: Context) -> IllegalToken:
         name, row, illegal = type(self).__name__, rows[0], tuple(rows)

@@ -222,12 +222,13 @@ class _Search:
         beams = settings.beams
         self._model, self._chain, self._settings = model, chain, settings
         self._stop_ids, self._max_tokens = stop_ids, max_tokens
-        self._start = self._context = context
-        self._state = chain.init_state(context)
         branches: list[Sequence[Sequence[int]]] = [expanded, *chain.branch_prompts(context)]
-        self._rows = ModelRows(model, branches)
         longest = [max(len(prompt) for prompt in row) for row in zip(*branches, strict=True)]
         groups = [slice(p * beams, (p + 1) * beams) for p in range(count)]
+        rooms = [min(max_tokens, model.max_length - max(longest[group])) for group in groups for _ in range(beams)]
+        self._start = self._context = context.with_fields(max_new_tokens=tuple(rooms))
+        self._state = chain.init_state(self._context)
+        self._rows = ModelRows(model, branches)
         self.prompts = [
             _Prompt(p, max(map(len, expanded[group])), max(longest[group]), carried.lengths[p].tolist())
             for p, group in enumerate(groups)

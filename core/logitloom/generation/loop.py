@@ -263,6 +263,7 @@ class _Batch:
         room = min(max_tokens, (context.max_length or max_tokens) - min(len(p) for p in prompts))
         longest = [max(len(prompt) for prompt in each) for each in zip(*self.branches, strict=True)]
         limits = [min(room, model.max_length - length) for length in longest]
+        context = self.context = context.with_fields(max_new_tokens=tuple(limits))
         self.rows = [_Row(i, len(p), n) for i, (p, n) in enumerate(zip(prompts, limits, strict=True))]
         self.seeds = context.backend.asarray(context.row_seeds())
         self.state = chain.init_state(context)

@@ -51,7 +51,7 @@ class Choice(ConstraintProcessor):
         False, help="Where one text must come next, allow only its longest token, so that it skips the model."
     )
     finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens, end-of-sequence included; every text is complete by then.", ge=1, unit="tokens"
+        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
 
     def __post_init__(self) -> None:
@@ -63,8 +63,8 @@ class Choice(ConstraintProcessor):
 
     @property
     def compilable(self) -> bool:  # type: ignore[override]
-        """Whether there are tables for compiled loops; they do not count tokens."""
-        return self.finish_within is None and self._catalogue is None
+        """Whether there are tables for compiled loops."""
+        return self._catalogue is None
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """Tables come from the cache, by the choices and the content of the vocabulary."""

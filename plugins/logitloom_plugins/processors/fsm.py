@@ -33,13 +33,13 @@ class Fsm(ConstraintProcessor):
         False, help="Where one text must come next, allow only its longest token, so that it skips the model."
     )
     finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens, end-of-sequence included; every text is complete by then.", ge=1, unit="tokens"
+        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
 
     @property
     def compilable(self) -> bool:  # type: ignore[override]
-        """Whether there are tables for compiled loops: if the automaton is whole. They do not count tokens."""
-        return self.finish_within is None and isinstance(self.automaton, Dfa)
+        """Whether there are tables for compiled loops: if the automaton is whole."""
+        return isinstance(self.automaton, Dfa)
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """From the cache, by the content of the automaton and of the vocabulary, where the automaton is whole."""

@@ -41,7 +41,7 @@ class Regex(ConstraintProcessor):
         False, help="Where one text must come next, allow only its longest token, so that it skips the model."
     )
     finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens, end-of-sequence included; every text is complete by then.", ge=1, unit="tokens"
+        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
 
     def __post_init__(self) -> None:
@@ -57,8 +57,8 @@ class Regex(ConstraintProcessor):
 
     @property
     def compilable(self) -> bool:  # type: ignore[override]
-        """Whether the automaton is built whole: only then its tables run in compiled loops. They count no tokens."""
-        return self.finish_within is None and isinstance(self.__dict__["_automaton"], Dfa)
+        """Whether the automaton is built whole: only then its tables run in compiled loops."""
+        return isinstance(self.__dict__["_automaton"], Dfa)
 
     @property
     def _flags(self) -> int:

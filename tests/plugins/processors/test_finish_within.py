@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from logitloom import Backend, load_backend, processors
+from logitloom import state as row_state
 from logitloom.automata import compile_pattern
-from logitloom.errors import OptionError
+from logitloom.errors import GenerationError, OptionError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom.registry import load_plugin
 from tests.oracles.toy_model import ToyModel
@@ -112,7 +113,41 @@ def test_the_least_that_an_error_names_is_enough_and_one_less_is_not() -> None:
             begin(load_backend("numpy"), limited(name, budget - 1))
 
 
-def test_compiled_loops_are_told_that_tables_do_not_count() -> None:
+def test_compiled_loops_take_limits_of_whole_automata() -> None:
     for name, spec in SPECS.items():
-        assert not processors.load(limited(name, 99)).compilable
-        assert processors.load(spec).compilable == (name != "lazy")
+        assert processors.load(limited(name, 99)).compilable == processors.load(spec).compilable == (name != "lazy")
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("strategy", [Multinomial(), BeamSearch(beams=3)], ids=["sample", "beams"])
+def test_the_limit_of_the_loop_is_kept_by_default(name: str, strategy: Any) -> None:
+    budget = least(name) + 1
+    for result in generator(SPECS[name], strategy, budget)([[300], [301, 302]], seed=4):
+        assert result.finish == "eos"
+        assert re.fullmatch(PATTERNS[name], result.text), result.text
+
+
+def test_a_limit_of_the_loop_that_is_too_small_is_an_error_that_names_the_least() -> None:
+    for name in SPECS:
+        budget = least(name)
+        message = rf"Row 0 may generate {budget - 1} tokens, but the shortest text that \w+ allows needs {budget}"
+        with pytest.raises(GenerationError, match=message):
+            generator(SPECS[name], Greedy(), budget - 1)([[300]])
+
+
+def test_the_limit_of_the_loop_can_be_ignored() -> None:
+    spec, options = SPECS["lazy"]
+    results = generator((spec, {**options, "finish_within": 0}), Multinomial(), 2)([[300]], seed=1)
+    assert [result.finish for result in results] == ["length"]
+
+
+def test_rows_have_limits_of_their_own() -> None:
+    chain = processors.load(SPECS["choice"], tokenizer=WORDS)
+    context = begin(load_backend("numpy"), SPECS["choice"], rows=2)[1].with_fields(max_new_tokens=(least("choice"), 99))
+    blank = np.zeros((2, WIDTH), dtype=np.float32)
+    logits, state = chain.process(blank, chain.init_state(context), context)
+    short, long = (set(np.isfinite(row).nonzero()[0].tolist()) for row in logits)
+    assert short < long
+    swapped, _ = chain.process(blank, row_state.take(chain.init_state(context), [1, 0]), context)
+    assert np.array_equal(swapped, logits[::-1])
+    assert state is not None

@@ -1,0 +1,115 @@
+"""Rows that may generate a limited number of tokens: what :class:`.processor.ConstraintProcessor` keeps of them.
+
+The limit is the option ``finish_within``, or what the loop or the engine tells (``Context.max_new_tokens``). The state
+of a row is then the constraint's state and the number of tokens that are left. A token is allowed only if the text
+after it can still be completed, end-of-sequence included, in the tokens that are left. While more tokens are left than
+:meth:`Constraint.most_after` says, nothing is looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from logitloom.backend import Array, Backend
+from logitloom.contract import UNKNOWN, Constraint, State
+from logitloom.context import Context
+from logitloom.errors import GenerationError, OptionError
+from logitloom.state import Rows
+
+__all__ = ["LimitedState", "row_limits", "tokens_left", "unlimited"]
+
+
+class LimitedState(NamedTuple):
+    """The state of rows with a limit.
+
+    Attributes:
+        states: the constraint's states, as of rows without a limit.
+        left: tokens that each row may still take: ``[rows] int32`` where a step runs on the device, else ``Rows``.
+    """
+
+    states: Any
+    left: Any
+
+
+def unlimited(state: Any) -> Any:
+    """The constraint's states of a processor's state, with or without a limit."""
+    return state.states if isinstance(state, LimitedState) else state
+
+
+def row_limits(
+    name: str, constraint: Constraint, starts: Sequence[State], own: int | None, context: Context
+) -> list[int] | None:
+    """The tokens that each row may take; ``None`` if nobody limits them, or the constraint cannot tell what is left.
+
+    Args:
+        name: of the processor, for messages.
+        constraint: the constraint.
+        starts: the start state of each row.
+        own: the option ``finish_within``; 0 for no limit.
+        context: of the start; ``max_new_tokens`` is the limit of the loop or the engine.
+
+    Raises:
+        OptionError: if ``finish_within`` is too small for a row, or the constraint cannot tell what is left.
+        GenerationError: if the limit of the loop or the engine is too small for a row.
+    """
+    known = context.max_new_tokens
+    tells = constraint.restricts and type(constraint).least_tokens is not Constraint.least_tokens
+    if own == 0 or (own is None and (known is None or not tells or not constraint.vocabulary.eos)):
+        return None
+    told = [known] * len(starts) if known is None or isinstance(known, int) else [int(each) for each in known]
+    smallest = min(each for each in (own, *told) if each is not None)
+    # What is cheap to know comes first: from a start some token leads to a state with that bound.
+    least = {
+        start: None if constraint.most_after(start) + 2 <= smallest else constraint.least_tokens(start)
+        for start in dict.fromkeys(starts)
+    }
+    unknown = [start for start, found in least.items() if found is None and constraint.most_after(start) == UNKNOWN]
+    if unknown:
+        if own is None:
+            return None
+        raise OptionError(
+            f"Option 'finish_within' of {name}: it cannot be told how many tokens this constraint needs, so no text is "
+            f"sure to be complete within {own}. Leave the option out, or use a constraint that can tell."
+        )
+    limits = []
+    for row, start in enumerate(starts):
+        needed = (least[start] or 0) + 1
+        if own is not None and needed > own:
+            raise OptionError(
+                f"Option 'finish_within' of {name}: {own} is too few, because the shortest text needs {needed} tokens, "
+                f"end-of-sequence included. Give at least {needed}."
+            )
+        limit = told[row]
+        if limit is not None and needed > limit:
+            raise GenerationError(
+                f"Row {row} may generate {limit} tokens, but the shortest text that {name} allows needs {needed}, "
+                f"end-of-sequence included. Allow at least {needed} tokens (max_tokens, max_new_tokens or max_length), "
+                f"or give the processor finish_within=0 for texts that may be cut."
+            )
+        limits.append(min(each for each in (own, limit) if each is not None))
+    return limits
+
+
+def packed_limits(limits: Sequence[int], backend: Backend, on_device: bool) -> Any:
+    """The limits as a leaf of a state."""
+    return backend.asarray(np.asarray(limits, dtype=np.int32)) if on_device else Rows(limits)
+
+
+def tokens_left(left: Any, context: Context) -> Any:
+    """What is left to each row after the accepted tokens."""
+    tokens = context.tokens
+    if tokens is None:
+        return left
+    if not isinstance(left, Rows):
+        taken = context.backend.xp.sum(context.backend.cast(tokens >= 0, "int32"), axis=1)
+        return left - context.backend.cast(taken, "int32")
+    listed = tokens.tolist() if context.backend.on_host else context.backend.to_numpy(tokens).tolist()
+    return Rows([have - sum(token >= 0 for token in row) for have, row in zip(left, listed, strict=True)])
+
+
+def within(needed: Array, left: Array) -> Array:
+    """``[rows, classes] bool``: which classes of tokens may come, by the tokens needed after each."""
+    return needed <= left[:, None] - 2
