@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from logitloom.backend import Array, Backend
-from logitloom.contract import UNKNOWN, Constraint, State
 from logitloom.context import Context
+from logitloom.contract import UNKNOWN, Constraint, State
 from logitloom.errors import GenerationError, OptionError
 from logitloom.state import Rows
 
