@@ -111,7 +111,7 @@ class _Rows:
         self.tracker = binding.tracker()
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        ids = (input_ids if input_ids.device.type == "cpu" else input_ids.cpu()).numpy()
+        ids = (input_ids if input_ids.is_cpu else input_ids.cpu()).numpy()
 
         def tentative() -> bool:
             # Drafts are verified with one slice of a larger tensor per position; beams with log-probabilities.

@@ -67,7 +67,7 @@ class CallSnapshot:
     """
 
     __slots__ = (
-        "_block", "_fingerprints", "_index", "_parents", "_sizes", "lengths", "owned_alone", "starts", "width"
+        "_block", "_fingerprints", "_index", "_lengths", "_parents", "_sizes", "owned_alone", "starts", "width"
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +75,7 @@ class CallSnapshot:
     ) -> None:
         self.width = ids.shape[1]
         self.starts = starts
-        self.lengths: NDArray[np.int64] = self.width - starts
+        self._lengths: NDArray[np.int64] | None = None
         self._fingerprints: list[bytes] | None = None
         self._index: dict[bytes, list[int]] | None = None
         self._sizes: list[int] | None = None
@@ -93,6 +93,13 @@ class CallSnapshot:
         self.owned_alone = False
 
     @property
+    def lengths(self) -> NDArray[np.int64]:
+        """``[rows]``: how many ids each row has."""
+        if self._lengths is None:
+            self._lengths = self.width - self.starts
+        return self._lengths
+
+    @property
     def ids(self) -> Ids:
         """``[rows, width]``; what stands before a row's start is not part of it."""
         if self._block is None:
@@ -102,7 +109,7 @@ class CallSnapshot:
     @property
     def nbytes(self) -> int:
         """Bytes of the ids; those of a buffer, which may be shared, are all of it."""
-        return 3 * self.lengths.nbytes if self._block is None else self._block.data.nbytes
+        return 3 * self.starts.nbytes if self._block is None else self._block.data.nbytes
 
     @property
     def shared(self) -> int:
@@ -149,10 +156,20 @@ class CallSnapshot:
         """Whether every row of ``ids`` is the row at the same place here and one token more, or no token more."""
         if ids.shape[0] != len(self.starts) or not 0 <= ids.shape[1] - self.width <= 1:
             return False
+        return self._continued_by(ids, starts)
+
+    def gained_one(self, ids: Ids, starts: NDArray[np.int64]) -> bool:
+        """Whether every row of ``ids`` is the row at the same place here and one token more."""
+        return ids.shape == (len(self.starts), self.width + 1) and self._continued_by(ids, starts)
+
+    def _continued_by(self, ids: Ids, starts: NDArray[np.int64]) -> bool:
+        """Whether as many rows, at least as long, begin with the rows here and begin at the same places."""
         # Counting what differs is the fastest of NumPy's ways to compare a few ids.
         if not (starts is self.starts or not np.count_nonzero(starts != self.starts)):
             return False
         at, own = self.width, self.ids
+        if len(own) == 1 and own.dtype == ids.dtype:
+            return ids.tobytes().startswith(own.tobytes())  # one row lies in one piece
         if own.size > _AT_A_TIME and np.count_nonzero(ids[:, at - 1] != own[:, -1]):
             return False  # rows that moved mostly differ in their last ids already
         return not np.count_nonzero(ids[:, :at] != own)
@@ -162,7 +179,7 @@ class CallSnapshot:
 
         A fingerprint of length and last ids finds candidates; every id of a candidate is then compared.
         """
-        for length in self._lengths():
+        for length in self._distinct_lengths():
             if not len(row) - reach <= length <= len(row):
                 continue
             candidates = self._indexed().get(_fingerprint(row[:length]))
@@ -188,7 +205,7 @@ class CallSnapshot:
         found = np.full(len(rows.starts), -1, dtype=np.int64)
         undecided = np.ones(len(found), dtype=np.bool_)
         for gained in (0, 1):
-            if gained > rows.width or (gained == 0 and set(self._lengths()).isdisjoint(rows.lengths.tolist())):
+            if gained > rows.width or (gained == 0 and set(self._distinct_lengths()).isdisjoint(rows.lengths.tolist())):
                 continue
             index = self._indexed()
             chosen = np.asarray([
@@ -240,7 +257,7 @@ class CallSnapshot:
             self._fingerprints = made
         return made
 
-    def _lengths(self) -> list[int]:
+    def _distinct_lengths(self) -> list[int]:
         """The lengths that rows here have, the longest first."""
         if self._sizes is None:
             self._sizes = sorted(set(self.lengths.tolist()), reverse=True)

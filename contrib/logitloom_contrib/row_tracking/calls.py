@@ -35,14 +35,13 @@ class Call:
 
     Attributes:
         origin: per row what it began with.
-        fed: per row how many of its ids the state has seen, prompt included.
         ended: rows that ended (end-of-sequence, padding); their state stays that before the end.
         dead: rows that accepted a token which the chain forbade: losing beams, draft tokens about to be rejected.
         nbytes: of the state.
         fixed: whether those depend on nothing but the number of rows.
     """
 
-    __slots__ = ("_plain", "asked", "dead", "ended", "fed", "fixed", "generation", "nbytes", "origin", "state")
+    __slots__ = ("_fed", "_plain", "asked", "dead", "ended", "fixed", "generation", "nbytes", "origin", "state")
 
     def __init__(
         self,
@@ -50,14 +49,19 @@ class Call:
         asked: CallSnapshot,
         state: ChainState | None,
         origin: list[Origin],
-        fed: NDArray[np.int64],
+        fed: NDArray[np.int64] | None,
         ended: NDArray[np.bool_],
         dead: NDArray[np.bool_],
     ) -> None:
         self.generation, self.asked, self.state = generation, asked, state
-        self.origin, self.fed, self.ended, self.dead = origin, fed, ended, dead
+        self.origin, self._fed, self.ended, self.dead = origin, fed, ended, dead
         self.nbytes, self.fixed = 0, False
         self._plain: bool | None = None
+
+    @property
+    def fed(self) -> NDArray[np.int64]:
+        """Per row how many of its ids the state has seen, prompt included."""
+        return self.asked.lengths if self._fed is None else self._fed
 
     @property
     def plain(self) -> bool:
@@ -73,7 +77,7 @@ class Call:
         There may be another number of rows, in another order, with these origins.
         """
         no = self.dead if len(origin) == len(self.origin) else np.zeros(len(origin), dtype=np.bool_)
-        after = Call(self.generation, asked, state, origin, asked.lengths, no, no)
+        after = Call(self.generation, asked, state, origin, None, no, no)
         after._plain = True
         return after
 
@@ -195,17 +199,20 @@ class Generation:
         spare, self.spare = self.spare, None
         return spare
 
-    def add(self, call: Call) -> None:
-        """Remember a call."""
+    def remember(self, call: Call, states: int, state_bytes: int) -> None:
+        """Remember a call as the newest, with its state; see :meth:`hold` for the bounds, which ids have as well."""
         if not self.calls or call.asked.owned_alone:
             self._row_bytes += call.asked.nbytes
         self.calls.append(call)
+        self.hold(call, states, state_bytes)
+        if self._row_bytes > state_bytes or len(self.calls) > self._most_calls:
+            self._trim()
 
     def hold(self, call: Call, states: int, state_bytes: int) -> None:
         """Keep the state of a call; drop the oldest ones beyond the bounds, the newest never."""
         held = self._held
         newest = held[-1] if held else None
-        if newest is not None and newest.fixed and len(newest.fed) == len(call.fed):
+        if newest is not None and newest.fixed and len(newest.origin) == len(call.origin):
             call.nbytes, call.fixed = newest.nbytes, True
         else:
             call.nbytes, call.fixed = _nbytes(call.state)
@@ -223,11 +230,9 @@ class Generation:
         self._held.clear()
         self._held_bytes = 0
 
-    def trim(self, row_bytes: int) -> None:
-        """Forget the older half of the calls when their ids take too much."""
+    def _trim(self) -> None:
+        """Forget the older half of the calls."""
         calls = self.calls
-        if self._row_bytes <= row_bytes and len(calls) <= self._most_calls:
-            return
         del calls[: len(calls) // 2]
         blocks = {call.asked.shared: call.asked.nbytes for call in calls}
         self._row_bytes = sum(blocks.values())

@@ -106,6 +106,8 @@ class RowTracker:
         self._ends = RowEnds(frozenset(eos), frozenset(padding) | frozenset(eos))
         self._forbidden = ForbiddenTokens(chain, self._ends, self._more)
         self._known: OrderedDict[int, Generation] = OrderedDict()
+        #: The newest call of all, where rows are not mixed.
+        self._newest: Call | None = None
         self._lock = threading.RLock()
         #: The rows of an engine that tells prompt lengths.
         self._mixed: Generation | None = None
@@ -148,15 +150,20 @@ class RowTracker:
             NoLegalToken: the chain had left a row no token at all.
         """
         with self._lock:
+            if starts is None:
+                if len(self._no_starts) != len(ids):
+                    self._no_starts = np.zeros(len(ids), dtype=np.int64)
+                starts = self._no_starts
+            newest = self._newest if prompt_lengths is None else None
+            if newest is not None:
+                out = self._one_token_more(newest, logits, ids, starts, tentative)
+                if out is not None:
+                    return out
             if ids.ndim != 2 or ids.shape[0] != logits.shape[0]:
                 raise InvalidContext(
                     f"The engine passed ids of shape {list(ids.shape)} with logits of shape {list(logits.shape)}; ids "
                     f"are [rows, width], one row per row of logits."
                 )
-            if starts is None:
-                if len(self._no_starts) != len(ids):
-                    self._no_starts = np.zeros(len(ids), dtype=np.int64)
-                starts = self._no_starts
             if self._grows and ids.shape[1] - int(starts.min(initial=0)) > self._capacity:
                 self._grow(ids.shape[1])
             if prompt_lengths is not None:
@@ -167,9 +174,52 @@ class RowTracker:
         """Drop everything that is remembered: the next call begins a new generation."""
         with self._lock:
             self._known.clear()
-            self._mixed = None
+            self._mixed = self._newest = None
 
     # -- one call ------------------------------------------------------------------------------------
+
+    def _one_token_more(
+        self,
+        before: Call,
+        logits: Array,
+        ids: Ids,
+        starts: NDArray[np.int64],
+        tentative: Callable[[], bool] | None,
+    ) -> Array | None:
+        """What plain decoding does at every step: each row stays in its place and gains a token, none of them special.
+
+        Equal to what the search for rows and :meth:`_continue` do where it applies; None where it does not.
+        """
+        known, state = before.asked, before.state
+        if state is None or not before.plain or not known.gained_one(ids, starts):
+            return None
+        found = self._feed_one(before.generation.base, state, ids[:, -1:], logits)
+        if found is None:
+            return None
+        out, new, context = found
+        call = before.one_token_more(CallSnapshot(ids, starts, known), new, before.origin)
+        if self._forbidden.may_contradict:
+            out = self._with_an_end(out, call, state, context, tentative)
+        self._newest = call
+        before.generation.remember(call, self._states, self._state_bytes)
+        return out
+
+    def _feed_one(
+        self, base: Context, state: ChainState, tokens: Ids, logits: Array
+    ) -> tuple[Array, ChainState, Context] | None:
+        """Feed the chain one token per row, ``[rows, 1]``; None if one is special or may be forbidden."""
+        listed = tokens.ravel().tolist()
+        if self._forbidden.seen_in_logits(base) or not self._ends.padding.isdisjoint(listed):
+            return None
+        if min(listed) < 0 or max(listed) >= base.vocab_size:
+            return None  # told of by the context
+        native = base.backend.asarray(tokens, "int32")
+        context = base.with_fields(tokens=native)
+        try:
+            out, new = self.chain.process(logits, state, context)
+        except IllegalToken:
+            return None  # looked into row by row
+        return out, new, context
 
     def _process_together(
         self, logits: Array, ids: Ids, starts: NDArray[np.int64], tentative: Callable[[], bool] | None
@@ -220,7 +270,7 @@ class RowTracker:
         rows = len(ids)
         asked = CallSnapshot(ids, starts)
         prompts = [tuple(asked.row(i).tolist()) for i in range(rows)]
-        base = Context.start(logits, **self._fields())
+        base = self.chain.with_resources(Context.start(logits, **self._fields()))
         seeds = base.with_fields(seed=self.seed).row_seeds().tolist()
         generation = Generation([Origin(*each) for each in zip(prompts, seeds, strict=True)], base)
         context = started(base, generation.origins)
@@ -239,23 +289,19 @@ class RowTracker:
         Equal to :meth:`_continue` where it applies; None where it does not.
         """
         before, in_place = match.calls[0], match.grown is not None
-        base = before.generation.base
-        if len(match.calls) > 1 or before.state is None or not before.plain or self._forbidden.seen_in_logits(base):
+        if len(match.calls) > 1 or before.state is None or not before.plain:
             return None
         if in_place:
             one_more = asked.width > before.asked.width
         else:
             one_more = bool((asked.lengths == before.asked.lengths[match.rows] + 1).all())
-        tokens = asked.ids[:, -1:]
-        if not one_more or not self._ends.padding.isdisjoint(tokens.ravel().tolist()):
+        if not one_more:
             return None
         old = before.state if in_place else row_state.take(before.state, match.rows.astype(np.int32))
-        # In host memory a native array is looked at once, and taken as it is.
-        context = base.accept(base.backend.asarray(tokens, "int32") if base.backend.on_host else tokens)
-        try:
-            out, state = self.chain.process(logits, old, context)
-        except IllegalToken:
-            return None  # looked into row by row
+        found = self._feed_one(before.generation.base, old, asked.ids[:, -1:], logits)
+        if found is None:
+            return None
+        out, state, context = found
         call = before.one_token_more(asked, state, match.origins())
         out = self._with_an_end(out, call, old, context, tentative)
         return self._remember(call, out)
@@ -317,9 +363,10 @@ class RowTracker:
         if not call.plain and call.dead.any():
             backend = generation.base.backend
             out = backend.masked_fill(out, backend.asarray(call.dead[:, None]), NEG_INF)
-        generation.add(call)
+        generation.remember(call, self._states, self._state_bytes)
         generation.returned = out if self._forbidden.seen_in_logits(generation.base) else None
         if generation is not self._mixed:
+            self._newest = call
             self._known[id(generation)] = generation
             self._known.move_to_end(id(generation))
         if len(self._known) > _WITH_LOGITS:
@@ -327,8 +374,6 @@ class RowTracker:
                 other.returned = None
         while len(self._known) > self._generations:
             self._known.popitem(last=False)
-        generation.hold(call, self._states, self._state_bytes)
-        generation.trim(self._state_bytes)
         return out
 
     def _fields(self) -> dict[str, Any]:

@@ -73,6 +73,43 @@ def searches(draw: Any) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
     return prompts, steps
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_that_stay_in_place_are_not_searched_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = tracker_of(("regex", {"pattern": "([abc]b|[abc][ac])*"}))
+    ids = np.tile(np.arange(4, dtype=np.int64), (rows, 1))
+    logits = np.zeros((rows, VOCAB), dtype=np.float32)
+    tracker.process(logits, ids)
+    monkeypatch.delattr("logitloom.engines.row_tracker.match_together")
+    monkeypatch.delattr("logitloom.engines.row_tracker.Match")
+    for step in range(70):  # longer than the first buffer of ids
+        ids = np.concatenate([ids, (ids[:, :1] + step + np.arange(rows)[:, None]) % 3], axis=1)
+        out = tracker.process(logits, ids)
+    expected = [alone(tracker.chain, row[:4], row[4:]) for row in ids.tolist()]
+    np.testing.assert_array_equal(out, np.stack(expected))
+    assert tracker.replayed == 0
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_changed_id_anywhere_begins_a_new_generation(rows: int) -> None:
+    prompts = [[1, 2, 3, 4][: 4 - row] for row in range(rows)]
+    for place in range(3):
+        tracker = tracker_of(Mix())
+        call(tracker, prompts)
+        other = [[*row] for row in prompts]
+        other[0][place] = 7
+        extended = [[*row, 5] for row in other]
+        expected = [alone(tracker.chain, row, []) for row in extended]
+        np.testing.assert_array_equal(call(tracker, extended), np.stack(expected))
+
+
+def test_an_id_that_the_logits_do_not_have_is_told() -> None:
+    for rows in ([[1, 2]], [[1, 2], [1, 3]]):
+        tracker = tracker_of(Mix())
+        call(tracker, rows)
+        with pytest.raises(InvalidContext, match=f"The id {VOCAB} was accepted, and ids are from 0 to {VOCAB - 1}"):
+            call(tracker, [[*row, VOCAB] for row in rows])
+
+
 @given(searches(), st.sampled_from([1, 2, 64]))
 def test_reordered_and_duplicated_rows_keep_their_states(search: Any, states: int) -> None:
     prompts, steps = search
