@@ -44,13 +44,23 @@ class TracedChain(Chain):
         for name, value in {"top": top, "limit": limit}.items():
             if value < 0:
                 raise OptionError(f"A trace keeps a number of {name} that is not negative, but {name} is {value}.")
-        self.record = Record(chain.labels, limit)
+        self._hold(chain, Record(chain.labels, limit), top)
+
+    def _hold(self, chain: Chain, record: Record, top: int) -> None:
+        self.record, self._traced = record, chain
         processors = {link.label: link.processor for link in chain.links}
         self._recorder = _Recorder(self.record, processors, top, chain.branches)
         recorder = Link(_LABEL, None, None, processor=self._recorder)
         super().__init__([*chain.links, recorder], vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
         #: Makes a chain that records the same of the same.
-        self._again = functools.partial(TracedChain, chain, top=top, limit=limit)
+        self._again = functools.partial(TracedChain, chain, top=top, limit=record.limit)
+
+    def configure(self, *, tokenizer: Any = None, model: Any = None, **options: dict[str, Any]) -> TracedChain:
+        """As :meth:`Chain.configure`; the new chain writes into the same record."""
+        configured = TracedChain.__new__(TracedChain)
+        chain = self._traced.configure(tokenizer=tokenizer, model=model, **options)
+        configured._hold(chain, self.record, self._recorder.top)
+        return configured
 
     def __reduce__(self) -> Any:
         """A copy records anew."""

@@ -328,3 +328,11 @@ def test_the_page_works_by_keyboard_and_logs_no_error(tmp_path):
         f"Step 1 of {len(tracing.record.sequences[1].steps)}/regex/1",
     ]
     assert theme == "dark"
+
+
+def test_a_configured_chain_writes_into_the_same_record():
+    _, tracing = traced()
+    again = tracing.configure(tokenizer=VOCABULARY, top_k={"k": 2})
+    generated(again, Greedy())
+    assert tracing.record.steps
+    assert {step.after.legal for step in tracing.record.steps} <= {1, 2}
