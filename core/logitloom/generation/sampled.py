@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from logitloom.backend import NEG_INF, Array, Backend
 
-__all__ = ["Sampled", "forced", "sampled"]
+__all__ = ["Distributions", "Sampled", "forced", "sampled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,43 @@ def sampled(
         tokens: per row the chosen token.
         logprobs: per row its log-probability after the chain.
     """
-    xp = backend.xp
     chosen = backend.asarray([[token] for token in tokens], dtype="int32")
     model = backend.gather(backend.log_softmax(before[: len(tokens)]), chosen)[:, 0]
-    kept = xp.sum(backend.cast(after > NEG_INF, "int32"), axis=-1)
-    terms = backend.log_softmax(after)
-    probabilities = xp.exp(terms)
-    nothing = xp.zeros_like(terms)
-    terms = probabilities * xp.where(probabilities > 0, terms, nothing)
-    columns = (backend.to_numpy(each).tolist() for each in (model, kept, 0.0 - xp.sum(terms, axis=-1)))
+    columns = backend.to_numpy(model).tolist(), *_kept_and_entropy(backend, after, backend.log_softmax(after))
     return [Sampled(*row) for row in zip(tokens, logprobs, *columns, strict=True)]
+
+
+class Distributions:
+    """The distributions of the rows of one step, before the chain and after it, for tokens that are known later.
+
+    Args:
+        backend: the backend of the arrays.
+        before: ``[rows or more, vocab]``, the model's logits; rows of further branches come last and are not read.
+        after: ``[rows, vocab]``, the processed logits.
+    """
+
+    __slots__ = ("_after", "_before", "_entropy", "_kept", "nbytes")
+
+    def __init__(self, backend: Backend, before: Array, after: Array) -> None:
+        self._before = backend.log_softmax(before[: after.shape[0]])
+        self._after = backend.log_softmax(after)
+        self._kept, self._entropy = _kept_and_entropy(backend, after, self._after)
+        #: What the arrays take, if they are float32.
+        self.nbytes = 2 * 4 * int(after.shape[0]) * int(after.shape[1])
+
+    def sampled(self, row: int, token: int) -> Sampled:
+        """Record a row's token."""
+        after, before = float(self._after[row, token]), float(self._before[row, token])
+        return Sampled(token, after, before, self._kept[row], self._entropy[row])
+
+
+def _kept_and_entropy(backend: Backend, logits: Array, logprobs: Array) -> tuple[list[int], list[float]]:
+    """Per row how many ids are left, and the entropy in nats."""
+    xp = backend.xp
+    kept = xp.sum(backend.cast(logits > NEG_INF, "int32"), axis=-1)
+    probabilities = xp.exp(logprobs)
+    terms = probabilities * xp.where(probabilities > 0, logprobs, xp.zeros_like(logprobs))
+    return backend.to_numpy(kept).tolist(), backend.to_numpy(0.0 - xp.sum(terms, axis=-1)).tolist()
 
 
 def forced(tokens: Sequence[int]) -> list[Sampled]:

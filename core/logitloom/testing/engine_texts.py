@@ -14,12 +14,14 @@ import pytest
 
 from logitloom import processors
 from logitloom.chain import Chain
+from logitloom.engines import RecordedChain
 from logitloom.errors import LogitloomError
 from logitloom.generation import Generator
+from logitloom.generation.sampled import Sampled
 from logitloom.testing.conformance import Conformance
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["CHAINS", "Answer", "EngineTextConformance", "chain_named", "difference_table"]
+__all__ = ["CHAINS", "RECORDED", "Answer", "EngineTextConformance", "chain_named", "difference_table"]
 
 #: Processors of each chain. Options ``ids`` and ``bias`` name letters, which become token ids.
 CHAINS: Final[dict[str, tuple[Any, ...]]] = {
@@ -72,6 +74,9 @@ CHAINS: Final[dict[str, tuple[Any, ...]]] = {
     "contradiction later": (("regex", {"pattern": "[a-c][0-9]"}), ("bad_words", {"phrases": tuple("0123456789")})),
 }  # fmt: skip
 
+#: Chains of which is compared what each token was chosen from, too.
+RECORDED: Final = ("regex: alternatives", "min_tokens: with a pattern", "warps keep the best token", "five processors")
+
 _MOST: Final = 16
 _PROMPTS: Final = ("hello there", "a dog 12", "z", "12 red birds")
 
@@ -104,13 +109,15 @@ class EngineTextConformance(Conformance):
         forced: chain -> why the engine's answer is another one.
         alike: why the engine gives one reason, "stop", for texts that end by end-of-sequence and by a stop string;
             empty if it tells them apart.
+        unrecorded: why it cannot be known what tokens were chosen from; empty if it can.
 
-    Override ``vocabulary``, ``model`` and ``answer``.
+    Override ``vocabulary``, ``model`` and ``answer``; and ``recorded``, where records are not in the chain.
     """
 
     engine: ClassVar[str] = ""
     forced: ClassVar[Mapping[str, str]] = {}
     alike: ClassVar[str] = ""
+    unrecorded: ClassVar[str] = ""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -125,10 +132,33 @@ class EngineTextConformance(Conformance):
         """What the engine gives greedily with a chain, in float32; errors are raised."""
         raise NotImplementedError(f"{type(self).__name__} must define answer(chain, prompt, max_tokens).")
 
+    def recorded(
+        self, chain: Chain, prompt: Sequence[int], max_tokens: int, tokens: Sequence[int]
+    ) -> Sequence[Sampled | None]:
+        """What is recorded of the tokens that the engine gives greedily, end-of-sequence included."""
+        recorded = RecordedChain(chain)
+        self.answer(recorded, prompt, max_tokens)
+        return recorded.sampled(tokens)
+
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run each test once per chain."""
         if "chain_name" in metafunc.fixturenames:
             metafunc.parametrize("chain_name", list(CHAINS))
+        if "recorded_name" in metafunc.fixturenames:
+            metafunc.parametrize("recorded_name", RECORDED)
+
+    def test_what_was_sampled_is_what_our_own_loop_records(self, recorded_name: str) -> None:
+        """Log-probabilities before and after the chain, number of ids kept, and entropy of each token."""
+        if self.unrecorded:
+            pytest.skip(f"{self.engine} has no place for records: {self.unrecorded}")
+        prompt = self.prompt(_PROMPTS[0])
+        loop = Generator(self.model(), self._chain(recorded_name), max_tokens=_MOST, skip_forced=False, record=True)
+        ours = loop([prompt])[0].sampled
+        theirs = self.recorded(self._chain(recorded_name), prompt, _MOST, [each.token for each in ours])
+        assert [each and (each.token, each.kept) for each in theirs] == [(each.token, each.kept) for each in ours]
+        for name in ("logprob", "logprob_before", "entropy"):
+            told, wanted = ([getattr(each, name) for each in found] for found in (theirs, ours))
+            assert told == pytest.approx(wanted, abs=1e-4), f"{self.engine} records another {name}."
 
     def test_its_text_is_that_of_our_own_loop(self, chain_name: str) -> None:
         """Text, reason of its end, and error are those of the loop, or differ as declared."""
@@ -162,10 +192,12 @@ class EngineTextConformance(Conformance):
 def difference_table(suite: type[EngineTextConformance]) -> str:
     """The differences that an engine forces, as a table in Markdown."""
     rows = ({"every one": suite.alike} if suite.alike else {}) | dict(suite.forced)
+    records = f"not recorded: {suite.unrecorded}" if suite.unrecorded else "the same as our own loop records"
+    sampled = f"What tokens were chosen from ({len(RECORDED)} chains): {records}.\n"
     if not rows:
-        return f"None in {len(CHAINS)} chains.\n"
+        return f"None in {len(CHAINS)} chains.\n\n{sampled}"
     lines = [f"| chain (of {len(CHAINS)}) | what {suite.engine} forces |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {name} | {reason} |" for name, reason in rows.items())]) + "\n"
+    return "\n".join([*lines, *(f"| {name} | {reason} |" for name, reason in rows.items()), "", sampled])
 
 
 def _caught(answer: Any) -> Answer:

@@ -96,7 +96,15 @@ def test_the_table_of_differences_names_each() -> None:
 
     told = difference_table(Alike)
     assert told.count("\n| ") == len(VllmTexts.forced) + 1
-    assert difference_table(MlxLmTexts) == "None in 40 chains.\n"
+    assert difference_table(MlxLmTexts).startswith("None in 40 chains.\n")
+
+
+def test_the_table_says_where_nothing_is_recorded() -> None:
+    class Silent(MlxLmTexts):
+        unrecorded = "it samples elsewhere"
+
+    assert "(4 chains): not recorded: it samples elsewhere." in difference_table(Silent)
+    assert "(4 chains): the same as our own loop records." in difference_table(MlxLmTexts)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from logitloom import processors
+from logitloom import Context, processors
+from logitloom.engines import RecordedChain
 from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet, UnknownPlugin
 from logitloom_contrib.engines import sglang
 from logitloom_contrib.engines.llama_cpp import to_llama_cpp
@@ -404,3 +406,46 @@ def test_dynamo_ends_a_text_whose_error_a_worker_swallows() -> None:
     with pytest.raises(IllegalToken):
         processor([5, X], logits)
     assert legal(logits) == [EOS]
+
+
+# -- what was sampled -------------------------------------------------------------------------------------
+
+
+def called(engine: str, chain: Any, prompt: list[int], tokens: list[int]) -> None:
+    """Call a chain as an engine would for a text; the logits of each step are those of :func:`given`."""
+    torch = pytest.importorskip("torch", reason="these engines pass PyTorch tensors")
+    from logitloom_contrib.engines.dynamo import to_dynamo
+    from logitloom_contrib.engines.lmdeploy import to_lmdeploy
+    from logitloom_contrib.engines.tensorrt_llm import to_tensorrt_llm
+
+    sglang.offer("recorded", chain)
+    adapters: dict[str, Any] = {
+        "dynamo": to_dynamo(chain), "lmdeploy": to_lmdeploy(chain), "tensorrt_llm": to_tensorrt_llm(chain)
+    }  # fmt: skip
+    for place in range(len(tokens)):
+        ids, logits = [*prompt, *tokens[:place]], torch.from_numpy(given(place))
+        if engine == "sglang":
+            sglang.SglangProcessor()(logits[None], [request(prompt, tokens[:place], "recorded")])
+        elif engine == "tensorrt_llm":
+            adapters[engine](1, logits[None, None], [ids], None, None)
+        else:
+            adapters[engine](torch.tensor(ids) if engine == "lmdeploy" else ids, logits)
+    sglang.withdraw("recorded")
+
+
+def given(place: int) -> np.ndarray:
+    return np.random.default_rng(place).normal(size=WIDTH).astype(np.float32)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("engine", ["sglang", "tensorrt_llm", "lmdeploy", "dynamo"])
+def test_what_was_sampled_is_known_after_the_documented_calls(engine: str) -> None:
+    plain = chain_of(("temperature", {"temperature": 0.5}), ("top_k", {"k": 20}))
+    chain, tokens = RecordedChain(plain), [int(given(place).argsort()[-3]) for place in range(5)]
+    called(engine, chain, [5, 6], tokens)
+    told = chain.sampled(tokens)
+    wanted = plain.score(np.stack([given(place) for place in range(5)])[None], [tokens], Context.start(given(0)[None]))
+    assert [each and each.logprob for each in told] == pytest.approx(wanted[0].tolist(), abs=1e-5)
+    assert {each and each.kept for each in told} == {20}
+    page = (Path(__file__).parents[3] / "docs" / "engines" / f"{engine}.md").read_text(encoding="utf-8")
+    assert "`RecordedChain`" in page

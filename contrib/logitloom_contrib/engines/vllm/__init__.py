@@ -6,9 +6,9 @@ request brings its chain as plain data, checked before it is admitted::
     SamplingParams(extra_args=to_vllm(chain))                       # in Python
     extra_body={"vllm_xargs": to_vllm(chain, text=True)}            # over HTTP
 
-``request_document`` reads what a request says, ``permissions`` what requests may say, ``served_engine`` what an engine
-can run, ``chain_rows`` holds the state of the requests that share a chain, and ``batch_order`` and
-``device_history`` translate what the two runners tell about their batches.
+``record`` holds what tokens were chosen from, ``request_document`` reads what a request says, ``permissions`` what
+requests may say, ``served_engine`` what an engine can run, ``chain_rows`` holds the state of the requests that share a
+chain, and ``batch_order`` and ``device_history`` translate what the two runners tell about their batches.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from typing import Any, Final
 from logitloom import Chain
 from logitloom.document import to_document, to_json
 from logitloom.engines import bind
+from logitloom_contrib.engines.vllm.record import RECORD_KEY, read_record, record_name
 from logitloom_contrib.engines.vllm.request_document import KEY
 
-__all__ = ["ENGINE", "GIVES", "to_vllm"]
+__all__ = ["ENGINE", "GIVES", "read_record", "to_vllm"]
 
 #: What vLLM gives to processors.
 GIVES: Final = frozenset({"prompt", "length", "history", "vocabulary"})
 ENGINE: Final = "vLLM"
 
 
-def to_vllm(chain: Chain, *, text: bool = False) -> dict[str, Any]:
+def to_vllm(chain: Chain, *, text: bool = False, record: str | None = None) -> dict[str, Any]:
     """A chain as ``SamplingParams(extra_args=...)``, or as the ``vllm_xargs`` of an HTTP request.
 
     The tokenizer is not part of it: the engine uses the served model's.
@@ -35,12 +36,14 @@ def to_vllm(chain: Chain, *, text: bool = False) -> dict[str, Any]:
     Args:
         chain: processors loaded by name.
         text: as JSON text, the only form in which HTTP requests can bring nested values.
+        record: a name for the record of what the request's tokens are chosen from, which :func:`read_record` reads;
+            names are used once.
 
     Returns:
         ``{"logitloom": ...}``.
 
     Raises:
-        NeedsNotMet: the chain needs what the engine does not give.
+        NeedsNotMet: the chain needs what the engine does not give, or the name is none.
         ChainIncomplete: options are missing.
         ChainDocumentError: a processor has no name, or an option no plain form.
 
@@ -50,4 +53,8 @@ def to_vllm(chain: Chain, *, text: bool = False) -> dict[str, Any]:
         {'logitloom': {'logitloom': 1, 'processor': [{'use': 'top_k', 'options': {'k': 5}}]}}
     """
     bind(chain, ENGINE, GIVES)
-    return {KEY: to_json(chain) if text else to_document(chain)}
+    asked = {KEY: to_json(chain) if text else to_document(chain)}
+    if record is not None:
+        asked[RECORD_KEY] = record
+        record_name(asked)
+    return asked

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from difflib import SequenceMatcher
 from typing import Any, Final
 
 from logitloom.errors import NeedsNotMet
+from logitloom_contrib.engines.vllm.record import RECORD_KEY
 from logitloom_contrib.engines.vllm.request_document import KEY
 from logitloom_contrib.engines.vllm.shared_folder import offer_shared_folder
 
-__all__ = ["require_right_key", "require_right_place", "watch"]
+__all__ = ["require_chain", "require_right_key", "require_right_place", "watch"]
 
 #: The request classes over HTTP that can bring a chain: module, class.
 _REQUESTS: Final = (
@@ -43,11 +44,21 @@ def require_right_key(keys: Iterable[str]) -> None:
         logitloom.errors.NeedsNotMet: The request has the key 'logit_loom', ... Write 'logitloom'.
     """
     for key in keys:
-        if key != KEY and _is_alike(key):
+        if key not in (KEY, RECORD_KEY) and _is_alike(key):
             raise NeedsNotMet(
                 f"The request has the key {key!r:.100}, which nobody reads, so its answer would not be constrained. "
                 f"Write {KEY!r}."
             )
+
+
+def require_chain(keys: Container[str]) -> None:
+    """Refuse a record without a chain.
+
+    Raises:
+        NeedsNotMet: naming both keys.
+    """
+    if RECORD_KEY in keys and KEY not in keys:
+        raise NeedsNotMet(f"The request has {RECORD_KEY!r} and no chain ({KEY!r}): records are written by chains.")
 
 
 def require_right_place(request: Any, beams: bool) -> None:

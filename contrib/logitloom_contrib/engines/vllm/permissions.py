@@ -14,6 +14,7 @@ LOGITLOOM_VLLM_STATES      states               most states of an automaton
 LOGITLOOM_VLLM_SECONDS     seconds              most seconds of all compilations of a request
 LOGITLOOM_VLLM_INTEGER     integer              largest integer of an option with a declared type
 LOGITLOOM_VLLM_CHAINS      chains               compiled chains that are kept
+LOGITLOOM_VLLM_RECORD      record               folder in which requests may leave records; empty: none
 =========================  ===================  ==========================================================
 """
 
@@ -23,6 +24,7 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from logitloom.errors import OptionError, UnknownPlugin
@@ -55,6 +57,7 @@ class Permissions:
         seconds: most seconds of processor time for all compilations of a request together.
         integer: largest integer of an option with a declared type (schemas have none).
         chains: compiled chains kept at a time; those of running requests are kept anyway.
+        record: the folder of records; empty for none.
 
     Example:
         >>> Permissions.read({"LOGITLOOM_VLLM_ALLOW": "regex, choice"}, None).allow == {"choice", "regex"}
@@ -68,6 +71,7 @@ class Permissions:
     seconds: float = 2.0
     integer: int = 1_000_000
     chains: int = 128
+    record: str = ""
 
     @classmethod
     def read(cls, environment: Mapping[str, str], config: Any) -> Permissions:
@@ -119,6 +123,10 @@ VARIABLES: Final = {f"LOGITLOOM_VLLM_{name.upper()}": name for name in NAMES}
 def _setting(name: str, value: Any, place: str) -> Any:
     if name == "allow":
         return _names(value, place)
+    if name == "record":
+        if not isinstance(value, str) or (value and not Path(value).is_dir()):
+            raise OptionError(f"{place} must be a folder that exists, but is {value!r}.")
+        return value
     number = _number(value)
     whole = name == "seconds" or (number is not None and number == int(number))
     if number is None or number <= 0 or not whole:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from logitloom import Array
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines.vllm.interfaces import BASES, MISSING
-from logitloom_contrib.engines.vllm.misplaced import require_right_key
+from logitloom_contrib.engines.vllm.misplaced import require_chain, require_right_key
 from logitloom_contrib.engines.vllm.request import LOG
 from logitloom_contrib.engines.vllm.request_document import KEY
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
@@ -61,6 +61,7 @@ class LogitloomProcessor(*BASES):  # type: ignore[misc]  # as many base classes 
         if not extra:
             return
         require_right_key(extra)
+        require_chain(extra)
         if KEY not in extra:
             return
         config = config_of_caller()

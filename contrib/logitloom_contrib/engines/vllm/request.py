@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
 from logitloom import rng
-from logitloom.errors import NeedsNotMet
+from logitloom.engines import RecordedChain
+from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom_contrib.engines.vllm.chain_cache import CompiledChain
 from logitloom_contrib.engines.vllm.engine_constraints import engine_constraints
+from logitloom_contrib.engines.vllm.record import record_name, write_record
 
 __all__ = ["LOG", "Request"]
 
@@ -40,6 +43,8 @@ class Request:
         "last",
         "output",
         "prompt",
+        "record",
+        "recorded",
         "seed",
     )
 
@@ -56,6 +61,9 @@ class Request:
         #: Options with which the engine itself forbids this request tokens.
         self.engine_constraints = engine_constraints(params)
         self.failure: str | None = None
+        #: The name of its record, and the chain that knows it.
+        self.record = record_name(getattr(params, "extra_args", None))
+        self.recorded: RecordedChain | None = None
         #: How many of the output's tokens the chain has seen, and the last of them.
         self.fed, self.last = 0, -1
         seed = getattr(params, "seed", None)
@@ -97,6 +105,16 @@ class Request:
         if tokens:
             self.fed += len(tokens)
             self.last = tokens[-1]
+
+    def write_record(self, folder: str) -> None:
+        """Write the record that it asks for, of the tokens that the engine shows."""
+        tokens = list(itertools.takewhile(lambda token: token >= 0, self.output))
+        if self.record is None or self.recorded is None or not tokens:
+            return
+        try:
+            write_record(folder, self.record, self.recorded.sampled(tokens, prompt=self.prompt))
+        except (LogitloomError, OSError) as error:  # the text is written; nobody can be told but the operator
+            LOG.error("logitloom could not write the record %r: %s", self.record, error)
 
     def fail(self, error: BaseException | str, slot: int | None = None) -> None:
         """End this request, and only this one."""

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from logitloom import Array, backend_of
+from logitloom.engines import RecordedChain
 from logitloom_contrib.engines.vllm import batch_order
 from logitloom_contrib.engines.vllm.chain_rows import ChainRows, force_end
 from logitloom_contrib.engines.vllm.request import Request
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
 
 __all__ = ["RunnerV1", "begin"]
+
+
+class _Group(NamedTuple):
+    """What requests have in common whose rows are processed together."""
+
+    key: str
+    room: int
+    recorded: bool
 
 
 class RunnerV1:
@@ -27,7 +36,7 @@ class RunnerV1:
         self.engine = engine
         #: Place in the batch -> request with a chain.
         self.places: dict[int, Request] = {}
-        self._groups: dict[tuple[str, int], ChainRows] = {}
+        self._groups: dict[_Group, ChainRows] = {}
         #: Per group the places of its rows, and those places as an index of the logits.
         self._rows: list[tuple[ChainRows, list[int], Any]] = []
         self._changed = False
@@ -36,9 +45,13 @@ class RunnerV1:
         """Take notice of requests that joined, left or moved; None means nothing changed."""
         if update is None:
             return
-        had_any = bool(self.places)
+        had_any, before = bool(self.places), list(self.places.values())
         batch_order.follow(self.places, update, lambda *told: begin(self.engine, *told))
         self._changed = self._changed or had_any or bool(self.places)
+        staying = set(self.places.values())
+        for request in before:
+            if request.record is not None and request not in staying:
+                request.write_record(self.engine.chains.permissions.record)
 
     def apply(self, logits: Array) -> Array:
         """Process the logits ``[requests, vocab]`` of a step; rows of requests without a chain are left alone."""
@@ -56,28 +69,32 @@ class RunnerV1:
         return logits
 
     def _regroup(self, logits: Array) -> None:
-        wanted: dict[tuple[str, int], list[int]] = {}
+        wanted: dict[_Group, list[int]] = {}
         for place in sorted(self.places):
             request = self.places[place]
             if request.failure is None and request.compiled is not None:
                 chain = request.compiled.chain
                 room = request.capacity if "history" in chain.needs else 0
-                wanted.setdefault((request.compiled.key, room), []).append(place)
+                wanted.setdefault(_Group(request.compiled.key, room, request.record is not None), []).append(place)
         self._groups = {key: self._groups.get(key) or self._group(key, places) for key, places in wanted.items()}
         self._rows = []
         place_of = {request: place for place, request in self.places.items()}
         for key, places in wanted.items():
             group = self._groups[key]
+            if isinstance(group.chain, RecordedChain):
+                for place in places:
+                    self.places[place].recorded = group.chain
             group.settle([self.places[place] for place in places], logits)
             places = [place_of[request] for request in group.requests]
             if places:
                 self._rows.append((group, places, backend_of(logits).asarray(np.asarray(places, dtype=np.int64))))
         self._changed = False
 
-    def _group(self, key: tuple[str, int], places: Sequence[int]) -> ChainRows:
+    def _group(self, key: _Group, places: Sequence[int]) -> ChainRows:
         compiled = self.places[places[0]].compiled
         assert compiled is not None
-        return ChainRows(compiled.chain, key[1] or self.engine.max_length)
+        chain = RecordedChain(compiled.chain, first=False) if key.recorded else compiled.chain
+        return ChainRows(chain, key.room or self.engine.max_length)
 
 
 def begin(engine: ServedEngine, params: Any, prompt: Any, output: Any) -> Request | None:

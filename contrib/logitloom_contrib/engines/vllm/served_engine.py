@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from logitloom import Chain, Vocabulary
@@ -19,6 +20,7 @@ from logitloom.registry import read_vocabulary
 from logitloom_contrib.engines.vllm.chain_cache import ChainCache, CompiledChain
 from logitloom_contrib.engines.vllm.engine_constraints import require_agreement
 from logitloom_contrib.engines.vllm.permissions import Permissions
+from logitloom_contrib.engines.vllm.record import RECORD_KEY, record_name
 from logitloom_contrib.engines.vllm.request_document import KEY
 from logitloom_contrib.engines.vllm.shared_folder import shared_folder
 
@@ -130,6 +132,7 @@ class ServedEngine:
         except LogitloomError as error:
             raise NeedsNotMet(str(error)) from error
         assert compiled is not None
+        self._admit_record(params)
         if not self.ends(params):
             raise NeedsNotMet(
                 "This vLLM engine knows no end-of-sequence token, so a request with a logitloom chain could not be "
@@ -137,6 +140,30 @@ class ServedEngine:
             )
         require_agreement(params, compiled)
         _hand_on_stop_strings(params, compiled.chain)
+
+    def _admit_record(self, params: Any) -> None:
+        """Check a request's wish for a record.
+
+        Raises:
+            NeedsNotMet: it cannot be written.
+        """
+        name = record_name(params.extra_args)
+        if name is None:
+            return
+        folder = self.chains.permissions.record
+        if not folder:
+            raise NeedsNotMet(
+                f"The request asks for a record ({RECORD_KEY!r}), and this server keeps none. The operator names a "
+                f"folder for them in LOGITLOOM_VLLM_RECORD."
+            )
+        if self.config.use_v2_model_runner:
+            raise NeedsNotMet(
+                f"The request asks for a record ({RECORD_KEY!r}), and model runner V2 keeps its tokens on the device."
+            )
+        if getattr(params, "n", 1) > 1:
+            raise NeedsNotMet(f"A record ({RECORD_KEY!r}) is of one text, but the request asks for n={params.n}.")
+        if (Path(folder) / f"{name}.json").exists():
+            raise NeedsNotMet(f"There is a record {name!r} already. Choose another name.")
 
     def ends(self, params: Any) -> tuple[int, ...]:
         """Ids with which the engine ends this request, the most usual first."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
 import os
 import random
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +22,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="vLLM hands over torch tensors")
 
 from logitloom import Context, processors  # noqa: E402
+from logitloom.errors import NeedsNotMet  # noqa: E402
+from logitloom.generation import Sampled  # noqa: E402
+from logitloom_contrib.engines.vllm.record import read_record, write_record  # noqa: E402
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1  # noqa: E402
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode  # noqa: E402
 from tests.contrib.engines.vllm.conftest import MAX_LENGTH, engine_of, one, params_of  # noqa: E402
@@ -387,3 +392,71 @@ def test_nothing_is_read_from_an_accelerator(chain: Any, others: int) -> None:
             output.append(encode("abcd")[(step + i) % 4])
         if step == 1:
             runner.update_state(update(rows, moved=[(rows - 1, rows - 2, Direction.SWAP)]))
+
+
+def recorded(folder: Path, *requests: tuple[str, list[int]]) -> RunnerV1:
+    runner = RunnerV1(engine_of(additional_config={"logitloom": {"record": str(folder)}}))
+    asked = [(params_of(RED, logitloom_record=name), output) for name, output in requests]
+    added = [(place, params, [5, 6], output) for place, (params, output) in enumerate(asked)]
+    runner.update_state(update(len(added), added=added))
+    return runner
+
+
+def test_a_request_that_leaves_is_recorded(tmp_path: Path) -> None:
+    outputs: list[list[int]] = [[], []]
+    runner = recorded(tmp_path, ("first", outputs[0]), ("second", outputs[1]))
+    logits = torch.randn(2, WIDTH)
+    for letter in "red":
+        runner.apply(logits.clone())
+        for output in outputs:
+            output += encode(letter)
+    runner.apply(logits.clone())
+    outputs[1].append(EOS)
+    runner.update_state(update(1, removed=[1]))
+    told = read_record(tmp_path, "second")
+    assert [each and (each.token, each.kept, each.logprob) for each in told][3:] == [(EOS, 1, 0.0)]
+    before = torch.log_softmax(logits[1], -1)
+    wanted = [float(before[token]) for token in outputs[1]]
+    assert [each and each.logprob_before for each in told] == pytest.approx(wanted, abs=1e-5)
+    assert [path.name for path in tmp_path.iterdir()] == ["second.json"]
+    runner.update_state(update(0, removed=[0]))
+    assert [each and each.token for each in read_record(tmp_path, "first")] == outputs[0]
+
+
+def test_what_was_sampled_before_a_preemption_is_not_known(tmp_path: Path) -> None:
+    output = encode("r")
+    runner = recorded(tmp_path, ("back", output))
+    runner.apply(torch.randn(1, WIDTH))
+    output += encode("e")
+    runner.update_state(update(0, removed=[0]))
+    assert [each and each.token for each in read_record(tmp_path, "back")] == [None, *encode("e")]
+
+
+def test_records_that_cannot_be_kept_are_refused(tmp_path: Path) -> None:
+    def admitted(engine: Any, name: Any = "mine", **more: Any) -> None:
+        params = params_of(RED, logitloom_record=name)
+        vars(params).update(more)
+        engine.admit(params)
+
+    keeping = {"additional_config": {"logitloom": {"record": str(tmp_path)}}}
+    with pytest.raises(NeedsNotMet, match="this server keeps none.*LOGITLOOM_VLLM_RECORD"):
+        admitted(engine_of())
+    for name in ("../mine", "", "a" * 65, 7, ["mine"]):
+        with pytest.raises(NeedsNotMet, match="must be a name of 1 to 64 letters"):
+            admitted(engine_of(**keeping), name)
+    with pytest.raises(NeedsNotMet, match="keeps its tokens on the device"):
+        admitted(engine_of(use_v2_model_runner=True, **keeping))
+    with pytest.raises(NeedsNotMet, match="of one text, but the request asks for n=2"):
+        admitted(engine_of(**keeping), n=2)
+    admitted(engine_of(**keeping))
+    (tmp_path / "mine.json").write_text("{}")
+    with pytest.raises(NeedsNotMet, match="a record 'mine' already. Choose another name"):
+        admitted(engine_of(**keeping))
+    with pytest.raises(ValueError, match="'logitloom.record' in vLLM's additional config must be a folder that exists"):
+        admitted(engine_of(additional_config={"logitloom": {"record": "/nowhere"}}))
+
+
+def test_infinite_log_probabilities_are_written_as_json_has_them(tmp_path: Path) -> None:
+    told = (Sampled(3, -math.inf, None, 1, 0.0), None)
+    write_record(str(tmp_path), "odd", told)
+    assert "Infinity" not in (tmp_path / "odd.json").read_text()

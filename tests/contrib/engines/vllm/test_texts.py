@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from logitloom import Chain, Vocabulary, read_vocabulary
+from logitloom import Chain, Vocabulary, processors, read_vocabulary
 from logitloom.errors import LogitloomError
+from logitloom.generation import Sampled
 from logitloom.testing.engine_texts import Answer
+from tests.contrib.engines.conftest import documented
 from tests.contrib.engines.text_differences import VllmTexts
 from tests.contrib.engines.vllm.smollm2_folder import missing_packages
 from tests.contrib.engines.vllm.tiny_folder import write_tiny_folder
@@ -19,11 +22,12 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.extras]
 
 
 class Served(NamedTuple):
-    """An engine in this process, its tokenizer's vocabulary, and the same weights in transformers."""
+    """An engine in this process, its tokenizer's vocabulary, the same weights in transformers, and its records."""
 
     engine: Any
     vocabulary: Vocabulary
     model: Any
+    records: Path
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +39,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setenv("LOGITLOOM_VLLM_SECONDS", "20")  # test machines may be busy
+        records = tmp_path_factory.mktemp("records")
+        patch.setenv("LOGITLOOM_VLLM_RECORD", str(records))
         import torch
         from transformers import AutoModelForCausalLM
         from vllm import LLM
@@ -45,7 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             seed=0, disable_log_stats=True, enable_prefix_caching=False,
         )  # fmt: skip
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        yield Served(llm, read_vocabulary(llm.get_tokenizer()), model)
+        yield Served(llm, read_vocabulary(llm.get_tokenizer()), model, records)
 
 
 class TestVllmTexts(VllmTexts):
@@ -66,12 +72,12 @@ class TestVllmTexts(VllmTexts):
     def model(self) -> Any:
         return self.adapter
 
-    def answer(self, chain: Chain, prompt: Sequence[int], max_tokens: int) -> Answer:
+    def answer(self, chain: Chain, prompt: Sequence[int], max_tokens: int, record: str | None = None) -> Answer:
         from vllm import SamplingParams
 
         from logitloom_contrib.engines.vllm import to_vllm
 
-        params = SamplingParams(temperature=0.0, max_tokens=max_tokens, extra_args=to_vllm(chain))
+        params = SamplingParams(temperature=0.0, max_tokens=max_tokens, extra_args=to_vllm(chain, record=record))
         try:
             [done] = self.served.engine.generate({"prompt_token_ids": list(prompt)}, params, use_tqdm=False)
         except Exception as refused:
@@ -81,3 +87,36 @@ class TestVllmTexts(VllmTexts):
         [output] = done.outputs
         finish = {"stop": "stop" if isinstance(output.stop_reason, str) else "eos", "length": "length"}
         return Answer(output.text, finish[output.finish_reason])
+
+    def recorded(
+        self, chain: Chain, prompt: Sequence[int], max_tokens: int, tokens: Sequence[int]
+    ) -> Sequence[Sampled | None]:
+        from logitloom_contrib.engines.vllm import read_record
+
+        name = f"text-{len(list(self.served.records.iterdir()))}"
+        self.answer(chain, prompt, max_tokens, record=name)
+        # In one process the engine takes no further step, in which it would let go of the request, by itself.
+        self.answer(chain, prompt, 1)
+        found = read_record(self.served.records, name)
+        assert [each and each.token for each in found] == list(tokens)
+        return found
+
+
+def test_the_documented_record_is_written(served: Served) -> None:
+    from vllm import SamplingParams
+
+    chain = processors.load(("regex", {"pattern": "[a-z]{4}"}))
+    scope: dict[str, Any] = {
+        "llm": served.engine,
+        "SamplingParams": SamplingParams,
+        "chain": chain,
+        "folder": served.records,
+    }
+    before, read, after = documented("engines/vllm.md", __file__).partition("sampled = read_record")
+    exec(before, scope)
+    # In one process the engine takes no further step by itself.
+    served.engine.generate("a", SamplingParams(max_tokens=1, extra_args=scope["to_vllm"](chain)), use_tqdm=False)
+    exec(read + after, scope)
+    tokens = list(scope["answer"].outputs[0].token_ids)
+    assert [each.token for each in scope["sampled"]] == tokens
+    assert all(each.kept < served.vocabulary.size for each in scope["sampled"])

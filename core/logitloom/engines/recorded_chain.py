@@ -1,0 +1,235 @@
+"""A chain that records what each token was chosen from, in whatever engine calls it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from logitloom.backend import Array, Backend
+from logitloom.chain import Chain
+from logitloom.chain_state import ChainState
+from logitloom.context import Context
+from logitloom.errors import NeedsNotMet, OptionError
+from logitloom.generation.sampled import Distributions, Sampled
+from logitloom.link import Link
+from logitloom.processor import Processor
+from logitloom.state import Rows
+
+__all__ = ["RecordedChain"]
+
+_LABEL: Final = "record"
+#: Steps whose distributions are kept until the token that was chosen from them is known, and what they may take.
+_MOST_STEPS: Final = 64
+_MOST_BYTES: Final = 256 << 20
+
+
+class RecordedChain(Chain):
+    """The same chain, recording of each token its log-probability after the chain and before it, and more.
+
+    It gives the very logits of the chain that it was made of, and goes into any engine's adapter. What was recorded so
+    far belongs to the rows of its state, so rows may be reordered, duplicated, rolled back and dropped. An engine's own
+    temperature and truncations come after the chain, and are not part of what is recorded.
+
+    Args:
+        chain: what to record; it stays as it is.
+        limit: how many steps of rows are remembered.
+        first: what counts of a row that is processed several times without a new token: the first distribution, as a
+            row that has ended may wait for others; or the last, as an engine may show a prompt piece by piece.
+
+    Raises:
+        OptionError: for a ``limit`` below 1.
+
+    Example:
+        >>> import numpy as np
+        >>> from logitloom import processors
+        >>> chain = RecordedChain(processors.load(("top_k", {"k": 2})))
+        >>> logits = np.log(np.array([[0.5, 0.3, 0.2]], dtype=np.float32))
+        >>> context = Context.start(logits)
+        >>> state = chain.init_state(context)
+        >>> for tokens in (None, [[0]], [[1]]):  # as an adapter's engine does
+        ...     _, state = chain.process(logits, state, context if tokens is None else context.accept(tokens))
+        >>> [(each.token, round(each.logprob, 2), each.kept) for each in chain.sampled([0, 1, 0])]
+        [(0, -0.47, 2), (1, -0.98, 2), (0, -0.47, 2)]
+    """
+
+    def __init__(self, chain: Chain, *, limit: int = 4096, first: bool = True) -> None:
+        if limit < 1:
+            raise OptionError(f"A record remembers at least one step of a row, but limit is {limit}.")
+        self._hold(chain, _Recorder(limit, first))
+
+    def _hold(self, chain: Chain, recorder: _Recorder) -> None:
+        self._recorded, self._recorder = chain, recorder
+        links = [*chain.links, Link(_LABEL, None, None, processor=recorder)]
+        super().__init__(links, vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
+
+    def configure(self, *, tokenizer: Any = None, model: Any = None, **options: dict[str, Any]) -> RecordedChain:
+        """As :meth:`Chain.configure`; the new chain writes into the same record."""
+        configured = RecordedChain.__new__(RecordedChain)
+        configured._hold(self._recorded.configure(tokenizer=tokenizer, model=model, **options), self._recorder)
+        return configured
+
+    def __reduce__(self) -> Any:
+        """A copy records anew."""
+        again = functools.partial(RecordedChain, limit=self._recorder.limit, first=self._recorder.first)
+        return again, (self._recorded,)
+
+    def process(self, logits: Array, state: ChainState, context: Context) -> tuple[Array, ChainState]:
+        """As :meth:`Chain.process`; the logits are left as they are, also where they may be overwritten."""
+        processed, after = super().process(logits, state, context.with_fields(donate=False, pool=None))
+        before, out = (logits[None], processed[None]) if logits.ndim == 1 else (logits, processed)
+        rows = self._recorder.opened(context.backend, before, out, after.processors[-1])
+        return processed, self.state(after.position, (*after.processors[:-1], rows))
+
+    def replay(self, tokens: Sequence[Sequence[int]], context: Context) -> ChainState:
+        """As :meth:`Chain.replay`; what replayed tokens were chosen from is not known."""
+        state = super().replay(tokens, context)
+        rows = Rows(row._replace(step=_NONE) for row in state.processors[-1])
+        return self.state(state.position, (*state.processors[:-1], rows))
+
+    def sampled(self, tokens: Sequence[int], *, prompt: Sequence[int] | None = None) -> tuple[Sampled | None, ...]:
+        """What each token of a text was chosen from; None where it is not known.
+
+        It is not known of tokens that a row was rebuilt from (after preemption), that an engine showed several at a
+        time, or that are older than the record's limit.
+
+        Args:
+            tokens: of the text, without its prompt; an end-of-sequence token may be among them.
+            prompt: tells texts of several prompts apart that begin alike; default: that of the newest.
+
+        Raises:
+            NeedsNotMet: nothing is known of such a text.
+        """
+        return self._recorder.sampled([int(token) for token in tokens], None if prompt is None else tuple(prompt))
+
+
+class _Text(NamedTuple):
+    """Tokens that a row accepted: the last of them, and those before it."""
+
+    before: _Text | None
+    token: int
+    sampled: Sampled | None
+
+
+class _Row(NamedTuple):
+    """A row of the state: its tokens, and the step and row whose distribution its next token is chosen from."""
+
+    prompt: tuple[int, ...]
+    text: _Text | None
+    step: int
+    row: int
+
+
+_NONE: Final = -1
+
+
+class _Recorder(Processor):
+    """Stands last in the chain. What distributions were is kept beside the states, for a bounded number of steps."""
+
+    stage = "warp"
+    mask_only = True
+    keeps_last = True
+    argmax_invariant = True
+    compilable = False
+
+    def __init__(self, limit: int, first: bool) -> None:
+        self.limit, self.first = limit, first
+        self._lock = threading.Lock()
+        self._steps = 0
+        self._open: OrderedDict[int, Distributions] = OrderedDict()
+        #: Rows as they stood, the newest last.
+        self._rows: OrderedDict[tuple[int, int], _Row] = OrderedDict()
+
+    def init_state(self, context: Context) -> Rows:
+        """Rows without tokens."""
+        prompts: Iterable[Sequence[int]] = context.prompt or [()] * context.batch
+        return Rows(_Row(tuple(int(token) for token in prompt), None, _NONE, 0) for prompt in prompts)
+
+    def process(self, logits: Array, state: Rows, context: Context) -> tuple[Array, Rows]:
+        """Note the tokens that rows accepted."""
+        if context.tokens is None:
+            return logits, state
+        accepted = context.backend.to_numpy(context.tokens).tolist()
+        with self._lock:
+            return logits, Rows(
+                self._advanced(row, [token for token in tokens if token >= 0])
+                for row, tokens in zip(state, accepted, strict=True)
+            )
+
+    def opened(self, backend: Backend, before: Array, after: Array, rows: Rows) -> Rows:
+        """The rows, standing at what was left to choose from."""
+        with self._lock:
+            standing = [self.first and row.step in self._open for row in rows]
+            for row in rows:
+                if row.step in self._open:
+                    self._open.move_to_end(row.step)
+            if all(standing):
+                return rows
+            step, self._steps = self._steps, self._steps + 1
+            self._open[step] = Distributions(backend, before[: len(rows)], after)
+            self._close_oldest()
+            moved = Rows(
+                row if stays else row._replace(step=step, row=place)
+                for place, (row, stays) in enumerate(zip(rows, standing, strict=True))
+            )
+            for row in moved:
+                self._rows[row.step, row.row] = row
+            while len(self._rows) > self.limit:
+                self._rows.popitem(last=False)
+            return moved
+
+    def _close_oldest(self) -> None:
+        held = sum(each.nbytes for each in self._open.values())
+        while len(self._open) > 1 and (len(self._open) > _MOST_STEPS or held > _MOST_BYTES):
+            held -= self._open.popitem(last=False)[1].nbytes
+
+    def sampled(self, tokens: list[int], prompt: tuple[int, ...] | None) -> tuple[Sampled | None, ...]:
+        """See :meth:`RecordedChain.sampled`."""
+        found: list[Sampled | None] = [None] * len(tokens)
+        with self._lock:
+            for row in reversed(self._rows.values()):
+                if prompt is not None and row.prompt != prompt:
+                    continue
+                prompt = self._told(row, tokens, found, prompt)
+                if all(found):
+                    break
+        if tokens and not any(found):
+            raise NeedsNotMet(
+                f"Nothing is recorded of a text of the tokens {tokens[:8]}: no row of this chain wrote it, or it is "
+                f"older than the {self.limit} steps of rows that the record holds."
+            )
+        return tuple(found)
+
+    def _told(
+        self, row: _Row, tokens: list[int], found: list[Sampled | None], prompt: tuple[int, ...] | None
+    ) -> tuple[int, ...] | None:
+        """Fill in what a row knows of a text; the prompt of the text, as far as it is known then."""
+        own = list(_tokens(row.text))[::-1]
+        same = 0
+        for given, text in zip(tokens, own, strict=False):
+            if given != text.token:
+                break
+            found[same] = found[same] or text.sampled
+            prompt, same = row.prompt, same + 1
+        if same == len(own) < len(tokens) and row.step in self._open:
+            found[same] = found[same] or self._open[row.step].sampled(row.row, tokens[same])
+            prompt = row.prompt
+        return prompt
+
+    def _advanced(self, row: _Row, tokens: list[int]) -> _Row:
+        if not tokens:
+            return row
+        known = self._open.get(row.step)
+        text = _Text(row.text, tokens[0], None if known is None else known.sampled(row.row, tokens[0]))
+        for token in tokens[1:]:
+            text = _Text(text, token, None)
+        return _Row(row.prompt, text, _NONE, 0)
+
+
+def _tokens(text: _Text | None) -> Iterator[_Text]:
+    """The last token, and those before it."""
+    while text is not None:
+        yield text
+        text = text.before
