@@ -79,8 +79,8 @@ def test_rows_that_stay_in_place_are_not_searched_for(rows: int, monkeypatch: py
     ids = np.tile(np.arange(4, dtype=np.int64), (rows, 1))
     logits = np.zeros((rows, VOCAB), dtype=np.float32)
     tracker.process(logits, ids)
-    monkeypatch.delattr("logitloom.engines.row_tracker.match_together")
-    monkeypatch.delattr("logitloom.engines.row_tracker.Match")
+    monkeypatch.delattr("logitloom_contrib.row_tracking.row_tracker.match_together")
+    monkeypatch.delattr("logitloom_contrib.row_tracking.row_tracker.Match")
     for step in range(70):  # longer than the first buffer of ids
         ids = np.concatenate([ids, (ids[:, :1] + step + np.arange(rows)[:, None]) % 3], axis=1)
         out = tracker.process(logits, ids)
