@@ -85,6 +85,10 @@ class Link:
             return self.factory(**checked)
         except LogitloomError:
             raise
+        except RecursionError:
+            raise OptionError(
+                f"An option of the processor {self.label!r} is nested too deeply. Nest it less."
+            ) from None
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             raise OptionError(
                 f"Processor {self.label!r} cannot be made with these options: {type(error).__name__}: {error!s:.300}."

@@ -186,7 +186,7 @@ def check(plugin: Any, values: Mapping[str, Any], owner: str) -> dict[str, Any]:
     Raises:
         UnknownOption: with near matches.
         OptionTypeError: with the declared type; or if ``values`` is no table.
-        OptionError: if a value is outside its range.
+        OptionError: if a value is outside its range, or nested too deeply.
     """
     if not isinstance(values, Mapping):
         raise OptionTypeError(
@@ -200,7 +200,10 @@ def check(plugin: Any, values: Mapping[str, Any], owner: str) -> dict[str, Any]:
             hint = f" Did you mean {near[0]!r}?" if near else ""
             have = f"Its options are {', '.join(by_name)}." if by_name else "It has no options."
             raise UnknownOption(f"Processor {owner!r} has no option {name!r}.{hint} {have}")
-        checked[name] = _check_one(by_name[name], value, owner)
+        try:
+            checked[name] = _check_one(by_name[name], value, owner)
+        except RecursionError:
+            raise OptionError(f"Option {name!r} of {owner!r} is nested too deeply. Nest it less.") from None
     return checked
 
 
@@ -226,7 +229,7 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
         raise OptionError(
             f"Option {o.name!r} of {owner!r} must be within {-_WHOLE} and {_WHOLE - 1}, but is {value!s:.100}."
         ) from None
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError):
         raise OptionTypeError(
             f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {value!r} ({type(value).__name__})."
         ) from None

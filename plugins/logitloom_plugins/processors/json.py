@@ -15,7 +15,7 @@ from logitloom.fingerprint import fingerprint_of
 from logitloom.options import values
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammars.engine import Engine, Grammar
-from logitloom_plugins.json_schema.schema.document import dialect_of
+from logitloom_plugins.json_schema.schema.document import asserting_only
 from logitloom_plugins.json_schema.schema.inputs import check_keywords
 from logitloom_plugins.json_schema.schema.sources import plain_schema, schema_of
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
@@ -172,10 +172,11 @@ class Json(ConstraintProcessor):
             raise UnsupportedSchema(
                 f"The engine {name} cannot be told {', '.join(unlike)}. Use the engine 'table', or the default."
             )
-        formats = self.formats == "assert" or (self.formats == "auto" and dialect_of(document, None, "").asserts_format)
         strict = self.strict is not False or self.engine == "auto"
         engine: Engine = load_plugin("grammars", name)()
-        return engine.json_schema(document, whitespace=self.whitespace, formats=formats, strict=strict)
+        # Every format that is left is an assertion.
+        asserted = asserting_only(document, self.formats)
+        return engine.json_schema(asserted, whitespace=self.whitespace, formats=True, strict=strict)
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """The automaton, or the engine's grammar, over the tokens of a vocabulary.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from logitloom.errors import LogitloomError
-from logitloom_plugins.json_schema.structure.compilation import compile_schema
+from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import accepts
 from logitloom_plugins.json_schema.structure.serialisation import serialise
 from tests.plugins.json_schema.schema_data import benchmark
+from tests.plugins.json_schema.test_formats_of_drafts import OTHERWISE
 
 
 def test_a_sixth_of_the_sample_compiles_and_every_verdict_is_right() -> None:
@@ -14,7 +15,10 @@ def test_a_sixth_of_the_sample_compiles_and_every_verdict_is_right() -> None:
     compiled, wrong = 0, []
     for row in rows:
         try:
-            machine = compile_schema(row["schema"])
+            # The benchmark's verdicts assume the formats of every draft.
+            machine = compile_schema(
+                row["schema"], SchemaOptions(formats="assert" if row["name"] in OTHERWISE else "auto")
+            )
         except LogitloomError:
             continue
         compiled += 1

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from logitloom.automata import BudgetTracker
 from logitloom.errors import UnsupportedSchema
 
-__all__ = ["Dialect", "Document", "Node", "dialect_of", "escape_pointer", "subschemas"]
+__all__ = ["FORMATS", "Dialect", "Document", "Node", "asserting_only", "dialect_of", "escape_pointer", "subschemas"]
 
 _ONE: Final = (
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
@@ -34,12 +34,12 @@ class Dialect(NamedTuple):
     Attributes:
         name: ``draft4``, ``draft6``, ``draft7``, ``2019-09`` or ``2020-12``.
         number: for comparisons: 4, 6, 7, 8 (2019-09), 9 (2020-12).
-        asserts_format: whether ``format`` is an assertion unless told otherwise.
+        asserted_formats: the values of ``format`` that are assertions unless told otherwise.
     """
 
     name: str
     number: int
-    asserts_format: bool
+    asserted_formats: frozenset[str]
 
     @property
     def ref_hides_siblings(self) -> bool:
@@ -47,16 +47,25 @@ class Dialect(NamedTuple):
         return self.number <= 7
 
 
-_LATEST: Final = Dialect("2020-12", 9, False)
+#: The formats that each draft defines; drafts 5 and 2020-12 define no new ones.
+_FORMATS_4: Final = frozenset({"date-time", "email", "hostname", "ipv4", "ipv6", "uri"})
+_FORMATS_6: Final = _FORMATS_4 | {"json-pointer", "uri-reference", "uri-template"}
+_FORMATS_7: Final = _FORMATS_6 | {
+    "date", "idn-email", "idn-hostname", "iri", "iri-reference", "regex", "relative-json-pointer", "time"
+}  # fmt: skip
+#: All formats of the specification.
+FORMATS: Final = _FORMATS_7 | {"duration", "uuid"}
+
+_LATEST: Final = Dialect("2020-12", 9, frozenset())
 #: A schema that names no draft: the latest, but people who write ``format`` there mean it.
-_UNNAMED: Final = Dialect("2020-12", 9, True)
+_UNNAMED: Final = Dialect("2020-12", 9, FORMATS)
 #: By the URI of the meta-schema without scheme and fragment.
 _DIALECTS: Final[dict[str, Dialect]] = {
-    "json-schema.org/draft-04/schema": Dialect("draft4", 4, True),
-    "json-schema.org/draft-04/hyper-schema": Dialect("draft4", 4, True),
-    "json-schema.org/draft-06/schema": Dialect("draft6", 6, True),
-    "json-schema.org/draft-07/schema": Dialect("draft7", 7, True),
-    "json-schema.org/draft/2019-09/schema": Dialect("2019-09", 8, False),
+    "json-schema.org/draft-04/schema": Dialect("draft4", 4, _FORMATS_4),
+    "json-schema.org/draft-04/hyper-schema": Dialect("draft4", 4, _FORMATS_4),
+    "json-schema.org/draft-06/schema": Dialect("draft6", 6, _FORMATS_6),
+    "json-schema.org/draft-07/schema": Dialect("draft7", 7, _FORMATS_7),
+    "json-schema.org/draft/2019-09/schema": Dialect("2019-09", 8, frozenset()),
     "json-schema.org/draft/2020-12/schema": _LATEST,
     "json-schema.org/schema": _LATEST,
 }
@@ -128,6 +137,39 @@ def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             for name, part in schema[keyword].items():
                 if isinstance(part, (dict, bool)):
                     yield f"/{keyword}/{escape_pointer(name)}", part
+
+
+def asserting_only(schema: Any, formats: str, inherited: Dialect | None = None) -> Any:
+    """A copy of a schema without the ``format`` of subschemas in which it is an annotation.
+
+    Args:
+        schema: a JSON value.
+        formats: ``assert``, ``annotate``, or ``auto`` (as the draft of each subschema says).
+        inherited: the draft of the schema around it.
+
+    Example:
+        >>> asserting_only({"$schema": "http://json-schema.org/draft-04/schema#", "format": "date"}, "auto")
+        {'$schema': 'http://json-schema.org/draft-04/schema#'}
+    """
+    if not isinstance(schema, dict):
+        return schema
+    dialect = dialect_of(schema, inherited, "")
+    asserted = {"assert": FORMATS, "annotate": frozenset[str]()}.get(formats, dialect.asserted_formats)
+    copied = {
+        keyword: value
+        for keyword, value in schema.items()
+        if keyword != "format" or not isinstance(value, str) or value in asserted
+    }
+    for keyword in _ONE:
+        if isinstance(copied.get(keyword), dict):
+            copied[keyword] = asserting_only(copied[keyword], formats, dialect)
+    for keyword in _LIST:
+        if isinstance(copied.get(keyword), list):
+            copied[keyword] = [asserting_only(part, formats, dialect) for part in copied[keyword]]
+    for keyword in _MAP:
+        if isinstance(copied.get(keyword), dict):
+            copied[keyword] = {name: asserting_only(part, formats, dialect) for name, part in copied[keyword].items()}
+    return copied
 
 
 class Document:

@@ -9,18 +9,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from logitloom_plugins.json_schema.schema.document import Node
+from logitloom_plugins.json_schema.schema.document import FORMATS, Node
 from logitloom_plugins.json_schema.schema.formula import Formula
 from logitloom_plugins.json_schema.schema.keywords import Keywords
 
 __all__ = ["number_formulas", "string_formulas"]
 
-#: The formats of the specification. Many schemas of early drafts use those of later ones, and mean them.
-_FORMATS: Final = frozenset({
-    "date", "date-time", "duration", "email", "hostname", "idn-email", "idn-hostname", "ipv4", "ipv6", "iri",
-    "iri-reference", "json-pointer", "regex", "relative-json-pointer", "time", "uri", "uri-reference", "uri-template",
-    "uuid",
-})  # fmt: skip
 #: Most characters of a format, where that is part of it.
 _MOST_CHARACTERS: Final = {"hostname": 253}
 
@@ -57,9 +51,15 @@ def string_formulas(keywords: Keywords, node: Node) -> list[Formula]:
         if keywords.is_sound(node, "pattern", schema["pattern"]):
             parts.append(("pat", schema["pattern"]))
     name = schema.get("format")
-    asserted = keywords.formats == "assert" or (keywords.formats == "auto" and node.dialect.asserts_format)
-    if isinstance(name, str) and asserted and name in _FORMATS and keywords.is_sound(node, "format", name):
+    if isinstance(name, str) and name in _asserted(keywords, node) and keywords.is_sound(node, "format", name):
         parts.append(("fmt", name))
         if name in _MOST_CHARACTERS:
             parts.append(("len", 1, _MOST_CHARACTERS[name]))
     return parts
+
+
+def _asserted(keywords: Keywords, node: Node) -> frozenset[str]:
+    """The formats that are enforced in a node."""
+    if keywords.formats == "auto":
+        return node.dialect.asserted_formats
+    return FORMATS if keywords.formats == "assert" else frozenset()

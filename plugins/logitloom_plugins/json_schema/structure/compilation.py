@@ -48,8 +48,8 @@ class SchemaOptions:
         whitespace: where whitespace may stand.
         escapes: ``any``: every escape of JSON; ``minimal``: only those that are needed; ``ascii``: as ``minimal``, and
             characters above ASCII only as escapes.
-        formats: ``assert``, ``annotate``, or ``auto``: assert, except where the draft named by ``$schema`` (2019-09 and
-            2020-12) says that ``format`` is an annotation.
+        formats: ``assert``, ``annotate``, or ``auto``: assert, except where the draft named by ``$schema`` says that
+            ``format`` is an annotation (2019-09 and 2020-12), or does not define that format (4, 6 and 7).
         additional_properties: what ``additionalProperties`` defaults to beside ``properties``.
         strict: whether keywords that cannot be enforced are an error, or one warning.
     """
