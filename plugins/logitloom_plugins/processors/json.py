@@ -12,6 +12,7 @@ from logitloom.automata.trie import vocabulary_trie
 from logitloom.constraints import Constraint, ConstraintProcessor, lift
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
 from logitloom.fingerprint import fingerprint_of
+from logitloom.generation.partial_values import JsonReader
 from logitloom.options import values
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammars.engine import Engine, Grammar
@@ -92,6 +93,10 @@ class Json(ConstraintProcessor):
     def plain_option(name: str, value: Any) -> Any:
         """For documents of chains: a schema that is a class, or holds ``None``, as its JSON text."""
         return plain_schema(value) if name == "schema" else value
+
+    def value_reader(self) -> JsonReader:
+        """Reads the value that a text says so far; see :class:`logitloom.generation.Partial`."""
+        return JsonReader()
 
     @property
     def machine(self) -> Machine | None:

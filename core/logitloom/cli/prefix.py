@@ -1,0 +1,98 @@
+"""``logitloom validate --prefix``: whether a text is a prefix of a text that a schema or a grammar allows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from logitloom import processors
+from logitloom.cli.terminal import styled
+from logitloom.constraints import Constraint, State
+from logitloom.errors import OptionError
+from logitloom.generation.partial_values import value_reader_of
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["check_prefix", "show_prefix"]
+
+#: Every byte is a token, so that each can be asked for.
+_BYTES: Final = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos=[256], name="all bytes")
+#: Of more bytes that could stand at a place none is shown.
+_MOST_SHOWN: Final = 12
+
+
+def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any]:
+    """Read a text byte by byte under a processor.
+
+    Args:
+        name: the processor's name.
+        options: its options.
+        file: the file with the text; ``-`` for standard input.
+
+    Returns:
+        ``prefix``: whether the text can be continued to an allowed one; ``complete``: whether it is one;
+        ``characters``: how many it has. Where it fails: ``character`` (from 0), ``line`` and ``column`` (from 1),
+        ``found``, ``expected`` (what could stand there, where that is little). ``path`` is the place in a JSON value.
+
+    Raises:
+        OptionError: if the file cannot be read.
+        LogitloomError: if the processor cannot be made.
+    """
+    processor = processors.load((name, options))[name]
+    text = _read(file)
+    constraint: Constraint = processor.constraint(_BYTES, _BYTES.size)
+    state: State | None = constraint.start()
+    for place, byte in enumerate(text):
+        after = constraint.advance(state, byte)
+        if after is None:
+            return _failure(processor, constraint, state, text, place)
+        state = after
+    told = {"prefix": True, "complete": constraint.may_end(state), "characters": len(text.decode("utf-8", "replace"))}
+    return told | _path(processor, text)
+
+
+def show_prefix(told: dict[str, Any], file: str) -> str:
+    """What :func:`check_prefix` found, for people."""
+    path = f" (in {told['path']})" if told.get("path") else ""
+    if told["prefix"]:
+        state = "is a whole text" if told["complete"] else f"is a prefix of an allowed text{path}"
+        return f"{file} {styled(state, 'green', sys.stdout)}."
+    said = f"{file} {styled('is no prefix', 'red', sys.stdout)} of an allowed text: it goes wrong in line "
+    said += f"{told['line']}, column {told['column']}{path}, at {told['found']}."
+    return said + (f" There could stand {', '.join(told['expected'])}." if told["expected"] else "")
+
+
+def _read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise OptionError(
+            f"The file {file!r:.100} given by --prefix cannot be read ({error.strerror}). Give a file with the text, "
+            f"or - for standard input."
+        ) from error
+
+
+def _failure(processor: Any, constraint: Constraint, state: State, text: bytes, place: int) -> dict[str, Any]:
+    while place and text[place] & 0xC0 == 0x80:
+        place -= 1  # the first byte of the character
+    before = text[:place].decode("utf-8", "replace")
+    ids = constraint.allowed(state).listed(constraint.vocab_size).tolist()
+    expected = [repr(chr(byte)) for byte in ids if byte < 128] if len(ids) <= _MOST_SHOWN else []
+    expected += ["the end of the text"] if constraint.may_end(state) else []
+    return {
+        "prefix": False,
+        "complete": False,
+        "character": len(before),
+        "line": before.count("\n") + 1,
+        "column": len(before) - before.rfind("\n"),
+        "found": repr(text[place : place + 4].decode("utf-8", "replace")[:1]),
+        "expected": expected,
+    } | _path(processor, text[:place])
+
+
+def _path(processor: Any, text: bytes) -> dict[str, Any]:
+    """The place in a JSON value that a text writes at its end, as a JSON pointer."""
+    reader = value_reader_of(processor)
+    path = None if reader is None else reader.add(text.decode("utf-8", "ignore")).path
+    parts = [str(part).replace("~", "~0").replace("/", "~1") for part in path or ()]
+    return {"path": "#/" + "/".join(parts)} if parts else {}

@@ -1,0 +1,309 @@
+"""The value that a text says so far, while it is written.
+
+A processor whose texts are values (``json``, ``tool_call``) has a method ``value_reader()``. The generator's stream
+gives the reader the text of a row and puts what it returns into each piece.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from logitloom.errors import GenerationError
+
+__all__ = ["JsonReader", "Partial", "Path", "ValueReader", "value_reader_of"]
+
+#: Where a part of a value is: names of members and indices of items, from the outside in.
+Path = tuple[str | int, ...]
+
+_CHARACTERS: Final = re.compile(r'[^"\\\x00-\x1f]*')
+_NUMBER: Final = re.compile(r"[-+0-9.eE]+")
+_BLANK: Final = re.compile(r"[ \t\n\r]*")
+_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
+_HEX: Final = re.compile("[0-9a-fA-F]{0,4}")
+_LITERALS: Final[dict[str, Any]] = {"t": True, "f": False, "n": None}
+_SPELLED: Final = {"t": "true", "f": "false", "n": "null"}
+_NOTHING: Final = object()
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A value that is being written.
+
+    It depends on the text so far alone, not on the pieces in which the text came.
+
+    Attributes:
+        value: the value so far. A string has the characters that are certain; numbers, ``true``, ``false`` and ``null``
+            are there when they are complete; a member is there when its value has begun. ``None`` if nothing is there.
+        path: where the text is. This part and those that contain it are open, all others are complete. ``()`` is the
+            whole value; ``None`` before it begins and after it is complete.
+        completed: the parts that were completed since the last one of these, in the order in which they were.
+        complete: whether the whole value is complete.
+    """
+
+    value: Any = None
+    path: Path | None = None
+    completed: tuple[Path, ...] = ()
+    complete: bool = False
+
+
+class ValueReader(Protocol):
+    """Reads a text piece by piece."""
+
+    def add(self, text: str) -> Partial:
+        """The value after a further piece of the text."""
+        ...
+
+    def end(self) -> Partial:
+        """The value after the end of the text."""
+        ...
+
+
+def value_reader_of(processor: Any) -> ValueReader | None:
+    """A reader for one text that a processor constrains; ``None`` if the processor does not say what its texts mean."""
+    made = getattr(processor, "value_reader", None)
+    reader: ValueReader | None = None if made is None else made()
+    return reader
+
+
+class _Open:
+    """An array or object that is being written.
+
+    ``key`` is the name of the member that is being written; ``_NOTHING`` between members.
+    """
+
+    __slots__ = ("container", "key")
+
+    def __init__(self, container: Any) -> None:
+        self.container, self.key = container, _NOTHING
+
+    def snapshot(self, inner: Any) -> Any:
+        copy = self.container.copy()
+        if inner is not _NOTHING:
+            self._put(copy, inner)
+        return copy
+
+    def put(self, value: Any) -> None:
+        self._put(self.container, value)
+        self.key = _NOTHING
+
+    def _put(self, container: Any, value: Any) -> None:
+        if isinstance(container, list):
+            container.append(value)
+        else:
+            container[self.key] = value
+
+
+class JsonReader:
+    """Reads a JSON text while it is written.
+
+    A part that is complete is the same object in all later values; parts that are open are copies, which stay as they
+    are when the text goes on.
+
+    Example:
+        >>> reader = JsonReader()
+        >>> reader.add('{"name": "Ad').value, reader.add('a", "age": 3')
+        ({'name': 'Ad'}, Partial(value={'name': 'Ada'}, path=('age',), completed=(('name',),), complete=False))
+        >>> reader.add("6}")
+        Partial(value={'name': 'Ada', 'age': 36}, path=None, completed=(('age',), ()), complete=True)
+
+    References:
+        T. Bray (ed.), "The JavaScript Object Notation (JSON) Data Interchange Format", RFC 8259, 2017.
+    """
+
+    def __init__(self) -> None:
+        self._stack: list[_Open] = []
+        self._string: list[str] | None = None
+        self._is_key = False
+        #: What may come: "value", "value]" (or the end of an array), "key", "key}", ":", ",", "end".
+        self._next = "value"
+        self._rest, self._read = "", 0
+        self._begun = False
+        self._value: Any = None
+        self._completed: list[Path] = []
+
+    def add(self, text: str) -> Partial:
+        """The value after a further piece of the text.
+
+        Raises:
+            GenerationError: if the text is no prefix of a JSON text; names the character.
+        """
+        text = self._rest + text
+        place = self._consume(text)
+        self._rest, self._read = text[place:], self._read + place
+        return self._partial()
+
+    def end(self) -> Partial:
+        """The value after the end of the text, which completes a number that stands alone.
+
+        Raises:
+            GenerationError: if the text ends in a number that is none.
+        """
+        if not self._stack and _NUMBER.fullmatch(self._rest):
+            self._done(self._number(self._rest, 0, self._rest))
+            self._rest = ""
+        return self._partial()
+
+    def _partial(self) -> Partial:
+        completed, self._completed = tuple(self._completed), []
+        if self._next == "end":
+            return Partial(self._value, None, completed, True)
+        inner: Any = _NOTHING
+        if self._string is not None and not self._is_key:
+            inner = "".join(self._string)
+        for one in reversed(self._stack):
+            inner = one.snapshot(inner)
+        path = self._path() if self._begun else None
+        return Partial(None if inner is _NOTHING else inner, path, completed)
+
+    def _path(self) -> Path:
+        return tuple([self._step(one) for one in self._stack if one.key is not _NOTHING])
+
+    def _step(self, one: _Open) -> str | int:
+        key: Any = len(one.container) if isinstance(one.container, list) else one.key
+        return key  # type: ignore[no-any-return]
+
+    def _done(self, value: Any) -> None:
+        """A value is complete."""
+        self._completed.append(self._path())
+        if self._stack:
+            self._stack[-1].put(value)
+            self._next = ","
+        else:
+            self._value, self._next = value, "end"
+
+    # --- the text ---------------------------------------------------------------------------------------------------
+
+    def _consume(self, text: str) -> int:
+        """Read as much of a text as is certain; how much."""
+        place = 0
+        while place < len(text):
+            after = self._in_string(text, place) if self._string is not None else self._between(text, place)
+            if after == place:
+                break
+            place = after
+        return place
+
+    def _in_string(self, text: str, place: int) -> int:
+        assert self._string is not None
+        found = _CHARACTERS.match(text, place)
+        assert found is not None
+        if found.end() > place:
+            self._string.append(found.group())
+            return found.end()
+        if text[place] == '"':
+            value, self._string = "".join(self._string), None
+            if self._is_key:
+                self._stack[-1].key, self._next = value, ":"
+            else:
+                self._done(value)
+            return place + 1
+        if text[place] != "\\":
+            raise self._error(text, place)
+        return self._escape(text, place)
+
+    def _escape(self, text: str, place: int) -> int:
+        assert self._string is not None
+        if place + 1 == len(text):
+            return place
+        kind = text[place + 1]
+        if kind in _ESCAPES:
+            self._string.append(_ESCAPES[kind])
+            return place + 2
+        unit = self._unit(text, place)
+        if unit is None:
+            return place
+        after = place + 6
+        follows = text[after : after + 2]
+        if 0xD800 <= unit < 0xDC00 and "\\u".startswith(follows):
+            # The second half of a pair may follow.
+            low = self._unit(text, after) if len(follows) == 2 else None
+            if low is None:
+                return place
+            if 0xDC00 <= low < 0xE000:
+                unit, after = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00), after + 6
+        self._string.append(chr(unit))
+        return after
+
+    def _unit(self, text: str, place: int) -> int | None:
+        """The number of an escape with four digits; ``None`` if digits are still missing."""
+        found = _HEX.match(text, place + 2) if text[place + 1] == "u" else None
+        if found is None or (len(found.group()) < 4 and found.end() < len(text)):
+            raise self._error(text, place)
+        return int(found.group(), 16) if len(found.group()) == 4 else None
+
+    def _between(self, text: str, place: int) -> int:
+        blank = _BLANK.match(text, place)
+        assert blank is not None
+        if blank.end() > place:
+            return blank.end()
+        byte, awaited = text[place], self._next
+        if awaited in ("value", "value]"):
+            if byte == "]" and awaited == "value]":
+                return self._close(place)
+            return self._begin(text, place)
+        if byte == '"' and awaited in ("key", "key}"):
+            self._string, self._is_key = [], True
+            return place + 1
+        if byte == ":" and awaited == ":":
+            self._next = "value"
+            return place + 1
+        if awaited == "," and byte == ",":
+            is_array = isinstance(self._stack[-1].container, list)
+            self._next = "value" if is_array else "key"
+            self._stack[-1].key = None if is_array else _NOTHING
+            return place + 1
+        if byte == "}" and (awaited == "key}" or (awaited == "," and isinstance(self._stack[-1].container, dict))):
+            return self._close(place)
+        if byte == "]" and awaited == "," and isinstance(self._stack[-1].container, list):
+            return self._close(place)
+        raise self._error(text, place)
+
+    def _close(self, place: int) -> int:
+        self._done(self._stack.pop().container)
+        return place + 1
+
+    def _begin(self, text: str, place: int) -> int:
+        """A value begins."""
+        byte = text[place]
+        self._begun = True
+        if self._next == "value]":
+            self._stack[-1].key = None
+            self._next = "value"
+        if byte == '"':
+            self._string, self._is_key = [], False
+            return place + 1
+        if byte in "[{":
+            self._stack.append(_Open([] if byte == "[" else {}))
+            self._next = "value]" if byte == "[" else "key}"
+            return place + 1
+        if byte in _SPELLED:
+            word = _SPELLED[byte]
+            if text.startswith(word, place):
+                self._done(_LITERALS[byte])
+                return place + len(word)
+            if word.startswith(text[place:]):
+                return place
+        number = _NUMBER.match(text, place) if byte in "-0123456789" else None
+        if number is None:
+            raise self._error(text, place)
+        if number.end() == len(text):
+            return place
+        self._done(self._number(text, place, number.group()))
+        return number.end()
+
+    def _number(self, text: str, place: int, digits: str) -> Any:
+        try:
+            return json.loads(digits)
+        except json.JSONDecodeError:
+            raise self._error(text, place) from None
+        except ValueError:  # Python reads integers of so many digits only as floats
+            return float(digits)
+
+    def _error(self, text: str, place: int) -> GenerationError:
+        return GenerationError(
+            f"The text is no JSON: {text[place : place + 20]!r} at character {self._read + place} cannot stand there. "
+            f"Read texts that a constraint such as 'json' has kept to JSON."
+        )

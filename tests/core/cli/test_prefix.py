@@ -1,0 +1,93 @@
+"""``logitloom validate --prefix``: prefixes of valid texts, whole texts, and where others go wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logitloom.cli.main import main
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "tags": {"type": "array", "items": {"enum": [1, 2]}}},
+    "required": ["name", "tags"],
+    "additionalProperties": False,
+}
+VALUE = {"name": "Zoë\n", "tags": [1, 2]}
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> str:
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps(SCHEMA))
+    return str(file)
+
+
+def told(schema: str, text: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, dict[str, Any]]:
+    file = Path(schema).parent / "text"
+    file.write_text(text, encoding="utf-8")
+    code = main(["validate", schema, "--prefix", str(file), "--json", *more])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_every_prefix_of_a_valid_text_is_one(
+    schema: str, capsys: pytest.CaptureFixture[str], indent: int | None
+) -> None:
+    text = json.dumps(VALUE, ensure_ascii=False, indent=indent)
+    for n in range(len(text) + 1):
+        code, found = told(schema, text[:n], capsys)
+        assert (code, found["prefix"], found["complete"], found["characters"]) == (0, True, n == len(text), n)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "expected", "path"),
+    [
+        ("[", (0, 1, 1), ["'{'"], None),
+        ('{"name": "é", "tags": [1, 3', (26, 1, 27), None, "#/tags/1"),
+        ('{\n"name": 7', (10, 2, 9), None, "#/name"),
+        ('{"name": "", "tags": [1]}}', (25, 1, 26), ["the end of the text"], None),
+        ('{"n": 1', (3, 1, 4), ["'a'"], None),
+    ],
+)
+def test_the_place_where_a_text_goes_wrong_is_named(
+    schema: str, capsys: pytest.CaptureFixture[str], text: str, place: Any, expected: Any, path: str | None
+) -> None:
+    code, found = told(schema, text, capsys)
+    assert (code, found["prefix"], found["complete"]) == (1, False, False)
+    assert (found["character"], found["line"], found["column"]) == place
+    assert found.get("path") == path
+    assert expected is None or found["expected"] == expected
+
+
+def test_people_get_a_sentence(
+    schema: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(text: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        main(["validate", schema, "--prefix", "-"])
+        return capsys.readouterr().out
+
+    assert said('{"name": "a') == "- is a prefix of an allowed text (in #/name).\n"
+    assert said('{"name": "a", "tags": []}') == "- is a whole text.\n"
+    assert said('{"n": ') == (
+        "- is no prefix of an allowed text: it goes wrong in line 1, column 4, at '\"'. There could stand 'a'.\n"
+    )
+
+
+def test_a_grammar_can_be_asked_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "grammar.gbnf"
+    file.write_text('root ::= "a" [0-9]+')
+    assert told(str(file), "a1", capsys, "--grammar")[1]["complete"]
+    code, found = told(str(file), "b", capsys, "--grammar")
+    assert (code, found["expected"]) == (1, ["'a'"])
+
+
+def test_a_file_that_is_not_there_is_named(schema: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", schema, "--prefix", "no/such"]) != 0
+    assert "'no/such' given by --prefix cannot be read (No such file or directory)" in capsys.readouterr().err
