@@ -24,6 +24,7 @@ from logitloom import options as opts
 from logitloom import processors, registry
 from logitloom.chain import Chain
 from logitloom.errors import ChainDocumentError
+from logitloom.link import Link
 
 __all__ = ["VERSION", "from_document", "load_file", "to_document", "to_json", "to_toml"]
 
@@ -45,26 +46,28 @@ def to_document(chain: Chain) -> dict[str, Any]:
         >>> to_document(processors.load(("top_k", {"k": 5})))
         {'logitloom': 1, 'processor': [{'use': 'top_k', 'options': {'k': 5}}]}
     """
-    entries = []
-    for link in chain.links:
-        name = link.plugin or _name_of_class(link.factory or type(link.processor))
-        if name is None:
-            raise ChainDocumentError(
-                f"Processor {link.label!r} is not an installed or registered plug-in, so a document cannot name it. "
-                f"Give it an entry point, or call processors.register({link.label!r}, ...) first."
-            )
-        values = link.options
-        if link.factory is None and link.plugin is None:
-            values = opts.values(link.processor)
-        defaults = {o.name: o.default for o in opts.declared(link.factory or link.processor) if not o.required}
-        plain_option = getattr(link.factory or link.processor, "plain_option", _as_given)
-        plain = {
-            key: _plain(plain_option(key, value), f"{link.label}.{key}")
-            for key, value in values.items()
-            if not (key in defaults and _same(value, defaults[key]))
-        }
-        entries.append({"use": name, "options": plain} if plain else {"use": name})
-    return {"logitloom": VERSION, "processor": entries}
+    return {"logitloom": VERSION, "processor": [_entry(link) for link in chain.links]}
+
+
+def _entry(link: Link) -> dict[str, Any]:
+    """A processor of a document."""
+    name = link.plugin or _name_of_class(link.factory or type(link.processor))
+    if name is None:
+        raise ChainDocumentError(
+            f"Processor {link.label!r} is not an installed or registered plug-in, so a document cannot name it. "
+            f"Give it an entry point, or call processors.register({link.label!r}, ...) first."
+        )
+    values = link.options
+    if link.factory is None and link.plugin is None:
+        values = opts.values(link.processor)
+    defaults = {o.name: o.default for o in opts.declared(link.factory or link.processor) if not o.required}
+    plain_option = getattr(link.factory or link.processor, "plain_option", _as_given)
+    plain = {
+        key: _plain(plain_option(key, value), f"{link.label}.{key}")
+        for key, value in values.items()
+        if not (key in defaults and _same(value, defaults[key]))
+    }
+    return {"use": name, "options": plain} if plain else {"use": name}
 
 
 def to_toml(chain: Chain) -> str:
@@ -158,6 +161,8 @@ def _plain(value: Any, place: str) -> Any:
         return value
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, Link):
+        return _entry(value)
     if isinstance(value, Mapping):
         return {str(k): _plain(v, place) for k, v in value.items()}
     if isinstance(value, (set, frozenset)):

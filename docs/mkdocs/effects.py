@@ -124,6 +124,7 @@ EFFECTS: Final = {
     "forced_eos": Effect({"max_length": 2}, "after one token", written=("the",)),
     "frequency_penalty": Effect({"penalty": 0.8}, "after “the cat sat on the”", written=_REPEATED),
     "fsm": Effect({"automaton": compile_pattern("(cat|dog)s?")}, "the automaton of (cat|dog)s?, nothing written yet"),
+    "heal": Effect({"removed": ((6,),)}, "“a” taken from the end of the prompt"),
     "json": Effect({}, "nothing written yet"),
     "logit_bias": Effect({"bias": {1: -3.0, 8: 2.0}}, "−3 for “cat”, +2 for “20”"),
     "min_p": Effect({"p": 0.2}),

@@ -6,9 +6,10 @@ row a beam came from nor when drafts were rejected. :class:`~logitloom_contrib.r
 
 from __future__ import annotations
 
+import copy
 import sys
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -20,11 +21,11 @@ from transformers import LogitsProcessorList
 from logitloom import Chain, backend_of
 from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import NeedsNotMet
-from logitloom.generation import Sampled
+from logitloom.generation import Sampled, heal
 from logitloom.generation.sampled import sampled
 from logitloom.registry import read_vocabulary
 from logitloom_contrib.engines._transformers_model import TransformersModel
-from logitloom_contrib.row_tracking import RowTracker
+from logitloom_contrib.row_tracking import RowTracker, right_aligned
 
 __all__ = ["TransformersModel", "TransformersProcessor", "to_transformers"]
 
@@ -130,8 +131,10 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
     list, the processor is told apart by the copy that it is called from.
     """
 
-    def __init__(self, binding: _Binding, model: Any) -> None:
+    def __init__(self, binding: _Binding, model: Any, lost: Mapping[tuple[int, ...], int] | None = None) -> None:
         self._binding, self._model = binding, model
+        #: Per shortened prompt how many bytes it has lost (token healing).
+        self._lost = lost or {}
         #: Per list that the processor is called from: the list, and its rows. By identity, as lists have no hash.
         self._of_list: dict[int, tuple[weakref.ref[Any], _Rows]] = {}
         self._shared = _Rows(binding)
@@ -196,6 +199,36 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
             )
         return out
 
+    def heal(self, input_ids: Any, attention_mask: Any = None) -> tuple[TransformersProcessor, dict[str, torch.Tensor]]:
+        """Token healing: shortened prompts, and the processor that makes ``generate`` write what they have lost.
+
+        :meth:`texts` of that processor are the texts behind the whole prompts.
+
+        Args:
+            input_ids: ids ``[rows, length]``, padded on the left.
+            attention_mask: as for ``generate``; default: what stands behind the padding.
+
+        Returns:
+            The processor, and ``input_ids`` and ``attention_mask`` for ``generate``.
+
+        Raises:
+            GenerationError: as :func:`logitloom.generation.heal`; two prompts may not differ in the lost tokens alone.
+        """
+        rows = np.asarray(input_ids)
+        starts = _starts(rows, self._binding.padding) if attention_mask is None else np.argmax(attention_mask, axis=1)
+        first = [0] * len(rows) if starts is None else starts.tolist()
+        healed = heal(self.chain, [row[at:].tolist() for row, at in zip(rows, first, strict=True)])
+        binding = copy.copy(self._binding)
+        binding.chain = healed.chain
+        lost = {tuple(prompt): len(text) for prompt, text in zip(healed.prompts, healed.texts, strict=True)}
+        ids, begins = right_aligned(healed.prompts)
+        mask = np.arange(ids.shape[1]) >= begins[:, None]
+        ids[~mask] = 0 if self._binding.padding is None else self._binding.padding
+        device = getattr(input_ids, "device", None)
+        inputs = {"input_ids": ids, "attention_mask": mask.astype(np.int64)}
+        tensors = {name: torch.as_tensor(array, device=device) for name, array in inputs.items()}
+        return TransformersProcessor(binding, self._model, lost), tensors
+
     def texts(self, sequences: Any, prompt_length: int) -> list[WrittenText]:
         """The texts of what ``generate`` returned, and why each ended: as logitloom's own loop gives them.
 
@@ -208,12 +241,12 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
         rows = np.asarray(sequences)
         starts = _starts(rows[:, :prompt_length], self._binding.padding)
         first = [0] * len(rows) if starts is None else starts.tolist()
-        return [
-            written_text(
-                self.chain, row[prompt_length:].tolist(), prompt=row[at:prompt_length].tolist(), eos=self._binding.eos
-            )
-            for row, at in zip(rows, first, strict=True)
-        ]
+        found = []
+        for row, at in zip(rows, first, strict=True):
+            prompt, eos = row[at:prompt_length].tolist(), self._binding.eos
+            skip = self._lost.get(tuple(prompt), 0)
+            found.append(written_text(self.chain, row[prompt_length:].tolist(), prompt=prompt, eos=eos, skip=skip))
+        return found
 
     def sampled(self, generated: Any) -> list[tuple[Sampled, ...]]:
         """What each new token was chosen from: per row what logitloom's own loop records, end-of-sequence included.

@@ -19,7 +19,7 @@ from logitloom.chain import Chain
 from logitloom.cli.terminal import harmless, say
 from logitloom.context import Context
 from logitloom.errors import LogitloomError, OptionError
-from logitloom.generation import BeamSearch, Generated, Generator, Greedy, Multinomial, Progress, Statistics
+from logitloom.generation import BeamSearch, Generated, Generator, Greedy, Multinomial, Progress, Statistics, heal
 from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.candidates import load as load_candidates
 from logitloom.trace import TracedChain
@@ -84,6 +84,7 @@ def add_parser(commands: Any) -> None:
     model.add_argument("--device", metavar="DEVICE", help="device of the backend, such as cuda:0")
     model.add_argument("--raw", action="store_true", help="continue the prompt as it is, without the chat template")
     model.add_argument("--system", metavar="TEXT", help="system message of the chat template")
+    model.add_argument("--heal", action="store_true", help="with --raw: let a token span the prompt's end")
     decoding = parser.add_argument_group("decoding")
     decoding.add_argument("--max-tokens", type=int, default=64, metavar="N", help="new tokens (default: %(default)s)")
     strategy = decoding.add_mutually_exclusive_group()
@@ -112,6 +113,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Generate and print."""
     if arguments.trace:
         check_target(Path(arguments.trace))
+    if arguments.heal and (arguments.trace or not arguments.raw):
+        raise OptionError(
+            "--heal needs --raw, because the chat template ends a prompt with special tokens, and it cannot be traced: "
+            "leave out --trace."
+        )
     chain = build_chain(arguments)
     loader = registry.load_plugin("models", arguments.loader)
     model = loader(arguments.model, backend=arguments.backend, device=arguments.device)
@@ -126,6 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         model, chain, _strategy(arguments), max_tokens=arguments.max_tokens, skip_forced=not arguments.no_skip,
         candidates=_candidates(arguments, model, loader), on_round=statistics.add if arguments.stats else None,
         on_emission=None if record is None else record.note, record=arguments.json and arguments.beams is None,
+        heal=arguments.heal,
     )  # fmt: skip
     if arguments.sample is None and arguments.beams is None:
         _warn_of_no_effect(chain)
@@ -146,14 +153,17 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"{count} tokens in {seconds:.2f} s, {count / seconds:.1f} tokens/s")
         if arguments.draft:
             say(str(statistics))
-    return _warned_of_cuts(generator.chain, prompts, cut)
+    return _warned_of_cuts(generator, prompts, cut)
 
 
-def _unfinished(chain: Chain, prompt: Sequence[int], tokens: Sequence[int], finish: str | None) -> list[str]:
+def _unfinished(generator: Generator, prompt: Sequence[int], tokens: Sequence[int], finish: str | None) -> list[str]:
     """The labels of the constraints that do not let a text end where the number of tokens cut it."""
+    chain = generator.chain
     vocabulary = chain.vocabulary
     if finish != "length" or vocabulary is None or not vocabulary.eos:
         return []
+    if generator.heal:
+        (prompt,), chain, *_ = heal(chain, [prompt])
     blank = np.zeros((1, _width(chain)), dtype=np.float32)
     found = []
     for link in chain.links:
@@ -173,11 +183,11 @@ def _width(chain: Chain) -> int:
     return max(chain.vocabulary.size, int(getattr(chain.model, "vocab_size", 0)))
 
 
-def _warned_of_cuts(chain: Chain, prompts: Sequence[Sequence[int]], found: Sequence[Cut]) -> int:
+def _warned_of_cuts(generator: Generator, prompts: Sequence[Sequence[int]], found: Sequence[Cut]) -> int:
     """Say which texts were cut before their constraints let them end; the exit code."""
     code = 0
     for cut in found:
-        labels = _unfinished(chain, prompts[cut.prompt], cut.tokens, cut.finish)
+        labels = _unfinished(generator, prompts[cut.prompt], cut.tokens, cut.finish)
         if labels:
             code = UNFINISHED
             say(
@@ -311,7 +321,7 @@ def _whole(generator: Generator, prompts: Sequence[list[int]], arguments: argpar
         say("\r\033[K", end="")
     if arguments.json:
         told = [
-            {**dataclasses.asdict(g), "unfinished": _unfinished(generator.chain, prompts[g.prompt], g.tokens, g.finish)}
+            {**dataclasses.asdict(g), "unfinished": _unfinished(generator, prompts[g.prompt], g.tokens, g.finish)}
             for g in found
         ]
         print(json.dumps(told, indent=2, ensure_ascii=False))
@@ -332,7 +342,7 @@ def _stream(generator: Generator, prompts: Sequence[list[int]], arguments: argpa
         if arguments.json:
             told = dataclasses.asdict(piece)
             if piece.finish is not None:
-                labels = _unfinished(generator.chain, prompts[piece.prompt], found[key].tokens, piece.finish)
+                labels = _unfinished(generator, prompts[piece.prompt], found[key].tokens, piece.finish)
                 told["unfinished"] = labels
             print(json.dumps(told, ensure_ascii=False), flush=True)
         else:

@@ -37,6 +37,7 @@ def written_text(
     *,
     prompt: Sequence[int] = (),
     eos: Collection[int] = (),
+    skip: int = 0,
     vocabulary: Vocabulary | None = None,
 ) -> WrittenText:
     """The text that a row of tokens is, as logitloom's own loop would give it.
@@ -49,6 +50,7 @@ def written_text(
         tokens: what the engine generated, with or without end-of-sequence and padding behind it.
         prompt: the ids before them, for chains that look at prompts.
         eos: ids that end a text, besides those of the vocabulary.
+        skip: bytes at the beginning that are left out: what token healing took from the prompt.
         vocabulary: default: the chain's.
 
     Raises:
@@ -83,7 +85,7 @@ def written_text(
                 data = data[: max(len(data) - end.hold, 0)]
                 break
             _, state = watching.process(blank, state, context)
-    return WrittenText(data.decode("utf-8", "replace"), reason)
+    return WrittenText(data[skip:].decode("utf-8", "replace"), reason)
 
 
 def stop_strings(chain: Chain, *, kept: bool = False) -> list[str]:

@@ -20,6 +20,7 @@ from logitloom.generation.continuous import ContinuousGenerator, continuous
 from logitloom.generation.contrastive_search import ContrastiveSearch, contrastive_search
 from logitloom.generation.generator import Generated, Generator, Piece, Progress
 from logitloom.generation.greedy import Greedy
+from logitloom.generation.healing import Healed, heal
 from logitloom.generation.loop import Emission, Sampler, decode
 from logitloom.generation.model import Cache, HiddenStateModel, LoadedModel, ModelAdapter, ModelLoader
 from logitloom.generation.multinomial import Multinomial, draw
@@ -43,6 +44,7 @@ __all__ = [
     "Generated",
     "Generator",
     "Greedy",
+    "Healed",
     "HiddenStateModel",
     "Hypothesis",
     "LoadedModel",
@@ -66,6 +68,7 @@ __all__ = [
     "contrastive_search",
     "decode",
     "draw",
+    "heal",
     "legal_prefix",
     "speculate",
     "until_end",

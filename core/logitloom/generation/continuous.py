@@ -22,6 +22,7 @@ from logitloom.errors import (
 from logitloom.generation.beam_search import BeamSearch, Carried, beam_search
 from logitloom.generation.contrastive_search import ContrastiveSearch
 from logitloom.generation.generator import Generator
+from logitloom.generation.healing import heal
 from logitloom.generation.loop import Sampler
 from logitloom.generation.prefix_cache import PrefixCachedModel
 from logitloom.generation.sequence_state import SequenceState
@@ -117,6 +118,12 @@ class ContinuousGenerator:
                 f"generator with `num_samples == {state.samples}` should be utilized to proceed."
             )
         rows = state.rows if state is not prompt else tuple(self._without_end(row) for row in state.rows)
+        weights = _distinct(rows, state.weights)
+        if generator.heal:
+            search = isinstance(generator.strategy, BeamSearch)  # the beams of a prompt are not in order
+            healed = heal(generator.chain, rows, vocabulary=self._vocabulary, in_order=not search)
+            generator = replace(generator, chain=healed.chain, vocabulary=self._vocabulary, heal=False)
+            rows = tuple(map(tuple, healed.prompts))
         limit = generator.model.max_length
         for i, row in enumerate(rows):
             if len(row) >= limit:
@@ -130,7 +137,7 @@ class ContinuousGenerator:
         search = isinstance(generator.strategy, BeamSearch)
         model = PrefixCachedModel(generator.model, rows, cache, search=search)
         go_on = _search if search else _sample
-        whole, weights, scored, texts = go_on(replace(generator, model=model), rows, state, seed)
+        whole, weights, scored, texts = go_on(replace(generator, model=model), rows, state, weights, seed)
         return self._state(model, state, whole, rows, texts, weights, scored)
 
     # -- before --------------------------------------------------------------------------------------
@@ -228,13 +235,16 @@ class ContinuousGenerator:
 _Found = tuple[list[tuple[int, Ids]], NDArray[np.float64], NDArray[np.int64], "list[str | None]"]
 
 
-def _sample(generator: Generator, rows: Sequence[Ids], state: SequenceState, seed: int) -> _Found:
+def _sample(
+    generator: Generator, rows: Sequence[Ids], state: SequenceState, distinct: NDArray[np.float64], seed: int
+) -> _Found:
     """Continue each row by one sequence.
 
     Returns:
         Per sequence the number of its start sequence and its new tokens; the weights, and the number of tokens in each;
         the new texts.
     """
+    del distinct
     assert not isinstance(generator.strategy, (BeamSearch, ContrastiveSearch))
     found = replace(generator, strategy=_one_each(generator.strategy))(rows, seed=seed)
     gained = np.asarray([g.logprob for g in found]).reshape(state.weights.shape)
@@ -243,14 +253,20 @@ def _sample(generator: Generator, rows: Sequence[Ids], state: SequenceState, see
     return whole, state.weights + gained, state.scored + scored, [g.text for g in found]
 
 
-def _search(generator: Generator, rows: Sequence[Ids], state: SequenceState, seed: int) -> _Found:
-    """Continue all sequences of each prompt by one beam search; returns as :func:`_sample`."""
+def _search(
+    generator: Generator, rows: Sequence[Ids], state: SequenceState, distinct: NDArray[np.float64], seed: int
+) -> _Found:
+    """Continue all sequences of each prompt by one beam search; returns as :func:`_sample`.
+
+    Args:
+        distinct: ``[batch, samples]``: the weights of the state, with -inf for repeated rows.
+    """
     settings, samples = generator.strategy, state.samples
     assert isinstance(settings, BeamSearch)
     vocabulary = generator.vocabulary if generator.vocabulary is not None else generator.chain.vocabulary
     found = beam_search(
         generator.model, rows, generator.chain, settings, max_tokens=generator.max_tokens, seed=seed, eos=generator.eos,
-        vocabulary=vocabulary, carried=Carried(_distinct(rows, state.weights), state.scored),
+        vocabulary=vocabulary, carried=Carried(distinct, state.scored),
     )  # fmt: skip
     whole: list[tuple[int, Ids]] = []
     texts: list[str | None] = []

@@ -14,6 +14,7 @@ from logitloom.generation.beam_search import BeamSearch, beam_search
 from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.contrastive_search import ContrastiveSearch, contrastive_search
 from logitloom.generation.greedy import Greedy
+from logitloom.generation.healing import Healed, heal
 from logitloom.generation.loop import Emission, FinishReason, Sampler, decode
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.partial_values import Partial, ValueReader, value_reader_of
@@ -40,12 +41,14 @@ class Generated:
         prompt: number of the prompt.
         sample: number of the sequence among those of the prompt.
         tokens: new token ids, without the end-of-sequence token.
-        text: the text of the tokens, cut at the start of a stop string (None without a vocabulary).
+        text: the text of the tokens, cut at the start of a stop string (None without a vocabulary); with ``heal`` the
+            text behind the whole prompt.
         logprob: cumulative log-probability of the tokens under the processed distributions.
         finish: ``"eos"``, ``"stop"`` or ``"length"``.
         forced: number of tokens that a constraint forced without a pass of the model.
         score: the score of beam search; otherwise the log-probability.
         sampled: with ``record``: the distribution of each token, and of an end-of-sequence token at the end.
+        healed: with ``heal``: number of tokens at the end of the prompt that the first of ``tokens`` replace.
     """
 
     prompt: int
@@ -57,6 +60,7 @@ class Generated:
     forced: int = 0
     score: float = 0.0
     sampled: tuple[Sampled, ...] = ()
+    healed: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,16 +104,18 @@ class Progress:
 
 
 class _Text:
-    """Incremental decoding of the text of one row."""
+    """Incremental decoding of the text of one row, without its first ``skip`` bytes."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
+    def __init__(self, vocabulary: Vocabulary, skip: int) -> None:
+        self.vocabulary, self.skip = vocabulary, skip
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.held = b""
 
     def add(self, emission: Emission) -> str:
         """Add the tokens of an emission, and return the new text that is complete and cannot be cut later."""
-        data = self.held + self.vocabulary.text_bytes(emission.tokens)
+        new = self.vocabulary.text_bytes(emission.tokens)
+        data = self.held + new[self.skip :]
+        self.skip = max(self.skip - len(new), 0)
         if emission.finish is not None:
             return self.decoder.decode(data[: max(len(data) - emission.cut, 0)], final=True)
         shown = max(len(data) - emission.hold, 0)
@@ -137,6 +143,9 @@ class Generator:
         on_emission: called with the new tokens of each row in each step (not with beam search, which reorders rows).
         record: whether to record for each token its log-probability before and after the chain, and more (see
             :class:`~logitloom.generation.sampled.Sampled`).
+        heal: whether a prompt that ends within a token is continued as if it had been one text with its continuation
+            (see :func:`~logitloom.generation.healing.heal`). Tokens that write the end of the prompt again count for
+            ``max_tokens`` and ``logprob``.
 
     Raises:
         GenerationError: for beam search together with candidates or a record, and contrastive search with candidates.
@@ -154,6 +163,7 @@ class Generator:
     on_round: Callable[[Round], None] | None = None
     on_emission: Callable[[Emission], None] | None = None
     record: bool = False
+    heal: bool = False
 
     def __post_init__(self) -> None:
         if self.candidates is not None and isinstance(self.strategy, BeamSearch):
@@ -189,9 +199,19 @@ class Generator:
         Returns:
             All sequences, in the order of prompts and samples (of beams: best first).
         """
+        if self.heal:
+            generator, healed = self._healed(self.encode(prompts))
+            found = generator._generate(healed.prompts, seed, on_progress, [len(text) for text in healed.texts])
+            return [replace(one, healed=len(healed.removed[one.prompt])) for one in found]
         ids = self.encode(prompts)
+        return self._generate(ids, seed, on_progress, [0] * len(ids))
+
+    def _generate(
+        self, ids: list[list[int]], seed: int, on_progress: Callable[[Progress], None] | None, skip: Sequence[int]
+    ) -> list[Generated]:
+        """Generate all sequences; the texts of each prompt lack their first ``skip`` bytes."""
         if isinstance(self.strategy, BeamSearch):
-            return self._search(ids, seed)
+            return self._search(ids, seed, skip)
         samples = self.strategy.samples
         tokens: list[list[int]] = [[] for _ in range(len(ids) * samples)]
         logprobs, forced = [0.0] * len(tokens), [0] * len(tokens)
@@ -207,8 +227,9 @@ class Generator:
             total += len(emission.tokens)
             if emission.finish is not None:
                 results[row] = self._generated(
-                    row // samples, row % samples, tokens[row], logprobs[row], emission.finish, emission.cut
-                )
+                    row // samples, row % samples, tokens[row], logprobs[row], emission.finish, emission.cut,
+                    skip[row // samples],
+                )  # fmt: skip
                 results[row] = replace(results[row], forced=forced[row], sampled=tuple(sampled[row]))
             if on_progress is not None:
                 on_progress(Progress(total, len(results), len(tokens), time.monotonic() - started))
@@ -228,10 +249,14 @@ class Generator:
         vocabulary = self._vocabulary
         if vocabulary is None:
             raise GenerationError("Streaming text needs a vocabulary: give Generator(vocabulary=...) or a tokenizer.")
-        ids, samples = self.encode(prompts), self.strategy.samples
-        texts = [_Text(vocabulary) for _ in range(len(ids) * samples)]
+        generator, ids, samples = self, self.encode(prompts), self.strategy.samples
+        skip = [0] * len(ids)
+        if self.heal:
+            generator, healed = self._healed(ids)
+            ids, skip = healed.prompts, [len(text) for text in healed.texts]
+        texts = [_Text(vocabulary, count) for count in skip for _ in range(samples)]
         readers = [self._value_reader() for _ in texts]
-        for emission in self._emissions(ids, seed):
+        for emission in generator._emissions(ids, seed):
             text = texts[emission.row].add(emission)
             prompt, sample = divmod(emission.row, samples)
             partial, reader = None, readers[emission.row]
@@ -263,6 +288,11 @@ class Generator:
             raise GenerationError("Prompts as text need Generator(tokenizer=...); or give token ids.")
         return list(self.tokenizer.encode(prompt))
 
+    def _healed(self, ids: list[list[int]]) -> tuple[Generator, Healed]:
+        """The generator for shortened prompts, and these prompts."""
+        healed = heal(self.chain, ids, vocabulary=self._vocabulary, in_order=True)
+        return replace(self, chain=healed.chain, vocabulary=self._vocabulary), healed
+
     @property
     def _vocabulary(self) -> Vocabulary | None:
         return self.vocabulary if self.vocabulary is not None else self.chain.vocabulary
@@ -292,24 +322,24 @@ class Generator:
             vocabulary=self._vocabulary, skip_forced=self.skip_forced, record=self.record,
         )  # fmt: skip
 
-    def _search(self, ids: list[list[int]], seed: int) -> list[Generated]:
+    def _search(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> list[Generated]:
         assert isinstance(self.strategy, BeamSearch)
         found = beam_search(
             self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
             vocabulary=self._vocabulary,
         )  # fmt: skip
         return [
-            replace(self._generated(p, n, h.tokens, h.logprob, h.finish, h.cut), score=h.score)
+            replace(self._generated(p, n, h.tokens, h.logprob, h.finish, h.cut, skip[p]), score=h.score)
             for p, hypotheses in enumerate(found)
             for n, h in enumerate(hypotheses)
         ]
 
     def _generated(
-        self, prompt: int, sample: int, tokens: Sequence[int], logprob: float, finish: FinishReason, cut: int
+        self, prompt: int, sample: int, tokens: Sequence[int], logprob: float, finish: FinishReason, cut: int, skip: int
     ) -> Generated:
         text = None
         vocabulary = self._vocabulary
         if vocabulary is not None:
             data = vocabulary.text_bytes(tokens)
-            text = data[: max(len(data) - cut, 0)].decode("utf-8", "replace")
+            text = data[skip : max(len(data) - cut, 0)].decode("utf-8", "replace")
         return Generated(prompt, sample, tuple(tokens), text, logprob, finish, score=logprob)

@@ -220,6 +220,15 @@ class TestFsm(ConstraintConformance):
     in_documents = False  # an automaton is an option
 
 
+class TestHeal(ConstraintConformance):
+    processor = "heal"
+    cases = {
+        "free": {"removed": [[2, 5]]},
+        "regex": {"removed": [[1]], "inner": ["regex", {"pattern": "(1|b|c)+"}]},
+        "stop": {"removed": [[1, 2]], "inner": ["stop", {"strings": ["c1"]}]},
+    }
+
+
 class TestJson(ConstraintConformance):
     processor = "json"
     cases = {

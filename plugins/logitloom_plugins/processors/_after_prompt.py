@@ -1,0 +1,171 @@
+"""A constraint that begins within a token: first the rest of a given text must be written, then its own text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.constraints import ByteAutomaton, Constraint, State, TokenSet, lift
+from logitloom.hookspecs import TextEnd
+
+__all__ = ["AfterPrompt", "AnyBytes", "Rest"]
+
+
+class Rest(NamedTuple):
+    """A state in which some bytes must be written before the constraint begins.
+
+    Attributes:
+        text: those bytes, at least one.
+        then: the state of the constraint after them.
+    """
+
+    text: bytes
+    then: State
+
+
+class AnyBytes(ByteAutomaton):
+    """The automaton that accepts every text."""
+
+    fingerprint = b"any bytes"
+
+    def start(self) -> State:
+        """The only state."""
+        return 0
+
+    def step(self, state: State, byte: int) -> State:
+        """The same state."""
+        del byte
+        return state
+
+    def accepts(self, state: State) -> bool:
+        """Always."""
+        del state
+        return True
+
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """One class."""
+        return np.zeros(256, dtype=np.uint8)
+
+
+class _RestThenText(ByteAutomaton):
+    """An automaton with further states: :class:`Rest`."""
+
+    def __init__(self, inner: ByteAutomaton) -> None:
+        self.inner = inner
+
+    @property
+    def fingerprint(self) -> bytes:
+        return b"rest, then " + self.inner.fingerprint
+
+    def start(self) -> State:
+        return self.inner.start()
+
+    def step(self, state: State, byte: int) -> State | None:
+        if not isinstance(state, Rest):
+            return self.inner.step(state, byte)
+        if state.text[0] != byte:
+            return None
+        return Rest(state.text[1:], state.then) if len(state.text) > 1 else state.then
+
+    def accepts(self, state: State) -> bool:
+        return not isinstance(state, Rest) and self.inner.accepts(state)
+
+    def alternatives(self, state: State) -> Sequence[State]:
+        return (state,) if isinstance(state, Rest) else self.inner.alternatives(state)
+
+
+class _RestThenTokens(_RestThenText):
+    """The same for automata that say where tokens and texts may or must end, which costs time in the walk."""
+
+    def must_end(self, state: State) -> bool:
+        return not isinstance(state, Rest) and self.inner.must_end(state)
+
+    def token_border(self, state: State) -> State | None:
+        return state if isinstance(state, Rest) else self.inner.token_border(state)
+
+
+class AfterPrompt(Constraint):
+    """A constraint whose rows may begin with bytes that come before its text.
+
+    Its states are those of the inner constraint and :class:`Rest`. The bytes and the inner automaton are one automaton
+    over bytes, so a token may write the last of these bytes and the first of the inner text. While bytes are left, no
+    token without text is allowed.
+
+    Args:
+        inner: a constraint with an automaton over bytes.
+
+    Example:
+        >>> from logitloom import Vocabulary
+        >>> from logitloom.automata import TokenAutomaton, compile_pattern
+        >>> words = Vocabulary([b"", b"1", b":", b":1", b":x", b"x"], eos=[0])
+        >>> digits = AfterPrompt(TokenAutomaton(compile_pattern("1+"), words))
+        >>> digits.row(Rest(b":", digits.start())).tolist()
+        [2, 3]
+    """
+
+    def __init__(self, inner: Constraint) -> None:
+        self.inner = inner
+        self.vocabulary, self.vocab_size = inner.vocabulary, inner.vocab_size
+        self.restricts, self.ends_texts = inner.restricts, inner.ends_texts
+        automaton = inner.automaton()
+        assert automaton is not None
+        kind, base = type(automaton), ByteAutomaton
+        tells = kind.must_end is not base.must_end or kind.token_border is not base.token_border
+        self._begin = lift((_RestThenTokens if tells else _RestThenText)(automaton), self.vocabulary, self.vocab_size)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """That of the inner constraint, marked."""
+        return hashlib.blake2b(self.inner.fingerprint, digest_size=16, person=b"after prompt").digest()
+
+    def _of(self, state: State) -> Constraint:
+        return self._begin if isinstance(state, Rest) else self.inner
+
+    def start(self) -> State:
+        """The start of the inner constraint."""
+        return self.inner.start()
+
+    def advance(self, state: State, token: int) -> State | None:
+        """The rest that is left, or where the inner constraint is."""
+        return self._of(state).advance(state, token)
+
+    def allowed(self, state: State) -> TokenSet:
+        """The tokens that write some of the rest, or all of it and a beginning of the inner text."""
+        return self._of(state).allowed(state)
+
+    def allowed_many(self, states: Sequence[State]) -> list[TokenSet]:
+        """As :meth:`allowed`; the inner constraint is asked for all of its states together."""
+        inner = iter(self.inner.allowed_many([state for state in states if not isinstance(state, Rest)]))
+        return [self._begin.allowed(state) if isinstance(state, Rest) else next(inner) for state in states]
+
+    def may_end(self, state: State) -> bool:
+        """Never before the rest is written."""
+        return self._of(state).may_end(state)
+
+    def forced(self, state: State) -> list[int]:
+        """As the inner constraint says; the tokens of the rest one by one."""
+        return super().forced(state) if isinstance(state, Rest) else self.inner.forced(state)
+
+    def least_tokens(self, state: State) -> int | None:
+        """As the inner constraint says, the tokens of the rest included."""
+        return self._of(state).least_tokens(state)
+
+    def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """As the inner constraint says, the tokens of the rest included."""
+        return self._of(state).least_after(state)
+
+    def most_after(self, state: State) -> int:
+        """As the inner constraint says, the tokens of the rest included."""
+        return self._of(state).most_after(state)
+
+    def finish(self, state: State) -> State:
+        """As the inner constraint says."""
+        return self.inner.finish(state)
+
+    def text_end(self, state: State) -> TextEnd:
+        """As the inner constraint says; the rest is no part of its text."""
+        return TextEnd(False, 0) if isinstance(state, Rest) else self.inner.text_end(state)
