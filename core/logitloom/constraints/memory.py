@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, Backend, HostTable
+from logitloom.backend import Array, HostTable
 from logitloom.context import Context
 from logitloom.contract import FINISHED, UNKNOWN, Constraint, Ended, State, TokenSet
 from logitloom.masks.kernels import KernelFailed, MaskKernels, StepTables, host_kernels
@@ -22,8 +22,6 @@ __all__ = ["ConstraintMemory", "DeviceTables", "StateNode"]
 #: Bytes that the memory of one constraint may hold, estimated.
 _CAPACITY: Final = 96 << 20
 _NODE_BYTES: Final = 96
-#: A state as an array: a tensor is larger than what it holds.
-_ARRAY_BYTES: Final = 512
 
 
 class DeviceTables:
@@ -64,19 +62,17 @@ class StateNode:
         state: the constraint's state, or the finished or dead one.
         row: the mask of the state, once it was asked for.
         forced: the run of forced tokens, once it was asked for.
-        array: a backend and ``[1] int32``, the state as an array of that backend.
         bits: ``[ceil(vocab_size / 32)] int32``, the mask as bits.
         most_after: the constraint's answer, -1 before it was asked.
         least_after: the same, ``None`` before.
     """
 
-    __slots__ = ("array", "bits", "forced", "least_after", "most_after", "row", "state")
+    __slots__ = ("bits", "forced", "least_after", "most_after", "row", "state")
 
     def __init__(self, state: Any) -> None:
         self.state = state
         self.row: MaskRow | None = None
         self.forced: list[int] | None = None
-        self.array: tuple[Backend | None, Array] = None, None
         self.bits: NDArray[np.int32] | None = None
         self.most_after = -1
         self.least_after: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
@@ -191,15 +187,6 @@ class ConstraintMemory:
         self._after[state, token] = node
         self._room -= _NODE_BYTES
         return node
-
-    def array(self, node: StateNode, backend: Backend) -> Array:
-        """``[1] int32``: the dense state of a node. Nobody writes to states, so all steps that lead here share it."""
-        array = backend.asarray([node.state], "int32")
-        if isinstance(array, np.ndarray):
-            array.flags.writeable = False
-        node.array = backend, array
-        self._room -= _ARRAY_BYTES
-        return array
 
     # --- masks ----------------------------------------------------------------------------------------------------
 

@@ -202,12 +202,7 @@ class ConstraintProcessor(Processor):
                         raise self._too_late(row, left[row], memory, node)
                     rows, narrowed = [*rows[:row], mask, *rows[row + 1 :]], True
         if context.tokens is not None:
-            if memory.dense and len(reached) == 1:
-                owner, state = reached[0].array
-                if owner is not backend:
-                    state = memory.array(reached[0], backend)
-            else:
-                state = self._packed([node.state for node in reached], memory, backend)
+            state = self._packed([node.state for node in reached], memory, backend)
         if not backend.on_host:
             bits = np.stack([memory.bits_of(row) for row in rows]) if narrowed else memory.bits(reached)
             return backend.apply_token_mask(logits, backend.asarray(bits), context.donate), state

@@ -36,9 +36,8 @@ def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: An
                 return mask_host_rows(logits, rows, forbidden, donate)
             return out
     for before, after, row in zip(logits, out, rows, strict=True):
-        prepared = row if type(row) is MaskRow else None
-        if prepared is not None and prepared.dense:
-            prepared.limit(before, after, forbidden)
+        if type(row) is MaskRow and row.dense:
+            row.limit(before, after, forbidden)
             continue
         allowed, ids = row
         if allowed:
@@ -48,8 +47,5 @@ def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: An
             continue
         if not donate:
             np.copyto(after, before)
-        if prepared is not None:
-            prepared.forbid(after, forbidden)
-        else:
-            after[ids] = forbidden
+        after[ids] = forbidden
     return out

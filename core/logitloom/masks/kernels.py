@@ -80,19 +80,6 @@ class MaskKernels(Protocol):
     A function that raises an error does so before it writes to logits. The process then calls no kernel again.
     """
 
-    def spread(self, ids: NDArray[np.int32], value: bool, mask: NDArray[np.bool_]) -> bool:
-        """Write one value to the listed entries of a mask.
-
-        Args:
-            ids: ``[n]``.
-            value: what to write.
-            mask: ``[size]``, written to.
-
-        Returns:
-            Whether all ids are indices of the mask. If not, some entries may have been written.
-        """
-        ...
-
     def step(
         self,
         states: NDArray[np.int32],

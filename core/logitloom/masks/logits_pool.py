@@ -174,7 +174,7 @@ def _write_whole(before: NDArray[Any], after: NDArray[Any], row: MaskRow, forbid
         row.limit(before, after, forbidden)
         return
     np.copyto(after, before)
-    row.forbid(after, forbidden)
+    after[row.ids] = forbidden
 
 
 class LogitsPool:

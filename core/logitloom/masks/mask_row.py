@@ -3,50 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, KernelFailed, host_kernels
+from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN
 
-__all__ = ["MaskBatch", "MaskRow", "MaskRows", "buffer_cost_of", "mask_rows", "records_of", "which_allowed"]
+__all__ = ["MaskBatch", "MaskRow", "MaskRows", "buffer_cost_of", "mask_rows", "records_of"]
 
 #: A list of more than ``vocab / n`` ids is applied by one pass over the whole row, because that is cheaper.
 _DENSE_ALLOWED: Final = 16
 _DENSE_FORBIDDEN: Final = 8
 
-#: A list with at least so many ids is written by a kernel.
-_LONG_LIST: Final = 1024
-
-#: At least so many consecutive ids are written as a slice.
-_LONG_RUN: Final = 64
-
 _PACKED: Final = attrgetter("packed")
 _VOCAB: Final = attrgetter("vocab")
 _BUFFER_COST: Final = attrgetter("buffer_cost")
-
-
-def which_allowed(allowed: bool, ids: NDArray[np.integer[Any]], size: int) -> NDArray[np.bool_]:
-    """``[size]``: which ids are allowed. The listed ids have the value ``allowed``, all others its opposite.
-
-    Raises:
-        IndexError: if an id is negative or at least ``size``.
-    """
-    mask = np.full(size, not allowed)
-    kernels = host_kernels() if len(ids) >= _LONG_LIST else None
-    if kernels is not None and ids.dtype == np.int32 and ids.flags.c_contiguous:
-        read: NDArray[np.int32] = ids.view()  # type: ignore[assignment]
-        read.flags.writeable = False
-        with suppress(KernelFailed):
-            if kernels.spread(read, allowed, mask):
-                return mask
-    _check_ids(ids, size)
-    # NumPy converts indices of other types one by one, which takes more than twice as long.
-    mask[ids.astype(np.intp, copy=False)] = allowed
-    return mask
 
 
 def _check_ids(ids: NDArray[np.integer[Any]], size: int) -> None:
@@ -58,9 +31,8 @@ def _check_ids(ids: NDArray[np.integer[Any]], size: int) -> None:
 class MaskRow:
     """The ids that one state allows or forbids, prepared for repeated use.
 
-    A short list is kept as 64-bit indices, which NumPy uses without conversion. Long runs of consecutive forbidden ids
-    (special tokens, the padding of a vocabulary) are kept as slices. A long list is converted at its first use to an
-    array with a bound per id, so that one vectorised pass applies it.
+    A short list is kept as 64-bit indices, which NumPy uses without conversion. A long list is converted at its first
+    use to an array with a bound per id, so that one vectorised pass applies it.
 
     Args:
         allowed: whether ``ids`` alone are allowed, or alone forbidden.
@@ -76,7 +48,6 @@ class MaskRow:
     __slots__ = (
         "_bounds",
         "_keep",
-        "_runs",
         "allowed",
         "buffer_cost",
         "dense",
@@ -106,7 +77,6 @@ class MaskRow:
         self.record: NDArray[np.int64] | None = None
         self.packed: bytes | None = None
         self._bounds: dict[Any, tuple[NDArray[Any], ...]] = {}
-        self._runs: tuple[list[slice], NDArray[np.integer[Any]]] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         yield self.allowed
@@ -130,22 +100,21 @@ class MaskRow:
         return self.record
 
     def _kept(self) -> NDArray[np.bool_]:
-        """``[vocab]``: which ids are allowed."""
-        return which_allowed(self.allowed, self.ids, self.vocab)
+        """``[vocab]``: which ids are allowed.
+
+        Raises:
+            IndexError: if an id is outside the vocabulary.
+        """
+        _check_ids(self.ids, self.vocab)
+        mask = np.full(self.vocab, not self.allowed)
+        # NumPy converts indices of other types one by one, which takes more than twice as long.
+        mask[self.ids.astype(np.intp, copy=False)] = self.allowed
+        return mask
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory, including the bounds for 32-bit logits."""
         return self.ids.nbytes + (4 * self.vocab if self.dense else 0)
-
-    def forbid(self, line: NDArray[Any], forbidden: Any) -> None:
-        """Write ``forbidden`` at the ids of ``line: [vocab]``."""
-        if self._runs is None:
-            self._runs = _runs(self.ids)
-        runs, ids = self._runs
-        for run in runs:
-            line[run] = forbidden
-        line[ids] = forbidden
 
     def limit(self, before: NDArray[Any], after: NDArray[Any], forbidden: Any) -> None:
         """``after = before`` where an id is allowed, ``forbidden`` elsewhere: one pass for 32 and 64 bits.
@@ -244,18 +213,3 @@ def records_of(rows: MaskRows) -> NDArray[np.int64]:
             row.pack()
     # Joining bytes is seven times faster than concatenating arrays.
     return np.frombuffer(b"".join(map(_PACKED, rows)), dtype=np.int64).reshape(-1, 3)
-
-
-def _runs(ids: NDArray[np.integer[Any]]) -> tuple[list[slice], NDArray[np.integer[Any]]]:
-    if len(ids) < _LONG_RUN:
-        return [], ids
-    borders = (np.diff(ids) != 1).nonzero()[0] + 1
-    starts = np.concatenate([[0], borders])
-    ends = np.concatenate([borders, [len(ids)]])
-    long = ends - starts >= _LONG_RUN
-    single = np.ones(len(ids), dtype=bool)
-    found = []
-    for start, end in zip(starts[long].tolist(), ends[long].tolist(), strict=True):
-        found.append(slice(int(ids[start]), int(ids[end - 1]) + 1))
-        single[start:end] = False
-    return found, ids[single]

@@ -528,18 +528,6 @@ def collect(notes: Notes, order: Any, found: int, ends: Any, textless: Any, size
     return ids
 
 
-@_compiled(types.boolean(_INTS, types.boolean, types.boolean[::1]), cache=True, nogil=True)
-def spread(ids: Any, value: bool, mask: Any) -> bool:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.MaskKernels.spread`."""
-    size = np.uint32(len(mask))
-    for place in range(len(ids)):
-        token = np.uint32(ids[place])
-        if token >= size:
-            return False
-        mask[token] = value
-    return True
-
-
 _RECORDS: Final = _given(types.int64, 2)
 _BOOLS: Final = _given(types.boolean)
 
@@ -756,7 +744,6 @@ class NumbaKernels:
     paths = staticmethod(_alike(paths))
     # The following functions are called more often, always with the same types of arguments, so they are not wrapped.
     walk = staticmethod(walk)
-    spread = staticmethod(spread)
     collect = staticmethod(collect)
     step = staticmethod(step)
     write = staticmethod(write)

@@ -24,7 +24,6 @@ from logitloom.automata.lift import lift
 from logitloom.automata.trie import vocabulary_trie
 from logitloom.masks import kernels
 from logitloom.masks.logits_pool import LogitsPool
-from logitloom.masks.mask_row import which_allowed
 from tests.core.automata.vocabularies import small
 
 pytestmark = pytest.mark.extras
@@ -79,7 +78,6 @@ def everything() -> list[Any]:
     lazy = compile_automaton("(?:a|b)*a(?:a|b){40}")
     assert not isinstance(lazy, Dfa)
     found.append(lift(lazy, words, words.size).allowed(lazy.start()).ids.tolist())
-    found += [which_allowed(kind, np.arange(0, 2500, 2, dtype=np.int32), 3000).tolist() for kind in (True, False)]
     for pool in (None, LogitsPool()):
         for donate in (False, True):
             found += steps(words, pool, donate)

@@ -32,7 +32,7 @@ from logitloom.masks import kernels
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.kernels import host_kernels
 from logitloom.masks.logits_pool import HostBuffer, LogitsPool
-from logitloom.masks.mask_row import MaskRow, which_allowed
+from logitloom.masks.mask_row import MaskRow
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from tests.core.automata.patterns import patterns
@@ -206,18 +206,6 @@ def test_products(first: str, second: str) -> None:
 
 
 # -- masked logits --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("allowed", [True, False])
-@pytest.mark.parametrize("count", [1023, 1024, 3000])
-def test_long_lists_of_ids_are_spread_by_a_kernel_as_by_numpy(count: int, allowed: bool) -> None:
-    ids = np.random.default_rng(count).choice(4096, count, replace=False).astype(np.int32)
-    assert np.array_equal(which_allowed(allowed, ids, 4096), np.isin(np.arange(4096), ids) == allowed)
-    assert np.array_equal(which_allowed(allowed, ids[::2], 4096), np.isin(np.arange(4096), ids[::2]) == allowed)
-    assert ids.flags.writeable
-    for wrong in (4096, -5000):
-        with pytest.raises(IndexError):
-            which_allowed(allowed, np.append(ids, np.int32(wrong)), 4096)
 
 
 @st.composite
@@ -436,7 +424,6 @@ def test_a_registered_plug_in_is_taken_where_it_comes_first(monkeypatch: pytest.
         marks = staticmethod(numba.marks)
         product = staticmethod(numba.product)
         determinize = staticmethod(numba.determinize)
-        spread = staticmethod(numba.spread)
         collect = staticmethod(numba.collect)
         step = staticmethod(numba.step)
 
