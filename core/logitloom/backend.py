@@ -220,21 +220,14 @@ class Backend:
 
     def softmax(self, x: Array) -> Array:
         """Probabilities over the last axis, float32 (float64 stays). A row of -inf gives a row of zeros."""
-        x = self._wide(x)
-        top = self.xp.max(x, axis=-1, keepdims=True)
-        top = self.xp.where(top == NEG_INF, self._scalar(0.0, x), top)
-        e = self.xp.exp(x - top)
-        total = self.xp.sum(e, axis=-1, keepdims=True)
-        return e / self.xp.where(total == 0, self._scalar(1.0, x), total)
+        shifted = self._shifted(x)
+        e = self.xp.exp(shifted)
+        return e / self._positive(self.xp.sum(e, axis=-1, keepdims=True))
 
     def log_softmax(self, x: Array) -> Array:
         """Log-probabilities over the last axis, float32 (float64 stays). A row of -inf stays -inf."""
-        x = self._wide(x)
-        top = self.xp.max(x, axis=-1, keepdims=True)
-        top = self.xp.where(top == NEG_INF, self._scalar(0.0, x), top)
-        shifted = x - top
-        total = self.xp.sum(self.xp.exp(shifted), axis=-1, keepdims=True)
-        return shifted - self.xp.log(self.xp.where(total == 0, self._scalar(1.0, x), total))
+        shifted = self._shifted(x)
+        return shifted - self.xp.log(self._positive(self.xp.sum(self.xp.exp(shifted), axis=-1, keepdims=True)))
 
     def log_probability(self, x: Array, index: Array) -> Array:
         """The log-probabilities of some tokens only, float32 (float64 stays): ``[batch, n]``; of a row of -inf, -inf.
@@ -243,11 +236,9 @@ class Backend:
             x: ``[batch, vocab]``.
             index: ``[batch, n]``, valid positions.
         """
-        x = self._wide(x)
-        top = self.xp.max(x, axis=-1, keepdims=True)
-        top = self.xp.where(top == NEG_INF, self._scalar(0.0, x), top)
-        total = self.xp.sum(self.xp.exp(x - top), axis=-1, keepdims=True)
-        return self.gather(x, index) - (top + self.xp.log(self.xp.where(total == 0, self._scalar(1.0, x), total)))
+        shifted = self._shifted(x)
+        total = self._positive(self.xp.sum(self.xp.exp(shifted), axis=-1, keepdims=True))
+        return self.gather(shifted, index) - self.xp.log(total)
 
     def sort_descending(self, x: Array) -> Array:
         """The last axis sorted, largest first."""
@@ -415,6 +406,16 @@ class Backend:
 
     def _wide(self, x: Array) -> Array:
         return x if x.dtype == self.xp.float64 else self.cast(x, "float32")
+
+    def _shifted(self, x: Array) -> Array:
+        """``x`` in a wide type, less the largest entry of each row, so that ``exp`` does not overflow."""
+        x = self._wide(x)
+        top = self.xp.max(x, axis=-1, keepdims=True)
+        return x - self.xp.where(top == NEG_INF, self._scalar(0.0, x), top)
+
+    def _positive(self, total: Array) -> Array:
+        """Sums of exponentials, 1 for those of a row of -inf."""
+        return self.xp.where(total == 0, self._scalar(1.0, total), total)
 
     def _like(self, y: Array, x: Array) -> Array:
         return y if y.dtype == x.dtype else self.xp.astype(y, x.dtype)

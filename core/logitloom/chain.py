@@ -77,7 +77,6 @@ class Chain:
         self._steps: tuple[Step, ...] = ()
         self._fresh: tuple[bool, ...] = ()
         self._afters: tuple[Callable[[Any, Context], Any] | None, ...] = ()
-        self._any_fresh = False
         self._forced: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
         self._ends: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
         self._vetoes: tuple[tuple[int, Step], ...] = ()
@@ -116,7 +115,6 @@ class Chain:
             if not link.declared("keeps_last"):
                 vetoes.append((i, step))
         self._inits, self._steps, self._fresh = tuple(inits), tuple(steps), tuple(fresh)
-        self._any_fresh = any(fresh)
         # Whoever forces tokens is asked for its own run; only the others can object to it.
         alone = len(forced) == 1
         self._vetoes = tuple(v for v in vetoes if not (alone and v[0] == forced[0][0]))
@@ -202,8 +200,15 @@ class Chain:
             engine: its name, for the message.
 
         Raises:
+            ChainIncomplete: options are missing; lists them all.
             NeedsNotMet: naming each processor and need.
         """
+        if self.missing:
+            listed = "; ".join(f"{label}: {', '.join(names)}" for label, names in self.missing.items())
+            labels = ", ".join(
+                f"{label}={{...}}" if label.isidentifier() else f"**{{{label!r}: {{...}}}}" for label in self.missing
+            )
+            raise ChainIncomplete(f"The chain misses options ({listed}). Give them with chain.configure({labels}).")
         have = set(gives) | ({"vocabulary"} if self.vocabulary else set()) | ({"model"} if self.model else set())
         lacking = [
             f"{link.label!r} needs {need} ({NEEDS[need]})"
@@ -238,12 +243,6 @@ class Chain:
             ChainIncomplete: options are missing; lists them all.
             NeedsNotMet: the context lacks what a processor needs.
         """
-        if self.missing:
-            listed = "; ".join(f"{label}: {', '.join(names)}" for label, names in self.missing.items())
-            labels = ", ".join(
-                f"{label}={{...}}" if label.isidentifier() else f"**{{{label!r}: {{...}}}}" for label in self.missing
-            )
-            raise ChainIncomplete(f"The chain misses options ({listed}). Give them with chain.configure({labels}).")
         context = self._equipped(context)
         if context.compiled and not self.compilable:
             hosts = [link.label for link in self.links if not link.declared("compilable")]
@@ -316,14 +315,21 @@ class Chain:
         if single:
             logits = logits[None]
         after: list[Any] = []
+        ours, last = context.donate, len(states) - 1
+        # Nobody may write to a buffer of the pool, so only the last processor gets it.
+        pool = context.pool if last else None
+        if pool is not None:
+            context = context.with_fields(pool=None)
         try:
-            if len(states) == 1 or (context.pool is None and (context.donate or not self._any_fresh)):
-                # No second name for the logits here: it would keep one buffer more alive than the operations need.
-                for step, before in zip(self._steps, states):  # noqa: B905 - a strict zip takes 0.3 us
-                    logits, new = step(logits, before, context)
-                    after.append(new)
-            else:
-                logits = self._run_lending(logits, states, context, after)
+            for place, step in enumerate(self._steps):
+                if place == last and pool is not None:
+                    context = context.with_fields(pool=pool)
+                # A second name for logits that may be overwritten would keep their memory until the next step.
+                given = None if ours else logits
+                logits, new = step(logits, states[place], context)
+                after.append(new)
+                if not ours and place < last and self._fresh[place] and logits is not given:
+                    ours, context = True, context.with_fields(donate=True)
         except Exception as error:
             note(error, self.labels[len(after)], "process", context)
             raise
@@ -370,27 +376,6 @@ class Chain:
         if context.pool is not None and not self.uses_buffer_pool:
             context = context.with_fields(pool=None)
         return position, states, context
-
-    def _run_lending(self, logits: Array, states: tuple[Any, ...], context: Context, after: list[Any]) -> Array:
-        """Run the processors; each may overwrite an array that an earlier one made, and the last may use the pool.
-
-        A buffer of the pool must not be overwritten, so no processor may run after the one that uses the pool.
-
-        Args:
-            after: the new states are appended here, so that a caller knows which processor raised.
-        """
-        ours, pool, last = context.donate, context.pool, len(states) - 1
-        if pool is not None:
-            context = context.with_fields(pool=None)
-        for place, step in enumerate(self._steps):
-            if place == last and pool is not None:
-                context = context.with_fields(pool=pool)
-            given = None if ours else logits
-            logits, new = step(logits, states[place], context)
-            if not ours and self._fresh[place] and logits is not given:
-                ours, context = True, _donating(context)
-            after.append(new)
-        return logits
 
     def score(
         self,
@@ -651,11 +636,6 @@ def _returns_fresh(processor: Any) -> bool:
     if isinstance(processor, Chain):
         return all(processor._fresh)
     return not isinstance(processor, FunctionProcessor)
-
-
-def _donating(context: Context) -> Context:
-    """The context with permission to overwrite the logits."""
-    return context.with_fields(donate=True)
 
 
 def _first_end(a: TextEnd, b: TextEnd) -> TextEnd:

@@ -106,8 +106,7 @@ class Link:
 
     def declared(self, name: str) -> Any:
         """A declaration (``stage``, ``needs``, ...) of the processor, or of its class while unconfigured."""
-        found = declaration(self.factory if self.processor is None else self.processor, name)
-        return declaration(None, name) if isinstance(found, property) else found
+        return declaration(self.factory if self.processor is None else self.processor, name)
 
 
 def check_order(links: Sequence[Link]) -> None:

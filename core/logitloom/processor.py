@@ -131,6 +131,12 @@ class Processor:
 
 
 def declaration(processor: Any, name: str) -> Any:
-    """A declared attribute of any processor object, or its default; what only masks keeps what is masked."""
-    found = getattr(processor, name, getattr(Processor, name))
+    """A declared attribute of any processor object or class, or its default; what only masks keeps what is masked.
+
+    A property of a class depends on options that are not known yet, so the class has the default.
+    """
+    default = getattr(Processor, name)
+    found = getattr(processor, name, default)
+    if isinstance(found, property):
+        return default
     return declaration(processor, "mask_only") if name == "preserves_masked" and found is False else found

@@ -70,20 +70,16 @@ def describe(name: str) -> Description:
     plugin = registry.load_plugin("processors", name)
     doc = inspect.getdoc(plugin) or ""
 
-    def told(attribute: str) -> Any:
-        found = declaration(plugin, attribute)
-        return declaration(None, attribute) if isinstance(found, property) else found
-
     return Description(
         name=name,
         summary=doc.partition("\n")[0],
         doc=doc,
         options=opts.declared(plugin),
-        stage=told("stage"),
-        needs=frozenset(told("needs")),
-        mask_only=told("mask_only"),
-        argmax_invariant=told("argmax_invariant"),
-        branches=told("branches"),
+        stage=declaration(plugin, "stage"),
+        needs=frozenset(declaration(plugin, "needs")),
+        mask_only=declaration(plugin, "mask_only"),
+        argmax_invariant=declaration(plugin, "argmax_invariant"),
+        branches=declaration(plugin, "branches"),
     )
 
 

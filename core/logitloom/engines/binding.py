@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from logitloom.chain import Chain
-from logitloom.errors import ChainIncomplete, NeedsNotMet
+from logitloom.errors import NeedsNotMet
 
 __all__ = ["EngineAdapter", "bind"]
 
@@ -46,9 +46,6 @@ def bind(chain: Chain, engine: str, gives: Collection[str], *, tokenizer: Any = 
     """
     if tokenizer is not None:
         chain = chain.configure(tokenizer=tokenizer)
-    if chain.missing:
-        listed = "; ".join(f"{label}: {', '.join(names)}" for label, names in chain.missing.items())
-        raise ChainIncomplete(f"The chain misses options ({listed}). Give them with chain.configure(...) first.")
     if chain.branches > 1:
         raise NeedsNotMet(
             f"{engine} feeds one branch of each sequence, but the chain takes {chain.branches} rows of logits per "
