@@ -5,8 +5,8 @@
 Each engine runs in a process of its own, and what is resident is read from ``/proc`` (Linux). Bytes of a schema: growth
 while all schemas of the sample are compiled and kept, each with its first mask, per schema. Bytes of a live row: growth
 while each of them follows an instance to its end and keeps its state, per row. Flat: the growth of logitloom's process
-over the second half of many requests, each of which loads a chain for one of the schemas, changed a little so that none comes
-twice, and takes three steps.
+over the second half of many requests, each of which loads a chain for one of the schemas, changed a little so that none
+comes twice, and takes three steps.
 """
 
 from __future__ import annotations

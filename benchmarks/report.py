@@ -32,7 +32,7 @@ DISTRIBUTIONS = ("numba", "torch", "transformers", "llguidance", "xgrammar", "mi
 
 
 class Part(NamedTuple):
-    """A module of ``benchmarks`` with a function ``comparisons``, and its arguments for the whole and for ``--quick``."""
+    """A module of ``benchmarks`` with a function ``comparisons``, and its arguments: all, and for ``--quick``."""
 
     whole: dict[str, Any]
     quick: dict[str, Any]

@@ -2,8 +2,8 @@
 
     python benchmarks/service.py [--rows 64] [--steps 500] [--offset 0]
 
-A row follows the valid instances of its schema, in turn, from its arrival to the end. Measured is the constraint time of
-every step: compiling what arrives, accepting a token in each row, all masks, and applying them to float32 logits of
+A row follows the valid instances of its schema, in turn, from its arrival to the end. Measured is the constraint time
+of every step: compiling what arrives, accepting a token in each row, all masks, and applying them to float32 logits of
 131,072 ids. logitloom runs as its adapter for vLLM, llguidance with its parallel executor, xgrammar with its batched
 matcher, each with the threads that it takes by default. The logits of a step are written anew before it, outside the
 time. The same schemas arrive at the same steps for all.
@@ -109,7 +109,9 @@ class LLGuidance:
 
     def step(self, logits: torch.Tensor) -> None:
         bits = self.bits[: len(self.matchers)]
-        self.kernels.fill_next_token_bitmask_par(self.executor, list(zip(self.matchers, range(len(bits)))), bits)
+        self.kernels.fill_next_token_bitmask_par(
+            self.executor, [(matcher, row) for row, matcher in enumerate(self.matchers)], bits
+        )
         self.kernels.apply_token_bitmask_inplace(logits, bits)
 
     def accept(self, tokens: Sequence[int | None]) -> None:
