@@ -6,13 +6,16 @@
     generated = Generator(model, traced)(prompts)
     traced.record.attach(generated)             # which sequences came of it
     traced.record.save("trace.html")            # one page, nothing else needed
+
+:class:`RecordedChain` records what each token was chosen from, in whatever engine calls it.
 """
 
 from __future__ import annotations
 
 from logitloom.trace.distribution import Change, Distribution
 from logitloom.trace.record import Record
+from logitloom.trace.recorded_chain import RecordedChain
 from logitloom.trace.step_tree import Sequence, Step
 from logitloom.trace.traced_chain import TracedChain
 
-__all__ = ["Change", "Distribution", "Record", "Sequence", "Step", "TracedChain"]
+__all__ = ["Change", "Distribution", "Record", "RecordedChain", "Sequence", "Step", "TracedChain"]

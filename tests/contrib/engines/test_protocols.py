@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from logitloom import Context, processors
-from logitloom.engines import RecordedChain
 from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet, UnknownPlugin
+from logitloom.trace import RecordedChain
 from logitloom_contrib.engines import sglang
 from logitloom_contrib.engines.llama_cpp import to_llama_cpp
 from tests.contrib.engines.conftest import EOS, PAD, VOCABULARY, WIDTH, encode

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from logitloom import Backend, Chain, Context, processors
-from logitloom.engines import RecordedChain
 from logitloom.errors import NeedsNotMet, OptionError
 from logitloom.generation import Sampled
+from logitloom.trace import RecordedChain
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
 from tests.contrib.row_tracking.test_row_tracking import EOS, PAD, VOCAB, VOCABULARY, Mix
 

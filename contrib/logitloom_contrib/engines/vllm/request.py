@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from logitloom import rng
-from logitloom.engines import RecordedChain
 from logitloom.errors import LogitloomError, NeedsNotMet
+from logitloom.trace import RecordedChain
 from logitloom_contrib.engines.vllm.chain_cache import CompiledChain
 from logitloom_contrib.engines.vllm.engine_constraints import engine_constraints
 from logitloom_contrib.engines.vllm.record import record_name, write_record

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from logitloom import Array, backend_of
-from logitloom.engines import RecordedChain
+from logitloom.trace import RecordedChain
 from logitloom_contrib.engines.vllm import batch_order
 from logitloom_contrib.engines.vllm.chain_rows import ChainRows, force_end
 from logitloom_contrib.engines.vllm.request import Request
