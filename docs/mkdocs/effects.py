@@ -165,8 +165,11 @@ EFFECTS: Final = {
 
 #: Processors that do nothing by themselves, or only with libraries that a build of the documentation lacks.
 WITHOUT_PICTURE: Final = frozenset(
-    {"after", "between", "budget", "grammar", "normalize", "remove_invalid", "thinking", "tool_call", "until"}
-)
+    (
+        "after", "between", "budget", "grammar", "normalize", "remove_invalid", "structural_tag", "thinking",
+        "tool_call", "until",
+    )
+)  # fmt: skip
 
 
 def probabilities(name: str, effect: Effect) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

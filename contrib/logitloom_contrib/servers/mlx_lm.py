@@ -167,7 +167,7 @@ class _Contained:
 def _chains_for(tokenizer: Any, width: int | None) -> ChainCache:
     vocabulary = read_vocabulary(getattr(tokenizer, "_tokenizer", tokenizer))
     permissions = Permissions.read(os.environ, None)
-    permissions = dataclasses.replace(permissions, allow=permissions.allow | {"tool_call"})
+    permissions = dataclasses.replace(permissions, allow=permissions.allow | {"structural_tag", "tool_call"})
     return ChainCache(permissions, vocabulary, max(width or 0, vocabulary.size))
 
 

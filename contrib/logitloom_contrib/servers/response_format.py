@@ -10,7 +10,7 @@ from logitloom.errors import NeedsNotMet
 __all__ = ["FORMS", "processors_of"]
 
 #: The values of ``type``.
-FORMS: Final = ("text", "json_object", "json_schema")
+FORMS: Final = ("text", "json_object", "json_schema", "structural_tag")
 
 
 def processors_of(form: Any) -> list[dict[str, Any]] | None:
@@ -18,7 +18,7 @@ def processors_of(form: Any) -> list[dict[str, Any]] | None:
 
     Args:
         form: ``{"type": "text"}``, ``{"type": "json_object"}``, or ``{"type": "json_schema", "json_schema": {"name",
-            "strict", "schema"}}``. What is wrong with the schema is said by the processor.
+            "strict", "schema"}}``, or a structural tag. What is wrong with it is said by the processor.
 
     Raises:
         NeedsNotMet: if it is none of these.
@@ -33,6 +33,8 @@ def processors_of(form: Any) -> list[dict[str, Any]] | None:
     if not isinstance(form, Mapping) or kind not in FORMS:
         raise NeedsNotMet(
             f"response_format is {form!r:.200}. Give {{'type': 'text'}}, {{'type': 'json_object'}} or {{'type': "
-            f"'json_schema', 'json_schema': {{'schema': ...}}}}."
+            f"'json_schema', 'json_schema': {{'schema': ...}}}}, or a structural tag."
         )
+    if kind == "structural_tag":
+        return [{"use": "structural_tag", "options": {"tag": dict(form)}}]
     return [{"use": "json", "options": {"schema": dict(form)}}]

@@ -72,7 +72,7 @@ class Part:
         exits: the strings that end the section, each with the number of the section that follows.
         at_start: per string whether it ends the section only at the section's start.
         at_tokens: whether the inner text can end only at a token border.
-        budget, after, may_end, ends: as of :class:`~logitloom_plugins.combinators.section.Section`.
+        budget, after, may_end, ends, follows: as of :class:`~logitloom_plugins.combinators.section.Section`.
     """
 
     automaton: ByteAutomaton | None = None
@@ -86,6 +86,7 @@ class Part:
     after: int | None = None
     may_end: bool = True
     ends: bool = False
+    follows: tuple[int, ...] = ()
     matcher: TriggerMatcher | None = field(init=False, default=None, compare=False)
     #: The strings that end the section anywhere, by their first byte.
     beginning: dict[int, list[int]] = field(init=False, default_factory=dict, compare=False)
@@ -122,7 +123,16 @@ class CombinedAutomaton(ByteAutomaton):
         digest = hashlib.blake2b(digest_size=16, person=b"combination")
         for part in self.parts:
             inner = b"" if part.automaton is None else part.automaton.fingerprint
-            rest = (part.restricts, part.exits, part.at_start, part.budget, part.after, part.may_end, part.ends)
+            rest: tuple[Any, ...] = (
+                part.restricts,
+                part.exits,
+                part.at_start,
+                part.budget,
+                part.after,
+                part.may_end,
+                part.ends,
+            )
+            rest += (part.follows,) if part.follows else ()
             digest.update(repr((inner, part.written, rest)).encode())
         digest.update(repr(self.decided).encode())
         return digest.digest()
@@ -131,6 +141,13 @@ class CombinedAutomaton(ByteAutomaton):
 
     def start(self) -> States:
         return frozenset(self.enter(0))
+
+    def _following(self, part: Part, state: State, seen: tuple[int, ...] = ()) -> Iterator[Place]:
+        """The configurations at the start of the sections that may begin here without a string."""
+        if part.follows and (part.automaton is None or part.automaton.accepts(state)):
+            for section in part.follows:
+                if section not in seen:
+                    yield from self.enter(section, seen=(*seen, section))
 
     def step(self, state: State, byte: int) -> States | None:
         return self.read(state, byte)[0] or None  # type: ignore[arg-type]
@@ -171,15 +188,20 @@ class CombinedAutomaton(ByteAutomaton):
 
     # --- configurations -------------------------------------------------------------------------------------------
 
-    def enter(self, section: int, state: State = None) -> Iterator[Place]:
-        """The configurations at the start of a section, optionally with another state of its inner automaton."""
+    def enter(self, section: int, state: State = None, seen: tuple[int, ...] = ()) -> Iterator[Place]:
+        """The configurations at the start of a section, optionally with another state of its inner automaton.
+
+        ``seen`` are sections that were entered on the way here without a string.
+        """
         part = self.parts[section]
         node = None if part.matcher is None else part.matcher.start
         place = Place(section, part.start if state is None else state, node)
         if part.budget == 0 and self._may_leave(place, part):
             yield from self._leave(place, part)
+            yield from self._following(part, place.state, seen)
             return
         yield place
+        yield from self._following(part, place.state, seen)
         if part.automaton is not None:
             for exit, first in enumerate(part.at_start):
                 if first:
@@ -195,6 +217,8 @@ class CombinedAutomaton(ByteAutomaton):
             inside = self.inside(place, byte)
             if inside is not None:
                 going.append(inside)
+                part = self.parts[place.section]
+                entered += self._following(part, inside.state) if part.follows else ()
             for found, new in self.begun(place, byte):
                 (entered if new else going).append(found)
         return frozenset(entered if self.decided and entered else going + entered), bool(entered)
@@ -291,8 +315,7 @@ class CombinedAutomaton(ByteAutomaton):
         They are in a string that ends the section (in its rest, if it has begun), or at the start of section ``after``.
         """
         if not part.exits:
-            assert part.after is not None
-            return self.enter(part.after)
+            return () if part.after is None else self.enter(part.after)
         begun = [(exit, 0) for exit in range(len(part.exits))]
         if part.matcher is not None and place.node is not None:
             rests = part.matcher.rests(place.node)

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from logitloom import Vocabulary
-from logitloom.constraints import FINISHED, Constraint, State, TokenSet
+from logitloom.constraints import FINISHED, Constraint, LiftedAutomaton, State, TokenSet, lift
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
 from logitloom_plugins.combinators.automaton import CombinedAutomaton, Part, Place, States
@@ -105,6 +105,10 @@ class Combination(Constraint):
     def automaton(self) -> CombinedAutomaton:
         return self._automaton
 
+    @cached_property
+    def _lifted(self) -> LiftedAutomaton:
+        return lift(self._automaton, self.vocabulary, self.vocab_size)
+
     def start(self) -> States:
         return self._automaton.start()
 
@@ -175,6 +179,8 @@ class Combination(Constraint):
         part = self._automaton.parts[place.section]
         if place.exit >= 0 or place.over or place.hold >= 0 or part.matcher is not None or part.automaton is None:
             return True
+        if part.follows:
+            return True
         return bool(part.exits) and text in self._begun[place.section][0]
 
     def _inside(self, place: Place, token: int) -> Iterable[Place]:
@@ -223,6 +229,8 @@ class Combination(Constraint):
         part = self._automaton.parts[place.section]
         if part.ends:
             return nothing()
+        if part.follows and part.automaton is not None:
+            return self._lifted.allowed(frozenset({place}))  # a token may cross to the next section anywhere
         base, crossing = self._of_text(place, part), self._crossing(place, part)
         special = [token for token, exit in self._special[place.section].items() if self._is_trigger(place, exit)]
         return union([base, selected([*crossing, *special])], self.vocab_size)
@@ -328,7 +336,7 @@ class Combination(Constraint):
                 return None
             begun = [(place.exit, place.written)]
             if place.exit < 0:
-                if inner is None or not part.exits:
+                if inner is None or not part.exits or part.follows:
                     return None
                 if not place.over:
                     members = inner.allowed(place.state)

@@ -11,7 +11,7 @@ import numpy as np
 from logitloom import Array, Context, Vocabulary, option
 from logitloom import state as rows
 from logitloom.constraints import Constraint, ConstraintProcessor, State
-from logitloom.errors import IllegalToken
+from logitloom.errors import IllegalToken, OptionError
 from logitloom.hookspecs import TextEnd
 from logitloom_plugins.combinators.automaton import Part
 from logitloom_plugins.combinators.combination import Combination
@@ -59,7 +59,8 @@ class Combinator(ConstraintProcessor):
         super().__post_init__()
         sections = tuple(self.sections())
         for section in sections:
-            check_triggers([exit.string for exit in section.exits], self.name)
+            if section.budget != 0:
+                check_triggers([exit.string for exit in section.exits], self.name)
         others = [i for i, section in enumerate(sections) if section.inner is not None and section.inner.others]
         self.__dict__.update(_sections=sections, _others=others, _skeleton=None)
         if others:
@@ -150,7 +151,13 @@ class Combinator(ConstraintProcessor):
                 section.after,
                 section.may_end,
                 section.ends,
+                section.follows,
             )
+            if part.follows and part.at_tokens:
+                raise OptionError(
+                    f"{self.name!r} has a section that ends without a string, and an inner constraint that runs on a "
+                    f"grammar engine, whose texts end only with a token. Put a string between the two sections."
+                )
             parts.append(part)
             constraints.append(inner)
         decided = bool(self.__dict__["_others"])

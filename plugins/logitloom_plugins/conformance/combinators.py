@@ -25,6 +25,7 @@ _NESTED = {
     "$defs": {"l": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/l"}, {"const": 1}]}}},
     "$ref": "#/$defs/l",
 }
+_TAG = {"begin": "<a", "content": {"type": "json_schema", "json_schema": _NESTED}, "end": ">"}
 _BRACKETS = 'root ::= "a" root "b" | "1"'
 
 
@@ -75,6 +76,11 @@ class TestJsonOnXgrammar(_OverBytes):
     pytestmark = _needs("xgrammar")
     processor = "json"
     cases = {"nested": {"schema": _NESTED, "engine": "xgrammar", "whitespace": "compact"}}
+
+
+class TestStructuralTag(_OverBytes):
+    processor = "structural_tag"
+    cases = {"triggers": {"tag": {"type": "triggered_tags", "triggers": ["<"], "tags": [_TAG], "at_least_one": True}}}
 
 
 class TestThinking(_OverAB):

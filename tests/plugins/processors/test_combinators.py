@@ -15,6 +15,8 @@ from tests.core.automata.vocabularies import mixed, small
 WORDS = mixed()
 DIGITS = ["regex", {"pattern": "[0-9]{2}"}]
 
+JSON_TAG = {"type": "tag", "begin": "<", "content": {"type": "json_schema", "json_schema": True}, "end": ">"}
+
 #: Every way to write what is inside.
 SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "pair": ("after", {"trigger": "ab", "inner": DIGITS}),
@@ -24,6 +26,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "tables": ("budget", {"n": 3, "inner": [{"use": "json"}, {"use": "top_k", "options": {"k": 4}}], "end": True}),
     "nested": ("budget", {"n": 9, "inner": ["budget", {"n": 3, "text": "!", "then": DIGITS}], "text": "--"}),
     "thinking": ("thinking", {"budget": 5, "then": ["choice", {"choices": ["a", "b"]}], "begin": "outside"}),
+    "structural_tag": ("structural_tag", {"tag": {"type": "sequence", "elements": [JSON_TAG, {"type": "any_text"}]}}),
     "tool_call": ("tool_call", {"tools": [{"type": "function", "function": {"name": "now"}}], "choice": "now"}),
 }
 LABELS = pytest.mark.parametrize("label", SPECS)

@@ -74,6 +74,7 @@ WAITS: dict[str, str] = {
     "prefix_allowed_tokens": "calls a function of the user with ids of the host",
     "watermark_greenlist": "draws its lists of green tokens on the host",
     "watermark_synthid": "draws its coins on the host",
+    "structural_tag": "is made of json and the looking for strings",
     "tool_call": "is made of json and the looking for strings",
 }
 

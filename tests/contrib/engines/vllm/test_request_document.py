@@ -25,6 +25,9 @@ def test_a_response_format_is_the_processor_that_enforces_it() -> None:
     form = {"type": "json_schema", "json_schema": {"name": "n", "strict": False, "schema": {"const": 1}}}
     wanted = read(one("json", schema=form), Permissions()).key
     assert read(form, Permissions()).key == read(json.dumps(form), Permissions()).key == wanted
+    tag = {"type": "structural_tag", "format": {"type": "any_text"}}
+    allowed = Permissions(allow=SAFE | {"structural_tag"})
+    assert read(tag, allowed).document["processor"] == [{"use": "structural_tag", "options": {"tag": tag}}]
     with pytest.raises(LogitloomError, match="at least one processor"):
         read({"type": "text"}, Permissions())
 
