@@ -376,6 +376,16 @@ class TestTypicalP(ProcessorConformance):
     cases = {"p": {"p": 0.8}}
 
 
+class TestWatermarkDelta(ProcessorConformance):
+    processor = "watermark_delta"
+    cases = {"pair": {"key": 3, "width": 2}}
+
+
+class TestWatermarkDipmark(ProcessorConformance):
+    processor = "watermark_dipmark"
+    cases = {"dip": {"key": 3, "width": 2}, "gamma": {"key": 4, "width": 1, "alpha": 0.5}}
+
+
 class TestWatermarkGreenlist(ProcessorConformance):
     processor = "watermark_greenlist"
     cases = {

@@ -19,7 +19,8 @@ class Detection(NamedTuple):
         p_value: probability that unmarked text has as much of the mark, or more. Uniform for unmarked texts: of
             statistics that are counts, ties are broken by a hash of the text.
         scored: how many tokens (or, of ``synthid``, coins of tokens) were looked at.
-        mean: their mean: the share of green tokens, or of heads; of ``gumbel`` the mean score, 1 if unmarked.
+        mean: their mean: the share of green tokens, of tokens of the upper half (``dipmark``), or of heads; of
+            ``gumbel`` and ``delta`` the mean score, 1 if unmarked.
     """
 
     statistic: float

@@ -24,6 +24,8 @@ def begun(name: str, options: dict[str, Any], **more: Any) -> tuple[Any, Any, Co
 @pytest.mark.parametrize(
     ("name", "options", "option"),
     [
+        ("watermark_delta", {"key": 1, "width": 2**31 - 1}, "width"),
+        ("watermark_dipmark", {"key": 1, "width": 2**31 - 1}, "width"),
         ("watermark_greenlist", {"width": 2**31 - 1}, "width"),
         ("watermark_gumbel", {"key": 1, "width": 2**31 - 1}, "width"),
         ("watermark_synthid", {"keys": [1], "ngram_len": 2**31 - 1}, "ngram_len"),

@@ -31,6 +31,8 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "remove_invalid": ("remove_invalid", {}),
     "sequence_bias": ("sequence_bias", {"sequences": [[1], [2, 3]], "biases": [0.5, 1.0]}),
     "top_h": ("top_h", {"h": 0.8}),
+    "watermark_delta": ("watermark_delta", {"key": 5, "width": 1}),
+    "watermark_dipmark": ("watermark_dipmark", {"key": 5, "width": 1}),
     "watermark_greenlist": ("watermark_greenlist", {"ratio": 0.5}),
     "watermark_gumbel": ("watermark_gumbel", {"key": 5, "width": 1}),
     "watermark_synthid": ("watermark_synthid", {"keys": [654, 400], "ngram_len": 2}),

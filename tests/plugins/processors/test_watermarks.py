@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from logitloom import Backend, Context, load_backend, processors
+from logitloom import Backend, Context, load_backend, processors, rng
 from logitloom.errors import OptionError
 from logitloom.generation import Multinomial, candidates, decode, speculate
 from logitloom_plugins.watermarks.detection import binomial, gamma
+from logitloom_plugins.watermarks.keyed_context import hashes, seeds_of
 from logitloom_plugins.watermarks.mersenne import first_of_permutation
 from tests.oracles.toy_model import ToyModel
 from tests.plugins.processors.driving import apply, random_logits
@@ -142,7 +144,12 @@ MARKS: dict[str, tuple[str, dict[str, Any]]] = {
     "selfhash": ("watermark_greenlist", {"scheme": "selfhash", "width": 2, "key": 1234577}),
     "gumbel": ("watermark_gumbel", {"key": 4, "width": 2}),
     "synthid": ("watermark_synthid", SYNTHID),
+    "dipmark": ("watermark_dipmark", {"key": 4, "width": 2}),
+    "gamma": ("watermark_dipmark", {"key": 5, "width": 2, "alpha": 0.5}),
+    "delta": ("watermark_delta", {"key": 6, "width": 2}),
 }
+#: Marks whose numbers are those of n-grams of the text: with one key they come again in texts of a small vocabulary.
+OF_NGRAMS = ("gumbel", "dipmark", "gamma", "delta")
 
 
 def written(chain: Any, length: int, seed: int = 0, prompt: tuple[int, ...] = (1, 2, 3, 4)) -> list[int]:
@@ -164,8 +171,7 @@ def test_p_values_of_unmarked_texts_are_uniform(label: str) -> None:
     name, options = MARKS[label]
     mark = processors.load((name, options))[name]
     count = 10_000 if label != "selfhash" else 1_000
-    # With one key, the numbers of a small vocabulary's n-grams would come again and again in all of the texts.
-    vocab = 5000 if label == "gumbel" else VOCAB
+    vocab = 5000 if label in OF_NGRAMS else VOCAB
     texts = np.random.default_rng(7).integers(0, vocab, (count, 30)).tolist()
     p = np.sort([mark.detect(text, vocab_size=vocab).p_value for text in texts])
     steps = np.arange(1, count + 1) / count
@@ -183,13 +189,13 @@ def test_marked_texts_are_found(label: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("label", ["lefthash", "gumbel", "synthid"])
+@pytest.mark.parametrize("label", ["lefthash", "gumbel", "synthid", "dipmark", "gamma", "delta"])
 def test_false_positives_are_as_many_as_the_p_value_says(label: str) -> None:
     name, options = MARKS[label]
     # The coins of two keys are drawn from one table, which must be large for them to be independent.
     options = {**options, "table_size": 65536} if label == "synthid" else options
     mark = processors.load((name, options))[name]
-    count, vocab = 60_000, 5000 if label == "gumbel" else VOCAB
+    count, vocab = 60_000, 5000 if label in OF_NGRAMS else VOCAB
     texts = np.random.default_rng(8).integers(0, vocab, (count, 30)).tolist()
     p = np.asarray([mark.detect(text, vocab_size=vocab).p_value for text in texts])
     for level in (0.01, 0.001):
@@ -267,7 +273,8 @@ def test_over_keys_nothing_is_distorted(label: str) -> None:
 @pytest.mark.parametrize("label", MARKS)
 def test_drafts_batches_and_constraints_keep_the_mark(label: str) -> None:
     model = ToyModel(load_backend("numpy"))
-    chain = processors.load(MARKS[label], ("suppress_tokens", {"tokens": [0]}))
+    # What leaves one token leaves nothing to a constraint behind it.
+    chain = processors.load(("suppress_tokens", {"tokens": [0]}), MARKS[label])
     options: dict[str, Any] = {"max_tokens": 12, "seed": 3, "eos": []}
     prompts = [[1, 2, 3, 1, 2], [4, 4, 4, 5]]
 
@@ -294,3 +301,101 @@ def test_tails_of_the_statistics() -> None:
 def test_a_mark_without_a_key_is_refused() -> None:
     with pytest.raises(OptionError, match=r"Option 'keys' of 'watermark_synthid' is empty\. Give at least one integer"):
         processors.load(("watermark_synthid", {"keys": []}))
+
+
+# -- reweighting along a keyed order --------------------------------------------------------------------------
+
+
+def reweighted(p: np.ndarray, order: np.ndarray, alpha: float) -> np.ndarray:
+    """The published formula, in float64: the distribution function of the order, and its differences."""
+    upto = np.concatenate([[0.0], np.cumsum(p[order])])
+    marked = np.maximum(upto - alpha, 0.0) + np.maximum(upto - (1.0 - alpha), 0.0)
+    found = np.zeros_like(p)
+    found[order] = np.diff(marked)
+    return found
+
+
+def orders(key: int, contexts: np.ndarray, vocab: int) -> np.ndarray:
+    """``[rows, vocab]``: the order of each context."""
+    with np.errstate(over="ignore"):
+        xp = load_backend("numpy").xp
+        drawn = hashes(seeds_of(contexts.astype(np.int32), key, xp)[:, None], np.arange(vocab, dtype=np.int32), xp)
+    return np.argsort(drawn, axis=-1)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.2, 0.45, 0.5])
+def test_reweighting_is_the_published_formula(backend: Backend, alpha: float) -> None:
+    for kind in ("plain", "holes"):
+        logits = random_logits(5, 3, VOCAB, kind)
+        found = apply(backend, ("watermark_dipmark", {"key": 9, "width": 2, "alpha": alpha}), logits, PROMPT)
+        drawn = orders(9, np.asarray([prompt[-2:] for prompt in PROMPT]), VOCAB)
+        for line, raw, order in zip(found.astype(np.float64), logits.astype(np.float64), drawn, strict=True):
+            p = np.exp(raw - raw.max())
+            wanted = reweighted(p / p.sum(), order, alpha)
+            kept = np.exp(line - raw.max()) / p.sum()
+            np.testing.assert_allclose(kept, wanted, atol=2e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.3, 0.5])
+def test_the_mean_over_all_orders_is_the_original_distribution(alpha: float) -> None:
+    p = np.asarray([0.45, 0.3, 0.15, 0.07, 0.03])
+    every = [reweighted(p, np.asarray(order), alpha) for order in itertools.permutations(range(5))]
+    np.testing.assert_allclose(np.mean(every, axis=0), p, atol=1e-15)
+
+
+@pytest.mark.parametrize("label", ["dipmark", "gamma", "delta"])
+def test_over_contexts_and_keys_the_distribution_is_the_original(label: str) -> None:
+    name, options = MARKS[label]
+    p = np.asarray([0.45, 0.3, 0.15, 0.07, 0.03], dtype=np.float32)
+    total, rows, keys = np.zeros(5), 8000, 5
+    prompts = [[row, 3 * row + 1] for row in range(rows)]
+    for key in range(keys):
+        logits = np.broadcast_to(np.log(p), (rows, 5))
+        context = Context.start(np.ascontiguousarray(logits), prompt=[[]] * rows)
+        chain = processors.load((name, {**options, "key": key}))
+        # Ids of contexts beyond the logits are left out of a window, so contexts are set as a state.
+        state = chain.init_state(context)
+        (before,) = state.processors
+        marked = before._replace(recent=before.recent._replace(tokens=np.asarray(prompts, dtype=np.int32)))
+        out, _ = chain.process(context.backend.asarray(logits), chain.state(state.position, (marked,)), context)
+        e = np.exp(out.astype(np.float64))
+        total += (e / e.sum(-1, keepdims=True)).mean(0)
+    # A choice of one token has the largest spread: at most sqrt(p * (1 - p) / n).
+    spread = np.sqrt(p * (1 - p) / (rows * keys))
+    assert (np.abs(total / keys - p) < 4 * spread).all()
+
+
+@pytest.mark.parametrize("label", ["dipmark", "gamma", "delta"])
+def test_a_context_that_came_before_is_not_marked_again(backend: Backend, label: str) -> None:
+    name, options = MARKS[label]
+    chain = processors.load((name, options))
+    logits = random_logits(2, 1, VOCAB)
+    context = Context.start(backend.asarray(logits), prompt=[[7, 8]])
+    state, given, changed = chain.init_state(context), context, []
+    for token in (5, 7, 8, 5, 7, None):  # 7 8, 8 5, 5 7, 7 8 again, 8 5 again, 5 7 again
+        out, state = chain.process(backend.asarray(logits), state, given)
+        changed.append(not np.array_equal(backend.to_numpy(out), logits))
+        given = context if token is None else context.accept([[token]])
+    assert changed == [True, True, True, False, False, False]
+    rebuilt = chain.replay([[5, 7, 8, 5]], context)
+    assert np.array_equal(backend.to_numpy(chain.process(backend.asarray(logits), rebuilt, context)[0]), logits)
+
+
+def test_delta_chooses_by_the_inverse_of_the_distribution_function(backend: Backend) -> None:
+    logits = random_logits(3, 3, VOCAB)
+    found = apply(backend, ("watermark_delta", {"key": 3, "width": 2}), logits, PROMPT)
+    contexts = np.asarray([prompt[-2:] for prompt in PROMPT], dtype=np.int32)
+    with np.errstate(over="ignore"):
+        xp = load_backend("numpy").xp
+        seeds = seeds_of(contexts, 3, xp)
+        u = rng.uniform(xp, seeds, seeds * 0, 0x64656C74)
+    for line, raw, order, point in zip(found, logits, orders(3, contexts, VOCAB), u, strict=True):
+        p = np.exp(raw.astype(np.float64) - raw.max())
+        chosen = order[np.searchsorted(np.cumsum((p / p.sum())[order]), point, side="right")]
+        assert np.flatnonzero(np.isfinite(line)).tolist() == [chosen]
+
+
+def test_a_mark_behind_a_constraint_keeps_it() -> None:
+    for label in ("dipmark", "gamma", "delta"):
+        chain = processors.load(("suppress_tokens", {"tokens": list(range(50))}), MARKS[label])
+        assert min(written(chain, 30)) >= 50

@@ -51,6 +51,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = SPECS | {
     "sequence_bias": ("sequence_bias", {"sequences": [[1, 2]], "biases": [1.0]}),
     "stop": ("stop", {"strings": ["ab"]}),
     "top_h": ("top_h", {}),
+    "watermark_delta": ("watermark_delta", {"key": 7}),
+    "watermark_dipmark": ("watermark_dipmark", {"key": 7}),
     "watermark_greenlist": ("watermark_greenlist", {"ratio": 0.5, "bias": 1.5}),
     "watermark_gumbel": ("watermark_gumbel", {"key": 7}),
     "watermark_synthid": ("watermark_synthid", {"keys": [5, 9], "ngram_len": 3}),

@@ -104,7 +104,9 @@ def test_safe_processors_exist_and_run_no_model() -> None:
 KEPT = {
     "runs a model, or a second branch": {"cfg", "context_aware", "contrastive", "dola"},
     "its state must see every step": {"adaptive_p", "mirostat", "mirostat_v2"},
-    "a mark is the operator's": {"watermark_greenlist", "watermark_gumbel", "watermark_synthid"},
+    "a mark is the operator's": {
+        "watermark_delta", "watermark_dipmark", "watermark_greenlist", "watermark_gumbel", "watermark_synthid"
+    },
     "tables grow with the square of a request": {"bad_words_ids", "sequence_bias"},
     "holds processors, or is made of several": {"after", "between", "budget", "heal", "thinking", "tool_call", "until"},
     "takes an object, or a grammar engine": {"fsm", "grammar"},
