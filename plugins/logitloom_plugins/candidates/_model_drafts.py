@@ -53,11 +53,11 @@ class DraftOptions(Configured):
     """Options of every generator that drafts with a model."""
 
     num_tokens: int = option(20, help="Most tokens of the first drafts.", ge=1, unit="tokens")
-    schedule: Schedule = option("constant", help="How the number of tokens follows their acceptance.")
+    schedule: Schedule = option("constant", help="How the number of drafted tokens adapts to how many are accepted.")
     confidence_threshold: float = option(
         0.4, help="A draft ends with the first token whose probability is below this.", ge=0, le=1
     )
-    adapt_threshold: bool = option(False, help="Let the threshold follow what was accepted.")
+    adapt_threshold: bool = option(False, help="Whether the threshold adapts to which tokens are accepted.")
     #: What the schedule "heuristic" carries from one generation to the next.
     _memory: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 

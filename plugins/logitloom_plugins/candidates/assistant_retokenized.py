@@ -61,7 +61,7 @@ class AssistantRetokenized(DraftOptions):
     """
 
     model: Any = option(help="The drafting model: any model adapter.")
-    tokenizer: Any = option(help="Its tokenizer: an object with encode(text).")
+    tokenizer: Any = option(help="The drafting model's tokenizer: an object with encode(text).")
     target_tokenizer: Any = option(help="The target's tokenizer: an object with encode(text).")
     vocabulary: Any = option(
         None, help="The drafting model's tokenizer (of any library) or Vocabulary; default: model.vocabulary."

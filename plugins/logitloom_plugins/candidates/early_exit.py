@@ -25,7 +25,7 @@ class EarlyExit(ModelDrafts):
         M. Elhoushi et al., "LayerSkip: enabling early exit inference and self-speculative decoding", 2024.
     """
 
-    layers: int = option(help="How many layers draft.", ge=1)
+    layers: int = option(help="Number of the model's first layers that draft.", ge=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -26,8 +26,8 @@ class NgramCache(Configured):
         ([4], [3])
     """
 
-    max_ngram: int = option(3, help="Longest n-gram.", ge=1, unit="tokens")
-    min_ngram: int = option(1, help="Shortest n-gram.", ge=1, unit="tokens")
+    max_ngram: int = option(3, help="Length of the longest n-gram that is looked up.", ge=1, unit="tokens")
+    min_ngram: int = option(1, help="Length of the shortest n-gram that is looked up.", ge=1, unit="tokens")
     num_tokens: int = option(8, help="Most tokens of a draft.", ge=1, unit="tokens")
     corpus: tuple[tuple[int, ...], ...] = option((), help="Token ids of texts that are counted beforehand.")
 

@@ -38,9 +38,13 @@ class After(Combinator):
         A. V. Aho, M. J. Corasick, "Efficient string matching: an aid to bibliographic search", 1975.
     """
 
-    trigger: str | tuple[str, ...] = option(help="The text, or one of several, after which the inner ones work.")
-    inner: Any = option(help="What works then: a name, [name, options], {use, options}, or a list of these.")
-    required: bool = option(False, help="Whether the text may not end before the trigger was written.")
+    trigger: str | tuple[str, ...] = option(
+        help="The text after which the inner processors run; any one of them if several are given."
+    )
+    inner: Any = option(
+        help="The processors that run then: a name, [name, options], {use, options}, or a list of these."
+    )
+    required: bool = option(False, help="Whether the trigger must be written before the text may end.")
 
     def sections(self) -> Sequence[Section]:
         """The section up to the trigger, and the section after it."""

@@ -39,11 +39,15 @@ class Between(Combinator):
         A. V. Aho, M. J. Corasick, "Efficient string matching: an aid to bibliographic search", 1975.
     """
 
-    open: str | tuple[str, ...] = option(help="The text, or one of several, after which the inner ones work.")
-    close: str | tuple[str, ...] = option(help="The text, or one of several, that ends their part.")
-    inner: Any = option((), help="What works there: a name, [name, options], {use, options}, or a list of these.")
-    repeat: bool = option(True, help="Whether it can be opened again.")
-    required: bool = option(False, help="Whether the text may not end before it was opened.")
+    open: str | tuple[str, ...] = option(
+        help="The text after which the inner processors run; any one of them if several are given."
+    )
+    close: str | tuple[str, ...] = option(help="The text that ends the span; any one of them if several are given.")
+    inner: Any = option(
+        (), help="The processors that run there: a name, [name, options], {use, options}, or a list of these."
+    )
+    repeat: bool = option(True, help="Whether another span may be opened after one was closed.")
+    required: bool = option(False, help="Whether the text must contain a span before it may end.")
 
     def sections(self) -> Sequence[Section]:
         """The sections before, between and after the strings."""

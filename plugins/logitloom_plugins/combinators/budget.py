@@ -39,10 +39,12 @@ class Budget(Combinator):
 
     forces_longest = True
 
-    n: int = option(help="How many tokens.", ge=0, unit="tokens")
-    inner: Any = option((), help="What works meanwhile: a name, [name, options], {use, options}, or a list of these.")
-    text: str = option("", help="A text that is forced when the tokens are spent.")
-    then: Any = option((), help="What works afterwards, written like 'inner'.")
+    n: int = option(help="The number of tokens of the first part.", ge=0, unit="tokens")
+    inner: Any = option(
+        (), help="The processors that run meanwhile: a name, [name, options], {use, options}, or a list of these."
+    )
+    text: str = option("", help="A text that is forced after those tokens.")
+    then: Any = option((), help="The processors that run afterwards, written like 'inner'.")
     end: bool = option(False, help="Whether the text must end afterwards.")
 
     def sections(self) -> Sequence[Section]:

@@ -38,10 +38,14 @@ class Until(Combinator):
         A. V. Aho, M. J. Corasick, "Efficient string matching: an aid to bibliographic search", 1975.
     """
 
-    trigger: str | tuple[str, ...] = option(help="The text, or one of several, that ends the inner ones' part.")
-    inner: Any = option(help="What works first: a name, [name, options], {use, options}, or a list of these.")
-    then: Any = option((), help="What works after the trigger, written like 'inner'.")
-    required: bool = option(False, help="Whether the text may not end before the trigger was written.")
+    trigger: str | tuple[str, ...] = option(
+        help="The text that ends the part of the inner processors; any one of them if several are given."
+    )
+    inner: Any = option(
+        help="The processors that run first: a name, [name, options], {use, options}, or a list of these."
+    )
+    then: Any = option((), help="The processors that run after the trigger, written like 'inner'.")
+    required: bool = option(False, help="Whether the trigger must be written before the text may end.")
 
     def sections(self) -> Sequence[Section]:
         """The section up to the trigger, and the section after it."""

@@ -62,8 +62,10 @@ class AdaptiveP(Processor):
     shift_invariant = True
     sees_every_step = True
 
-    target: float = option(0.55, help="Probability that chosen tokens should have, on average.", ge=0.0, le=1.0)
-    decay: float = option(0.9, help="Weight of the average's past; 0 has none.", ge=0.0, le=0.99)
+    target: float = option(0.55, help="The average probability that chosen tokens should have.", ge=0.0, le=1.0)
+    decay: float = option(
+        0.9, help="Weight of earlier tokens in the running average; 0 counts only the newest token.", ge=0.0, le=0.99
+    )
 
     def init_state(self, context: Context) -> AdaptivePState:
         """An average that is the target."""

@@ -41,7 +41,7 @@ class BadWords(ConstraintProcessor):
     """
 
     phrases: tuple[str, ...] = option(help="Texts that must not occur.")
-    ignore_case: bool = option(False, help="Ban the phrases in either case.")
+    ignore_case: bool = option(False, help="Whether the phrases are banned in either case.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -48,7 +48,9 @@ class Choice(ConstraintProcessor):
         help="The texts, lists of token ids, an Enum class whose values are the texts, or a catalogue of either."
     )
     longest_tokens: bool = option(  # type: ignore[misc]
-        False, help="Where one text must come next, allow only its longest token, so that it skips the model."
+        False,
+        help="Where one text must come next, allow only its longest token, so that loops need not ask the model "
+        "for it.",
     )
     finish_within: int | None = option(  # type: ignore[misc]
         None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0

@@ -51,7 +51,7 @@ class ContextAware(Processor):
     keeps_last = True
     shift_invariant = True
 
-    alpha: float = option(0.5, help="Strength of the contrast; 0 is none.", ge=0.0, le=100.0)
+    alpha: float = option(0.5, help="Strength of the contrast; 0 leaves the logits as they are.", ge=0.0, le=100.0)
     question: BranchPrompt | None = option(
         None,
         help="The prompt without the context: text or ids, one for all or one per prompt, or a table with input_ids "
@@ -59,7 +59,8 @@ class ContextAware(Processor):
     )
     context_tokens: int | tuple[int, ...] | None = option(
         None,
-        help="In place of question: how many tokens at the start of the prompt are the context, for all or per prompt.",
+        help="How many tokens at the start of the prompt are the context, one number for all or one per prompt; "
+        "replaces 'question'.",
         ge=0,
         unit="tokens",
     )

@@ -56,7 +56,7 @@ class Contrastive(Processor):
     )
     beta: float = option(0.5, help="Strength of the contrast; 0 keeps the expert's own scores.", ge=0.0, le=100.0)
     weighting: Literal["beta", "difference"] = option(
-        "beta", help="Whether the expert counts 1 + beta times and the amateur beta times, or both once."
+        "beta", help="'beta': (1 + beta) * expert - beta * amateur; 'difference': expert - amateur."
     )
     amateur_temperature: float = option(1.0, help="Divisor of the amateur's logits.", ge=1e-4, le=1e4)
 

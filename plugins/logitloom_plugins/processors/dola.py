@@ -66,7 +66,7 @@ class Dola(Processor):
     needs = frozenset({"prompt", "model"})
 
     layers: tuple[int, ...] = option(
-        help="After how many layers the early distributions are taken.", ge=1, unit="layers"
+        help="The numbers of layers after which early distributions are computed.", ge=1, unit="layers"
     )
     alpha: float = option(
         0.1, help="Tokens less likely than this share of the likeliest are forbidden.", ge=0.0, le=1.0

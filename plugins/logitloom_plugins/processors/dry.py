@@ -58,17 +58,27 @@ class Dry(Processor):
     keeps_last = True
     shift_invariant = True
 
-    multiplier: float = option(0.8, help="Penalty of a match of the allowed length.", ge=0.0, le=_HARSHEST)
-    base: float = option(1.75, help="Growth of the penalty per further token.", ge=1.0, le=_HARSHEST)
-    allowed_length: int = option(2, help="Length from which a match is penalised.", ge=1, unit="tokens")
+    multiplier: float = option(
+        0.8, help="Penalty of a token that would repeat a match of the allowed length.", ge=0.0, le=_HARSHEST
+    )
+    base: float = option(
+        1.75, help="Factor by which the penalty grows with each further token of the match.", ge=1.0, le=_HARSHEST
+    )
+    allowed_length: int = option(2, help="Least length of a match that is penalised.", ge=1, unit="tokens")
     window: int | None = option(
-        None, help="Only the last so many tokens are searched; none: all.", ge=1, le=1 << 20, unit="tokens"
+        None, help="How many of the last tokens are searched; default: all.", ge=1, le=1 << 20, unit="tokens"
     )
     breakers: tuple[str, ...] = option(
-        ("\n", ":", '"', "*"), help="Texts that break a match; a token that contains one is a breaker."
+        ("\n", ":", '"', "*"), help="Texts that no match crosses; a token that contains one ends a match."
     )
-    breaker_ids: tuple[int, ...] = option((), help="Further tokens that break a match.", ge=0, unit="id")
-    max_match: int = option(50, help="Longest match that is told apart.", ge=1, le=1000, unit="tokens")
+    breaker_ids: tuple[int, ...] = option((), help="Ids of further tokens that no match crosses.", ge=0, unit="id")
+    max_match: int = option(
+        50,
+        help="Length up to which the penalty grows; longer matches count as this long.",
+        ge=1,
+        le=1000,
+        unit="tokens",
+    )
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -46,9 +46,14 @@ class DynamicTemperature(Processor):
     shift_invariant = True
     ignores_ids = True
 
-    low: float = option(0.5, help="Temperature of a distribution with all mass on one token.", ge=1e-4, le=1e4)
-    high: float = option(1.5, help="Temperature of a uniform distribution.", ge=1e-4, le=1e4)
-    exponent: float = option(1.0, help="Shape between the two; above 1 stays low for longer.", gt=0.0, le=100.0)
+    low: float = option(0.5, help="Temperature where one token has all the probability.", ge=1e-4, le=1e4)
+    high: float = option(1.5, help="Temperature where all tokens are equally likely.", ge=1e-4, le=1e4)
+    exponent: float = option(
+        1.0,
+        help="Exponent of the normalised entropy; above 1 the temperature stays near 'low' for longer.",
+        gt=0.0,
+        le=100.0,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -39,7 +39,7 @@ class EncoderRepetitionPenalty(Processor):
     preserves_masked = True
     keeps_last = True
 
-    penalty: float = option(help="Factor; above 1 favours the prompt's tokens.", ge=0.01, le=100.0)
+    penalty: float = option(help="Factor of the prompt's tokens; above 1 favours them.", ge=0.01, le=100.0)
 
     def init_state(self, context: Context) -> Seen:
         """What the prompt holds: a table over the vocabulary."""

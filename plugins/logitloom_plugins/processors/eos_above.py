@@ -37,7 +37,7 @@ class EosAbove(Processor):
     keeps_last = True
     shift_invariant = True
 
-    p: float = option(help="Probability of an end from which on the row ends.", ge=0.0, le=1.0)
+    p: float = option(help="Probability of end-of-sequence from which the row ends.", ge=0.0, le=1.0)
     eos: tuple[int, ...] | None = option(
         None, help="Ids that end a sequence; default: those of the tokenizer.", ge=0, unit="id"
     )

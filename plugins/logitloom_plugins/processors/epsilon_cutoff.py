@@ -37,8 +37,8 @@ class EpsilonCutoff(Processor):
     shift_invariant = True
     ignores_ids = True
 
-    epsilon: float = option(help="Least probability; usually 3e-4 to 9e-4.", gt=0.0, lt=1.0)
-    min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")
+    epsilon: float = option(help="Least probability of a token that stays; usually 3e-4 to 9e-4.", gt=0.0, lt=1.0)
+    min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A softmax, a selection, two comparisons and a masked fill."""

@@ -39,8 +39,8 @@ class EtaCutoff(Processor):
     shift_invariant = True
     ignores_ids = True
 
-    epsilon: float = option(help="Highest possible bar; usually 3e-4 to 4e-3.", gt=0.0, lt=1.0)
-    min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")
+    epsilon: float = option(help="Upper bound of the cutoff; usually 3e-4 to 4e-3.", gt=0.0, lt=1.0)
+    min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A log-softmax, its entropy, a selection and a masked fill."""

@@ -45,8 +45,10 @@ class ExponentialDecayLengthPenalty(Processor):
     preserves_masked = True
     keeps_last = True
 
-    start: int = option(help="Generated tokens before the decay begins.", ge=0, unit="tokens")
-    factor: float = option(help="Growth per token; above 1 hastens the end, below 1 delays it.", gt=0.0, le=100.0)
+    start: int = option(help="Number of generated tokens after which the decay begins.", ge=0, unit="tokens")
+    factor: float = option(
+        help="Growth of the factor per token; above 1 makes the end more likely, below 1 less.", gt=0.0, le=100.0
+    )
     eos: tuple[int, ...] | None = option(
         None, help="Ids that end a sequence; default: those of the tokenizer.", ge=0, unit="id"
     )

@@ -37,7 +37,9 @@ class ForcedEos(Processor):
     mask_only = True
     shift_invariant = True
 
-    max_length: int = option(help="Tokens of a row, its end included.", ge=1, unit="tokens")
+    max_length: int = option(
+        help="Number of tokens of a row at which it ends, end-of-sequence included.", ge=1, unit="tokens"
+    )
     include_prompt: bool = option(False, help="Whether the prompt's tokens count.")
     eos: tuple[int, ...] | None = option(
         None, help="Ids that end a sequence; default: those of the tokenizer.", ge=0, unit="id"

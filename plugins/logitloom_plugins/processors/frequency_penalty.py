@@ -37,12 +37,12 @@ class FrequencyPenalty(Processor):
     shift_invariant = True
 
     penalty: float = option(
-        help="What is subtracted per occurrence; usually -2 to 2, negative encourages.",
+        help="Number subtracted from a token's logit for each occurrence; usually -2 to 2, a negative one encourages.",
         ge=-100.0,
         le=100.0,
     )
     window: int | None = option(
-        None, help="Only the last so many tokens count; none: all.", ge=1, le=1 << 20, unit="tokens"
+        None, help="How many of the last tokens count; default: all.", ge=1, le=1 << 20, unit="tokens"
     )
     include_prompt: bool = option(False, help="Whether the prompt's tokens count.")
 

@@ -30,7 +30,9 @@ class Fsm(ConstraintProcessor):
 
     automaton: Dfa | ByteAutomaton = option(help="An automaton over bytes, from logitloom.automata.")
     longest_tokens: bool = option(  # type: ignore[misc]
-        False, help="Where one text must come next, allow only its longest token, so that it skips the model."
+        False,
+        help="Where one text must come next, allow only its longest token, so that loops need not ask the model "
+        "for it.",
     )
     finish_within: int | None = option(  # type: ignore[misc]
         None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0

@@ -62,17 +62,25 @@ class Grammar(ConstraintProcessor):
     compilable = False
 
     grammar: str | Path = option(help="The grammar: its text, or the path of a file with it.")
-    syntax: str = option("auto", help="The notation; auto knows GBNF by ::=.", choices=("auto", "gbnf", "lark"))
-    start: str | None = option(None, help="The rule for the whole text; otherwise root in GBNF and start in Lark.")
+    syntax: str = option(
+        "auto",
+        help="The notation; 'auto' takes a grammar with ::= as GBNF, any other as Lark.",
+        choices=("auto", "gbnf", "lark"),
+    )
+    start: str | None = option(None, help="The rule of the whole text; default: 'root' in GBNF, 'start' in Lark.")
     engine: str = option(
-        "auto", help="The engine's name, such as llguidance or xgrammar; auto takes one that is there."
+        "auto", help="The engine's name, such as 'llguidance' or 'xgrammar'; 'auto' takes an installed one."
     )
     longest_tokens: bool = option(  # type: ignore[misc]
-        False, help="Where one text must come next, allow only its longest token, so that it skips the model."
+        False,
+        help="Where one text must come next, allow only its longest token, so that loops need not ask the model "
+        "for it.",
     )
-    max_size: int = option(500_000, help="Longest text of a grammar.", ge=1, unit="characters")
+    max_size: int = option(500_000, help="Most characters of the grammar.", ge=1, unit="characters")
     max_items: int = option(50_000, help="Most items of llguidance's parser in one step.", ge=1)
-    max_seconds: float = option(10.0, help="Most time for what is compiled here.", gt=0, unit="seconds")
+    max_seconds: float = option(
+        10.0, help="Most time for compiling the grammar, the engine's own time not included.", gt=0, unit="seconds"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

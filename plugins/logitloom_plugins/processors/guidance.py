@@ -61,7 +61,7 @@ class Guidance(Processor):
     negative_prompt: BranchPrompt | None = option(
         None,
         help="Prompt of the unconditional branch: text or ids, one for all or one per prompt, or a table with "
-        "input_ids and attention_mask; none: the last token of the prompt.",
+        "input_ids and attention_mask; default: the last token of the prompt.",
     )
     form: Literal["two_pass", "one_pass"] = option(
         "two_pass", help="Whether the processor runs the model itself, or the loop feeds both branches together."
@@ -70,26 +70,31 @@ class Guidance(Processor):
         0.0, help="Share of the conditional distribution, mixed in log space after guidance.", ge=0.0, le=1.0
     )
     center: Literal["unconditional", "conditional"] = option(
-        "unconditional", help="Where the difference is added; from the conditional one, a scale of 0 is no guidance."
+        "unconditional",
+        help="The distribution to which the scaled difference is added; with 'conditional' a scale of 0 is no "
+        "guidance.",
     )
     top_k: int | None = option(
         None,
-        help="Use guidance only to select: the k best guided tokens keep their conditional scores; none: no selection.",
+        help="Keep the conditional scores of the k tokens with the highest guided scores, and forbid the others; "
+        "without it, use the guided scores.",
         ge=1,
         unit="tokens",
     )
     schedule: tuple[tuple[int, float], ...] | None = option(
         None,
-        help="Pairs (step, scale) in place of one scale: linear between two steps, constant before and after them.",
+        help="Pairs (step, scale) that replace 'scale'; the scale is linear between two steps, and constant "
+        "before the first and after the last.",
         ge=0.0,
     )
     normalize: bool | None = option(
         None,
-        help="Whether to combine log-probabilities or, in one pass, logits as they are: scores that differ by a "
-        "constant per row. None: log-probabilities where that can make a difference.",
+        help="Whether log-probabilities are combined; if not, the one-pass form combines logits, and scores differ by "
+        "a constant per row. Default: where that constant can make a difference.",
     )
     model: Any = option(
-        None, help="Model adapter of the unconditional branch, of the same vocabulary; none: that of the generation."
+        None,
+        help="Model adapter of the unconditional branch, of the same vocabulary; default: the model that generates.",
     )
     _prompts: tuple[Prompt, ...] = field(init=False, repr=False, compare=False, default=())
 

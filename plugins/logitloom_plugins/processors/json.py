@@ -55,24 +55,38 @@ class Json(ConstraintProcessor):
     schema: Any = option(
         None, help="A schema (dict, JSON text, path), an OpenAI response_format, or a class (pydantic, dataclass, ...)."
     )
-    engine: str = option("auto", help="Which engine.", choices=("auto", "table", "llguidance", "xgrammar"))
+    engine: str = option(
+        "auto",
+        help="The engine; 'auto' compiles to tables, and uses a grammar engine where that cannot be exact.",
+        choices=("auto", "table", "llguidance", "xgrammar"),
+    )
     whitespace: str = option(
         "flexible",
-        help="Whitespace: any in every gap, none, or one space after commas and colons.",
+        help="Whitespace between values: 'flexible' allows any, 'compact' none, 'one_space' one space after "
+        "commas and colons.",
         choices=("flexible", "compact", "one_space"),
     )
-    max_whitespace: int = option(40, help="Longest gap with flexible whitespace.", ge=0, unit="characters")
+    max_whitespace: int = option(
+        40, help="Most whitespace between two values with 'flexible'.", ge=0, unit="characters"
+    )
     escapes: str = option(
-        "any", help="Escapes in strings: any, only needed ones, or all non-ASCII.", choices=("any", "minimal", "ascii")
+        "any",
+        help="Escapes in strings: 'any' allows all, 'minimal' only those that JSON requires, 'ascii' requires "
+        "them for characters outside ASCII.",
+        choices=("any", "minimal", "ascii"),
     )
     formats: str = option(
         "auto",
-        help="Whether format is enforced: as the draft says, always, never.",
+        help="Whether the keyword format is enforced: 'auto' as the draft says, 'assert' always, 'annotate' never.",
         choices=("auto", "assert", "annotate"),
     )
-    additional_properties: bool = option(True, help="What additionalProperties defaults to beside properties.")
+    additional_properties: bool = option(
+        True, help="Value of additionalProperties where a schema has properties and does not say it."
+    )
     strict: bool | None = option(
-        None, help="True refuses keywords that cannot be enforced or are unknown, false warns; none: false for unknown."
+        None,
+        help="Whether keywords that cannot be enforced, and unknown ones, are refused; if not, a warning names "
+        "them. Default: only those that cannot be enforced are refused.",
     )
     max_states: int = option(100_000, help="Most states of the automaton.", ge=1, unit="states")
     max_seconds: float = option(10.0, help="Most processor time for the compilation.", gt=0, unit="seconds")

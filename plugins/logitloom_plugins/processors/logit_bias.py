@@ -38,7 +38,9 @@ class LogitBias(Processor):
     preserves_masked = True
     shift_invariant = True
 
-    bias: dict[int, float] = option(help="Id -> what is added to its logit; -inf forbids it.", le=1e4)
+    bias: dict[int, float] = option(
+        help="Table from id to the number added to its logit; -inf forbids the token.", le=1e4
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

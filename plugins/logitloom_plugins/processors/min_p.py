@@ -42,7 +42,7 @@ class MinP(Processor):
     keeps_order = True
 
     p: float = option(help="Least probability, as a fraction of the highest; 0 keeps all.", ge=0.0, le=1.0)
-    min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")
+    min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A maximum, a comparison and a masked fill."""

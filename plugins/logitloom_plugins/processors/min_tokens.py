@@ -37,7 +37,7 @@ class MinTokens(Processor):
     mask_only = True
     shift_invariant = True
 
-    n: int = option(help="How many tokens must be generated before the end.", ge=0, unit="tokens")
+    n: int = option(help="Number of tokens that must be generated before the text may end.", ge=0, unit="tokens")
     include_prompt: bool = option(False, help="Whether the prompt's tokens count.")
     eos: tuple[int, ...] | None = option(
         None, help="Ids that end a sequence; default: those of the tokenizer.", ge=0, unit="id"

@@ -47,11 +47,17 @@ class Mirostat(Processor):
     shift_invariant = True
     sees_every_step = True
 
-    tau: float = option(5.0, help="Surprise that the text should have, on average.", gt=0.0, le=100.0, unit="bits")
-    eta: float = option(0.1, help="Share of the error that is corrected at each token.", ge=0.0, le=100.0)
-    m: int = option(100, help="How many of the most likely tokens the estimate looks at.", ge=2, unit="tokens")
+    tau: float = option(5.0, help="The average surprise that tokens should have.", gt=0.0, le=100.0, unit="bits")
+    eta: float = option(
+        0.1, help="Learning rate: the share of the error that is corrected at each token.", ge=0.0, le=100.0
+    )
+    m: int = option(
+        100, help="How many of the most likely tokens the estimate of the exponent uses.", ge=2, unit="tokens"
+    )
     observe: Observe = option(
-        "own", help="Whose probability of the chosen token counts: what is left here, or what the sampler chose from."
+        "own",
+        help="Which probability of the chosen token counts: 'own', after this processor, or 'chosen', after the "
+        "whole chain.",
     )
 
     @property

@@ -56,10 +56,13 @@ class PrefixAllowedTokens(Processor):
     compilable = False
 
     function: Callable[[int, NDArray[np.int32]], Iterable[int]] = option(
-        help="From the number of a row and its ids to the ids that may come next."
+        help="Function of the number of a row and its ids that returns the ids that may come next."
     )
     beams: int = option(
-        1, help="Rows at the start that belong to one prompt, side by side; they get one number.", ge=1, unit="rows"
+        1,
+        help="How many neighbouring rows belong to one prompt at the start; they get the same number.",
+        ge=1,
+        unit="rows",
     )
 
     def init_state(self, context: Context) -> Origin:

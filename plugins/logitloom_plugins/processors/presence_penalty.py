@@ -36,9 +36,13 @@ class PresencePenalty(Processor):
     keeps_last = True
     shift_invariant = True
 
-    penalty: float = option(help="What is subtracted; usually -2 to 2, negative encourages.", ge=-100.0, le=100.0)
+    penalty: float = option(
+        help="Number subtracted from the logit of a token that occurred; usually -2 to 2, a negative one encourages.",
+        ge=-100.0,
+        le=100.0,
+    )
     window: int | None = option(
-        None, help="Only the last so many tokens count; none: all.", ge=1, le=1 << 20, unit="tokens"
+        None, help="How many of the last tokens count; default: all.", ge=1, le=1 << 20, unit="tokens"
     )
     include_prompt: bool = option(False, help="Whether the prompt's tokens count.")
 

@@ -43,8 +43,8 @@ class Quadratic(Processor):
     shift_invariant = True
     ignores_ids = True
 
-    factor: float = option(help="Weight of the polynomial.", gt=0.0, le=100.0)
-    curve: float = option(1.0, help="Share of the cube; 1 has none of it, 3 nothing else.", ge=1.0, le=3.0)
+    factor: float = option(help="Smoothing factor: weight of the polynomial.", gt=0.0, le=100.0)
+    curve: float = option(1.0, help="Smoothing curve: from 1, a square only, to 3, a cube only.", ge=1.0, le=3.0)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A maximum and a polynomial."""

@@ -34,11 +34,13 @@ class Regex(ConstraintProcessor):
     """
 
     pattern: str = option(help="The regular expression the whole text must match.")
-    ignore_case: bool = option(False, help="Match letters of either case.")
+    ignore_case: bool = option(False, help="Whether letters match in either case.")
     max_states: int = option(100_000, help="Most states of the automaton.", ge=1, unit="states")
     max_seconds: float = option(10.0, help="Most time for the compilation.", gt=0, unit="seconds")
     longest_tokens: bool = option(  # type: ignore[misc]
-        False, help="Where one text must come next, allow only its longest token, so that it skips the model."
+        False,
+        help="Where one text must come next, allow only its longest token, so that loops need not ask the model "
+        "for it.",
     )
     finish_within: int | None = option(  # type: ignore[misc]
         None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0

@@ -36,9 +36,11 @@ class RepetitionPenalty(Processor):
     preserves_masked = True
     keeps_last = True
 
-    penalty: float = option(help="Factor; above 1 discourages, below 1 encourages.", ge=0.01, le=100.0)
+    penalty: float = option(
+        help="Factor of tokens that occurred; above 1 discourages them, below 1 encourages them.", ge=0.01, le=100.0
+    )
     window: int | None = option(
-        None, help="Only the last so many tokens count; none: all.", ge=1, le=1 << 20, unit="tokens"
+        None, help="How many of the last tokens count; default: all.", ge=1, le=1 << 20, unit="tokens"
     )
     include_prompt: bool = option(True, help="Whether the prompt's tokens count.")
 

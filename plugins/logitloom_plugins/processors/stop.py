@@ -41,8 +41,8 @@ class Stop(ConstraintProcessor):
     """
 
     strings: tuple[str, ...] = option(help="Texts after which the row ends.")
-    include: bool = option(False, help="Leave the stop string itself in the text.")
-    across_prompt: bool = option(False, help="Also find strings that begin in the prompt.")
+    include: bool = option(False, help="Whether the text keeps the stop string.")
+    across_prompt: bool = option(False, help="Whether strings that begin in the prompt are found, too.")
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -43,7 +43,7 @@ class SuppressTokens(Processor):
     shift_invariant = True
 
     tokens: tuple[int, ...] = option(help="Ids to forbid.", ge=0, unit="id")
-    begin: bool = option(False, help="Only for the first generated token.")
+    begin: bool = option(False, help="Whether the ids are forbidden only as the first generated token.")
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -40,17 +40,24 @@ class Thinking(Combinator):
     forces_longest = True
 
     budget: int | None = option(None, help="Most tokens of the span; default: no limit.", ge=0, unit="tokens")
-    then: Any = option((), help="What rules the answer: a name, [name, options], {use, options}, or a list of these.")
-    inner: Any = option((), help="What works in the span, written like 'then'.")
+    then: Any = option(
+        (), help="The processors that run in the answer: a name, [name, options], {use, options}, or a list of these."
+    )
+    inner: Any = option((), help="The processors that run in the span, written like 'then'.")
     open: str = option("<think>", help="The text that opens the span.")
-    close: str | tuple[str, ...] = option("</think>", help="The text, or one of several, that closes it.")
+    close: str | tuple[str, ...] = option(
+        "</think>", help="The text that closes the span; any one of them if several are given."
+    )
     separator: str = option("", help="A text that is forced between the closing text and the answer.")
     begin: str = option(
         "auto",
-        help="Whether rows start inside the span: as the prompt's text says, always, never.",
+        help="Whether rows start inside the span: 'auto' reads it from the prompt's text, 'inside' means always, "
+        "'outside' never.",
         choices=("auto", "inside", "outside"),
     )
-    required: bool = option(True, help="Force a row that starts outside to open a span; else it may answer at once.")
+    required: bool = option(
+        True, help="Whether a row that starts outside the span must open one; if not, it may answer at once."
+    )
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

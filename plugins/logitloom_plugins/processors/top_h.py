@@ -40,8 +40,10 @@ class TopH(Processor):
     shift_invariant = True
     ignores_ids = True
 
-    h: float = option(0.4, help="Fraction of the entropy that stays.", gt=0.0, le=1.0)
-    candidates: int = option(100, help="How many tokens are looked at; no others stay.", ge=1, unit="tokens")
+    h: float = option(0.4, help="Share of the distribution's entropy that the kept tokens may have.", gt=0.0, le=1.0)
+    candidates: int = option(
+        100, help="How many of the most likely tokens are considered; all others are forbidden.", ge=1, unit="tokens"
+    )
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """The largest logits, a cumulative sum over them, and a masked fill."""

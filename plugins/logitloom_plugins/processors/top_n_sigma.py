@@ -41,7 +41,11 @@ class TopNSigma(Processor):
     ignores_ids = True
 
     n: float = option(
-        1.0, help="How far below the highest logit tokens stay.", ge=0.0, le=1e4, unit="standard deviations"
+        1.0,
+        help="Distance from the highest logit within which tokens stay.",
+        ge=0.0,
+        le=1e4,
+        unit="standard deviations",
     )
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:

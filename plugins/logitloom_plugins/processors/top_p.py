@@ -43,8 +43,8 @@ class TopP(Processor):
     shift_invariant = True
     ignores_ids = True
 
-    p: float = option(help="Mass to keep; 1 keeps all, 0 only the most likely.", ge=0.0, le=1.0)
-    min_keep: int = option(1, help="How many tokens stay at least.", ge=1, unit="tokens")
+    p: float = option(help="Probability to keep; 1 keeps all tokens, 0 only the most likely.", ge=0.0, le=1.0)
+    min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """The border of the nucleus and a masked fill."""

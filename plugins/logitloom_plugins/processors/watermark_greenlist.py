@@ -62,11 +62,13 @@ class WatermarkGreenlist(Processor):
     compilable = False
 
     ratio: float = option(0.25, help="Part of the vocabulary that is green.", gt=0.0, lt=1.0)
-    bias: float = option(2.0, help="What is added to the logits of green tokens.", gt=0.0, le=100.0)
-    key: int = option(15485863, help="The secret; whoever has it can detect, and remove, the mark.", ge=1)
-    scheme: Literal["lefthash", "selfhash"] = option("lefthash", help="What seeds a list.")
+    bias: float = option(2.0, help="Number added to the logits of green tokens.", gt=0.0, le=100.0)
+    key: int = option(15485863, help="The secret key; whoever has it can detect and remove the watermark.", ge=1)
+    scheme: Literal["lefthash", "selfhash"] = option(
+        "lefthash", help="Which tokens seed a list: 'lefthash' those before, 'selfhash' also the new one."
+    )
     width: int = option(
-        1, help="How many tokens, for selfhash the new one included, seed a list.", ge=1, le=1024, unit="tokens"
+        1, help="Number of tokens that seed a list, the new one included with 'selfhash'.", ge=1, le=1024, unit="tokens"
     )
 
     @cached_property

@@ -52,8 +52,10 @@ class WatermarkGumbel(Processor):
     mask_only = True
     shift_invariant = True
 
-    key: int = option(help="The secret; whoever has it can detect the mark.")
-    width: int = option(4, help="How many tokens decide the numbers of the next.", ge=1, le=1024, unit="tokens")
+    key: int = option(help="The secret key; whoever has it can detect the watermark.")
+    width: int = option(
+        4, help="Number of tokens that seed the random numbers of the next token.", ge=1, le=1024, unit="tokens"
+    )
 
     def init_state(self, context: Context) -> Recent:
         """The end of the prompt."""

@@ -71,12 +71,18 @@ class WatermarkSynthid(Processor):
     shift_invariant = True
     compilable = False
 
-    keys: tuple[int, ...] = option(help="The secrets, one per layer of the tournament; 20 to 30 are usual.")
-    ngram_len: int = option(5, help="Tokens that decide a coin, the new one included.", ge=2, le=1024, unit="tokens")
-    table_size: int = option(2**16, help="Size of the table of coins.", ge=1, le=1 << 24, unit="coins")
-    table_seed: int = option(0, help="Seed of the table of coins.", ge=0)
+    keys: tuple[int, ...] = option(help="The secret keys, one per layer of the tournament; usually 20 to 30.")
+    ngram_len: int = option(
+        5, help="Number of tokens that seed a random bit, the new one included.", ge=2, le=1024, unit="tokens"
+    )
+    table_size: int = option(2**16, help="Number of random bits in the table.", ge=1, le=1 << 24, unit="coins")
+    table_seed: int = option(0, help="Seed of the table of random bits.", ge=0)
     history_size: int = option(
-        1024, help="Earlier contexts of a row that are not marked again.", ge=1, le=1 << 20, unit="contexts"
+        1024,
+        help="Number of earlier contexts of a row that are not watermarked again.",
+        ge=1,
+        le=1 << 20,
+        unit="contexts",
     )
     skip_first: bool = option(False, help="Whether the first ngram_len - 1 tokens are left unmarked.")
 

@@ -55,7 +55,7 @@ class WhisperNoSpeech(Processor):
     token: int = option(help="The id for no speech.", ge=0, unit="id")
     eos: int = option(help="The id that ends a sequence.", ge=0, unit="id")
     threshold: float | None = option(
-        None, help="Probability above which a row may only end; none: any.", ge=0.0, le=1.0
+        None, help="Probability of no speech above which a row may only end; default: no row is ended.", ge=0.0, le=1.0
     )
 
     def init_state(self, context: Context) -> WhisperNoSpeechState:

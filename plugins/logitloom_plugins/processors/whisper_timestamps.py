@@ -63,9 +63,14 @@ class WhisperTimestamps(Processor):
     no_timestamps: int = option(help="The id before the first time stamp.", ge=0, unit="id")
     eos: int = option(help="The id that ends a sequence; words have lower ids.", ge=0, unit="id")
     max_initial: int | None = option(
-        None, help="Latest time stamp that a row may begin with, counted from 0; none: any.", ge=0, unit="time stamps"
+        None,
+        help="Latest time stamp that a row may begin with, counted from 0; default: any.",
+        ge=0,
+        unit="time stamps",
     )
-    by_mass: bool = option(True, help="Whether time stamps are taken where together they are the likeliest.")
+    by_mass: bool = option(
+        True, help="Whether only time stamps are allowed where their total probability exceeds that of each text token."
+    )
 
     def init_state(self, context: Context) -> WhisperTimestampsState:
         """Nothing generated.

@@ -56,8 +56,8 @@ class Xtc(Processor):
     keeps_last = True
     shift_invariant = True
 
-    threshold: float = option(0.1, help="Probability from which a token is a top choice.", gt=0.0, le=1.0)
-    probability: float = option(0.5, help="How often top choices are excluded.", ge=0.0, le=1.0)
+    threshold: float = option(0.1, help="Least probability of a top choice.", gt=0.0, le=1.0)
+    probability: float = option(0.5, help="Probability that top choices are excluded at a step.", ge=0.0, le=1.0)
     keep: tuple[int, ...] = option((), help="Ids that are never excluded, such as end of sequence.", ge=0, unit="id")
 
     @cached_property
