@@ -25,10 +25,10 @@ from logitloom.hookspecs import TextEnd
 from logitloom_plugins.combinators.characters import missing_after
 from logitloom_plugins.combinators.triggers import TriggerMatcher
 
-__all__ = ["CombinedAutomaton", "Part", "Place", "States"]
+__all__ = ["CombinedAutomaton", "Configuration", "Part", "States"]
 
 
-class Place(NamedTuple):
+class Configuration(NamedTuple):
     """A configuration of the automaton: one reading of the text so far.
 
     Attributes:
@@ -57,7 +57,7 @@ class Place(NamedTuple):
     hold: int = -1
 
 
-States = frozenset[Place]
+States = frozenset[Configuration]
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class CombinedAutomaton(ByteAutomaton):
     def start(self) -> States:
         return frozenset(self.enter(0))
 
-    def _following(self, part: Part, state: State, seen: tuple[int, ...] = ()) -> Iterator[Place]:
+    def _following(self, part: Part, state: State, seen: tuple[int, ...] = ()) -> Iterator[Configuration]:
         """The configurations at the start of the sections that may begin here without a string."""
         if part.follows and (part.automaton is None or part.automaton.accepts(state)):
             for section in part.follows:
@@ -153,25 +153,25 @@ class CombinedAutomaton(ByteAutomaton):
         return self.read(state, byte)[0] or None  # type: ignore[arg-type]
 
     def accepts(self, state: State) -> bool:
-        return any(self.may_end(place) for place in _places(state))
+        return any(self.may_end(config) for config in _configs(state))
 
     def token_border(self, state: State) -> States | None:
-        return frozenset(found for place in _places(state) for found in self.at_border(place)) or None
+        return frozenset(found for config in _configs(state) for found in self.at_border(config)) or None
 
     def text_end(self, state: State) -> TextEnd:
-        return max((self._text_end(place) for place in _places(state)), key=lambda end: (end.finished, end.hold))
+        return max((self._text_end(config) for config in _configs(state)), key=lambda end: (end.finished, end.hold))
 
     def alternatives(self, state: State) -> Sequence[State]:
         if self.decided:  # the transitions of one configuration then depend on the others, so they stay together
             return (state,)
-        return [frozenset((one,)) for place in _places(state) for one in self._alternatives(place)]
+        return [frozenset((one,)) for config in _configs(state) for one in self._alternatives(config)]
 
-    def _alternatives(self, place: Place) -> Sequence[Place]:
-        part = self.parts[place.section]
+    def _alternatives(self, config: Configuration) -> Sequence[Configuration]:
+        part = self.parts[config.section]
         # With a budget, the whole inner state decides whether the section is left when the budget is spent.
-        if part.automaton is None or place.state is None or part.budget is not None:
-            return (place,)
-        return [place._replace(state=one) for one in part.automaton.alternatives(place.state)]
+        if part.automaton is None or config.state is None or part.budget is not None:
+            return (config,)
+        return [config._replace(state=one) for one in part.automaton.alternatives(config.state)]
 
     def byte_classes(self) -> NDArray[np.uint8] | None:
         columns: list[NDArray[Any]] = [np.array([missing_after(3, bytes([byte])) for byte in range(256)])]
@@ -188,47 +188,47 @@ class CombinedAutomaton(ByteAutomaton):
 
     # --- configurations -------------------------------------------------------------------------------------------
 
-    def enter(self, section: int, state: State = None, seen: tuple[int, ...] = ()) -> Iterator[Place]:
+    def enter(self, section: int, state: State = None, seen: tuple[int, ...] = ()) -> Iterator[Configuration]:
         """The configurations at the start of a section, optionally with another state of its inner automaton.
 
         ``seen`` are sections that were entered on the way here without a string.
         """
         part = self.parts[section]
         node = None if part.matcher is None else part.matcher.start
-        place = Place(section, part.start if state is None else state, node)
-        if part.budget == 0 and self._may_leave(place, part):
-            yield from self._leave(place, part)
-            yield from self._following(part, place.state, seen)
+        config = Configuration(section, part.start if state is None else state, node)
+        if part.budget == 0 and self._may_leave(config, part):
+            yield from self._leave(config, part)
+            yield from self._following(part, config.state, seen)
             return
-        yield place
-        yield from self._following(part, place.state, seen)
+        yield config
+        yield from self._following(part, config.state, seen)
         if part.automaton is not None:
             for exit, first in enumerate(part.at_start):
                 if first:
-                    yield Place(section, node=node, exit=exit)
+                    yield Configuration(section, node=node, exit=exit)
 
-    def read(self, state: Iterable[Place], byte: int) -> tuple[States, bool]:
+    def read(self, state: Iterable[Configuration], byte: int) -> tuple[States, bool]:
         """The configurations after one more byte, and whether this byte entered a section."""
-        going: list[Place] = []
-        entered: list[Place] = []
-        for place in state:
-            if place.hold >= 0:
+        going: list[Configuration] = []
+        entered: list[Configuration] = []
+        for config in state:
+            if config.hold >= 0:
                 continue
-            inside = self.inside(place, byte)
+            inside = self.inside(config, byte)
             if inside is not None:
                 going.append(inside)
-                part = self.parts[place.section]
+                part = self.parts[config.section]
                 entered += self._following(part, inside.state) if part.follows else ()
-            for found, new in self.begun(place, byte):
+            for found, new in self.begun(config, byte):
                 (entered if new else going).append(found)
         return frozenset(entered if self.decided and entered else going + entered), bool(entered)
 
-    def inside(self, place: Place, byte: int) -> Place | None:
+    def inside(self, config: Configuration, byte: int) -> Configuration | None:
         """The configuration after one more byte of the inner text."""
-        part = self.parts[place.section]
-        if place.exit >= 0 or place.over or part.ends:
+        part = self.parts[config.section]
+        if config.exit >= 0 or config.over or part.ends:
             return None
-        state, node = place.state, place.node
+        state, node = config.state, config.node
         if part.matcher is not None:
             node, done = part.matcher.step(node, byte)  # type: ignore[arg-type]
             if done >= 0:
@@ -238,78 +238,78 @@ class CombinedAutomaton(ByteAutomaton):
             if state is None:
                 return None
         if part.budget is None:
-            return Place(place.section, state, node)
-        missing = 0 if part.restricts else missing_after(place.missing, bytes([byte]))
-        return Place(place.section, state, node, place.spent + (not place.counted), True, missing)
+            return Configuration(config.section, state, node)
+        missing = 0 if part.restricts else missing_after(config.missing, bytes([byte]))
+        return Configuration(config.section, state, node, config.spent + (not config.counted), True, missing)
 
-    def begun(self, place: Place, byte: int) -> Iterator[tuple[Place, bool]]:
+    def begun(self, config: Configuration, byte: int) -> Iterator[tuple[Configuration, bool]]:
         """The configurations after one more byte of a string that ends the section, and whether the section ended."""
-        part = self.parts[place.section]
-        node, done = place.node, -1
+        part = self.parts[config.section]
+        node, done = config.node, -1
         if node is not None:
             assert part.matcher is not None
             node, done = part.matcher.step(node, byte)
-        if place.exit >= 0:
-            begun: Iterable[int] = (place.exit,)
+        if config.exit >= 0:
+            begun: Iterable[int] = (config.exit,)
         elif part.automaton is None:
             if done >= 0:
                 yield from ((found, True) for found in self.enter(part.exits[done][1]))
             return
         else:
             begun = part.beginning.get(byte, ())
-            if not begun or not part.automaton.accepts(place.state):
+            if not begun or not part.automaton.accepts(config.state):
                 return
         for exit in begun:
             text, following = part.exits[exit]
-            if text[place.written] != byte:
+            if text[config.written] != byte:
                 continue
-            last = place.written + 1 == len(text)
+            last = config.written + 1 == len(text)
             if done >= 0 and not (last and exit == done):
                 continue
             if last:
                 yield from ((found, True) for found in self.enter(following))
             else:
-                yield Place(place.section, node=node, exit=exit, written=place.written + 1), False
+                yield Configuration(config.section, node=node, exit=exit, written=config.written + 1), False
 
-    def at_border(self, place: Place, *, inner: bool = True) -> Iterable[Place]:
+    def at_border(self, config: Configuration, *, inner: bool = True) -> Iterable[Configuration]:
         """The configurations after the last byte of a token; none if the token must not end here.
 
         Args:
-            place: the configuration after the byte.
+            config: the configuration after the byte.
             inner: whether the inner automaton's ``token_border`` is called, too.
         """
-        part = self.parts[place.section]
-        if place.exit >= 0 or place.hold >= 0:
-            return (place,)
-        if part.automaton is not None and not place.over:
-            if part.automaton.must_end(place.state):
-                place = place._replace(over=True)
+        part = self.parts[config.section]
+        if config.exit >= 0 or config.hold >= 0:
+            return (config,)
+        if part.automaton is not None and not config.over:
+            if part.automaton.must_end(config.state):
+                config = config._replace(over=True)
             elif inner:
-                state = part.automaton.token_border(place.state)
+                state = part.automaton.token_border(config.state)
                 if state is None:
                     return ()
-                if state is not place.state:
-                    place = place._replace(state=state)
-        if part.budget is None or not place.counted:
-            return (place,)
-        place = place._replace(counted=False)
-        left = max(part.budget - place.spent, 0)
-        if place.missing > left:
+                if state is not config.state:
+                    config = config._replace(state=state)
+        if part.budget is None or not config.counted:
+            return (config,)
+        config = config._replace(counted=False)
+        left = max(part.budget - config.spent, 0)
+        if config.missing > left:
             return ()
-        return self._leave(place, part) if not left and self._may_leave(place, part) else (place,)
+        return self._leave(config, part) if not left and self._may_leave(config, part) else (config,)
 
-    def may_end(self, place: Place) -> bool:
-        part = self.parts[place.section]
-        if place.hold >= 0 or part.ends:
+    def may_end(self, config: Configuration) -> bool:
+        part = self.parts[config.section]
+        if config.hold >= 0 or part.ends:
             return True
-        if place.exit >= 0 or not part.may_end:
+        if config.exit >= 0 or not part.may_end:
             return False
-        return part.automaton is None or part.automaton.accepts(place.state)
+        return part.automaton is None or part.automaton.accepts(config.state)
 
-    def _may_leave(self, place: Place, part: Part) -> bool:
-        return not part.restricts or part.automaton is None or part.automaton.accepts(place.state)
+    def _may_leave(self, config: Configuration, part: Part) -> bool:
+        return not part.restricts or part.automaton is None or part.automaton.accepts(config.state)
 
-    def _leave(self, place: Place, part: Part) -> Iterable[Place]:
+    def _leave(self, config: Configuration, part: Part) -> Iterable[Configuration]:
         """The configurations after the budget of a section is spent.
 
         They are in a string that ends the section (in its rest, if it has begun), or at the start of section ``after``.
@@ -317,17 +317,17 @@ class CombinedAutomaton(ByteAutomaton):
         if not part.exits:
             return () if part.after is None else self.enter(part.after)
         begun = [(exit, 0) for exit in range(len(part.exits))]
-        if part.matcher is not None and place.node is not None:
-            rests = part.matcher.rests(place.node)
+        if part.matcher is not None and config.node is not None:
+            rests = part.matcher.rests(config.node)
             begun = [(exit, written) for exit, written in rests if written == rests[0][1]]
-        return [Place(place.section, exit=exit, written=written) for exit, written in begun]
+        return [Configuration(config.section, exit=exit, written=written) for exit, written in begun]
 
-    def _text_end(self, place: Place) -> TextEnd:
-        if place.hold >= 0:
-            return TextEnd(True, place.hold)
-        inner = self.parts[place.section].automaton
-        return TextEnd(False, 0) if inner is None or place.exit >= 0 else inner.text_end(place.state)
+    def _text_end(self, config: Configuration) -> TextEnd:
+        if config.hold >= 0:
+            return TextEnd(True, config.hold)
+        inner = self.parts[config.section].automaton
+        return TextEnd(False, 0) if inner is None or config.exit >= 0 else inner.text_end(config.state)
 
 
-def _places(state: State) -> States:
+def _configs(state: State) -> States:
     return state  # type: ignore[return-value]

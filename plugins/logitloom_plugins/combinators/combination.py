@@ -13,7 +13,7 @@ from logitloom import Vocabulary
 from logitloom.constraints import FINISHED, Constraint, LiftedAutomaton, State, TokenSet, lift
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
-from logitloom_plugins.combinators.automaton import CombinedAutomaton, Part, Place, States
+from logitloom_plugins.combinators.automaton import CombinedAutomaton, Configuration, Part, States
 from logitloom_plugins.combinators.characters import missing_by_token
 from logitloom_plugins.combinators.token_sets import difference, nothing, selected, union
 from logitloom_plugins.combinators.triggers import textless_ids, token_texts
@@ -75,9 +75,9 @@ class Combination(Constraint):
         ]
         #: Per section the tokens in which one of its strings begins.
         self._begun = [_begun(vocabulary, _anywhere(part), part.at_tokens) for part in parts]
-        self.of_place = lru_cache(maxsize=_REMEMBERED)(self._of_place)
+        self.of_place = lru_cache(maxsize=_REMEMBERED)(self._of_configuration)
         self._of_state = lru_cache(maxsize=_REMEMBERED)(self._of_states)
-        if not any(self._viable(place) for place in self._automaton.start()):
+        if not any(self._viable(config) for config in self._automaton.start()):
             raise VocabularyError(
                 f"No sequence of tokens of {vocabulary.name} writes a text that {owner!r} allows. Use a vocabulary "
                 f"that has its bytes."
@@ -117,16 +117,16 @@ class Combination(Constraint):
         return frozenset(self._automaton.enter(section, state))
 
     def advance(self, state: State, token: int) -> States | None:
-        return self.read(_places(state), token)[0] or None
+        return self.read(_configs(state), token)[0] or None
 
-    def read(self, state: Iterable[Place], token: int) -> tuple[States, bool | None]:
+    def read(self, state: Iterable[Configuration], token: int) -> tuple[States, bool | None]:
         """The configurations after a token, and whether a section ended in it: ``None`` if only at the token's end."""
         text = self.vocabulary.token_bytes[token] if 0 <= token < self.vocabulary.size else b""
         if not text:
             return self._read_textless(state, token)
         automaton = self._automaton
-        whole = {place: self._inside(place, token) for place in state if not self._may_cross(place, text)}
-        reached: Iterable[Place] = [place for place in state if place not in whole]
+        whole = {config: self._inside(config, token) for config in state if not self._may_cross(config, text)}
+        reached: Iterable[Configuration] = [config for config in state if config not in whole]
         moved: bool | None = False
         for n, byte in enumerate(text):
             reached, entered = automaton.read(reached, byte)
@@ -134,69 +134,69 @@ class Combination(Constraint):
                 moved = None if n + 1 == len(text) else True
             if not reached:
                 break
-        ended = [after for place in reached for after in automaton.at_border(place) if self._viable(after)]
+        ended = [after for config in reached for after in automaton.at_border(config) if self._viable(after)]
         if not (automaton.decided and moved is not False):
             ended += [after for found in whole.values() for after in found]
         found = frozenset(ended)
-        if not found and any(automaton._text_end(place).finished for place in state):
+        if not found and any(automaton._text_end(config).finished for config in state):
             # The text has ended, but the engine continues to generate. Count the bytes that do not belong to it.
             found = frozenset(
-                Place(place.section, hold=end.hold + len(text))
-                for place in state
-                if (end := automaton._text_end(place)).finished
+                Configuration(config.section, hold=end.hold + len(text))
+                for config in state
+                if (end := automaton._text_end(config)).finished
             )
         return found, moved
 
-    def _read_textless(self, state: Iterable[Place], token: int) -> tuple[States, bool | None]:
-        found: list[Place] = []
-        entered: list[Place] = []
-        for place in state:
-            exit = self._special[place.section].get(token, -1)
-            if place.hold >= 0:
-                found.append(place)
-            elif exit >= 0 and self._is_trigger(place, exit):
-                entered += self._automaton.enter(self._automaton.parts[place.section].exits[exit][1])
-            elif place.exit >= 0:
-                found += [place] if place.node is not None else []
-            elif not (place.over or self._automaton.parts[place.section].ends or token >= self.vocab_size) and (
-                exit < 0 or self.constraints[place.section] is not None
+    def _read_textless(self, state: Iterable[Configuration], token: int) -> tuple[States, bool | None]:
+        found: list[Configuration] = []
+        entered: list[Configuration] = []
+        for config in state:
+            exit = self._special[config.section].get(token, -1)
+            if config.hold >= 0:
+                found.append(config)
+            elif exit >= 0 and self._is_trigger(config, exit):
+                entered += self._automaton.enter(self._automaton.parts[config.section].exits[exit][1])
+            elif config.exit >= 0:
+                found += [config] if config.node is not None else []
+            elif not (config.over or self._automaton.parts[config.section].ends or token >= self.vocab_size) and (
+                exit < 0 or self.constraints[config.section] is not None
             ):
-                found += self._inside(place, token)
+                found += self._inside(config, token)
         if self._automaton.decided and entered:
             return frozenset(entered), None
         return frozenset(found + entered), None if entered else False
 
-    def _is_trigger(self, place: Place, exit: int) -> bool:
-        part = self._automaton.parts[place.section]
-        if place.exit >= 0:
-            return place.exit == exit and place.written == 0
-        if part.automaton is not None and not part.automaton.accepts(place.state):
+    def _is_trigger(self, config: Configuration, exit: int) -> bool:
+        part = self._automaton.parts[config.section]
+        if config.exit >= 0:
+            return config.exit == exit and config.written == 0
+        if part.automaton is not None and not part.automaton.accepts(config.state):
             return False
-        return not part.at_start[exit] or (place.node is not None and place.node == (b"", True))
+        return not part.at_start[exit] or (config.node is not None and config.node == (b"", True))
 
-    def _may_cross(self, place: Place, text: bytes) -> bool:
+    def _may_cross(self, config: Configuration, text: bytes) -> bool:
         """Whether a token must be read byte by byte because a string that ends the section may begin in it."""
-        part = self._automaton.parts[place.section]
-        if place.exit >= 0 or place.over or place.hold >= 0 or part.matcher is not None or part.automaton is None:
+        part = self._automaton.parts[config.section]
+        if config.exit >= 0 or config.over or config.hold >= 0 or part.matcher is not None or part.automaton is None:
             return True
         if part.follows:
             return True
-        return bool(part.exits) and text in self._begun[place.section][0]
+        return bool(part.exits) and text in self._begun[config.section][0]
 
-    def _inside(self, place: Place, token: int) -> Iterable[Place]:
+    def _inside(self, config: Configuration, token: int) -> Iterable[Configuration]:
         """The configurations after a token inside a section."""
-        part, inner = self._automaton.parts[place.section], self.constraints[place.section]
+        part, inner = self._automaton.parts[config.section], self.constraints[config.section]
         if inner is not None:
-            state = inner.advance(place.state, token)
+            state = inner.advance(config.state, token)
             if state is None:
                 return ()
-            place = place._replace(state=state)
+            config = config._replace(state=state)
         if part.budget is not None:
-            place = place._replace(spent=place.spent + 1, counted=True)
-        return self._automaton.at_border(place, inner=False)
+            config = config._replace(spent=config.spent + 1, counted=True)
+        return self._automaton.at_border(config, inner=False)
 
     def allowed(self, state: State) -> TokenSet:
-        return self._of_state(_places(state))
+        return self._of_state(_configs(state))
 
     def may_end(self, state: State) -> bool:
         return self._automaton.accepts(state)
@@ -205,8 +205,8 @@ class Combination(Constraint):
         end = self._automaton.text_end(state)
         if not end.finished and not self._automaton.decided:
             return FINISHED
-        section = min(place.section for place in _places(state))
-        return frozenset({Place(section, hold=end.hold if end.finished else 0)})
+        section = min(config.section for config in _configs(state))
+        return frozenset({Configuration(section, hold=end.hold if end.finished else 0)})
 
     def text_end(self, state: State) -> TextEnd:
         return self._automaton.text_end(state)
@@ -218,81 +218,81 @@ class Combination(Constraint):
             forced = self._forced_pieces(state)
             if forced is not None:
                 return forced
-        return union([self.of_place(place) for place in state], self.vocab_size)
+        return union([self.of_place(config) for config in state], self.vocab_size)
 
-    def _of_place(self, place: Place) -> TokenSet:
+    def _of_configuration(self, config: Configuration) -> TokenSet:
         """The allowed tokens of a single configuration."""
-        if place.hold >= 0:
+        if config.hold >= 0:
             return nothing()
-        if place.exit >= 0:
-            return self._of_exit(place)
-        part = self._automaton.parts[place.section]
+        if config.exit >= 0:
+            return self._of_exit(config)
+        part = self._automaton.parts[config.section]
         if part.ends:
             return nothing()
         if part.follows and part.automaton is not None:
-            return self._lifted.allowed(frozenset({place}))  # a token may cross to the next section anywhere
-        base, crossing = self._of_text(place, part), self._crossing(place, part)
-        special = [token for token, exit in self._special[place.section].items() if self._is_trigger(place, exit)]
+            return self._lifted.allowed(frozenset({config}))  # a token may cross to the next section anywhere
+        base, crossing = self._of_text(config, part), self._crossing(config, part)
+        special = [token for token, exit in self._special[config.section].items() if self._is_trigger(config, exit)]
         return union([base, selected([*crossing, *special])], self.vocab_size)
 
-    def _of_exit(self, place: Place) -> TokenSet:
-        part = self._automaton.parts[place.section]
-        rest = part.exits[place.exit][0][place.written :]
+    def _of_exit(self, config: Configuration) -> TokenSet:
+        part = self._automaton.parts[config.section]
+        rest = part.exits[config.exit][0][config.written :]
         texts = [rest[:n] for n in range(1, len(rest) + 1) if self._texts.ids_of(rest[:n])]
         texts += [text for text in self._texts.beginning_with(rest) if len(text) > len(rest)]
-        ids = self._texts.ids([text for text in texts if self._leads_on(place, text)])
-        ids += [token for token in self._special[place.section] if self._read_textless([place], token)[0]]
-        if place.node is not None:
+        ids = self._texts.ids([text for text in texts if self._leads_on(config, text)])
+        ids += [token for token in self._special[config.section] if self._read_textless([config], token)[0]]
+        if config.node is not None:
             ids += textless_ids(self.vocabulary, self.vocab_size).tolist()
         return selected(ids)
 
-    def _leads_on(self, place: Place, text: bytes) -> bool:
-        return bool(self.read([place], self._texts.ids_of(text)[0])[0])
+    def _leads_on(self, config: Configuration, text: bytes) -> bool:
+        return bool(self.read([config], self._texts.ids_of(text)[0])[0])
 
-    def _of_text(self, place: Place, part: Part) -> TokenSet:
+    def _of_text(self, config: Configuration, part: Part) -> TokenSet:
         """The tokens that continue the inner text and complete no string that ends the section."""
-        inner = self.constraints[place.section]
-        if place.over:
+        inner = self.constraints[config.section]
+        if config.over:
             return nothing()
         if inner is None:
             ends = [token for token in self.vocabulary.eos if token < self.vocab_size]
-            base = TokenSet(False, selected([*ends, *self._special[place.section]]).ids)
+            base = TokenSet(False, selected([*ends, *self._special[config.section]]).ids)
         else:
-            base = inner.allowed(place.state)
+            base = inner.allowed(config.state)
         removed: list[int] = []
         if part.matcher is not None:
-            removed = self._texts.ids(self._completing(place, part))
-        if part.budget is not None and not part.restricts and part.budget - place.spent <= 3:
-            left = max(part.budget - place.spent - 1, 0)
-            missing = missing_by_token(self.vocabulary)[place.missing]
+            removed = self._texts.ids(self._completing(config, part))
+        if part.budget is not None and not part.restricts and part.budget - config.spent <= 3:
+            left = max(part.budget - config.spent - 1, 0)
+            missing = missing_by_token(self.vocabulary)[config.missing]
             removed += (missing > left).nonzero()[0].tolist()
-            if place.missing > left:
+            if config.missing > left:
                 removed += range(self.vocabulary.size, self.vocab_size)
         return difference(base, removed, self.vocab_size) if removed else base
 
-    def _completing(self, place: Place, part: Part) -> list[bytes]:
+    def _completing(self, config: Configuration, part: Part) -> list[bytes]:
         """The texts of tokens that complete a string that ends the section for the first time."""
         assert part.matcher is not None
-        assert place.node is not None
+        assert config.node is not None
         found = dict.fromkeys(_holding(self.vocabulary, _anywhere(part)))
-        for exit, written in part.matcher.rests(place.node):
+        for exit, written in part.matcher.rests(config.node):
             if written or part.at_start[exit]:
                 found.update(dict.fromkeys(self._texts.beginning_with(part.matcher.strings[exit][written:])))
         return list(found)
 
-    def _crossing(self, place: Place, part: Part) -> list[int]:
+    def _crossing(self, config: Configuration, part: Part) -> list[int]:
         """The tokens in which a string that ends the section begins."""
         if not part.exits:
             return []
         if part.automaton is None:
-            return self._texts.ids([text for text in self._completing(place, part) if self._leads_on(place, text)])
+            return self._texts.ids([text for text in self._completing(config, part) if self._leads_on(config, text)])
         automaton = self._automaton
         found: list[int] = []
-        if part.at_tokens and not part.automaton.accepts(place.state):
+        if part.at_tokens and not part.automaton.accepts(config.state):
             return []
-        _, trie = self._begun[place.section]
-        steps: dict[tuple[Place, int], Place | None] = {}  # many tokens lead to the same states
-        stack: list[tuple[_Node, Place | None, set[Place]]] = [(trie, place, set())]
+        _, trie = self._begun[config.section]
+        steps: dict[tuple[Configuration, int], Configuration | None] = {}  # many tokens lead to the same states
+        stack: list[tuple[_Node, Configuration | None, set[Configuration]]] = [(trie, config, set())]
         while stack:
             node, main, others = stack.pop()
             for byte, child in node.children.items():
@@ -311,41 +311,41 @@ class Combination(Constraint):
                     stack.append((child, inside, reached))
         return found
 
-    def _ends_well(self, places: Iterable[Place]) -> bool:
-        return any(self._viable(after) for place in places for after in self._automaton.at_border(place))
+    def _ends_well(self, configs: Iterable[Configuration]) -> bool:
+        return any(self._viable(after) for config in configs for after in self._automaton.at_border(config))
 
-    def _viable(self, place: Place) -> bool:
+    def _viable(self, config: Configuration) -> bool:
         """Whether tokens can complete the text from a configuration. They always can if each byte is a token."""
-        if self._texts.every_byte or place.hold >= 0:
+        if self._texts.every_byte or config.hold >= 0:
             return True
-        if place.exit >= 0:
-            special = place.written == 0 and place.exit in self._special[place.section].values()
-            return special or bool(self._pieces[place.section][place.exit][place.written])
-        inner = self.constraints[place.section]
-        if inner is None or self._automaton.parts[place.section].ends or inner.may_end(place.state):
+        if config.exit >= 0:
+            special = config.written == 0 and config.exit in self._special[config.section].values()
+            return special or bool(self._pieces[config.section][config.exit][config.written])
+        inner = self.constraints[config.section]
+        if inner is None or self._automaton.parts[config.section].ends or inner.may_end(config.state):
             return True
-        members = inner.allowed(place.state)
+        members = inner.allowed(config.state)
         return not members.allowed or len(members.ids) > 0
 
     def _forced_pieces(self, state: States) -> TokenSet | None:
         """The longest tokens that continue the forced string; ``None`` if no string is forced."""
         ids: set[int] = set()
-        for place in state:
-            part, inner = self._automaton.parts[place.section], self.constraints[place.section]
-            if self._automaton.may_end(place):
+        for config in state:
+            part, inner = self._automaton.parts[config.section], self.constraints[config.section]
+            if self._automaton.may_end(config):
                 return None
-            begun = [(place.exit, place.written)]
-            if place.exit < 0:
+            begun = [(config.exit, config.written)]
+            if config.exit < 0:
                 if inner is None or not part.exits or part.follows:
                     return None
-                if not place.over:
-                    members = inner.allowed(place.state)
+                if not config.over:
+                    members = inner.allowed(config.state)
                     if not members.allowed or len(members.ids):
                         return None
                 begun = [(exit, 0) for exit, first in enumerate(part.at_start) if not first]
             for exit, written in begun:
-                special = [token for token, which in self._special[place.section].items() if which == exit]
-                piece = self._pieces[place.section][exit][written]
+                special = [token for token, which in self._special[config.section].items() if which == exit]
+                piece = self._pieces[config.section][exit][written]
                 if written == 0 and special:
                     ids.update(special)
                 elif piece:
@@ -355,7 +355,7 @@ class Combination(Constraint):
         return selected(ids)
 
 
-def _places(state: State) -> States:
+def _configs(state: State) -> States:
     return state  # type: ignore[return-value]
 
 

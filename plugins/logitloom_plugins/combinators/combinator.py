@@ -326,5 +326,5 @@ class _Sections(ConstraintProcessor):
 
 def _section_of(state: Any) -> int:
     """The section of a text: the lowest section number of its configurations."""
-    section: int = min(place.section for place in state)
+    section: int = min(config.section for config in state)
     return section

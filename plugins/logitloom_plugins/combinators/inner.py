@@ -130,10 +130,10 @@ class Inner:
         texts = token_texts(constraint.vocabulary)
         pieces = texts.spelling(self.written.encode(), self.owner)
         state: State | None = constraint.start()
-        place = 0
-        while place < len(pieces) and state is not None:
-            state = constraint.advance(state, texts.ids_of(pieces[place])[0])
-            place += len(pieces[place])
+        position = 0
+        while position < len(pieces) and state is not None:
+            state = constraint.advance(state, texts.ids_of(pieces[position])[0])
+            position += len(pieces[position])
         if state is None:
             raise OptionError(
                 f"No text that {self.owner!r} allows begins with {self.written!r}. Give another beginning, or change "

@@ -161,20 +161,20 @@ class TokenTexts:
 
     def _holding_byte(self, byte: int) -> list[bytes]:
         vocabulary = self.vocabulary
-        places: NDArray[np.intp] = np.flatnonzero(vocabulary.flat_bytes == byte)
-        tokens = np.unique(np.searchsorted(vocabulary.offsets, places, side="right") - 1)
+        positions: NDArray[np.intp] = np.flatnonzero(vocabulary.flat_bytes == byte)
+        tokens = np.unique(np.searchsorted(vocabulary.offsets, positions, side="right") - 1)
         return list({vocabulary.token_bytes[token]: None for token in tokens.tolist()})
 
     def begun_in(self, needle: bytes, first_only: bool = False) -> list[bytes]:
         """The texts in which ``needle`` begins: they contain it, or end with a non-empty prefix of it."""
         found = []
         for text in self._holding_byte(needle[0]):
-            place = text.find(needle[:1])
-            while place >= 0:
-                if text.startswith(needle, place) or needle.startswith(text[place:]):
+            position = text.find(needle[:1])
+            while position >= 0:
+                if text.startswith(needle, position) or needle.startswith(text[position:]):
                     found.append(text)
                     break
-                place = -1 if first_only else text.find(needle[:1], place + 1)
+                position = -1 if first_only else text.find(needle[:1], position + 1)
         return [text for text in found if text[0] == needle[0]] if first_only else found
 
     def spelling(self, text: bytes, owner: str) -> list[bytes]:
@@ -186,10 +186,10 @@ class TokenTexts:
             VocabularyError: if tokens cannot write the whole text.
         """
         pieces = [b""] * len(text)
-        for place in reversed(range(len(text))):
-            for end in range(len(text), place, -1):
-                if (end == len(text) or pieces[end]) and self.ids_of(text[place:end]):
-                    pieces[place] = text[place:end]
+        for position in reversed(range(len(text))):
+            for end in range(len(text), position, -1):
+                if (end == len(text) or pieces[end]) and self.ids_of(text[position:end]):
+                    pieces[position] = text[position:end]
                     break
         if text and not pieces[0]:
             raise VocabularyError(
