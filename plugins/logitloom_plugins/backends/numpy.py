@@ -14,6 +14,7 @@ from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, nucleus_threshold
+from logitloom_plugins.backends._set_places import set_places
 from logitloom_plugins.backends._survivors import kth_largest, survivors
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
@@ -134,7 +135,7 @@ class NumpyBackend(Backend):
         """Touches only the entries of the table that are set (after the copy, if not donated)."""
         x = x if donate and x.flags.c_contiguous else x.copy()
         flat, table = x.reshape(-1), table.reshape(-1)
-        place = (table if table.dtype == np.bool_ else table != 0).nonzero()[0]
+        place = set_places(table)
         flat[place] = function(flat.take(place), table.take(place))
         return x
 

@@ -24,6 +24,7 @@ from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, nucleus_threshold
+from logitloom_plugins.backends._set_places import set_places
 from logitloom_plugins.backends._survivors import kth_largest, survivors
 
 __all__ = ["TorchBackend", "TorchPlugin"]
@@ -267,8 +268,7 @@ class TorchBackend(Backend):
             return super().update_where(x, table, function)
         target = _target(x, donate and x.is_contiguous()).contiguous()
         flat, table = target.view(-1), table.reshape(-1)
-        mask = table if table.dtype is torch.bool else table != 0
-        place = torch.from_numpy(mask.numpy().nonzero()[0])
+        place = torch.from_numpy(set_places(table.numpy()))
         flat[place] = function(flat[place], table[place]).to(x.dtype)
         return target
 

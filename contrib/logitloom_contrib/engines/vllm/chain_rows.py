@@ -7,14 +7,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from logitloom import Array, Chain, ChainState, Context, backend_of
+from logitloom import Array, Backend, Chain, ChainState, Context, backend_of
 from logitloom import state as row_state
-from logitloom.backend import NEG_INF
+from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.errors import NoLegalToken
 from logitloom_contrib.engines.vllm.engine_constraints import no_token_left
 from logitloom_contrib.engines.vllm.request import Request
 
-__all__ = ["ChainRows", "DraftRows", "force_end"]
+__all__ = ["ChainRows", "DraftRows", "closed_rows", "force_end"]
 
 #: Ids among which an open row mostly has one that it allows: bytes and the commonest words.
 _BEGINNING: Final = 1024
@@ -32,6 +32,30 @@ class DraftRows(NamedTuple):
     owner: list[int]
     drafted: list[bool]
     tokens: Callable[[Sequence[int]], Any]
+
+
+class _MaskCollector:
+    """A backend that takes the masks of rows and leaves the logits as they are.
+
+    Args:
+        backend: that of the logits, in host memory; not changed.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend: Any = object.__new__(type(backend))  # a copy would be the very backend, which all share
+        vars(self.backend).update(vars(backend), apply_token_rows=self._collect)
+        self._rows: list[Sequence[TokenIds]] = []
+
+    def _collect(
+        self, logits: Array, rows: Sequence[TokenIds], donate: bool = False, pool: BufferPool | None = None
+    ) -> Array:
+        self._rows.append(rows)
+        return logits
+
+    def taken(self) -> list[TokenIds] | None:
+        """The masks that were applied, if that was done once; they are forgotten."""
+        rows, self._rows = self._rows, []
+        return list(rows[0]) if len(rows) == 1 else None
 
 
 class ChainRows:
@@ -54,9 +78,12 @@ class ChainRows:
         self._aside: dict[Request, ChainState] = {}
         self._base: Context | None = None
         # A mask alone keeps what the engine forbade; anything else might raise it again.
-        self._keeps_masked = all(link.declared("preserves_masked") for link in chain.links)
+        self.keeps_masked = all(link.declared("preserves_masked") for link in chain.links)
         # Such a chain says that a row cannot go on before it writes anything.
         self.all_or_nothing = len(chain.links) == 1 and chain.links[0].declared("reports_illegal")
+        # The same as a mask, unless somebody wants to see what it is applied to.
+        self._one_mask = self.all_or_nothing and chain.links[0].declared("mask_only") and type(chain) is Chain
+        self._collector: _MaskCollector | None = None
 
     def settle(self, requests: Sequence[Request], logits: Array, *, absent: Sequence[Request] = ()) -> None:
         """Make the rows those of ``requests``, in that order; requests that cannot start fail and get none.
@@ -71,6 +98,7 @@ class ChainRows:
                 backend=backend_of(logits), batch=0, vocab_size=int(logits.shape[-1]),
                 vocabulary=self.chain.vocabulary, max_length=self.capacity,
             )  # fmt: skip
+            self._collector = _MaskCollector(self._base.backend) if self._base.backend.on_host else None
             self.requests, self._aside = [], {}
         if self.requests == list(requests) and not any(request.rewound for request in requests):
             return
@@ -106,6 +134,37 @@ class ChainRows:
         """Drop rows that were put aside for requests that are gone; whether any request is left."""
         self._aside = {request: state for request, state in self._aside.items() if request in live}
         return bool(self._aside) or any(request in live for request in self.requests)
+
+    def masks(self, logits: Array) -> list[TokenIds] | None:
+        """Feed the tokens that are new, and give the mask of each request's row instead of applying it.
+
+        Args:
+            logits: any of as many rows; not modified.
+
+        Returns:
+            None, and nothing was fed, if the rows have to be processed: on devices, where a chain is no single mask,
+            and where a row ends by an error.
+        """
+        collector = self._collector
+        if collector is None or self._state is None or not self._one_mask:
+            return None
+        assert self._base is not None
+        try:
+            tokens = [request.pending() for request in self.requests]
+            context = self._base.with_fields(batch=len(tokens), backend=collector.backend)
+            if any(tokens):
+                context = context.accept(tokens)
+            out, after = self.chain.process(logits, self._state, context)
+        except Exception:  # told by whoever processes the rows
+            return None
+        finally:
+            found = collector.taken()
+        if out is not logits or found is None:
+            return None
+        self._state = after
+        for request, taken in zip(self.requests, tokens, strict=True):
+            request.advance(taken)
+        return found
 
     def process(
         self, logits: Array, again: Callable[[], Array], donate: bool, drafts: DraftRows | None = None
@@ -146,12 +205,12 @@ class ChainRows:
     def _run(self, logits: Array, tokens: Any, state: ChainState | None, donate: bool) -> tuple[Array, ChainState]:
         assert self._base is not None
         assert state is not None
-        donate = donate and self._keeps_masked
+        donate = donate and self.keeps_masked
         context = self._base.with_fields(batch=int(logits.shape[0]), donate=donate, donate_state=False)
         if not isinstance(tokens, list) or any(tokens):
             context = context.accept(tokens)
         out, after = self.chain.process(logits, state, context)
-        if not self._keeps_masked:
+        if not self.keeps_masked:
             out = context.backend.masked_fill(out, logits == NEG_INF, NEG_INF)
         return out, after
 
@@ -187,10 +246,10 @@ class ChainRows:
         assert self._base is not None
         backend, xp = self._base.backend, self._base.backend.xp
         if backend.on_host:
-            for row in self._closed(out):
+            for row in closed_rows(out):
                 request = self.requests[drafts.owner[row]]
-                if request.failure is None and not drafts.drafted[row]:
-                    request.fail(NoLegalToken(no_token_left(self.chain, request.engine_constraints)))
+                if not drafts.drafted[row]:
+                    self.close(request)
                 out = force_end(out, row, request)
             return out
         # The host waits for nothing: such a row may end, whatever the reason, and the request with it.
@@ -199,16 +258,10 @@ class ChainRows:
         token = backend.arange(out.shape[-1])[None, :] == backend.asarray(ends)
         return xp.where(xp.logical_and(closed, token), xp.zeros_like(out[:1, :1]), out)
 
-    def _closed(self, out: Array) -> list[int]:
-        """Rows that allow no token, on the host: most rows are found open where they begin, which spares a pass."""
-        assert self._base is not None
-        to_numpy = self._base.backend.to_numpy
-
-        def shut(logits: Array) -> list[int]:
-            rows: list[int] = np.flatnonzero(to_numpy(logits).max(axis=-1) == NEG_INF).tolist()
-            return rows
-
-        return [row for row in shut(out[:, :_BEGINNING]) if shut(out[row : row + 1])]
+    def close(self, request: Request) -> None:
+        """End a request that has no legal token."""
+        if request.failure is None:
+            request.fail(NoLegalToken(no_token_left(self.chain, request.engine_constraints)))
 
     def _begun(self, requests: list[Request]) -> tuple[list[Request], ChainState | None]:
         """A state for requests that join: its rows, after the tokens that their outputs hold already."""
@@ -243,6 +296,17 @@ class ChainRows:
 def _row(state: ChainState, row: int) -> ChainState:
     alone: ChainState = row_state.take(state, [row])
     return alone
+
+
+def closed_rows(logits: Array) -> list[int]:
+    """Rows that allow no token, on the host: most rows are found open where they begin, which spares a pass."""
+    to_numpy = backend_of(logits).to_numpy
+
+    def shut(logits: Array) -> list[int]:
+        rows: list[int] = np.flatnonzero(to_numpy(logits).max(axis=-1) == NEG_INF).tolist()
+        return rows
+
+    return [row for row in shut(logits[:, :_BEGINNING]) if shut(logits[row : row + 1])]
 
 
 def force_end(logits: Array, row: int, request: Request) -> Array:

@@ -79,7 +79,7 @@ class Request:
             NeedsNotMet: the engine does not show them.
         """
         tokens = list(self.output[self.fed :])
-        if any(token < 0 for token in tokens):
+        if tokens and min(tokens) < 0:
             raise NeedsNotMet(
                 "vLLM shows placeholders instead of tokens (asynchronous scheduling), so the chain cannot be "
                 "followed. Start it with --no-async-scheduling."

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from logitloom import Array, backend_of
+from logitloom.backend import TokenIds
+from logitloom.masks.mask_row import MaskRow
 from logitloom.trace import RecordedChain
 from logitloom_contrib.engines.vllm import batch_order
-from logitloom_contrib.engines.vllm.chain_rows import ChainRows, force_end
+from logitloom_contrib.engines.vllm.chain_rows import ChainRows, closed_rows, force_end
 from logitloom_contrib.engines.vllm.request import Request
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
 
@@ -40,6 +42,8 @@ class RunnerV1:
         #: Per group the places of its rows, and those places as an index of the logits.
         self._rows: list[tuple[ChainRows, list[int], Any]] = []
         self._changed = False
+        #: Host memory for logits, ``[rows, vocab]``: fresh pages cost as much as what is written to them.
+        self._scratch: Any = None
 
     def update_state(self, update: Any) -> None:
         """Take notice of requests that joined, left or moved; None means nothing changed."""
@@ -59,14 +63,62 @@ class RunnerV1:
             return logits
         if self._changed or any(r.rewound for group, _, _ in self._rows for r in group.requests):
             self._regroup(logits)
-        for group, places, index in self._rows:
-            logits = _processed(group, places, index, logits)
+        logits, left = self._masked(logits)
+        for group, places, index in left:
+            logits = self._processed(group, places, index, logits)
         for place, request in self.places.items():
             if request.failure is not None:
                 logits = force_end(logits, place, request)
         # Requests that failed leave their group, so that it need not look for them at the next step.
         self._changed = any(r.failure is not None for group, _, _ in self._rows for r in group.requests)
         return logits
+
+    def _masked(self, logits: Array) -> tuple[Array, list[tuple[ChainRows, list[int], Any]]]:
+        """The logits after all chains that are a mask, applied in one pass; and the groups that are left."""
+        left: list[tuple[ChainRows, list[int], Any]] = []
+        masks: dict[int, tuple[ChainRows, TokenIds]] = {}
+        for group, places, index in self._rows:
+            found = group.masks(logits[: len(places)])
+            if found is None:
+                left.append((group, places, index))
+            else:
+                masks |= {place: (group, mask) for place, mask in zip(places, found, strict=True)}
+        if not masks:
+            return logits, left
+        free = MaskRow(False, [], int(logits.shape[1]))
+        rows = [masks[place][1] if place in masks else free for place in range(len(logits))]
+        logits = backend_of(logits).apply_token_rows(logits, rows, True)
+        for place in closed_rows(logits):
+            if place in masks:
+                masks[place][0].close(self.places[place])  # the end is written with those of others
+        return logits, left
+
+    def _processed(self, group: ChainRows, places: list[int], index: Any, logits: Array) -> Array:
+        scratch = self._scratch_like(logits, len(places))
+        if len(places) == logits.shape[0] and places == list(range(len(places))):
+            # All rows: a chain may write to the engine's own logits, if it tells what is wrong before it writes, or if
+            # they are kept for the rows that are processed again.
+            if group.all_or_nothing or scratch is None or not group.keeps_masked:
+                return group.process(logits, lambda: logits, group.all_or_nothing)
+            return group.process(logits, scratch.copy_(logits).clone, True)
+        if scratch is None:
+            out = group.process(logits.index_select(0, index), lambda: logits.index_select(0, index), True)
+            logits.index_copy_(0, index, out)
+            return logits
+        # Whole rows: PyTorch's own writing by index takes three times as long as NumPy's.
+        host = logits.numpy()
+        host.take(places, axis=0, out=scratch.numpy(), mode="clip")
+        host[places] = group.process(scratch, lambda: logits.index_select(0, index), True).numpy()
+        return logits
+
+    def _scratch_like(self, logits: Array, rows: int) -> Any:
+        """``[rows, vocab]`` to be overwritten; None on devices, whose libraries keep memory, and for other types."""
+        if not logits.is_cpu or str(logits.dtype) != "torch.float32":
+            return None
+        scratch = self._scratch
+        if scratch is None or len(scratch) < rows or scratch.shape[1] != logits.shape[1]:
+            scratch = self._scratch = logits.new_empty(logits.shape)
+        return scratch[:rows]
 
     def _regroup(self, logits: Array) -> None:
         wanted: dict[_Group, list[int]] = {}
@@ -112,13 +164,3 @@ def begin(engine: ServedEngine, params: Any, prompt: Any, output: Any) -> Reques
     if error is not None:
         request.fail(error)
     return request
-
-
-def _processed(group: ChainRows, places: list[int], index: Any, logits: Array) -> Array:
-    if len(places) == logits.shape[0] and places == list(range(len(places))):
-        # All rows: a chain that may write in place gets the engine's own logits, if it tells before it writes.
-        return group.process(logits, lambda: logits, group.all_or_nothing)
-    chosen = logits.index_select(0, index)
-    out = group.process(chosen, lambda: logits.index_select(0, index), True)
-    logits.index_copy_(0, index, out)
-    return logits

@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import random
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +22,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="vLLM hands over torch tensors")
 
-from logitloom import Context, processors  # noqa: E402
+from logitloom import Context, Processor, backend_of, processors  # noqa: E402
 from logitloom.errors import NeedsNotMet  # noqa: E402
 from logitloom.generation import Sampled  # noqa: E402
+from logitloom_contrib.engines.vllm.chain_rows import ChainRows  # noqa: E402
 from logitloom_contrib.engines.vllm.record import read_record, write_record  # noqa: E402
+from logitloom_contrib.engines.vllm.request import Request  # noqa: E402
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1  # noqa: E402
+from logitloom_plugins.processors.repetition_penalty import RepetitionPenalty  # noqa: E402
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode  # noqa: E402
 from tests.contrib.engines.vllm.conftest import MAX_LENGTH, engine_of, one, params_of  # noqa: E402
 
@@ -351,6 +355,81 @@ def test_all_rows_of_a_chain_are_processed_in_one_call(monkeypatch: pytest.Monke
         monkeypatch.setattr(compiled.chain, "process", counted)
     runner.apply(torch.zeros(4, WIDTH))
     assert sorted(calls) == [1, 3]
+
+
+def test_masks_of_all_chains_are_written_to_the_engines_logits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs: list[list[int]] = [[] for _ in range(5)]
+    runner = runner_with(*zip((A, B, None, A, RED), outputs, strict=True))
+    runner.apply(torch.zeros(5, WIDTH))
+    backend, written = backend_of(torch.zeros(1)), []
+    apply = type(backend).apply_token_rows
+
+    def counted(logits: Any, rows: Any, *more: Any) -> Any:
+        written.append(len(rows))
+        return apply(backend, logits, rows, *more)
+
+    monkeypatch.setattr(backend, "apply_token_rows", counted)
+    monkeypatch.setattr(torch.Tensor, "index_select", None)
+    for output, token in zip(outputs, encode("abear"), strict=True):
+        output.append(token)
+    outputs[1][0] = encode("b")[0]
+    logits = torch.randn(5, WIDTH)
+    given = logits.clone()
+    assert runner.apply(given) is given
+    assert written == [5]
+    expected = [sorted([EOS, *encode(more)]) for more in ("a", "b", "a")]
+    assert [legal(line) for line in given[[0, 1, 3, 4]]] == [*expected, encode("e")]
+    torch.testing.assert_close(given[2], logits[2])
+
+
+@dataclass(frozen=True)
+class OddOnly(Processor):
+    """A mask that is written by an operation of its own."""
+
+    mask_only = True
+    reports_illegal = True
+
+    def process(self, logits: Any, state: Any, context: Any) -> Any:
+        even = context.backend.arange(logits.shape[-1]) % 2 == 0
+        return context.backend.masked_fill(logits, even[None, :], -math.inf, context.donate), state
+
+
+def test_a_mask_that_a_chain_writes_otherwise_is_no_less_applied() -> None:
+    chain = processors.load(OddOnly(), tokenizer=VOCABULARY)
+    rows = ChainRows(chain, MAX_LENGTH)
+    request = Request(None, [5], [], params_of(), (EOS,), MAX_LENGTH)
+    logits = torch.randn(1, WIDTH)
+    rows.settle([request], logits)
+    assert rows.masks(logits) is None
+    out = rows.process(logits, logits.clone, False)
+    assert all(token % 2 for token in legal(out[0]))
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_failure_after_writing_leaves_neighbours_what_they_had(others: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in that writes to the logits it was lent, and then raises for one row."""
+    outputs: list[list[int]] = [[], []]
+    penalty = one("repetition_penalty", penalty=2.0)
+    runner = runner_with(*[(None, [])] * others, *zip((penalty, penalty), outputs, strict=True))
+    runner.apply(torch.ones(2 + others, WIDTH))
+    process = RepetitionPenalty.process
+
+    def broken(self: Any, logits: Any, state: Any, context: Any) -> Any:
+        out, state = process(self, logits, state, context)
+        if (context.tokens == 7).any():
+            raise RuntimeError("seven")
+        return out, state
+
+    monkeypatch.setattr(RepetitionPenalty, "process", broken)
+    [chain] = {request.compiled.chain for request in runner.places.values() if request.compiled is not None}
+    chain._assemble()
+    outputs[0].append(7)
+    outputs[1].append(8)
+    out = runner.apply(torch.ones(2 + others, WIDTH))
+    assert legal(out[others]) == [EOS]
+    expected = torch.ones(WIDTH)
+    expected[[5, 6, 8]] = 0.5
+    torch.testing.assert_close(out[others + 1], expected)
 
 
 def test_histories_of_different_lengths_share_few_states() -> None:
