@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Array, Context, HostTable, Processor, Vocabulary, option
+from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.processors._token_table import check_ids
 
 __all__ = ["Dry", "DryState"]
@@ -140,7 +141,9 @@ class Dry(Processor):
         reach = xp.where(index < 0, 0, key - token * width)
         penalty = _look_up(xp, self._strength.on(backend), reach)
         entries = backend.gather(logits, xp.where(index < 0, 0, index))
-        lowered = backend.add(entries, -penalty, donate=True)
+        lowered = backend.add(entries, -penalty)
+        if is_float16(backend, entries):
+            lowered = saturated(backend, entries, lowered)
         return backend.write_at(logits, index, lowered, context.donate), DryState(match)
 
     def _prolonged(self, match: Array, context: Context, breaker: Array | None) -> Array:

@@ -9,7 +9,7 @@ from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.processors._entropy import entropy
-from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
+from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of, is_float16, lowered_to_fit
 from logitloom_plugins.processors.temperature import LARGEST, SHARP
 
 __all__ = ["DynamicTemperature"]
@@ -78,4 +78,5 @@ class DynamicTemperature(Processor):
             x = x - backend.masked_fill(top, top == NEG_INF, 0.0)
             # What the quotient would overflow for has no probability.
             x = backend.masked_fill(x, x < -LARGEST * temperature, NEG_INF, True)
-        return in_dtype_of(logits, backend, x / temperature), state
+        x = x / temperature
+        return in_dtype_of(logits, backend, lowered_to_fit(backend, x) if is_float16(backend, logits) else x), state

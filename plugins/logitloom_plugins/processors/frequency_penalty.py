@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from logitloom import Array, Context, Processor, option
 from logitloom_plugins.processors._occurrence import Recent, Seen, count, recent, seen, seen_after, slide, windows
+from logitloom_plugins.processors._precision import is_float16, saturated
 
 __all__ = ["FrequencyPenalty"]
 
@@ -73,6 +74,7 @@ class FrequencyPenalty(Processor):
             counts = backend.add_at(blank, state.tokens, 1.0, donate=True)
 
         def lowered(x: Array, count: Array) -> Array:
-            return backend.add(x, backend.scale(count, -self.penalty))
+            changed = backend.add(x, backend.scale(count, -self.penalty))
+            return saturated(backend, x, changed) if is_float16(backend, x) else changed
 
         return backend.update_where(logits, counts, lowered, context.donate), state

@@ -8,8 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from logitloom import Array, Context, Processor, option
+from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom.processor import Stage
+from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.processors._token_table import TokenTable, check_ids
 
 __all__ = ["LogitBias"]
@@ -84,4 +86,8 @@ class LogitBias(Processor):
         """One addition."""
         if not self.bias:
             return logits, state
-        return context.backend.add(logits, self._table.on(context.backend, logits.shape[-1]), context.donate), state
+        backend, table = context.backend, self._table.on(context.backend, logits.shape[-1])
+        if is_float16(backend, logits):
+            out = saturated(backend, logits, backend.add(logits, table))
+            return backend.masked_fill(out, table == NEG_INF, NEG_INF, True), state
+        return backend.add(logits, table, context.donate), state

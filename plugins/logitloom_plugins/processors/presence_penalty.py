@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from logitloom import Array, Context, Processor, option
 from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, seen_after, slide, windows
+from logitloom_plugins.processors._precision import is_float16, saturated
 
 __all__ = ["PresencePenalty"]
 
@@ -64,9 +65,14 @@ class PresencePenalty(Processor):
     def process(self, logits: Array, state: Seen | Recent, context: Context) -> tuple[Array, Seen | Recent]:
         """A look at the table, and a store per token that occurred; with a window a small gather."""
         backend, xp = context.backend, context.backend.xp
+
+        def lowered(x: Array, occurred: object = None) -> Array:
+            del occurred
+            return saturated(backend, x, x - self.penalty) if is_float16(backend, x) else x - self.penalty
+
         if isinstance(state, Seen):
             state = mark(state, context)
-            return backend.update_where(logits, state.table, lambda x, _: x - self.penalty, context.donate), state
+            return backend.update_where(logits, state.table, lowered, context.donate), state
         state = slide(state, context)
         entries = backend.gather(logits, xp.where(state.tokens < 0, 0, state.tokens))
-        return backend.write_at(logits, state.tokens, entries - self.penalty, context.donate), state
+        return backend.write_at(logits, state.tokens, lowered(entries), context.donate), state

@@ -7,6 +7,7 @@ from functools import partial
 
 from logitloom import Array, Backend, Context, Processor, option
 from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, seen_after, slide, windows
+from logitloom_plugins.processors._precision import is_float16, saturated
 
 __all__ = ["RepetitionPenalty", "penalized"]
 
@@ -77,4 +78,5 @@ def penalized(backend: Backend, penalty: float, x: Array, occurred: object = Non
     del occurred
     # Of x * penalty and x / penalty the one that a positive x shrinks to is also the one a negative x grows to.
     choose = backend.xp.minimum if penalty >= 1.0 else backend.xp.maximum
-    return choose(backend.scale(x, penalty), backend.divide(x, penalty))
+    changed = choose(backend.scale(x, penalty), backend.divide(x, penalty))
+    return saturated(backend, x, changed) if is_float16(backend, x) else changed

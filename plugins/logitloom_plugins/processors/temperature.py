@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
+from logitloom_plugins.processors._precision import in_dtype_of, is_float16, lowered_to_fit
 
 __all__ = ["LARGEST", "SHARP", "Temperature"]
 
@@ -53,6 +54,9 @@ class Temperature(Processor):
         """One pass over the logits; none at temperature 1."""
         if self.temperature == 1.0:
             return logits, state
+        if self.temperature < 1.0 and is_float16(context.backend, logits):
+            wide = context.backend.cast(logits, "float32") / self.temperature
+            return in_dtype_of(logits, context.backend, lowered_to_fit(context.backend, wide)), state
         if self.temperature < SHARP:
             xp = context.backend.xp
             top = xp.max(logits, axis=-1, keepdims=True)

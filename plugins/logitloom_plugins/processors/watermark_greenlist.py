@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._occurrence import Recent, recent, slide, windows
+from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.watermarks.detection import Detection, binomial
 from logitloom_plugins.watermarks.mersenne import first_of_permutation, permutation, stands_among_first
 
@@ -100,6 +101,8 @@ class WatermarkGreenlist(Processor):
             else:
                 green[row, [t for t in tops[row] if self.is_green([*tokens, t], logits.shape[-1])]] = True
         bias = backend.asarray(green, "float32") * self.bias
+        if is_float16(backend, logits):
+            return saturated(backend, logits, backend.add(logits, bias)), state
         return backend.masked_fill(backend.add(logits, bias, context.donate), logits == NEG_INF, NEG_INF, True), state
 
     def is_green(self, ids: Sequence[int], vocab_size: int) -> bool:
