@@ -19,7 +19,17 @@ from logitloom.chain import Chain
 from logitloom.cli.terminal import harmless, say
 from logitloom.context import Context
 from logitloom.errors import LogitloomError, OptionError
-from logitloom.generation import BeamSearch, Generated, Generator, Greedy, Multinomial, Progress, Statistics, heal
+from logitloom.generation import (
+    BeamSearch,
+    ContrastiveSearch,
+    Generated,
+    Generator,
+    Greedy,
+    Multinomial,
+    Progress,
+    Statistics,
+    heal,
+)  # fmt: skip
 from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.candidates import load as load_candidates
 from logitloom.trace import TracedChain
@@ -48,6 +58,7 @@ EXAMPLES = """examples:
   logitloom generate "A phone number:" --raw --regex '[0-9]{3}-[0-9]{4}' --stop "-"
   logitloom generate "Describe a cat." --json-schema cat.json --max-tokens 200
   logitloom generate - --chain chain.toml --json < prompt.txt
+  logitloom generate "Tell a story." --contrastive 6 --penalty-alpha 0.5 --max-tokens 120
   logitloom generate "Name a fruit." --sample 2 --use top_k --set top_k.k=5 --trace trace.html
   logitloom generate - --draft prompt_lookup --draft-set prompt_lookup.max_ngram=3 --stats < text-and-question.txt
 """
@@ -92,6 +103,14 @@ def add_parser(commands: Any) -> None:
         "--sample", type=int, nargs="?", const=1, metavar="N", help="sample N sequences per prompt (default: greedy)"
     )
     strategy.add_argument("--beams", type=int, metavar="N", help="beam search with N beams")
+    strategy.add_argument(
+        "--contrastive", type=int, nargs="?", const=4, metavar="K",
+        help="contrastive search: of K likely tokens the one that repeats the text least (default: %(const)s)",
+    )  # fmt: skip
+    decoding.add_argument(
+        "--penalty-alpha", type=float, default=0.6, metavar="X",
+        help="of --contrastive; 0 is greedy decoding (default: %(default)s)",
+    )  # fmt: skip
     decoding.add_argument("--return", type=int, default=1, metavar="N", dest="returned", help="sequences of --beams")
     decoding.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="of --beams")
     decoding.add_argument("--seed", type=int, default=0, metavar="N", help="of --sample (default: %(default)s)")
@@ -134,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
         on_emission=None if record is None else record.note, record=arguments.json and arguments.beams is None,
         heal=arguments.heal,
     )  # fmt: skip
-    if arguments.sample is None and arguments.beams is None:
+    if arguments.sample is None and arguments.beams is None and arguments.contrastive is None:
         _warn_of_no_effect(chain)
     started = time.monotonic()
     if arguments.stream:
@@ -307,6 +326,8 @@ def _templated(model: Any, text: str, arguments: argparse.Namespace) -> str:
 def _strategy(arguments: argparse.Namespace) -> Any:
     if arguments.beams is not None:
         return BeamSearch(arguments.beams, length_penalty=arguments.length_penalty, samples=arguments.returned)
+    if arguments.contrastive is not None:
+        return ContrastiveSearch(arguments.contrastive, arguments.penalty_alpha)
     return Greedy() if arguments.sample is None else Multinomial(arguments.sample)
 
 
