@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 from logitloom.automata.boundaries import ALL_CONTEXTS
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import NEVER, CharSet
-from logitloom.automata.nfa import Order, ordered_copies, places
+from logitloom.automata.nfa import Order, ordered_copies, position_count
 from logitloom.automata.pattern import Alternation, Atomic, Boundary, Characters, Concatenation, Node, Repeat
 
 __all__ = ["ContextAutomaton", "context_automaton", "without_boundaries"]
 
-Places = dict[int, int]
+Positions = dict[int, int]
 
 #: Units of work between two checks of the time limit, and the approximate size of a transition in bytes.
 _WORK: Final = 20_000
@@ -32,14 +32,14 @@ class ContextAutomaton(NamedTuple):
     """
 
     chars: list[CharSet]
-    follow: list[Places]
+    follow: list[Positions]
     accept: list[int]
     order: Order
 
 
 def context_automaton(node: Node, tracker: BudgetTracker) -> ContextAutomaton:
     """Build the position automaton of any tree without look-around."""
-    tracker.check_states(places(node), "places")
+    tracker.check_states(position_count(node), "positions")
     builder = _Builder(tracker)
     first, last, empty = builder.build(node)
     builder.follow[0] = first
@@ -80,14 +80,14 @@ def repeated_atomic_parts(node: Node, inside: bool = False) -> Iterator[Atomic]:
             yield from repeated_atomic_parts(part, inside)
 
 
-def _united(first: Places, second: Places) -> Places:
+def _united(first: Positions, second: Positions) -> Positions:
     result = dict(first)
     for p, contexts in second.items():
         result[p] = result.get(p, 0) | contexts
     return result
 
 
-def _narrowed(some: Places, contexts: int) -> Places:
+def _restricted(some: Positions, contexts: int) -> Positions:
     if contexts == ALL_CONTEXTS:
         return some
     return {p: kept for p, known in some.items() if (kept := known & contexts)}
@@ -97,12 +97,12 @@ class _Builder:
     def __init__(self, tracker: BudgetTracker) -> None:
         self.tracker = tracker
         self.chars: list[CharSet] = [NEVER]
-        self.follow: list[Places] = [{}]
+        self.follow: list[Positions] = [{}]
         self.order: Order = {}
         self.work = 0
         self.edges = 0
 
-    def connect(self, last: Places, first: Places) -> None:
+    def connect(self, last: Positions, first: Positions) -> None:
         for p, ending in last.items():
             known = self.follow[p]
             for q, beginning in first.items():
@@ -113,9 +113,9 @@ class _Builder:
             if self.work > _WORK:
                 self.work = 0
                 self.tracker.check_time()
-                self.tracker.check_bytes(_EDGE_BYTES * self.edges, "the connections of its places")
+                self.tracker.check_bytes(_EDGE_BYTES * self.edges, "the connections of its positions")
 
-    def build(self, node: Node) -> tuple[Places, Places, int]:
+    def build(self, node: Node) -> tuple[Positions, Positions, int]:
         """``(first, last, contexts of the empty text)`` of a tree, its positions appended."""
         if isinstance(node, Characters):
             p = len(self.chars)
@@ -127,8 +127,8 @@ class _Builder:
         if isinstance(node, Concatenation):
             return self.sequence(node.parts)
         if isinstance(node, Alternation):
-            first: Places = {}
-            last: Places = {}
+            first: Positions = {}
+            last: Positions = {}
             empty = 0
             for branch in node.branches:
                 branch_first, branch_last, branch_empty = self.build(branch)
@@ -139,24 +139,26 @@ class _Builder:
             return self.repeat(node)
         return self.build(node.part)
 
-    def sequence(self, parts: tuple[Node, ...]) -> tuple[Places, Places, int]:
-        first: Places = {}
-        last: Places = {}
+    def sequence(self, parts: tuple[Node, ...]) -> tuple[Positions, Positions, int]:
+        first: Positions = {}
+        last: Positions = {}
         empty = ALL_CONTEXTS
         for part in parts:
             part_first, part_last, part_empty = self.build(part)
             first, last, empty = self.join((first, last, empty), (part_first, part_last, part_empty))
         return first, last, empty
 
-    def join(self, before: tuple[Places, Places, int], after: tuple[Places, Places, int]) -> tuple[Places, Places, int]:
+    def join(
+        self, before: tuple[Positions, Positions, int], after: tuple[Positions, Positions, int]
+    ) -> tuple[Positions, Positions, int]:
         self.connect(before[1], after[0])
         return (
-            _united(before[0], _narrowed(after[0], before[2])),
-            _united(after[1], _narrowed(before[1], after[2])),
+            _united(before[0], _restricted(after[0], before[2])),
+            _united(after[1], _restricted(before[1], after[2])),
             before[2] & after[2],
         )
 
-    def repeat(self, node: Repeat) -> tuple[Places, Places, int]:
+    def repeat(self, node: Repeat) -> tuple[Positions, Positions, int]:
         start = len(self.chars)
         result = part = self.build(node.part)
         if len(self.chars) == start:

@@ -92,7 +92,7 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
         if countdown < 0:
             countdown = _CHECK_EVERY
             tracker.check_states(len(queue))
-            tracker.check_bytes(size, "its sets of places")
+            tracker.check_bytes(size, "its sets of positions")
     tracker.check_states(len(queue))
     return ClassTable(rows, accepting)
 

@@ -33,7 +33,7 @@ _WORK: Final = 50_000
 _EDGE_BYTES: Final = 32
 _NONE: Final[frozenset[int]] = frozenset()
 
-Places = frozenset[int]
+Positions = frozenset[int]
 
 Order = dict[int, tuple[tuple[int, int], ...]]
 """Per position, from the innermost repeat outwards, pairs of a key and a rank.
@@ -48,42 +48,42 @@ class PositionAutomaton(NamedTuple):
     """Positions of a pattern: ``chars[p]`` is the character set of ``p``, ``follow[p]`` the positions after it."""
 
     chars: list[CharSet]
-    first: Places
-    follow: list[Places]
+    first: Positions
+    follow: list[Positions]
     order: Order
 
 
 class _Part(NamedTuple):
     """The positions of a repeated part before transitions that leave the part are added; the first is ``start``."""
 
-    first: Places
-    last: Places
+    first: Positions
+    last: Positions
     chars: list[CharSet]
-    follow: list[Places]
+    follow: list[Positions]
     start: int
     edges: int
 
 
 class _AtomicPart(NamedTuple):
     node: Atomic
-    first: Places
-    last: Places
+    first: Positions
+    last: Positions
     inside: range
-    follow: dict[int, Places]
+    follow: dict[int, Positions]
 
 
-def places(node: Node) -> int:
+def position_count(node: Node) -> int:
     """The number of positions of a tree after its counted repeats are expanded."""
     if isinstance(node, Characters):
         return 1
     if isinstance(node, Concatenation):
-        return sum([places(part) for part in node.parts])
+        return sum([position_count(part) for part in node.parts])
     if isinstance(node, Alternation):
-        return sum([places(part) for part in node.branches])
+        return sum([position_count(part) for part in node.branches])
     if isinstance(node, Repeat):
-        return places(node.part) * (max(node.least, 1) if node.most is None else node.most)
+        return position_count(node.part) * (max(node.least, 1) if node.most is None else node.most)
     if isinstance(node, Atomic):
-        return places(node.part)
+        return position_count(node.part)
     return 0
 
 
@@ -101,7 +101,7 @@ def position_automaton(
         UnsupportedPattern: the result of ``refuse``.
         BudgetExceeded: if the tree has too many positions, or the construction exceeds the budget.
     """
-    tracker.check_states(places(node), "places")
+    tracker.check_states(position_count(node), "positions")
     builder = _Builder(tracker)
     first, last, nullable = builder.build(node)
     follow = builder.follow
@@ -116,7 +116,7 @@ def position_automaton(
     return PositionAutomaton(builder.chars, first, follow, builder.order)
 
 
-def _without_dead_ends(first: Places, follow: list[Places]) -> tuple[Places, list[Places]]:
+def _without_dead_ends(first: Positions, follow: list[Positions]) -> tuple[Positions, list[Positions]]:
     """``first`` and ``follow`` without the positions from which the end of the text cannot be reached."""
     before: list[list[int]] = [[] for _ in follow]
     for p, following in enumerate(follow):
@@ -156,14 +156,14 @@ class _Builder:
     def __init__(self, tracker: BudgetTracker) -> None:
         self.tracker = tracker
         self.chars: list[CharSet] = [NEVER]
-        self.follow: list[Places] = [_NONE]
+        self.follow: list[Positions] = [_NONE]
         self.atomic: list[_AtomicPart] = []
         self.order: Order = {}
         self.fails = False
         self.work = 0
         self.edges = 0
 
-    def connect(self, last: Places, first: Places) -> None:
+    def connect(self, last: Positions, first: Positions) -> None:
         follow = self.follow
         for p in last:
             known = follow[p]
@@ -177,9 +177,9 @@ class _Builder:
         if self.work > _WORK:
             self.work = 0
             self.tracker.check_time()
-            self.tracker.check_bytes(_EDGE_BYTES * self.edges, "the connections of its places")
+            self.tracker.check_bytes(_EDGE_BYTES * self.edges, "the connections of its positions")
 
-    def build(self, node: Node) -> tuple[Places, Places, bool]:
+    def build(self, node: Node) -> tuple[Positions, Positions, bool]:
         """Append the positions of a tree and return its ``(first, last, nullable)``."""
         kind = type(node)
         if kind is Characters:
@@ -189,8 +189,8 @@ class _Builder:
             if not node.chars:  # type: ignore[union-attr]
                 self.fails = True
                 return _NONE, _NONE, False
-            place = frozenset((p,))
-            return place, place, False
+            alone = frozenset((p,))
+            return alone, alone, False
         if isinstance(node, Concatenation):
             first, last, nullable = _NONE, _NONE, True
             for part in node.parts:
@@ -221,7 +221,7 @@ class _Builder:
             return first, last, nullable
         raise TypeError(f"{node!r} has no position automaton without contexts.")
 
-    def repeat(self, node: Repeat) -> tuple[Places, Places, bool]:
+    def repeat(self, node: Repeat) -> tuple[Positions, Positions, bool]:
         start = len(self.chars)
         if isinstance(node.part, Characters) and node.part.chars:
             return self.chain(node.part.chars, node)
@@ -254,7 +254,7 @@ class _Builder:
         ordered_copies(self.order, start, size, range(max(required, 1) - 1, node.most), shorter_first=True)
         return first, _NONE.union(*collected), required == 0
 
-    def chain(self, chars: CharSet, node: Repeat) -> tuple[Places, Places, bool]:
+    def chain(self, chars: CharSet, node: Repeat) -> tuple[Positions, Positions, bool]:
         """The repetition of a single character set, the most common case: a chain of positions."""
         start = len(self.chars)
         required = max(node.least, 1)
@@ -268,13 +268,13 @@ class _Builder:
         self.work += stop - start
         return frozenset((start,)), frozenset(range(start + required - 1, stop)), node.least == 0
 
-    def copy(self, node: Node, part: _Part | None, after: Places) -> tuple[Places, Places]:
+    def copy(self, node: Node, part: _Part | None, after: Positions) -> tuple[Positions, Positions]:
         if part is None:
             first, last, _ = self.build(node)
         else:
             by = len(self.chars) - part.start
             self.chars += part.chars
-            self.follow += [_moved(places, by) for places in part.follow]
+            self.follow += [_moved(each, by) for each in part.follow]
             first, last = _moved(part.first, by), _moved(part.last, by)
             for p in range(part.start, part.start + len(part.chars)):
                 if p in self.order:
@@ -285,14 +285,14 @@ class _Builder:
         return first, last
 
 
-def _moved(positions: Places, by: int) -> Places:
+def _moved(positions: Positions, by: int) -> Positions:
     return frozenset([p + by for p in positions])
 
 
 def check_atomic(
     part: _AtomicPart,
     chars: list[CharSet],
-    follow: list[Places],
+    follow: list[Positions],
     refuse: Callable[[Atomic], UnsupportedPattern],
     tracker: BudgetTracker,
 ) -> None:
@@ -351,13 +351,13 @@ def can_be_empty(node: Node) -> bool:
     return True
 
 
-def _pairwise_disjoint(positions: Places, chars: list[CharSet], tracker: BudgetTracker) -> bool:
+def _pairwise_disjoint(positions: Positions, chars: list[CharSet], tracker: BudgetTracker) -> bool:
     ordered = [p for p in positions if p != END_POSITION]
     return all(_disjoint({p}, set(ordered[:i]), chars, tracker) for i, p in enumerate(ordered))
 
 
 def _disjoint(
-    first: set[int] | Places, second: set[int] | Places, chars: list[CharSet], tracker: BudgetTracker
+    first: set[int] | Positions, second: set[int] | Positions, chars: list[CharSet], tracker: BudgetTracker
 ) -> bool:
     for p in first:
         tracker.check_time()

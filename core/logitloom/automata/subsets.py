@@ -26,7 +26,7 @@ from logitloom.automata.context_nfa import ContextAutomaton
 from logitloom.automata.nfa import END_POSITION, Order, PositionAutomaton
 from logitloom.automata.utf8 import DEAD
 
-__all__ = ["ContextSubsets", "PlacesRead", "SubsetAutomaton", "Subsets", "numbered_sets"]
+__all__ = ["ContextSubsets", "PositionsRead", "SubsetAutomaton", "Subsets", "numbered_sets"]
 
 S = TypeVar("S", bound=Hashable)
 
@@ -88,13 +88,13 @@ def numbered_sets(chars: list[CharSet]) -> tuple[list[CharSet], list[int]]:
     return list(numbers), [of_object[id(one)] for one in chars]
 
 
-def _undominated(places: frozenset[int], order: Order) -> frozenset[int]:
+def _undominated(positions: frozenset[int], order: Order) -> frozenset[int]:
     """A set without the positions that are redundant according to ``order``."""
     level = 0
     while True:
         best: dict[int, tuple[int, int]] = {}
         dropped = set()
-        for p in places:
+        for p in positions:
             entries = order.get(p, ())
             if len(entries) > level:
                 key, rank = entries[level]
@@ -107,9 +107,9 @@ def _undominated(places: frozenset[int], order: Order) -> frozenset[int]:
                 else:
                     dropped.add(p)
         if not best:
-            return places
+            return positions
         if dropped:
-            places -= dropped
+            positions -= dropped
         level += 1
 
 
@@ -130,18 +130,18 @@ def _plan(sets: Iterable[int], classes_of: list[tuple[int, ...]], classes: int) 
     for s in sets:
         for c in classes_of[s]:
             holding.setdefault(c, []).append(s)
-    place: dict[tuple[int, ...], int] = {}
+    number: dict[tuple[int, ...], int] = {}
     group_of = [DEAD] * classes
     for c in sorted(holding):
-        group_of[c] = place.setdefault(tuple(holding[c]), len(place))
-    return _Plan(list(place), group_of)
+        group_of[c] = number.setdefault(tuple(holding[c]), len(number))
+    return _Plan(list(number), group_of)
 
 
 def _is_deterministic(follow: Iterable[Collection[int]], set_at: list[int], classes_of: list[tuple[int, ...]]) -> bool:
-    for places in follow:
-        if len(places) > 1:
+    for positions in follow:
+        if len(positions) > 1:
             seen: set[int] = set()
-            for p in places:
+            for p in positions:
                 classes = classes_of[set_at[p]]
                 if not seen.isdisjoint(classes):
                     return False
@@ -229,7 +229,7 @@ class Subsets:
         order = self.nfa.order
         found = []
         for group in plan.groups:
-            followers = read[group[0]] if len(group) == 1 else [places for s in group for places in read[s]]
+            followers = read[group[0]] if len(group) == 1 else [positions for s in group for positions in read[s]]
             target = followers[0] if len(followers) == 1 else followers[0].union(*followers[1:])
             found.append(_undominated(target, order) if order and len(target) > 1 else target)
         return found, plan.group_of
@@ -261,17 +261,17 @@ class _ContextPlan(NamedTuple):
     group_of: list[int]
 
 
-class PlacesRead(NamedTuple):
+class PositionsRead(NamedTuple):
     """A state of a pattern with boundaries.
 
     Attributes:
         before: the kind of the character before.
-        places: the positions just read.
+        positions: the positions just read.
         ending: the positions that read a newline as the last character: they may accept and have no transitions.
     """
 
     before: int
-    places: frozenset[int]
+    positions: frozenset[int]
     ending: frozenset[int]
 
 
@@ -301,7 +301,7 @@ class ContextSubsets:
         self._after: dict[tuple[int, int], list[tuple[_Reading, tuple[int, ...]]]] = {}
         self._plans: dict[tuple[_Reading, ...], _ContextPlan] = {}
         self._alive = self._living()
-        self.start = PlacesRead(BEGIN, frozenset([END_POSITION]), _EMPTY)
+        self.start = PositionsRead(BEGIN, frozenset([END_POSITION]), _EMPTY)
 
     def _living(self) -> list[int]:
         """Per position the kinds, as bits, of the character read there after which the text can be completed."""
@@ -342,31 +342,31 @@ class ContextSubsets:
                     queue += [(p, kind) for kind in kinds if new >> kind & 1]
         return alive
 
-    def accepts(self, state: PlacesRead) -> bool:
+    def accepts(self, state: PositionsRead) -> bool:
         """See :class:`SubsetAutomaton`."""
         at_end, accept = context_bit(state.before, END), self.nfa.accept
-        return any(accept[p] & at_end for p in state.places) or any(accept[p] & at_end for p in state.ending)
+        return any(accept[p] & at_end for p in state.positions) or any(accept[p] & at_end for p in state.ending)
 
-    def size(self, state: PlacesRead) -> int:
+    def size(self, state: PositionsRead) -> int:
         """See :class:`SubsetAutomaton`."""
-        return len(state.places) + len(state.ending)
+        return len(state.positions) + len(state.ending)
 
-    def members(self, state: PlacesRead) -> list[PlacesRead]:
+    def members(self, state: PositionsRead) -> list[PositionsRead]:
         """See :class:`SubsetAutomaton`."""
         return [
-            *(PlacesRead(state.before, frozenset((position,)), _EMPTY) for position in state.places),
-            *(PlacesRead(state.before, _EMPTY, frozenset((position,))) for position in state.ending),
+            *(PositionsRead(state.before, frozenset((position,)), _EMPTY) for position in state.positions),
+            *(PositionsRead(state.before, _EMPTY, frozenset((position,))) for position in state.ending),
         ]
 
-    def packed(self, state: PlacesRead) -> bytes:
+    def packed(self, state: PositionsRead) -> bytes:
         """See :class:`SubsetAutomaton`."""
-        numbers = (state.before, len(state.places), *sorted(state.places), *sorted(state.ending))
+        numbers = (state.before, len(state.positions), *sorted(state.positions), *sorted(state.ending))
         return struct.pack(f"<{len(numbers)}i", *numbers)
 
-    def unpacked(self, data: bytes) -> PlacesRead:
+    def unpacked(self, data: bytes) -> PositionsRead:
         """See :class:`SubsetAutomaton`."""
-        before, count, *places = struct.unpack(f"<{len(data) // 4}i", data)
-        return PlacesRead(before, frozenset(places[:count]), frozenset(places[count:]))
+        before, count, *positions = struct.unpack(f"<{len(data) // 4}i", data)
+        return PositionsRead(before, frozenset(positions[:count]), frozenset(positions[count:]))
 
     @property
     def is_deterministic(self) -> bool:
@@ -380,24 +380,24 @@ class ContextSubsets:
         follow = [sorted(following.items()) for following in nfa.follow]
         return _digest(_described(nfa.chars), follow, nfa.accept, sorted(nfa.order.items()))
 
-    def targets(self, state: PlacesRead) -> tuple[list[PlacesRead], Sequence[int]]:
+    def targets(self, state: PositionsRead) -> tuple[list[PositionsRead], Sequence[int]]:
         """See :class:`SubsetAutomaton`."""
         read: dict[_Reading, set[int]] = {}
-        for p in state.places:
-            for reading, places in self._readings(state.before, p):
+        for p in state.positions:
+            for reading, positions in self._readings(state.before, p):
                 known = read.get(reading)
                 if known is None:
-                    read[reading] = set(places)
+                    read[reading] = set(positions)
                 else:
-                    known.update(places)
+                    known.update(positions)
         combined = tuple(sorted(read))
         plan = self._plans.get(combined)
         if plan is None:
             plan = self._plans[combined] = self._plan(combined)
-        index: dict[PlacesRead, int] = {}
+        index: dict[PositionsRead, int] = {}
         numbers = []
         for kind, going, stopping in plan.groups:
-            target = PlacesRead(kind, self._united(read, going), self._united(read, stopping))
+            target = PositionsRead(kind, self._united(read, going), self._united(read, stopping))
             numbers.append(index.setdefault(target, len(index)))
         numbers.append(DEAD)  # index -1
         return list(index), [numbers[group] for group in plan.group_of]
@@ -415,7 +415,7 @@ class ContextSubsets:
                 reading = _Reading(self._set_at[q], fitting & self._alive[q], bool(ends))
                 if reading.going or reading.ends:
                     found.setdefault(reading, []).append(q)
-            known = self._after[before, p] = [(reading, tuple(places)) for reading, places in found.items()]
+            known = self._after[before, p] = [(reading, tuple(positions)) for reading, positions in found.items()]
         return known
 
     def _plan(self, readings: tuple[_Reading, ...]) -> _ContextPlan:
@@ -427,15 +427,15 @@ class ContextSubsets:
                     going.setdefault(c, []).append(reading)
                 elif reading.ends and self._kind_of[c] == NEWLINE:
                     stopping.setdefault(c, []).append(reading)
-        place: dict[tuple[int, tuple[_Reading, ...], tuple[_Reading, ...]], int] = {}
+        number: dict[tuple[int, tuple[_Reading, ...], tuple[_Reading, ...]], int] = {}
         group_of = [DEAD] * self.classes
         for c in sorted(going.keys() | stopping.keys()):
             group = (self._kind_of[c], tuple(going.get(c, ())), tuple(stopping.get(c, ())))
-            group_of[c] = place.setdefault(group, len(place))
-        return _ContextPlan(list(place), group_of)
+            group_of[c] = number.setdefault(group, len(number))
+        return _ContextPlan(list(number), group_of)
 
     def _united(self, read: Mapping[_Reading, set[int]], readings: tuple[_Reading, ...]) -> frozenset[int]:
         return self._reduced(_EMPTY.union(*[read[reading] for reading in readings])) if readings else _EMPTY
 
-    def _reduced(self, places: frozenset[int]) -> frozenset[int]:
-        return _undominated(places, self.nfa.order) if len(places) > 1 and self.nfa.order else places
+    def _reduced(self, positions: frozenset[int]) -> frozenset[int]:
+        return _undominated(positions, self.nfa.order) if len(positions) > 1 and self.nfa.order else positions

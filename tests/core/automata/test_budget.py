@@ -114,8 +114,8 @@ def test_messages_name_the_options_of_the_processors_and_quote_the_pattern_as_wr
     with pytest.raises(BudgetExceeded) as caught:
         compile_pattern(r"\d\.{0,30}\n" + "\n", budget=Budget(states=20))
     assert str(caught.value) == (
-        r"Compiling pattern '\d\.{0,30}\n\n' takes more than 20 places. Write it with smaller repeat counts or fewer "
-        "alternatives, or raise max_states."
+        r"Compiling pattern '\d\.{0,30}\n\n' takes more than 20 positions. Write it with smaller repeat counts or "
+        "fewer alternatives, or raise max_states."
     )
     with pytest.raises(BudgetExceeded, match=r"or raise max_seconds\."):
         compile_pattern("(?:a|b)*a(?:a|b){30}", budget=Budget(seconds=0.1, states=10**9, table_bytes=10**12))

@@ -159,7 +159,7 @@ def test_equal_patterns_have_equal_fingerprints() -> None:
 
 
 def test_repeats_that_overlap_keep_small_sets() -> None:
-    """Ten thousand places; after any text two of them say all there is to say."""
+    """Ten thousand positions; after any text two of them say all there is to say."""
     automaton = lazy(r"(\d{0,100}){0,100}b")
     state = automaton.start()
     for byte in b"1" * 150:
@@ -167,7 +167,7 @@ def test_repeats_that_overlap_keep_small_sets() -> None:
         assert len(state) <= 4 * 4
 
 
-def test_too_many_places_are_refused() -> None:
-    with pytest.raises(BudgetExceeded, match=r"takes more than 1000 places\."):
+def test_too_many_positions_are_refused() -> None:
+    with pytest.raises(BudgetExceeded, match=r"takes more than 1000 positions\."):
         compile_automaton(r".{0,1001}", budget=Budget(states=1000))
     assert isinstance(compile_automaton(r"(?:.a?){0,400}x", budget=Budget(states=1000)), LazyDfa | Dfa)

@@ -200,7 +200,7 @@ def test_hostile_patterns_end_within_their_budget(pattern: str) -> None:
 
 
 def test_each_limit_of_a_budget_is_named_when_it_is_passed() -> None:
-    with pytest.raises(BudgetExceeded, match=r"'a\{500\}' takes more than 100 places.*raise max_states\."):
+    with pytest.raises(BudgetExceeded, match=r"'a\{500\}' takes more than 100 positions.*raise max_states\."):
         compile_pattern("a{500}", budget=Budget(states=100))
     with pytest.raises(BudgetExceeded, match=r"limit is 1000\..*raise table_bytes of the budget\."):
         compile_pattern("é{500}", budget=Budget(table_bytes=1000))
