@@ -42,6 +42,7 @@ from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.lazy_dfa import LazyDfa
 from logitloom.automata.lazy_product import IntersectedAutomaton, UnionAutomaton, common_classes
 from logitloom.automata.minimize import minimize
+from logitloom.automata.phrases import texts_without
 from logitloom.automata.token_automaton import TokenAutomaton
 
 __all__ = [
@@ -81,5 +82,6 @@ __all__ = [
     "optional",
     "repeat",
     "star",
+    "texts_without",
     "union",
 ]

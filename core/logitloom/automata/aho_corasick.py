@@ -10,7 +10,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.errors import OptionError
 
-__all__ = ["AhoCorasick", "Match", "StopAutomaton"]
+__all__ = ["AhoCorasick", "Match", "StopAutomaton", "search_table"]
 
 
 class Match(NamedTuple):
@@ -44,6 +44,45 @@ class StopAutomaton(NamedTuple):
 
     dfa: Dfa
     closing: dict[int, int]
+
+
+def search_table(
+    children: Sequence[dict[int, int]], found: list[int], width: int, tracker: BudgetTracker
+) -> NDArray[np.int32]:
+    """The transitions of a search automaton, from a prefix trie.
+
+    Two nodes may have a child in common, if it has the same nodes below it along every path, and what can be read to
+    reach it is the same from each node that has it.
+
+    Args:
+        children: per node its child per column; node 0 is the root.
+        found: per node the string that is complete there, or -1; changed to the longest string that ends there.
+        width: number of columns.
+        tracker: the limits.
+
+    Returns:
+        ``[nodes, width] int32``.
+    """
+    tracker.check_bytes(4 * len(children) * width)
+    table = np.zeros((len(children), width), dtype=np.int32)
+    fallback = [-1] * len(children)
+    fallback[0] = 0
+    queue = [0]
+    for state in queue:
+        # A state has the transitions of its longest proper suffix, except where it has a child in the trie.
+        table[state] = table[fallback[state]]
+        for column, child in children[state].items():
+            if fallback[child] >= 0:
+                continue
+            fallback[child] = int(table[state, column]) if state else 0
+            if found[child] < 0:
+                found[child] = found[fallback[child]]
+            queue.append(child)
+        for column, child in children[state].items():
+            table[state, column] = child
+        if len(queue) % 1024 == 0:
+            tracker.check_time()
+    return table
 
 
 class AhoCorasick:
@@ -80,35 +119,18 @@ class AhoCorasick:
                 f"written. Leave it out."
             )
         tracker = BudgetTracker(budget, "the search automaton")
-        tracker.check_states(1 + sum(map(len, self.strings)))
         used = sorted(set(b"".join(self.strings)))
         classes = np.full(256, len(used), dtype=np.int64)
         classes[used] = np.arange(len(used))
         width = len(used) + (len(used) < 256)
         self.byte_class: NDArray[np.uint8] = classes.astype(np.uint8)
-        children, found = self._prefix_tree(classes.tolist())
-        tracker.check_bytes(4 * len(children) * width)
-        table = np.zeros((len(children), width), dtype=np.int32)
-        fallback = [0] * len(children)
-        queue = [0]
-        for state in queue:
-            # A state has the transitions of its longest proper suffix, except where it has a child in the trie.
-            table[state] = table[fallback[state]]
-            for column, child in children[state].items():
-                fallback[child] = int(table[state, column]) if state else 0
-                if found[child] < 0:
-                    found[child] = found[fallback[child]]
-                queue.append(child)
-            for column, child in children[state].items():
-                table[state, column] = child
-            if len(queue) % 1024 == 0:
-                tracker.check_time()
-        self.next: NDArray[np.int32] = table
+        children, found = self._prefix_tree(classes.tolist(), tracker)
+        self.next: NDArray[np.int32] = search_table(children, found, width, tracker)
         self.found: NDArray[np.int32] = np.array(found, dtype=np.int32)
         for array in (self.byte_class, self.next, self.found):
             array.setflags(write=False)
 
-    def _prefix_tree(self, classes: list[int]) -> tuple[list[dict[int, int]], list[int]]:
+    def _prefix_tree(self, classes: list[int], tracker: BudgetTracker) -> tuple[list[dict[int, int]], list[int]]:
         children: list[dict[int, int]] = [{}]
         found = [-1]
         for index, string in enumerate(self.strings):
@@ -121,6 +143,9 @@ class AhoCorasick:
                     found.append(-1)
                 state = row[classes[byte]]
             found[state] = index
+            if index % 256 == 0:
+                tracker.check_states(len(children))
+        tracker.check_states(len(children))
         return children, found
 
     @property
