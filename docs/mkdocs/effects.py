@@ -146,6 +146,7 @@ EFFECTS: Final = {
         written=("the",),
     ),
     "stop": Effect({"strings": ("catdog",)}, "after “cat” and “dog”", written=("cat", "dog")),
+    "stop_repetition": Effect({"times": 3}, "after “no no no”", written=("no", "no", "no")),
     "suppress_tokens": Effect({"tokens": [0, 2]}, "“the” and “dog” suppressed"),
     "temperature": Effect({"temperature": 0.5}),
     "top_h": Effect({"h": 0.5}),

@@ -19,7 +19,7 @@ from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.errors import OptionError
 
-__all__ = ["texts_without"]
+__all__ = ["folded", "texts_without"]
 
 
 def texts_without(phrases: Sequence[str], *, ignore_case: bool = False, budget: Budget | None = None) -> Dfa:
@@ -87,6 +87,16 @@ def texts_without(phrases: Sequence[str], *, ignore_case: bool = False, budget: 
     table = search_table(rows, found, len(used) + 1, tracker)
     matched = np.array(found) >= 0
     return Dfa(classes, np.where(matched[table], DEAD, table), ~matched).trimmed()
+
+
+def folded(text: str) -> str:
+    """A text in which each character is replaced by one of those that equal it when case is ignored.
+
+    Example:
+        >>> folded("Naïve") == folded("NAÏVE"), folded("a") == folded("b")
+        (True, False)
+    """
+    return "".join(_spellings(character)[0] for character in text)
 
 
 @lru_cache(maxsize=4096)

