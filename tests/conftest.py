@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -32,8 +33,11 @@ BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 LIBRARIES = tuple(name for name in BACKENDS if name != "numpy")
 #: Optional packages that are parameters of tests, by name: such cases need ``extras``.
 PACKAGES = ("llguidance", "xgrammar")
-#: How many cases of a suite of the kit are tried on a library, but in the environment ``exhaustive``.
+#: How many cases of a suite of the kit, or of another test, are tried on a library, but in ``exhaustive``.
 FIRST_CASES = {"jax": 1, "mlx": 2, "torch": 2}
+FIRST_PARAMETERS = {"jax": 2}
+#: On a library that compiles each operation for each shape: one of how many checks of a suite, in turn over the suites.
+TURNS = {"jax": 3}
 #: Reasons for skipping that say that a package is missing.
 MISSING = re.compile("not installed|not available|needs the package|could not import|there is no model")
 #: Beginnings of reasons that have nothing to do with Python packages, or with one that has its own environment.
@@ -63,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each case by the array libraries and packages that its parameters name."""
     promised = set(os.environ.get(EXPECT_VARIABLE, "").split())
+    seen: Counter[tuple[str, str]] = Counter()
     for item in items:
         case = getattr(item, "callspec", None)
         libraries = {name for name in LIBRARIES if item.get_closest_marker(name)}
@@ -71,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             libraries |= named.intersection(LIBRARIES)
             if named.intersection(PACKAGES):
                 item.add_marker("extras")
-            if _is_repeated(item, case.params):
+            if _is_repeated(item, case.params, seen):
                 item.add_marker("exhaustive")
         for name in (
             libraries | ({"library"} if libraries else set()) | ({"promised"} if libraries & promised else set())
@@ -79,17 +84,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(name)
 
 
-def _is_repeated(item: pytest.Item, params: Mapping[str, Any]) -> bool:
-    """Whether a check of the kit was made on the same library with another case of its suite.
+def _is_repeated(item: pytest.Item, params: Mapping[str, Any], seen: Counter[tuple[str, str]]) -> bool:
+    """Whether other cases by default stand for this one, which is then left to the environment ``exhaustive``.
 
-    NumPy makes every check with every case. Other libraries, which compile or dispatch each operation, make every check
-    with the first cases of a suite, and with the others in the environment ``exhaustive``.
+    NumPy makes every check of the kit with every case. Other libraries, which compile or dispatch each operation, make
+    checks with the first cases of a suite. JAX, which compiles each operation for each shape, makes every third check
+    of a suite, in turn over the suites, so that suites together make all; and the first cases of other tests.
+
+    Args:
+        item: the case.
+        params: its parameters.
+        seen: how many cases of a test were met on a library; this one is added.
     """
+    library = next((value for value in params.values() if isinstance(value, str) and value in FIRST_CASES), "")
     cases = getattr(getattr(item, "cls", None), "cases", None)
-    first = FIRST_CASES.get(str(params.get("backend")))
-    if cases is None or first is None or "case" not in params:
+    if library not in FIRST_CASES:
         return False
-    return params["case"] not in list(cases)[:first]
+    if cases is not None and "case" in params:
+        checks, turns = f"{item.nodeid.split('[')[0]}", TURNS.get(library, 1)
+        return params["case"] not in list(cases)[: FIRST_CASES[library]] or crc32(checks.encode()) % turns != 0
+    test = (item.nodeid.split("[")[0], library)
+    seen[test] += 1
+    return seen[test] > FIRST_PARAMETERS.get(library, seen[test])
 
 
 @pytest.hookimpl(wrapper=True)
