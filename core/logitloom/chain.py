@@ -286,8 +286,8 @@ class Chain:
         found = self._branches(self._equipped(context))
         if [len(rows) for rows in found] != [context.batch] * (self.branches - 1):
             raise InvalidSignature(
-                f"Processor {label!r} told prompts for branches of {[len(rows) for rows in found]} rows, but declares "
-                f"{self.branches} branches (one of them the rows' own) and there are {context.batch} sequences."
+                f"Processor {label!r} returned prompts for branches of {[len(rows) for rows in found]} rows, but "
+                f"declares {self.branches} branches (one of them the rows' own) and there are {context.batch} sequences."
             )
         return found
 

@@ -80,7 +80,7 @@ def _text_of(value: Any, place: str) -> str:
     if hasattr(value, "__dict__"):
         return f"{_name(kind)} {_text_of(vars(value), place)}"
     raise StateMismatch(
-        f"The {place} is a {_name(kind)}, which has no fingerprint, so it cannot be told whether another chain is "
+        f"The {place} is a {_name(kind)}, which has no fingerprint, so it is unknown whether another chain is "
         f"equal, and states of this one cannot be saved. Give the class an attribute 'fingerprint', a text or bytes."
     )
 

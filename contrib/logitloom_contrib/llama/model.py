@@ -247,7 +247,7 @@ class LlamaModel:
         if tokens.size and (tokens.min() < -1 or tokens.max() >= self.vocab_size):
             row, place = np.argwhere((tokens < -1) | (tokens >= self.vocab_size))[0]
             raise ModelError(
-                f"forward got the token {tokens[row, place]} in row {row} at place {place}; ids are 0 to "
+                f"forward got the token {tokens[row, place]} in row {row} at position {place}; ids are 0 to "
                 f"{self.vocab_size - 1}, and -1 stands for none."
             )
         if (real != (np.arange(tokens.shape[1]) < counts[:, None])).any():

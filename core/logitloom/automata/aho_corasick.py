@@ -115,7 +115,7 @@ class AhoCorasick:
             raise OptionError("No strings to search for were given. Give at least one.")
         if b"" in self.strings:
             raise OptionError(
-                f"The string at place {given.index(b'')} is empty, and an empty string is found before anything is "
+                f"The string at index {given.index(b'')} is empty, and an empty string occurs before anything is "
                 f"written. Leave it out."
             )
         tracker = BudgetTracker(budget, "the search automaton")

@@ -156,7 +156,7 @@ class IntersectedAutomaton(_Product):
                             before[part].append(state)
             if len(queue) * len(self._bytes) > _MOST_STEPS:
                 raise BudgetExceeded(
-                    f"The {subject} have more than {len(queue) - 1} states together, so it cannot be told which texts "
+                    f"The {subject} have more than {len(queue) - 1} states together, too many to find the texts that "
                     f"satisfy all. Write them as one constraint."
                 )
         live = {state for state in queue if self.accepts(state)}

@@ -55,7 +55,7 @@ class FinishWithin(Constraint):
         least = constraint.least_tokens(constraint.start())
         if least is None:
             raise ValueError(
-                "it cannot be told how many tokens this constraint needs, so no text is sure to be complete within "
+                "it is unknown how many tokens this constraint needs, so no text is sure to be complete within "
                 f"{tokens}. Leave the option out, or use a constraint that can tell."
             )
         if least + 1 > tokens:

@@ -71,7 +71,7 @@ def row_limits(
         if own is None:
             return None
         raise OptionError(
-            f"Option 'finish_within' of {name}: it cannot be told how many tokens this constraint needs, so no text is "
+            f"Option 'finish_within' of {name}: it is unknown how many tokens this constraint needs, so no text is "
             f"sure to be complete within {own}. Leave the option out, or use a constraint that can tell."
         )
     limits = []

@@ -160,7 +160,7 @@ class ContinuousGenerator:
             if isinstance(prompt, (list, tuple)) and prompt:
                 what = f"{what} of {type(prompt[0]).__name__}"
             raise PromptTypeError(
-                f"Continuous generation goes on from a text, a list of texts, token ids, a list of those, or a "
+                f"Continuous generation continues a text, a list of texts, token ids, a list of those, or a "
                 f"SequenceState, but got {what}."
             )
         ids = self.generator.encode(prompt)

@@ -179,8 +179,8 @@ class Generator:
             )
         if self.candidates is not None and isinstance(self.strategy, BeamSearch):
             raise GenerationError(
-                "Beam search cannot use drafts: its beams change places at every step, so a draft of several tokens "
-                "has no row to belong to. Leave out the candidates, or use Greedy or Multinomial."
+                "Beam search cannot use drafts: its beams move between rows at every step, so a draft of several "
+                "tokens belongs to no row. Leave out the candidates, or use Greedy or Multinomial."
             )
         if self.candidates is not None and isinstance(self.strategy, ContrastiveSearch):
             raise GenerationError(

@@ -69,7 +69,7 @@ def save(path: str | os.PathLike[str], state: SavedSequences, cache: Cache | Non
     elif cache is not None:
         warnings.warn(
             f"The cache of this model, a {type(cache).__name__}, has no method to_host, so the file holds none; "
-            f"whoever goes on with the state computes it anew.",
+            f"a program that reads the file computes it again.",
             UserWarning,
             stacklevel=3,
         )

@@ -96,7 +96,7 @@ def retokenized(
     """
     kept = kept_prefix(tokens, text, vocabulary)
     if not kept:
-        raise SlicingError(f"No token of the row stands whole at the beginning of {_shortened(text)}.")
+        raise SlicingError(f"The row's first token is not a whole part of the beginning of {_shortened(text)}.")
     prefix = tuple(int(token) for token in tokens[:kept])
     rest = "" if kept == len(tokens) else text[len(vocabulary.decode(prefix)) :]
     return (*prefix, *continuation_ids(rest, tokenizer)) if rest else prefix

@@ -52,7 +52,7 @@ class Budget(Combinator):
         then = Inner(self.then, self.name)
         if self.end and then.links:
             raise OptionError(
-                f"Processor {self.name!r} is told to end the text afterwards, and to go on with "
+                f"Processor {self.name!r} has end=True, which ends the text, and is to continue with "
                 f"{', '.join(link.label for link in then.links)}. Leave out 'then' or 'end'."
             )
         last = Section(ends=True) if self.end else Section(then)

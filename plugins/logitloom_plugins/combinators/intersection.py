@@ -36,13 +36,13 @@ class Intersection(LiftedAutomaton):
         automata = [automaton for one in constraints if (automaton := one.automaton()) is not None]
         if any(at_tokens(automaton) for automaton in automata):
             raise OptionError(
-                f"Several constraints stand together in one part of {owner!r}, and of one of them only tokens are "
-                f"known, no automaton over bytes. So it cannot be told which texts satisfy all. Put one of them "
-                f"beside {owner!r} in the chain, or write them as one grammar."
+                f"Several constraints are in one part of {owner!r}, and one of them has no automaton over bytes, which "
+                f"is needed to find the texts that satisfy all. Put one of them next to {owner!r} in the chain, or "
+                f"write them as one grammar."
             )
         first = constraints[0]
         self.constraints, self._owner = tuple(constraints), owner
-        subject = f"constraints that stand together in one part of {owner!r}"
+        subject = f"constraints in one part of {owner!r}"
         super().__init__(IntersectedAutomaton(automata, subject), first.vocabulary, first.vocab_size)
         self.restricts = any(one.restricts for one in constraints)
         self.ends_texts = any(one.ends_texts for one in constraints)

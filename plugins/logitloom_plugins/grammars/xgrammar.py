@@ -101,7 +101,7 @@ class XGrammar:
         """
         del max_items
         if longest_tokens:
-            raise UnsupportedGrammar(f"{_NAME} cannot be told longest_tokens. Use the engine 'llguidance'.")
+            raise UnsupportedGrammar(f"{_NAME} has no option longest_tokens. Use the engine 'llguidance'.")
         nested = _nested_counts(grammar)
         if nested > _MOST_NESTED:
             raise BudgetExceeded(

@@ -168,7 +168,7 @@ def split(logits: Array, context: Context, owner: str) -> tuple[Array, Array]:
         raise InvalidContext(
             f"Processor {owner!r} in its one-pass form takes two rows of logits per sequence, first all conditional "
             f"ones, then all others, but got {total} rows for {rows} sequences. Feed the prompts of "
-            f"chain.branch_prompts(context) beside the others, or choose form='two_pass'."
+            f"chain.branch_prompts(context) as further rows, or choose form='two_pass'."
         )
     return logits[:rows, :], logits[rows:, :]
 

@@ -59,7 +59,7 @@ def _unpadded(given: Mapping[str, Any], option: str, owner: str) -> list[tuple[i
     kept: list[list[int]] = [[token != -1 for token in row] for row in ids] if mask is None else _lists(mask)
     if [len(row) for row in ids] != [len(row) for row in kept]:
         raise OptionError(
-            f"Option {option!r} of {owner!r}: input_ids have rows of {[len(row) for row in ids]} places, but "
+            f"Option {option!r} of {owner!r}: input_ids have rows of {[len(row) for row in ids]} ids, but "
             f"attention_mask of {[len(row) for row in kept]}. Give both as the tokenizer returned them."
         )
     return [

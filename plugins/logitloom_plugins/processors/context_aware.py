@@ -73,7 +73,7 @@ class ContextAware(Processor):
         super().__post_init__()
         if self.question is not None and self.context_tokens is not None:
             raise OptionError(
-                f"{OWNER!r} is told the prompt without its context by both of the options question and "
+                f"Both options of {OWNER!r} that give the prompt without its context are set, question and "
                 f"context_tokens. Give one of them."
             )
         if self.question is not None:
@@ -130,8 +130,7 @@ class ContextAware(Processor):
             return _branch_prompt.per_row(self._prompts, context, context.model, "question", OWNER)
         if self.context_tokens is None:
             raise MissingOption(
-                f"{OWNER!r} must be told the prompt without its context. Give one of the options question and "
-                f"context_tokens."
+                f"{OWNER!r} needs the prompt without its context. Give one of the options question and context_tokens."
             )
         assert context.prompt is not None
         given = self.context_tokens if isinstance(self.context_tokens, tuple) else (self.context_tokens,)

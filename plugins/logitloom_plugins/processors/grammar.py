@@ -125,7 +125,7 @@ class Grammar(ConstraintProcessor):
         rules = pruned(parse_gbnf(text, start=start))
         if rules.rules[start] == Choice(()):
             raise UnsupportedGrammar(
-                f"No text follows the rule {start!r}: each of its alternatives goes on for ever. Give the recursion an "
+                f"No text follows the rule {start!r}: each of its alternatives is endless. Give the recursion an "
                 f"alternative that ends."
             )
         if written_out(rules) > _MOST_WRITTEN_OUT:

@@ -189,7 +189,7 @@ class Json(ConstraintProcessor):
         ]
         if unlike:
             raise UnsupportedSchema(
-                f"The engine {name} cannot be told {', '.join(unlike)}. Use the engine 'table', or the default."
+                f"The engine {name} has no options {', '.join(unlike)}. Use the engine 'table', or the default."
             )
         strict = self.strict is not False or self.engine == "auto"
         engine: Engine = load_plugin("grammars", name)()

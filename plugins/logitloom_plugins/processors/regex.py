@@ -53,7 +53,7 @@ class Regex(ConstraintProcessor):
         if isinstance(automaton, Dfa) and not automaton.accepting.any():
             raise UnsupportedPattern(
                 f"No text matches the pattern {shortened(self.pattern)} of 'regex', so nothing could be written. Look "
-                f"for an empty set, or an anchor that contradicts what stands beside it."
+                f"for an empty character set, or an anchor that contradicts its neighbours."
             )
         object.__setattr__(self, "_automaton", automaton)
 

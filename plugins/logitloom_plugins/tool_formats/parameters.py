@@ -89,7 +89,7 @@ def _text(schema: Any, form: ToolFormat, key: str, tool: str) -> list[Any]:
         wrong = next((text for text in texts if any(end in text for end in banned)), None)
         if wrong is not None:
             raise OptionError(
-                f"The parameter {key!r} of the tool {tool!r} may be {wrong!r}, in which a text stands that ends it in "
+                f"The parameter {key!r} of the tool {tool!r} may be {wrong!r}, which contains a text that ends it in "
                 f"this format of 'tool_call'. Leave that value out."
             )
         return [("choice", {"choices": tuple(texts)})]

@@ -157,8 +157,8 @@ def test_no_tokens_and_no_rows_are_harmless(backend: Backend):
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        ([[64]], "token 64 in row 0 at place 0; ids are 0 to 63"),
-        ([[1, -2]], "token -2 in row 0 at place 1"),
+        ([[64]], "token 64 in row 0 at position 0; ids are 0 to 63"),
+        ([[1, -2]], "token -2 in row 0 at position 1"),
         ([[-1, 3]], "to the right of a -1"),
         ([[1], [2]], r"shape \[2, 1\] for a cache of 1 rows"),
         ([1, 2], r"shape \[2\]"),

@@ -93,7 +93,7 @@ def test_only_end_of_sequence_is_allowed_after_a_stop_string() -> None:
 
 
 def test_empty_strings_and_no_strings_are_refused() -> None:
-    with pytest.raises(OptionError, match="string at place 1 is empty"):
+    with pytest.raises(OptionError, match="string at index 1 is empty"):
         AhoCorasick(["a", ""])
     with pytest.raises(OptionError, match="at least one"):
         AhoCorasick([])

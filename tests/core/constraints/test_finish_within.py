@@ -189,5 +189,5 @@ def test_too_small_a_budget_names_the_least():
 def test_what_cannot_be_told_is_refused():
     inner = lift(automaton("bca", FEW).automaton(), FEW)  # no token of one byte begins a text
     assert inner.least_tokens(inner.start()) is None
-    with pytest.raises(ValueError, match="it cannot be told how many tokens this constraint needs"):
+    with pytest.raises(ValueError, match="it is unknown how many tokens this constraint needs"):
         FinishWithin(inner, 9)

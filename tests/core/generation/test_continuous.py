@@ -392,7 +392,7 @@ def test_a_full_context_is_an_error(model: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [5, None, [None], [], {"a": 1}, 1.5])
 def test_anything_else_is_a_type_error(model: Any, wrong: Any) -> None:
-    with pytest.raises(TypeError, match="goes on from a text, a list of texts"):
+    with pytest.raises(TypeError, match="continues a text, a list of texts"):
         continuous(generator(model))(wrong)
 
 

@@ -246,7 +246,7 @@ def test_a_search_without_bound_is_refused() -> None:
             return lift(_Depth(), vocabulary, vocab_size)
 
     assert allowed(until(";", Counting()), b"((")[0] == {b"(", b")"}
-    with pytest.raises(BudgetExceeded, match="stand together in one part of 'until' have more than"):
+    with pytest.raises(BudgetExceeded, match="constraints in one part of 'until' have more than"):
         start(until(";", Counting(), ("bad_words", {"phrases": ["()()"]})))
 
 

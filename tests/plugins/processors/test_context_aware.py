@@ -60,7 +60,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(OptionError, match="must be >= 0"):
         processors.load(("context_aware", {"context_tokens": 1, "alpha": -1.0}))
     context = Context.start(np.zeros((2, VOCAB), dtype=np.float32), prompt=[[1, 2], [3]], model=model_on("numpy"))
-    with pytest.raises(MissingOption, match="must be told the prompt without its context"):
+    with pytest.raises(MissingOption, match="needs the prompt without its context"):
         processors.load("context_aware").init_state(context)
     with pytest.raises(InvalidContext, match="row 1 has 1 context tokens, but its prompt has only 1 tokens"):
         processors.load(("context_aware", {"context_tokens": 1})).init_state(context)
