@@ -175,6 +175,15 @@ class ByteAutomaton(ABC):
         del state
         return TextEnd(False, 0)
 
+    def completion(self, state: State) -> bytes | None:
+        """A short text from this state on with which the text is accepted; ``None`` if the automaton cannot tell.
+
+        After its first bytes the completion is the rest of it, so that the tokens that write it count down. Automata
+        with states that a bounded search does not get out of implement it, so that texts can be complete in time.
+        """
+        del state
+        return None
+
     def alternatives(self, state: State) -> Sequence[State]:
         """States that together accept what this state accepts: of a state that is a set, one for each member.
 

@@ -197,8 +197,9 @@ class LiftedAutomaton(Constraint):
         return reached if reached is not None and self._can_end(reached) else None
 
     def least_tokens(self, state: State) -> int | None:
-        """An upper bound on the least number of tokens to an accepting state: the tokens of a text shortest in bytes.
+        """An upper bound on the least number of tokens to an accepting state: the tokens of a short text.
 
+        The text is the automaton's ``completion``, or else one shortest in bytes.
         ``None`` if a bounded search finds no accepting state, or if the automaton counts tokens.
         """
         if self.may_end(state):
@@ -206,7 +207,8 @@ class LiftedAutomaton(Constraint):
         if self._has_borders:
             return None
         if state not in self._least:
-            text = self._shortest(state)
+            text = self._automaton.completion(state)
+            text = self._shortest(state) if text is None else text
             least = self._least if len(self._least) < _MOST_SUCCESSORS else {}
             least[state] = None if text is None else trie_walk.fewest_tokens(self._trie, text)
             self._least = least
@@ -352,9 +354,15 @@ class LiftedAutomaton(Constraint):
         known = self._ends.get(state)
         if known is None:
             ends = self._ends if len(self._ends) < _MOST_SUCCESSORS else {}
-            known = ends[state] = self._shortest(state) is not None or self._reaches_end(state, ends)
+            known = ends[state] = self._is_near_end(state) or self._reaches_end(state, ends)
             self._ends = ends
         return known
+
+    def _is_near_end(self, state: State) -> bool:
+        text = None if self._has_borders else self._automaton.completion(state)
+        if text is not None and trie_walk.fewest_tokens(self._trie, text) is not None:
+            return True
+        return self._shortest(state) is not None
 
     def _shortest(self, state: State) -> bytes | None:
         """A shortest text to acceptance, written with single-byte tokens; ``None`` if a bounded search finds none."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget
-from logitloom.automata.trie import vocabulary_trie
 from logitloom.constraints import Constraint, ConstraintProcessor, lift
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
 from logitloom.fingerprint import fingerprint_of
@@ -23,7 +22,7 @@ from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
-from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
+from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint, can_write
 
 __all__ = ["Json"]
 
@@ -87,6 +86,9 @@ class Json(ConstraintProcessor):
         None,
         help="Whether keywords that cannot be enforced, and unknown ones, are refused; if not, a warning names "
         "them. Default: only those that cannot be enforced are refused.",
+    )
+    finish_within: int | None = option(  # type: ignore[misc]
+        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
     max_states: int = option(100_000, help="Most states of the automaton.", ge=1, unit="states")
     max_seconds: float = option(10.0, help="Most processor time for the compilation.", gt=0, unit="seconds")
@@ -207,7 +209,7 @@ class Json(ConstraintProcessor):
         if table is None:
             bound: Constraint = self.__dict__["_grammar"].bind(vocabulary, vocab_size)
             return bound
-        if not vocabulary_trie(vocabulary).every_byte:
+        if not can_write(self.__dict__["_document"], vocabulary):
             # A text may then come to a place that bytes can leave and tokens cannot; the general walk looks ahead.
             return lift(table, vocabulary, vocab_size)
         return SchemaConstraint(table, vocabulary, vocab_size)

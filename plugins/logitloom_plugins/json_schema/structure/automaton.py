@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from logitloom.constraints import ByteAutomaton
 from logitloom.errors import BudgetExceeded
+from logitloom_plugins.json_schema.structure.completion import Completions
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.names import Name
 from logitloom_plugins.json_schema.structure.value_reader import Position
@@ -62,6 +63,7 @@ class SchemaAutomaton(ByteAutomaton):
     Attributes:
         machine: what has been visited.
         configurations: those that have been visited, by position in the machine.
+        completions: of positions in the machine.
 
     Example:
         >>> from logitloom_plugins.json_schema.structure.compilation import compile_schema
@@ -82,6 +84,7 @@ class SchemaAutomaton(ByteAutomaton):
         self._most_states = begun + (machine.budget.states - begun) // 2
         self.machine = machine
         self.configurations: dict[Position, Configuration] = {}
+        self.completions = Completions(machine)
         self._fresh, self._is_full = True, False
 
     def forget(self) -> None:
@@ -169,6 +172,13 @@ class SchemaAutomaton(ByteAutomaton):
     def accepts(self, state: Configuration) -> bool:  # type: ignore[override]
         """Whether the text may end."""
         return state.parts[1] is None and self.run(self._ends, state)
+
+    def completion(self, state: Configuration) -> bytes | None:  # type: ignore[override]
+        """A short text with which the value is complete; see :mod:`.completion`."""
+        return self.run(self._completion, state)
+
+    def _completion(self, position: Position) -> bytes | None:
+        return self.completions.of(position)
 
     def _ends(self, position: Position) -> bool:
         return self.machine.ends(position)

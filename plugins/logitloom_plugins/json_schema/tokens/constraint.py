@@ -7,29 +7,51 @@ content the token set is combined from precomputed slices of the vocabulary (:mo
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+import json
+import re
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
+from logitloom.automata.trie import vocabulary_trie
 from logitloom.constraints import Constraint, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom_plugins.json_schema.structure.automaton import Configuration, SchemaAutomaton
 from logitloom_plugins.json_schema.structure.machine import NO_NAMES, Machine
 from logitloom_plugins.json_schema.structure.names import Chain
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
+from logitloom_plugins.json_schema.tokens.distances import TokenDistances
 from logitloom_plugins.json_schema.tokens.distinct_rows import DistinctRows
 from logitloom_plugins.json_schema.tokens.string_rows import Row, StringRows, words_of
 from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk, Words
 
-__all__ = ["SchemaConstraint"]
+__all__ = ["SchemaConstraint", "can_write"]
 
+#: Bytes of which JSON texts without rare characters are made: all others can be left out, or are written with these.
+_NEEDED: Final = (*range(0x20, 0xC0), *range(0xC2, 0xF1))
+#: What names rare characters in a pattern.
+_RARE: Final = re.compile(r"\\([pPu]\{|u[dD][89abAB])")
 _MOST_SET_BYTES: Final = 64 << 20
 _MOST_SETS: Final = 1 << 16
 _MOST_SHARED: Final = 1 << 7
 #: Above this number of ids a boolean mask puts them in order, below it a sort.
 _SORTED: Final = 6000
+
+
+def can_write(document: Any, vocabulary: Vocabulary) -> bool:
+    """Whether tokens can complete each text that bytes can: single-byte tokens suffice for what a schema asks for.
+
+    Vocabularies often lack control characters, which JSON escapes, and first bytes of code points from U+40000 on,
+    which only a schema that names them needs.
+    """
+    single = vocabulary_trie(vocabulary).single >= 0
+    if not single[list(_NEEDED)].all():
+        return False
+    text = json.dumps(document, ensure_ascii=False)
+    asked = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+    return bool(single[asked[asked >= 0x80]].all()) and _RARE.search(text) is None
 
 
 class SchemaConstraint(Constraint):
@@ -99,6 +121,18 @@ class SchemaConstraint(Constraint):
         # A text cannot end inside an object or array, that is, with a stack.
         return state.parts[1] is None and self.schema.accepts(state)
 
+    def least_tokens(self, state: Configuration) -> int | None:  # type: ignore[override]
+        """The fewest tokens that write a short text with which the value is complete."""
+        return 0 if self.may_end(state) else self.schema.run(self._masks.least, state)
+
+    def least_after(self, state: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:  # type: ignore[override]
+        """The allowed ids and :meth:`least_tokens` after each, computed once per place that tokens lead to."""
+        return self.schema.run(self._masks.least_after, state)
+
+    def most_after(self, state: Configuration) -> int:  # type: ignore[override]
+        """An upper bound from all kinds of members that the schema has."""
+        return self.schema.run(self._masks.most_after, state)
+
     def allowed(self, state: Configuration) -> TokenSet:  # type: ignore[override]
         """The tokens that may come next.
 
@@ -139,13 +173,32 @@ class _Masks:
         self._walk = TokenWalk(machine)
         self._strings = StringRows(machine, self._vocabulary, self._walk)
         self._distinct = DistinctRows(machine, self.words)
+        self._distances = TokenDistances(machine, self._schema.completions, self.words, self._vocabulary)
         self._common: dict[tuple[int, Stack], Row] = {}
         self._shared: dict[int, tuple[NDArray[np.int32], TokenSet]] = {}
 
-    def found(self, position: Position) -> TokenSet:
-        """The tokens that may come next at a position."""
+    def _follow_machine(self) -> None:
         if self.machine is not self._schema.machine:
             self._begin(self._schema.machine)
+
+    def least(self, position: Position) -> int | None:
+        """The fewest tokens that write the completion of a position."""
+        self._follow_machine()
+        return self._distances.least(position)
+
+    def most_after(self, position: Position) -> int:
+        """No more tokens than these are needed after any that may come next."""
+        self._follow_machine()
+        return self._distances.most_after(position)
+
+    def least_after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The tokens that may come next, and the fewest after each."""
+        self._follow_machine()
+        return self._distances.after(position)
+
+    def found(self, position: Position) -> TokenSet:
+        """The tokens that may come next at a position."""
+        self._follow_machine()
         if position.items.frame and not position.written:
             row = self._elsewhere(position.state, position.stack)
         else:

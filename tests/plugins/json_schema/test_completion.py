@@ -1,0 +1,162 @@
+"""Completions of JSON texts: always valid, counting down, and near the least number of tokens."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import Vocabulary
+from logitloom.constraints import FinishWithin
+from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
+
+NODE: Any = {
+    "type": "object",
+    "properties": {"v": {"type": "integer", "minimum": 10}, "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}},
+    "required": ["v", "next"],
+    "additionalProperties": False,
+}
+SCHEMAS: dict[str, Any] = {
+    "anything": True,
+    "recursive": NODE,
+    "required": {
+        "properties": {"a": {"type": "integer"}, "bc": {"enum": ["xy", "x\n\"é"]}, "d": {"minLength": 3}},
+        "required": ["bc", "d"],
+        "type": "object",
+    },
+    "alternatives": {
+        "oneOf": [
+            {"type": "object", "properties": {"k": {"const": "a"}, "long": {"minItems": 3, "type": "array"}},
+             "required": ["k", "long"]},
+            {"type": "object", "properties": {"k": {"const": "b"}}, "required": ["k"], "additionalProperties": False},
+        ]
+    },
+    "dependent": {
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}, "b": {"pattern": "^[0-9]{3}-[a-f]+$", "type": "string"}},
+        "dependentRequired": {"a": ["b"]},
+    },
+    "counted": {"type": "object", "minProperties": 3, "additionalProperties": {"type": "null"}},
+    "different": {"type": "array", "items": {"type": "integer"}, "minItems": 3, "uniqueItems": True},
+    "lengths": {"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 4}, "minItems": 1},
+    "contains": {"type": "array", "contains": {"const": "need"}, "maxItems": 4},
+    "date": {"type": "string", "format": "date-time"},
+    "patterns": {"type": "object", "patternProperties": {"^x[0-9]$": {"type": "integer"}}, "minProperties": 1,
+                 "additionalProperties": False},
+}  # fmt: skip
+POLICIES = ["compact", "one_space", "flexible"]
+
+
+def automaton(name: str, policy: str = "compact", escapes: str = "any") -> SchemaAutomaton:
+    return SchemaAutomaton(compile_schema(SCHEMAS[name], SchemaOptions(Whitespace(policy, 2), escapes)))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_beginning_has_a_completion_that_counts_down(name: str, policy: str) -> None:
+    schema = automaton(name, policy, random.Random(name).choice(["any", "minimal", "ascii"]))
+    dice = random.Random(f"{name} {policy}")
+    for _ in range(2):
+        state, text = schema.start(), b""
+        for _ in range(16):
+            rest = schema.completion(state)
+            assert rest is not None, text
+            end = schema.read(state, rest) if rest else state
+            assert end is not None, (text, rest)
+            assert schema.accepts(end), (text, rest)
+            json.loads(text + rest)
+            if rest:
+                size = dice.randrange(1, len(rest) + 1)
+                ahead = schema.read(state, rest[:size])
+                assert ahead is not None
+                assert schema.completion(ahead) == rest[size:], (text, rest[:size])
+            steps = [(byte, after) for byte in range(256) if (after := schema.step(state, byte)) is not None]
+            if not steps:
+                break
+            byte, state = dice.choice(steps)
+            text += bytes([byte])
+
+
+def words(name: str) -> Vocabulary:
+    """Each byte, and pieces of texts that the schema accepts."""
+    dice = random.Random(name)
+    schema = automaton(name)
+    text = schema.completion(schema.start()) or b""
+    pieces = {text[at : at + dice.randrange(2, 6)] for at in range(0, len(text), 2)}
+    extra = [b'":', b'{"', b'"}', b'",', b"00", b"ab", b"[]", b'""', *sorted(pieces)]
+    return Vocabulary([b"", *[bytes([byte]) for byte in range(256)], *dict.fromkeys(extra)], eos=[0])
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("more", [0, 1, 4])
+def test_texts_are_finished_within_each_number_of_tokens(name: str, more: int) -> None:
+    inner = SchemaConstraint(automaton(name), words(name))
+    least = inner.least_tokens(inner.start())
+    assert least is not None
+    limited = FinishWithin(inner, least + 1 + more)
+    dice = random.Random(more)
+    for _ in range(2):
+        state, taken = limited.start(), []
+        while True:
+            row = limited.row(state).tolist()
+            assert row, inner.vocabulary.decode(taken)
+            token = dice.choice(row)
+            if token == 0:
+                break
+            state = limited.advance(state, token)
+            taken.append(token)
+        assert len(taken) <= least + more
+        json.loads(inner.vocabulary.decode(taken))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_bounds_are_those_of_the_states_after_each_token_and_none_is_above_the_cheap_one(name: str) -> None:
+    constraint = SchemaConstraint(automaton(name, "flexible"), words(name))
+    dice = random.Random(name)
+    state: Any = constraint.start()
+    for _ in range(12):
+        ids, least = constraint.least_after(state)
+        assert np.array_equal(ids, constraint.allowed(state).listed(constraint.vocab_size))
+        if not len(ids):
+            break
+        assert least.max() <= constraint.most_after(state)
+        for place in dice.sample(range(len(ids)), min(len(ids), 20)):
+            after = constraint.advance(state, int(ids[place]))
+            exact = constraint.least_tokens(after)
+            assert exact == least[place]
+        state = constraint.advance(state, int(dice.choice(ids.tolist())))
+
+
+def fewest(constraint: SchemaConstraint, most: int) -> int:
+    """The least number of tokens to an end, by breadth-first search."""
+    level, seen = {constraint.start()}, {constraint.start()}
+    for count in range(most + 1):
+        if any(constraint.may_end(state) for state in level):
+            return count
+        found = set()
+        for state in level:
+            for token in constraint.allowed(state).listed(constraint.vocab_size).tolist():
+                after = constraint.advance(state, token)
+                if after is not None and after not in seen:
+                    found.add(after)
+        level = found
+        seen |= found
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("name", ["anything", "recursive", "alternatives", "different", "contains", "lengths"])
+def test_bounds_are_at_most_two_tokens_above_the_least(name: str) -> None:
+    text = automaton(name).completion(automaton(name).start()) or b""
+    needed = sorted({bytes([byte]) for byte in text + b'{}[]",:01nultre'})
+    pieces = [text[at : at + 3] for at in range(0, len(text), 2)]
+    vocabulary = Vocabulary([b"", *needed, *dict.fromkeys(pieces)], eos=[0])
+    constraint = SchemaConstraint(automaton(name), vocabulary)
+    least = constraint.least_tokens(constraint.start())
+    assert least is not None
+    assert 0 <= least - fewest(constraint, least) <= 2
