@@ -29,6 +29,9 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Chain", "ChainState"]
 
+#: The place of a processor in the chain, and a hook of it that is asked between two steps.
+_Question = tuple[int, Callable[[Any, Context], Any]]
+
 
 class Chain:
     """Processors in order, as one processor. Immutable; make one with :func:`logitloom.processors.load`.
@@ -77,8 +80,8 @@ class Chain:
         self._steps: tuple[Step, ...] = ()
         self._fresh: tuple[bool, ...] = ()
         self._afters: tuple[Callable[[Any, Context], Any] | None, ...] = ()
-        self._forced: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
-        self._ends: tuple[tuple[int, Callable[[Any, Context], Any]], ...] = ()
+        self._forced: tuple[_Question, ...] = ()
+        self._ends: tuple[_Question, ...] = ()
         self._vetoes: tuple[tuple[int, Step], ...] = ()
         self._branches: Callable[[Context], list[list[list[int]]]] | None = None
         self._state_type = state_type(self)
@@ -287,7 +290,8 @@ class Chain:
         if [len(rows) for rows in found] != [context.batch] * (self.branches - 1):
             raise InvalidSignature(
                 f"Processor {label!r} returned prompts for branches of {[len(rows) for rows in found]} rows, but "
-                f"declares {self.branches} branches (one of them the rows' own) and there are {context.batch} sequences."
+                f"declares {self.branches} branches (one of them the rows' own), and there are {context.batch} "
+                f"sequences."
             )
         return found
 
@@ -529,14 +533,8 @@ class Chain:
             return None
         context = self._between_steps(state, context)
         found: list[list[int]] | None = None
-        for i, ahead in self._forced:
-            try:
-                runs = ahead(state.processors[i], context)
-            except Exception as error:
-                note(error, self.labels[i], "forced_tokens", context)
-                raise
-            if runs is not None:
-                found = runs if found is None else [max(a, b, key=len) for a, b in zip(found, runs, strict=True)]
+        for runs in self._answers(self._forced, "forced_tokens", state, context):
+            found = runs if found is None else [max(a, b, key=len) for a, b in zip(found, runs, strict=True)]
         if found is None or not any(found):
             return None
         return [self._legal_prefix(row, run, state, context) for row, run in enumerate(found)]
@@ -552,15 +550,20 @@ class Chain:
             return None
         context = self._between_steps(state, context)
         merged: list[TextEnd] | None = None
-        for i, ends in self._ends:
+        for ends in self._answers(self._ends, "text_end", state, context):
+            merged = ends if merged is None else [_first_end(a, b) for a, b in zip(merged, ends, strict=True)]
+        return merged
+
+    def _answers(self, hooks: Sequence[_Question], hook: str, state: ChainState, context: Context) -> Iterator[Any]:
+        """What the processors that implement a hook answer between two steps; None, for no answer, is left out."""
+        for i, ask in hooks:
             try:
-                found = ends(state.processors[i], context)
+                found = ask(state.processors[i], context)
             except Exception as error:
-                note(error, self.labels[i], "text_end", context)
+                note(error, self.labels[i], hook, context)
                 raise
             if found is not None:
-                merged = found if merged is None else [_first_end(a, b) for a, b in zip(merged, found, strict=True)]
-        return merged
+                yield found
 
     def _between_steps(self, state: ChainState, context: Context) -> Context:
         if type(state) is not self._state_type:
