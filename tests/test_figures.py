@@ -443,13 +443,14 @@ NEVER_RAN = {
     "TensorRT-LLM": r"TensorRT-LLM",
     "LMDeploy": r"LMDeploy",
     "Dynamo": r"Dynamo",
+    "ExLlamaV3": r"ExLlamaV3",
 }
 NAMING = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))
 MODULES = [
     ROOT / "plugins/logitloom_plugins/backends" / name for name in ("cupy.py", "torch.py", "mlx.py", "_torch_masks.py")
 ] + [
     ROOT / "contrib/logitloom_contrib/engines" / name
-    for name in ("sglang.py", "tensorrt_llm.py", "lmdeploy.py", "dynamo.py")
+    for name in ("sglang.py", "tensorrt_llm.py", "lmdeploy.py", "dynamo.py", "exllamav3.py")
 ]
 
 

@@ -216,6 +216,27 @@ class TestDynamo(EngineConformance):
         return call
 
 
+class TestExLlamaV3(EngineConformance):
+    engine = "exllamav3"
+    moves = ("leave", "join")
+
+    def open(self, chain: Chain) -> Call:
+        """A job per row, all with one object; the inner sampler keeps what it gets."""
+        torch: Any = pytest.importorskip("torch", reason="needs torch")
+        from logitloom_contrib.engines.exllamav3 import to_exllamav3
+
+        inner = SimpleNamespace(reqs_torch_seed=False, forward=lambda logits, *more: logits)
+        outer = to_exllamav3(chain, sampler=inner)
+
+        def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
+            lines = zip(rows, torch.from_numpy(logits), strict=True)
+            each = [outer.forward(line[None, None], torch.tensor([row])) for row, line in lines]
+            found: NDArray[np.float32] = torch.cat(each)[:, 0].numpy()
+            return found
+
+        return call
+
+
 class TestVllm(EngineConformance):
     engine = "vllm"
 

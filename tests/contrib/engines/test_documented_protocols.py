@@ -24,10 +24,10 @@ def module(monkeypatch: pytest.MonkeyPatch, name: str, **content: Any) -> None:
     monkeypatch.setitem(sys.modules, name, made)
 
 
-def run(page: str, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def run(page: str, monkeypatch: pytest.MonkeyPatch, **names: Any) -> SimpleNamespace:
     made = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", made)
-    vars(made)["tokenizer"] = VOCABULARY
+    vars(made).update(names, tokenizer=VOCABULARY)
     exec(compile(documented(page, __file__), page, "exec"), vars(made))
     return SimpleNamespace(**vars(made))
 
@@ -115,6 +115,27 @@ def test_lmdeploy_runs_what_its_page_says(monkeypatch: pytest.MonkeyPatch) -> No
 
     module(monkeypatch, "lmdeploy", pipeline=engine, GenerationConfig=SimpleNamespace)
     [text] = run("engines/lmdeploy.md", monkeypatch).answers
+    assert re.fullmatch(PATTERN, text), text
+
+
+@pytest.mark.torch
+def test_exllamav3_runs_what_its_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="ExLlamaV3 passes PyTorch tensors")
+    dice = np.random.default_rng(0)
+
+    def sample(logits: Any, *given: Any) -> Any:
+        return torch.tensor([[chosen(logits.view(-1), dice)]])
+
+    def top_p(top_p: float) -> Any:
+        return SimpleNamespace(top_p=top_p, reqs_torch_seed=False, forward=sample)
+
+    module(monkeypatch, "exllamav3", Job=lambda **given: SimpleNamespace(**given), TopPSampler=top_p)
+    job = run("engines/exllamav3.md", monkeypatch, input_ids=torch.tensor([encode("tel")])).job
+    assert job.stop_conditions == [EOS]
+    row = job.input_ids
+    while row[0, -1] not in job.stop_conditions:
+        row = torch.cat([row, job.sampler.forward(torch.zeros(1, 1, WIDTH), row)], dim=1)
+    text = VOCABULARY.decode(row[0, 3:-1].tolist())
     assert re.fullmatch(PATTERN, text), text
 
 

@@ -408,6 +408,95 @@ def test_dynamo_ends_a_text_whose_error_a_worker_swallows() -> None:
     assert legal(logits) == [EOS]
 
 
+# -- ExLlamaV3 ----------------------------------------------------------------------------------------
+
+
+class InnerSampler:
+    """What every sampler of ExLlamaV3 has; it takes the likeliest token."""
+
+    reqs_past_ids = False
+    reqs_torch_seed = True
+
+    def forward(
+        self, logits: Any, sequence_ids: Any = None, rand_u32: Any = None, tokenizer: Any = None, logit_mask: Any = None
+    ) -> Any:
+        if logit_mask is not None:
+            logits = logits + logit_mask
+        return logits.argmax(dim=-1)
+
+
+class Job:
+    """What the generator of release 1.4.1 does with a job: tokens are sampled and taken back."""
+
+    def __init__(self, sampler: Any, prompt: list[int], token_healing: bool = False) -> None:
+        self.sampler, self.ids, self.prompt_length = sampler, list(prompt), len(prompt)
+        self.prefix_token = self.ids.pop() if token_healing else None
+        self.new_tokens = -1 if token_healing else 0
+
+    def receive_logits(self, logits: Any, mask: Any = None) -> None:
+        import torch
+
+        given = torch.tensor([self.ids]) if self.sampler.reqs_past_ids else None
+        token = self.sampler.forward(logits[None, None], given, 17, None, logit_mask=mask)
+        self.ids.append(int(token.view(-1)))
+        self.new_tokens += 1
+
+
+@pytest.mark.torch
+def test_exllamav3_jobs_share_a_sampler_and_take_tokens_back() -> None:
+    torch = pytest.importorskip("torch", reason="ExLlamaV3 passes PyTorch tensors")
+    from logitloom_contrib.engines.exllamav3 import to_exllamav3
+
+    pattern, dice = "(red|bed) [0-9]{1,3}", np.random.default_rng(3)
+    chain = chain_of(("regex", {"pattern": pattern}), ("repetition_penalty", {"penalty": 1.2}))
+    shared = to_exllamav3(chain, sampler=InnerSampler())
+    assert shared.reqs_torch_seed
+    jobs = [Job(shared, encode(text)) for text in ("hello", "a", "dog 12", "b")]
+    running = list(jobs)
+    while running:
+        for job in list(running):
+            logits = torch.from_numpy(dice.normal(size=WIDTH).astype(np.float16))
+            before = logits.clone()
+            if dice.random() < 0.2 and job.new_tokens > 1:  # a banned string: tokens are taken back
+                del job.ids[-2:]
+                job.new_tokens -= 2
+            job.receive_logits(logits)
+            assert torch.equal(logits, before)
+            if job.ids[-1] == EOS:
+                running.remove(job)
+    for job in jobs:
+        assert re.fullmatch(pattern, VOCABULARY.decode(job.ids[job.prompt_length : -1]))
+
+
+@pytest.mark.torch
+def test_exllamav3_tells_when_the_engine_took_what_the_chain_forbids() -> None:
+    torch = pytest.importorskip("torch", reason="ExLlamaV3 passes PyTorch tensors")
+    from logitloom_contrib.engines.exllamav3 import to_exllamav3
+
+    job = Job(to_exllamav3(chain_of(("regex", {"pattern": "red"})), sampler=InnerSampler()), encode("a"))
+    mask = torch.zeros(WIDTH)
+    mask[X] = torch.inf  # -inf + inf is no number, and a maximum takes that
+    job.receive_logits(torch.zeros(WIDTH), mask)
+    assert job.ids[-1] == X
+    with pytest.raises(IllegalToken, match="Its text so far is ''"):
+        job.receive_logits(torch.zeros(WIDTH))
+
+
+@pytest.mark.torch
+def test_exllamav3_refuses_what_it_cannot_give() -> None:
+    torch = pytest.importorskip("torch", reason="ExLlamaV3 passes PyTorch tensors")
+    from logitloom_contrib.engines.exllamav3 import to_exllamav3
+
+    with pytest.raises(NeedsNotMet, match="ExLlamaV3 cannot run"):
+        to_exllamav3(chain_of(("cfg", {"scale": 1.5})), sampler=InnerSampler())
+    outer = to_exllamav3(chain_of(("top_k", {"k": 3})), sampler=InnerSampler())
+    for ids, rows in ((None, 1), (torch.tensor([[1], [2]]), 2)):
+        with pytest.raises(InvalidContext, match="jobs with one sequence"):
+            outer.forward(torch.zeros(rows, 1, WIDTH), ids)
+    with pytest.raises(NeedsNotMet, match="token_healing=False"):
+        Job(outer, encode("a1"), token_healing=True).receive_logits(torch.zeros(WIDTH))
+
+
 # -- what was sampled -------------------------------------------------------------------------------------
 
 
@@ -415,6 +504,7 @@ def called(engine: str, chain: Any, prompt: list[int], tokens: list[int]) -> Non
     """Call a chain as an engine would for a text; the logits of each step are those of :func:`given`."""
     torch = pytest.importorskip("torch", reason="these engines pass PyTorch tensors")
     from logitloom_contrib.engines.dynamo import to_dynamo
+    from logitloom_contrib.engines.exllamav3 import to_exllamav3
     from logitloom_contrib.engines.lmdeploy import to_lmdeploy
     from logitloom_contrib.engines.tensorrt_llm import to_tensorrt_llm
 
@@ -428,6 +518,9 @@ def called(engine: str, chain: Any, prompt: list[int], tokens: list[int]) -> Non
             sglang.SglangProcessor()(logits[None], [request(prompt, tokens[:place], "recorded")])
         elif engine == "tensorrt_llm":
             adapters[engine](1, logits[None, None], [ids], None, None)
+        elif engine == "exllamav3":
+            outer = adapters.setdefault("job", to_exllamav3(chain, sampler=InnerSampler()))
+            outer.forward(logits[None, None], torch.tensor([ids]), place)
         else:
             adapters[engine](torch.tensor(ids) if engine == "lmdeploy" else ids, logits)
     sglang.withdraw("recorded")
@@ -438,7 +531,7 @@ def given(place: int) -> np.ndarray:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("engine", ["sglang", "tensorrt_llm", "lmdeploy", "dynamo"])
+@pytest.mark.parametrize("engine", ["sglang", "tensorrt_llm", "lmdeploy", "dynamo", "exllamav3"])
 def test_what_was_sampled_is_known_after_the_documented_calls(engine: str) -> None:
     plain = chain_of(("temperature", {"temperature": 0.5}), ("top_k", {"k": 20}))
     chain, tokens = RecordedChain(plain), [int(given(place).argsort()[-3]) for place in range(5)]
