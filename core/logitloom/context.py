@@ -226,8 +226,8 @@ class Context:
         return backend.cast(tokens, "int32")
 
     def _check_ids(self, tokens: Array) -> None:
-        """Raise for ids that the logits do not have: tables would be read at other places."""
-        # Of the few ids of a step the list is sooner looked through than the array.
+        """Raise for ids that the logits do not have: tables would be read outside of their rows."""
+        # A step has so few ids that a list of them is faster than NumPy's calls.
         ids = [token for row in tokens.tolist() for token in row] if tokens.ndim == 2 else tokens.tolist()
         if ids and not -1 <= min(ids) <= max(ids) < self.vocab_size:
             wrong = max(ids) if max(ids) >= self.vocab_size else min(ids)

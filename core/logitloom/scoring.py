@@ -19,8 +19,8 @@ from logitloom.step_arguments import note
 
 __all__ = ["Part", "Parts", "Scores", "score", "split"]
 
-#: Positions of a sequence that are processed at a time: few enough that their logits stay in the cache, where that does
-#: not make calls dearer than passes.
+#: Most positions of a sequence that are processed at a time, so that their logits stay in the cache (``_MOST_BYTES``);
+#: and the least, because with fewer the calls cost more than the passes over memory.
 _MOST_POSITIONS: Final = 128
 _LEAST_POSITIONS: Final = 16
 _MOST_BYTES: Final = 1 << 22

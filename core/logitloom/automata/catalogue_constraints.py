@@ -20,7 +20,7 @@ from logitloom.vocabulary import Vocabulary
 __all__ = ["IdCatalogue", "TextCatalogue", "catalogue_constraint"]
 
 #: Intervals with at most this number of items are walked item by item, and their shortest completion is exact.
-_FEW: Final = 32
+_SMALL_INTERVAL: Final = 32
 #: Number of states for which the least number of tokens is cached.
 _REMEMBERED: Final = 1 << 16
 
@@ -97,15 +97,15 @@ class TextCatalogue(LiftedAutomaton):
         first, last, depth = state
         if self.items.ends(state):
             return 0
-        few = last - first <= _FEW
-        order = range(last - first) if few else self.items.lengths(first, last).argsort(kind="stable")
+        small = last - first <= _SMALL_INTERVAL
+        order = range(last - first) if small else self.items.lengths(first, last).argsort(kind="stable")
         fewest: int | None = None
         for place in order:
             text = self.items.rest(first + int(place), depth).tobytes()
             found = trie_walk.fewest_tokens(self._trie, text)
             if found is not None:
                 fewest = found if fewest is None else min(fewest, found)
-                if not few:
+                if not small:
                     break
         return fewest
 
@@ -132,11 +132,13 @@ class TextCatalogue(LiftedAutomaton):
     def _successors_of(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
         interval: Interval = state  # type: ignore[assignment]
         first, last, _ = interval
-        nodes, values = self._few_nodes(interval) if last - first <= _FEW else self._many_nodes(interval)
+        nodes, values = (
+            self._nodes_one_by_one(interval) if last - first <= _SMALL_INTERVAL else self._nodes_by_level(interval)
+        )
         ids, places = trie_walk.tokens_at(self._trie, np.array(nodes, dtype=np.int64))
         return ids, places, values
 
-    def _few_nodes(self, state: Interval) -> tuple[list[int], list[State]]:
+    def _nodes_one_by_one(self, state: Interval) -> tuple[list[int], list[State]]:
         """The trie nodes whose prefix begins the rest of an item, and their intervals, found node by node."""
         child_start, child_count, byte = self._trie.views
         nodes: list[int] = []
@@ -161,7 +163,7 @@ class TextCatalogue(LiftedAutomaton):
                     pairs.append((child, reached))
         return nodes, values
 
-    def _many_nodes(self, state: Interval) -> tuple[list[int], list[State]]:
+    def _nodes_by_level(self, state: Interval) -> tuple[list[int], list[State]]:
         """The same nodes and intervals, level by level, with all binary searches of a level at once."""
         trie, items = self._trie, self.items
         nodes: list[int] = []

@@ -28,7 +28,7 @@ _POSITION_BYTES: Final = 32
 _CLASS_BYTES: Final = 8
 
 #: Patterns with fewer positions are faster without the kernel.
-_FEW: Final = 16
+_LEAST_POSITIONS: Final = 16
 #: Limits of the compiled construction, which cannot be interrupted: states, transitions between positions, and words of
 #: bits per state. Within them it takes some tenths of a second at most.
 _MOST_STATES: Final = 1 << 12
@@ -58,7 +58,7 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
     Raises:
         BudgetExceeded: if the construction exceeds the budget.
     """
-    if isinstance(automaton, Subsets) and not automaton.nfa.order and len(automaton.nfa.chars) >= _FEW:
+    if isinstance(automaton, Subsets) and not automaton.nfa.order and len(automaton.nfa.chars) >= _LEAST_POSITIONS:
         kernels = automaton_kernels()
         most = tracker.budget.states if limit is None else limit
         found = None if kernels is None else _compiled(automaton, kernels, most)

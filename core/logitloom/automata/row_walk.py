@@ -37,7 +37,7 @@ from logitloom.masks.kernels import ByteTable, KernelFailed
 __all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns", "default_transitions", "followed", "levels_of"]
 
 # With fewer pairs than this, testing whole subtrees costs more than it saves.
-_FEW: Final = 96
+_LEAST_PAIRS: Final = 96
 # A level with fewer nodes, and fewer tokens below them, than these limits is walked node by node, without arrays.
 _THIN: Final = 24
 _THIN_TOKENS: Final = 192
@@ -156,7 +156,7 @@ class RowWalk:
             if len(kept) < len(nodes):
                 dead.append(nodes.take((~live).nonzero()[0]))
                 nodes, states = nodes.take(kept), states.take(kept)
-            if len(nodes) > _FEW:
+            if len(nodes) > _LEAST_PAIRS:
                 known = _reads_on(self._paths, trie, nodes, states)
                 done = known.nonzero()[0]
                 if len(done):

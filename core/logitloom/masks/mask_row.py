@@ -64,7 +64,7 @@ class MaskRow:
         listed = np.asarray(ids)
         #: Whether one pass over the whole row is the cheapest way to apply the mask.
         self.dense = len(listed) * (_DENSE_ALLOWED if allowed else _DENSE_FORBIDDEN) > vocab
-        #: Whether few ids are allowed.
+        #: Whether the mask is the list of its allowed ids.
         self.sparse = allowed and not self.dense
         #: Passes over the row that writing it in a buffer of a :class:`~logitloom.masks.logits_pool.LogitsPool` costs
         #: more than writing it in place. In place a sparse row takes 1 pass, a dense row 2, any other row 0. In a

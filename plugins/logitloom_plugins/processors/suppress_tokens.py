@@ -14,8 +14,8 @@ from logitloom_plugins.processors._token_table import TokenTable, check_ids
 
 __all__ = ["SuppressTokens"]
 
-#: Up to so many ids it is cheaper to store them one by one than to sweep the vocabulary.
-_FEW = 256
+#: At most so many ids are written one by one. For longer lists one pass over the vocabulary is cheaper.
+_LONGEST_LIST = 256
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class SuppressTokens(Processor):
     def init_state(self, context: Context) -> tuple[()]:
         """Check the ids and upload them; no state."""
         check_ids(self.tokens, context.vocab_size, "tokens", "suppress_tokens")
-        if len(self.tokens) <= _FEW:
+        if len(self.tokens) <= _LONGEST_LIST:
             self._ids.on(context.backend)
         else:
             self._table.on(context.backend, context.vocab_size)
@@ -72,7 +72,7 @@ class SuppressTokens(Processor):
         if not self.tokens:
             return logits, state
         backend, xp = context.backend, context.backend.xp
-        if len(self.tokens) <= _FEW:
+        if len(self.tokens) <= _LONGEST_LIST:
             ids = self._ids.on(backend)
             if not self.begin:
                 return backend.fill_columns(logits, ids, NEG_INF, context.donate), state
