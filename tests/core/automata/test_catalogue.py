@@ -46,16 +46,16 @@ def walks(constraint: Constraint, most: int = 300) -> list[tuple[list[int], obje
     return found
 
 
-@pytest.mark.parametrize("few", [0, 32], ids=["level by level", "one by one"])
+@pytest.mark.parametrize("small", [0, 32], ids=["level by level", "one by one"])
 @pytest.mark.parametrize("vocabulary", [GAPS, BYTES], ids=["gaps", "bytes"])
 @given(texts=TEXTS)
 def test_a_token_is_allowed_if_its_bytes_begin_what_is_left_of_a_text(
-    vocabulary: Vocabulary, few: int, texts: list[str]
+    vocabulary: Vocabulary, small: int, texts: list[str]
 ) -> None:
     items = Catalogue.of_texts(texts)
     wanted = [text.encode() for text in set(texts)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalogue_constraints, "_FEW", few)
+        patch.setattr(catalogue_constraints, "_SMALL_INTERVAL", small)
         if all(writable(text, vocabulary) is None for text in wanted):
             with pytest.raises(VocabularyError, match="No sequence of tokens"):
                 catalogue_constraint(items, vocabulary, WIDTH)
