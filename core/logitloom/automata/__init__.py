@@ -35,7 +35,7 @@ from logitloom.automata.budget import DEFAULT_BUDGET, Budget, BudgetTracker, at_
 from logitloom.automata.cache import AutomatonCache, default_cache
 from logitloom.automata.catalogue import Catalogue
 from logitloom.automata.catalogue_constraints import catalogue_constraint
-from logitloom.automata.compilation import compile_automaton, compile_pattern, compile_tree
+from logitloom.automata.compilation import compile_automaton, compile_pattern, compile_tree, compile_tree_automaton
 from logitloom.automata.compiled_store import compiled_in
 from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
@@ -70,6 +70,7 @@ __all__ = [
     "compile_automaton",
     "compile_pattern",
     "compile_tree",
+    "compile_tree_automaton",
     "compiled_in",
     "complement",
     "concatenation",

@@ -33,7 +33,7 @@ from logitloom.automata.pattern import (
 from logitloom.automata.subsets import ContextSubsets, Subsets
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 
-__all__ = ["compile_automaton", "compile_pattern", "compile_tree"]
+__all__ = ["compile_automaton", "compile_pattern", "compile_tree", "compile_tree_automaton"]
 
 # A pattern without any of these characters is a list of texts separated by bars. Surrogates have no encoding.
 _NO_PLAIN_TEXT: Final = re.compile(r"[\\.^$*+?{}\[\]()\ud800-\udfff]")
@@ -107,10 +107,35 @@ def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None, mini
     """
     tracker = _tracker(pattern, budget)
     return kept(
-        # The ``repr`` of a tree leaves out the characters above ASCII of its sets, so they are listed separately.
-        lambda: ("tree", tree, [c.chars.high.ranges for c in nodes(tree, Characters)], minimal, *_limits(tracker)),
+        lambda: ("tree", *_described(tree), minimal, *_limits(tracker)),
         lambda: _whole(_subsets(tree, pattern, 0, tracker), tracker, minimal),
     )
+
+
+def compile_tree_automaton(tree: Node, pattern: str, *, budget: Budget | None = None) -> Dfa | LazyDfa:
+    """The automaton of a tree, as :func:`compile_automaton` returns one for a pattern.
+
+    Args:
+        tree, pattern, budget: as for :func:`compile_tree`.
+
+    Raises:
+        UnsupportedPattern, BudgetExceeded: as :func:`compile_tree`.
+
+    Example:
+        >>> from logitloom.automata.pattern import Repeat, parse_pattern
+        >>> compile_tree_automaton(Repeat(parse_pattern("a.{9}|b"), 0, None, True), "a list")
+        Dfa(states=64, classes=33, table_bytes=8768)
+    """
+    tracker = _tracker(pattern, budget)
+    return kept(
+        lambda: ("cheap tree", *_described(tree), *_limits(tracker)),
+        lambda: _cheap(_subsets(tree, pattern, 0, tracker), tracker),
+    )
+
+
+def _described(tree: Node) -> tuple[Node, list[object]]:
+    """Values that tell trees apart: a tree's ``repr`` leaves out the characters above ASCII of its sets."""
+    return tree, [c.chars.high.ranges for c in nodes(tree, Characters)]
 
 
 def _whole(found: tuple[Subsets | ContextSubsets, Alphabet], tracker: BudgetTracker, minimal: bool) -> Dfa:
@@ -155,7 +180,11 @@ def _limits(tracker: BudgetTracker) -> tuple[int, int]:
 def _whole_where_cheap(pattern: str, flags: int, tracker: BudgetTracker) -> Dfa | LazyDfa:
     if (found := _listed(pattern, flags, tracker, minimal=False)) is not None:
         return found
-    subsets, letters = _subsets(parse_pattern(pattern, flags, tracker), pattern, flags, tracker)
+    return _cheap(_subsets(parse_pattern(pattern, flags, tracker), pattern, flags, tracker), tracker)
+
+
+def _cheap(found: tuple[Subsets | ContextSubsets, Alphabet], tracker: BudgetTracker) -> Dfa | LazyDfa:
+    subsets, letters = found
     positions = len(subsets.nfa.chars)
     limit = min(_WHOLE_STATES, _WHOLE_WORK // positions, tracker.budget.states)
     if subsets.nfa.order and not (positions <= _WHOLE_COUNTED and subsets.is_deterministic):

@@ -6,19 +6,21 @@ import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from logitloom import Vocabulary, option
-from logitloom.automata import at_most
-from logitloom.constraints import Constraint, ConstraintProcessor
+from logitloom.automata import Budget, Dfa, LazyDfa, TokenAutomaton, at_most, compile_tree_automaton
+from logitloom.constraints import Constraint, ConstraintProcessor, lift
 from logitloom.errors import BudgetExceeded, OptionError, PluginImportError, UnsupportedGrammar
 from logitloom.fingerprint import fingerprint_of
 from logitloom.loading import text_or_file
 from logitloom.options import values
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammars.context_free import Choice, naming_depth, pruned, written_out
+from logitloom_plugins.grammars.context_free import Grammar as ContextFree
 from logitloom_plugins.grammars.engine import Engine
 from logitloom_plugins.grammars.gbnf import parse_gbnf
+from logitloom_plugins.grammars.regular import regular_tree
 
 __all__ = ["Grammar"]
 
@@ -35,6 +37,8 @@ _TOO_DEEP: Final = (
     f"The rules of the grammar name each other too deeply: at most {_DEEPEST} rules may wait for one that they name. "
     f"Name fewer in a row."
 )
+#: Characters of a regular grammar that becomes an automaton, where every rule is written out.
+_MOST_POSITIONS: Final = 20_000
 _SUFFIXES: Final = {".gbnf": "gbnf", ".lark": "lark"}
 
 
@@ -59,8 +63,6 @@ class Grammar(ConstraintProcessor):
         llama.cpp, "GBNF guide". Lark documentation, "Grammar reference"; https://lark-parser.readthedocs.io.
     """
 
-    compilable = False
-
     grammar: str | Path = option(help="The grammar: its text, or the path of a file with it.")
     syntax: str = option(
         "auto",
@@ -69,7 +71,9 @@ class Grammar(ConstraintProcessor):
     )
     start: str | None = option(None, help="The rule of the whole text; default: 'root' in GBNF, 'start' in Lark.")
     engine: str = option(
-        "auto", help="The engine's name, such as 'llguidance' or 'xgrammar'; 'auto' takes an installed one."
+        "auto",
+        help="'table' compiles regular GBNF to an automaton; others are engines, such as 'llguidance' and 'xgrammar'; "
+        "'auto' takes the table where it can, else an installed engine.",
     )
     longest_tokens: bool = option(  # type: ignore[misc]
         False,
@@ -101,6 +105,12 @@ class Grammar(ConstraintProcessor):
             raise BudgetExceeded(_TOO_DEEP) from error
 
     @property
+    def compilable(self) -> bool:  # type: ignore[override]
+        """Whether the grammar is an automaton that is built whole: only then its tables run in compiled loops."""
+        table = self.__dict__["_grammar"]
+        return isinstance(table, RegularGrammar) and isinstance(table.automaton, Dfa)
+
+    @property
     def fingerprint(self) -> str:
         """Equal for equal options, where a file counts by the text that was read from it."""
         return fingerprint_of({**values(self), "grammar": self.__dict__["_text"]}, "options of 'grammar'")
@@ -128,6 +138,9 @@ class Grammar(ConstraintProcessor):
                 f"No text follows the rule {start!r}: each of its alternatives is endless. Give the recursion an "
                 f"alternative that ends."
             )
+        table = self._table(rules)
+        if table is not None:
+            return table
         if written_out(rules) > _MOST_WRITTEN_OUT:
             raise BudgetExceeded(
                 f"The parts of the grammar that do not contain themselves have more than "
@@ -139,7 +152,32 @@ class Grammar(ConstraintProcessor):
         engine = self._engine(("llguidance", "xgrammar"))
         return engine.context_free(rules, longest_tokens=self.longest_tokens, max_items=self.max_items)
 
+    def _table(self, rules: ContextFree) -> RegularGrammar | None:
+        """The grammar as an automaton; ``None`` if another engine has to read it."""
+        if self.engine not in ("auto", "table"):
+            return None
+        try:
+            tree = regular_tree(rules, most=_MOST_POSITIONS)
+            if tree is not None:
+                automaton = compile_tree_automaton(tree, "the grammar", budget=Budget(seconds=self.max_seconds))
+                return RegularGrammar(automaton)
+        except (BudgetExceeded, RecursionError):
+            if self.engine == "table":
+                raise
+            return None
+        if self.engine == "auto":
+            return None
+        raise UnsupportedGrammar(
+            "The engine 'table' compiles regular grammars: where rules contain each other, they stand last in each "
+            "sequence, or first in each. Use engine='auto', which takes another engine for others."
+        )
+
     def _lark(self, text: str) -> Any:
+        if self.engine == "table":
+            raise UnsupportedGrammar(
+                "The engine 'table' reads GBNF; of Lark, a terminal takes the longest match, which llguidance's lexer "
+                "does. Use engine='llguidance', or write the grammar as GBNF."
+            )
         if len(_LARK_RULE.findall(text)) > _MOST_LARK_RULES:
             raise BudgetExceeded(
                 f"The grammar has more than {_MOST_LARK_RULES} rules, and the engine may run out of stack where they "
@@ -160,6 +198,22 @@ class Grammar(ConstraintProcessor):
                 with contextlib.suppress(PluginImportError):
                     return _loaded(name)
             raise missing from missing.__cause__
+
+
+class RegularGrammar(NamedTuple):
+    """A grammar as an automaton over bytes.
+
+    Attributes:
+        automaton: whole where that is cheap, else lazy.
+    """
+
+    automaton: Dfa | LazyDfa
+
+    def bind(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        """The automaton over the tokens of a vocabulary."""
+        if isinstance(self.automaton, Dfa):
+            return TokenAutomaton(self.automaton, vocabulary, vocab_size)
+        return lift(self.automaton, vocabulary, vocab_size)
 
 
 def _loaded(name: str) -> Engine:

@@ -249,7 +249,7 @@ def test_without_llguidance_gbnf_runs_on_xgrammar(monkeypatch: pytest.MonkeyPatc
         return load_plugin(kind, name)
 
     monkeypatch.setattr("logitloom_plugins.processors.grammar.load_plugin", without)
-    chain = processors.load(("grammar", {"grammar": 'root ::= "a"'}), tokenizer=WORDS)
+    chain = processors.load(("grammar", {"grammar": 'root ::= "(" root ")" | "a"'}), tokenizer=WORDS)
     assert type(chain["grammar"].constraint(WORDS, WIDTH)).__module__.endswith("xgrammar")
     with pytest.raises(PluginImportError, match="llguidance"):
         processors.load(("grammar", {"grammar": 'start: "a"'}))

@@ -36,7 +36,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = SPECS | {
     "exponential_decay_length_penalty": ("exponential_decay_length_penalty", {"start": 1, "factor": 1.1, "eos": [0]}),
     "forced_eos": ("forced_eos", {"max_length": 2, "eos": [0]}),
     "fsm": ("fsm", {"automaton": compile_pattern("[a-c]+")}),
-    "grammar": ("grammar", {"grammar": 'root ::= "a" | "b"'}),
+    "grammar": ("grammar", {"grammar": 'root ::= "a" root "b" | "b"'}),
     "heal": ("heal", {"removed": [[1]]}),
     "json": ("json", {"schema": {"const": True}}),
     "length_ramp": ("length_ramp", {"target": 3, "eos": [0]}),
