@@ -75,7 +75,7 @@ def test_a_token_is_allowed_if_its_bytes_begin_what_is_left_of_a_text(
             least = min((writable(rest, vocabulary) for rest in left), default=None)
             found = constraint.least_tokens(state)
             assert (found is None) == (least is None)
-            assert found == least if few else found >= least
+            assert found == least if small else found >= least
             for token in range(1, WIDTH):
                 assert (constraint.advance(state, token) is not None) == (token in expected)
 
