@@ -21,7 +21,7 @@ from logitloom.errors import ChainIncomplete, InvalidSignature, NeedsNotMet, Sta
 from logitloom.hookspecs import TextEnd
 from logitloom.link import FunctionProcessor, Link, check_order
 from logitloom.plugin_manager import implementations
-from logitloom.processor import NEEDS
+from logitloom.processor import NEEDS, Processor
 from logitloom.registry import read_vocabulary
 from logitloom.step import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.step_arguments import check_step, note, writable
@@ -97,6 +97,8 @@ class Chain:
             if link.processor is None:
                 continue
             found = implementations(link.processor, link.label, required="process")
+            if self.vocabulary is not None and isinstance(link.processor, Processor):
+                link.processor.check_vocabulary(self.vocabulary)
             step = found["process"]
             keeps = link.declared("preserves_masked")
             restored = constrained and not keeps

@@ -7,6 +7,7 @@ import functools
 from typing import Any, ClassVar, Literal, Protocol
 
 from logitloom import options
+from logitloom.vocabulary import Vocabulary
 
 __all__ = ["NEEDS", "STAGES", "Need", "Processing", "Processor", "Stage"]
 
@@ -122,6 +123,9 @@ class Processor:
         for name, value in options.check(self, given, owner).items():
             if value is not given[name]:
                 object.__setattr__(self, name, value)
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Raise if the processor cannot work with a vocabulary; called when a chain is made with one."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickled are the options. What was made of them (automata, tables, locks) is made again at the other end."""

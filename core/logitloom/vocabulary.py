@@ -95,6 +95,11 @@ class Vocabulary:
         lengths = np.fromiter((len(b) for b in self.token_bytes), dtype=np.int64, count=self.size)
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
 
+    @cached_property
+    def writes_every_byte(self) -> bool:
+        """Whether each byte is a token by itself, so that the tokens can write every text."""
+        return len({text for text in self.token_bytes if len(text) == 1}) == 256
+
     def with_eos(self, eos: Iterable[int]) -> Vocabulary:
         """The same table with other end-of-sequence ids (for tokenizers that cannot name theirs).
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -354,18 +355,33 @@ class LiftedAutomaton(Constraint):
         known = self._ends.get(state)
         if known is None:
             ends = self._ends if len(self._ends) < _MOST_SUCCESSORS else {}
-            known = ends[state] = self._is_near_end(state) or self._reaches_end(state, ends)
+            known = ends[state] = self._is_completed(state) or self._finds_end(state, ends)
             self._ends = ends
         return known
 
-    def _is_near_end(self, state: State) -> bool:
+    def _is_completed(self, state: State) -> bool:
+        """Whether tokens write the completion that the automaton tells."""
         text = None if self._has_borders else self._automaton.completion(state)
-        if text is not None and trie_walk.fewest_tokens(self._trie, text) is not None:
-            return True
-        return self._shortest(state) is not None
+        return text is not None and trie_walk.fewest_tokens(self._trie, text) is not None
+
+    def _finds_end(self, state: State, ends: dict[State, bool]) -> bool:
+        text, visited = self._search(state)
+        if text is None and visited is not None and self._singles_write_all:
+            ends.update(dict.fromkeys(visited, False))
+            return False
+        return text is not None or self._reaches_end(state, ends)
+
+    @cached_property
+    def _singles_write_all(self) -> bool:
+        """Whether single-byte tokens write every text that tokens can write, and lead to the same states."""
+        return not self._has_borders and bool((self._trie.single[np.unique(self.vocabulary.flat_bytes)] >= 0).all())
 
     def _shortest(self, state: State) -> bytes | None:
         """A shortest text to acceptance, written with single-byte tokens; ``None`` if a bounded search finds none."""
+        return self._search(state)[0]
+
+    def _search(self, state: State) -> tuple[bytes | None, list[State] | None]:
+        """The same, and if there is none at all, the states that such texts reach; ``None`` if the bound was met."""
         automaton = self._automaton
         visited = self._room()
         singles = [(byte, visited.byte_class[byte]) for byte in np.flatnonzero(self._trie.single >= 0).tolist()]
@@ -378,9 +394,9 @@ class LiftedAutomaton(Constraint):
                 while (step := before[origin]) is not None:
                     origin = step[0]
                     text.append(step[1])
-                return bytes(reversed(text))
+                return bytes(reversed(text)), None
             if len(queue) > _MOST_SEARCHED:
-                break
+                return None, None
             number = visited.number(origin)
             for byte in usable:
                 after = visited.follow(number, bytes((byte,)))
@@ -392,7 +408,7 @@ class LiftedAutomaton(Constraint):
                 if reached is not None and reached not in before:
                     before[reached] = (origin, byte)
                     queue.append(reached)
-        return None
+        return None, queue
 
     def _reaches_end(self, state: State, ends: dict[State, bool]) -> bool:
         """Whether a sequence of any tokens reaches acceptance; ``True`` if a bounded search cannot decide.

@@ -120,6 +120,15 @@ class ConstraintProcessor(Processor):
                 known[vocabulary, vocab_size] = ConstraintMemory(constraint)
             return known[vocabulary, vocab_size]
 
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Make the constraint if the tokens cannot write every text, so that what they cannot write is refused now.
+
+        Raises:
+            LogitloomError: as :meth:`constraint`.
+        """
+        if vocabulary.eos and not vocabulary.writes_every_byte:
+            self._new_memory(vocabulary, vocabulary.size)
+
     def constraint_fingerprint(self, vocabulary: Vocabulary | None, vocab_size: int | None) -> tuple[int, bytes] | None:
         """A width of the logits, and the fingerprint of the constraint at that width; a saved state carries both.
 

@@ -123,6 +123,14 @@ class Combinator(ConstraintProcessor):
         """Whether all inner processors are constraints."""
         return not self.__dict__["_others"]
 
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Check the combination of the constraints, and the inner processors that are none."""
+        constraints: ConstraintProcessor | None = self.__dict__["_skeleton"]
+        if constraints is None:
+            super().check_vocabulary(vocabulary)
+        else:
+            constraints.check_vocabulary(vocabulary)
+
     # -- the combination of the constraints ------------------------------------------------------------------
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Combination:
