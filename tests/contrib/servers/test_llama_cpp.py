@@ -1,0 +1,117 @@
+"""llama-cpp-python's own server on a port, with a tiny model: chains by name, streamed, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llama_cpp", reason="the package llama-cpp-python is not installed")
+pytest.importorskip("llama_cpp.server.app", reason="llama-cpp-python[server] is not installed", exc_type=ImportError)
+pytest.importorskip("gguf", reason="the package gguf is not installed")
+
+import uvicorn
+from llama_cpp.server.settings import ModelSettings, ServerSettings
+
+from logitloom.cli.server_check import check_server
+from logitloom_contrib.servers.llama_cpp import create_app
+from tests.contrib.engines.tiny_gguf import write_tiny_gguf
+
+pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("ignore")]
+
+PATTERN = "[0-9]{3}-[0-9]{4}"
+DIGITS = [{"use": "regex", "options": {"pattern": PATTERN}}]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = write_tiny_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    app = create_app(
+        server_settings=ServerSettings(port=port),
+        model_settings=[ModelSettings(model=str(path), n_ctx=128, n_threads=1, verbose=False)],
+    )
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(timeout=20)
+
+
+def post(address: str, path: str, **body: Any) -> Any:
+    data = json.dumps({"max_tokens": 24, "temperature": 0.0, **body}).encode()
+    request = urllib.request.Request(f"{address}/v1{path}", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        if not body.get("stream"):
+            return json.load(answer)
+        return [json.loads(line[6:]) for line in answer.read().decode().splitlines() if line.startswith("data: {")]
+
+
+def refused(address: str, path: str = "/completions", **body: Any) -> str:
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        post(address, path, **body)
+    assert raised.value.code == 400
+    return str(json.load(raised.value)["error"]["message"])
+
+
+MESSAGES = [{"role": "user", "content": "hello"}]
+
+
+def test_completions_and_chats_run_their_chain(address: str) -> None:
+    [choice] = post(address, "/completions", prompt="hello", logitloom=DIGITS)["choices"]
+    assert re.fullmatch(PATTERN, choice["text"]), choice
+    [choice] = post(address, "/chat/completions", messages=MESSAGES, logitloom=json.dumps(DIGITS))["choices"]
+    assert re.fullmatch(PATTERN, choice["message"]["content"]), choice
+
+
+def test_streams_run_their_chain(address: str) -> None:
+    parts = post(address, "/completions", prompt="hello", logitloom=DIGITS, stream=True)
+    assert re.fullmatch(PATTERN, "".join(part["choices"][0]["text"] for part in parts))
+    parts = post(address, "/chat/completions", messages=MESSAGES, logitloom=DIGITS, stream=True)
+    text = "".join(part["choices"][0]["delta"].get("content") or "" for part in parts)
+    assert re.fullmatch(PATTERN, text)
+
+
+def test_requests_without_a_chain_are_the_librarys(address: str) -> None:
+    free = post(address, "/completions", prompt="hello")["choices"][0]["text"]
+    post(address, "/completions", prompt="hello", logitloom=DIGITS)
+    assert post(address, "/completions", prompt="hello")["choices"][0]["text"] == free
+    assert not re.fullmatch(PATTERN, free)
+
+
+def test_bias_and_least_tokens_apply_beside_a_chain(address: str) -> None:
+    chain = [{"use": "regex", "options": {"pattern": "[ab]{3,8}"}}]
+    bias = {"a": -100.0}
+    asked = {"logitloom": chain, "logit_bias": bias, "logit_bias_type": "tokens", "min_tokens": 6}
+    [choice] = post(address, "/completions", prompt="hello", **asked)["choices"]
+    assert re.fullmatch("b{6,8}", choice["text"]), choice
+
+
+def test_what_cannot_be_served_is_refused_before_anything_is_written(address: str) -> None:
+    assert "There is no processor 'regexx'" in refused(address, prompt="a", logitloom=[{"use": "regexx"}])
+    assert "may not use the processor 'cfg'" in refused(address, prompt="a", logitloom=[{"use": "cfg"}])
+    assert "Write 'logitloom'" in refused(address, prompt="a", logit_loom=DIGITS)
+    told = refused(address, prompt="a", logitloom=DIGITS, stream=True, grammar='root ::= "a"')
+    assert "'logitloom' and in 'grammar'" in told
+    form = {"type": "json_object"}
+    told = refused(address, "/chat/completions", messages=MESSAGES, logitloom=DIGITS, response_format=form)
+    assert "'logitloom' and in 'response_format'" in told
+
+
+def test_doctor_finds_that_the_server_runs_chains(address: str) -> None:
+    told = check_server(address)
+    assert told["runs_chains"]
+    assert told["place"] == "vllm_xargs.logitloom"
