@@ -76,8 +76,6 @@ def _of_format(form: Any) -> Any:
 def _of_tools(tools: Any, choice: Any, chat_template: str | None) -> Any:
     if not tools or choice == "none":
         return None
-    if isinstance(choice, Mapping):
-        choice = (choice.get("function") or {}).get("name")
     form = os.environ.get("LOGITLOOM_TOOL_FORMAT", "auto")
     options = {"tools": tools, "choice": choice, "format": form}
     if form == "auto":

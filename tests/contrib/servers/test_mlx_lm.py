@@ -25,6 +25,8 @@ from mlx_lm import server as library  # noqa: E402
 from logitloom.errors import NeedsNotMet  # noqa: E402
 from logitloom_contrib.servers import mlx_lm as ours  # noqa: E402
 from logitloom_contrib.servers.mlx_lm import asked_chain  # noqa: E402
+from logitloom_plugins.processors.tool_call import ToolCall  # noqa: E402
+from logitloom_plugins.tool_formats.tools import chosen, tools_of  # noqa: E402
 
 pytestmark = [pytest.mark.mlx, pytest.mark.extras, pytest.mark.filterwarnings("ignore")]
 
@@ -79,7 +81,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ready, generators, thread = threading.Event(), [], None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["mlx_lm.server", "--model", str(folder), "--port", "0", "--host", "127.0.0.1"])
-        patch.setenv("LOGITLOOM_VLLM_SECONDS", "20")  # test machines may be busy
+        patch.setenv("LOGITLOOM_SERVER_SECONDS", "20")  # test machines may be busy
         patch.setenv("LOGITLOOM_TOOL_FORMAT", "hermes")
         patch.setattr(library, "_make_logits_processors", library._make_logits_processors)
         original = library.ResponseGenerator
@@ -201,7 +203,12 @@ def test_tools_that_a_model_cannot_call_are_left_out_unless_they_are_required(mo
     monkeypatch.delenv("LOGITLOOM_TOOL_FORMAT", raising=False)
     assert asked_chain({"tools": [TOOL]}) is None
     assert asked_chain({"tools": [TOOL], "tool_choice": "none", "response_format": {"type": "text"}}) is None
-    named = asked_chain({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "look"}}})
-    assert named[0]["options"]["choice"] == "look"
+    other = {"type": "function", "function": {"name": "other", "parameters": SCHEMA}}
+    choices: list[Any] = [{"type": "function", "function": {"name": "look"}}]
+    choices.append({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": choices[:1]}})
+    for choice in choices:
+        [asked] = asked_chain({"tools": [TOOL, other], "tool_choice": choice}, chat_template="<tool_call>")
+        call = ToolCall(**asked["options"] | {"format": "hermes"})
+        assert [tool.name for tool in chosen(tools_of(call.tools), call.choice).tools] == ["look"]
     with pytest.raises(NeedsNotMet, match="tool_choice 'none' leaves tools out"):
         asked_chain({"tools": [TOOL], "tool_choice": "required", "logitloom": DIGITS})

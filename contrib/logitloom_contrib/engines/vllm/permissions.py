@@ -1,21 +1,21 @@
 """What requests may ask for: which processors, and how much of everything.
 
 A request is written by a stranger, and everything here holds at every depth of its chain. The operator says
-what strangers may name, in the environment or in vLLM's
+what strangers may name, for any server in the environment, or in vLLM's
 ``--additional-config '{"logitloom": {...}}'``, which wins:
 
-=========================  ===================  ==========================================================
-environment                additional config    meaning
-=========================  ===================  ==========================================================
-LOGITLOOM_VLLM_ALLOW       allow                names; ``+name`` adds one to the safe ones
-LOGITLOOM_VLLM_BYTES       bytes                most bytes of a request's chain, as JSON
-LOGITLOOM_VLLM_PROCESSORS  processors           most processors of a chain, at every depth
-LOGITLOOM_VLLM_STATES      states               most states of an automaton
-LOGITLOOM_VLLM_SECONDS     seconds              most seconds of all compilations of a request
-LOGITLOOM_VLLM_INTEGER     integer              largest integer of an option with a declared type
-LOGITLOOM_VLLM_CHAINS      chains               compiled chains that are kept
-LOGITLOOM_VLLM_RECORD      record               folder in which requests may leave records; empty: none
-=========================  ===================  ==========================================================
+===========================  =================  ==========================================================
+environment                  additional config  meaning
+===========================  =================  ==========================================================
+LOGITLOOM_SERVER_ALLOW       allow              names; ``+name`` adds one to the safe ones
+LOGITLOOM_SERVER_BYTES       bytes              most bytes of a request's chain, as JSON
+LOGITLOOM_SERVER_PROCESSORS  processors         most processors of a chain, at every depth
+LOGITLOOM_SERVER_STATES      states             most states of an automaton
+LOGITLOOM_SERVER_SECONDS     seconds            most seconds of all compilations of a request
+LOGITLOOM_SERVER_INTEGER     integer            largest integer of an option with a declared type
+LOGITLOOM_SERVER_CHAINS      chains             compiled chains that are kept
+LOGITLOOM_SERVER_RECORD      record             folder in which requests may leave records; empty: none
+===========================  =================  ==========================================================
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Permissions:
         record: the folder of records; empty for none.
 
     Example:
-        >>> Permissions.read({"LOGITLOOM_VLLM_ALLOW": "regex, choice"}, None).allow == {"choice", "regex"}
+        >>> Permissions.read({"LOGITLOOM_SERVER_ALLOW": "regex, choice"}, None).allow == {"choice", "regex"}
         True
     """
 
@@ -111,14 +111,14 @@ class Permissions:
             raise UnknownPlugin(f"There is no processor {name[:100]!r} on this server. As for requests, {may}.")
         raise OptionError(
             f"Requests to this server may not use the processor {name[:100]!r}; {may}. The operator allows more with "
-            f"LOGITLOOM_VLLM_ALLOW."
+            f"LOGITLOOM_SERVER_ALLOW."
         )
 
 
 NAMES: Final = tuple(field.name for field in dataclasses.fields(Permissions))
 
 #: Environment variable -> setting.
-VARIABLES: Final = {f"LOGITLOOM_VLLM_{name.upper()}": name for name in NAMES}
+VARIABLES: Final = {f"LOGITLOOM_SERVER_{name.upper()}": name for name in NAMES}
 
 
 def _setting(name: str, value: Any, place: str) -> Any:

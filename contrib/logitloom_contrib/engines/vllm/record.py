@@ -69,7 +69,7 @@ def read_record(folder: str | Path, name: str) -> tuple[Sampled | None, ...]:
     batch, in its next step.
 
     Args:
-        folder: that of ``LOGITLOOM_VLLM_RECORD``.
+        folder: that of ``LOGITLOOM_SERVER_RECORD``.
         name: the request's.
 
     Raises:

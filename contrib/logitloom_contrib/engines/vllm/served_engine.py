@@ -154,7 +154,7 @@ class ServedEngine:
         if not folder:
             raise NeedsNotMet(
                 f"The request asks for a record ({RECORD_KEY!r}), and this server keeps none. The operator names a "
-                f"folder for them in LOGITLOOM_VLLM_RECORD."
+                f"folder for them in LOGITLOOM_SERVER_RECORD."
             )
         if self.config.use_v2_model_runner:
             raise NeedsNotMet(

@@ -37,7 +37,7 @@ def serving(model: Path, log: Path, *options: str, **environment: str) -> Iterat
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "HF_HUB_OFFLINE": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
-        "LOGITLOOM_VLLM_SECONDS": "20",  # test machines may be busy
+        "LOGITLOOM_SERVER_SECONDS": "20",  # test machines may be busy
     }
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--host", "127.0.0.1",

@@ -131,21 +131,21 @@ def test_each_built_in_is_safe_or_kept_for_a_reason() -> None:
     [("regex, json", {"regex", "json"}), ("+mine", SAFE | {"mine"}), ("regex +mine", {"regex", "mine"}), ("", set())],
 )
 def test_the_operator_says_what_requests_may_name(text: str, allowed: set[str]) -> None:
-    assert Permissions.read({"LOGITLOOM_VLLM_ALLOW": text}, None).allow == allowed
+    assert Permissions.read({"LOGITLOOM_SERVER_ALLOW": text}, None).allow == allowed
     assert Permissions.read({}, {"allow": text.replace(",", " ").split()}).allow == allowed
 
 
 def test_the_additional_config_wins() -> None:
-    read_ = Permissions.read({"LOGITLOOM_VLLM_STATES": "5", "LOGITLOOM_VLLM_SECONDS": "0.25"}, {"states": 7})
+    read_ = Permissions.read({"LOGITLOOM_SERVER_STATES": "5", "LOGITLOOM_SERVER_SECONDS": "0.25"}, {"states": 7})
     assert (read_.states, read_.seconds) == (7, 0.25)
 
 
 @pytest.mark.parametrize(
     ("environment", "config"),
     [
-        ({"LOGITLOOM_VLLM_STATES": "many"}, None),
-        ({"LOGITLOOM_VLLM_SECONDS": "nan"}, None),
-        ({"LOGITLOOM_VLLM_BYTES": "1.5"}, None),
+        ({"LOGITLOOM_SERVER_STATES": "many"}, None),
+        ({"LOGITLOOM_SERVER_SECONDS": "nan"}, None),
+        ({"LOGITLOOM_SERVER_BYTES": "1.5"}, None),
         ({}, {"states": 0}),
         ({}, {"unknown": 1}),
         ({}, {"allow": 5}),

@@ -518,7 +518,7 @@ def test_records_that_cannot_be_kept_are_refused(tmp_path: Path) -> None:
         engine.admit(params)
 
     keeping = {"additional_config": {"logitloom": {"record": str(tmp_path)}}}
-    with pytest.raises(NeedsNotMet, match="this server keeps none.*LOGITLOOM_VLLM_RECORD"):
+    with pytest.raises(NeedsNotMet, match="this server keeps none.*LOGITLOOM_SERVER_RECORD"):
         admitted(engine_of())
     for name in ("../mine", "", "a" * 65, 7, ["mine"]):
         with pytest.raises(NeedsNotMet, match="must be a name of 1 to 64 letters"):

@@ -38,9 +38,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
         patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("LOGITLOOM_VLLM_SECONDS", "20")  # test machines may be busy
+        patch.setenv("LOGITLOOM_SERVER_SECONDS", "20")  # test machines may be busy
         records = tmp_path_factory.mktemp("records")
-        patch.setenv("LOGITLOOM_VLLM_RECORD", str(records))
+        patch.setenv("LOGITLOOM_SERVER_RECORD", str(records))
         import torch
         from transformers import AutoModelForCausalLM
         from vllm import LLM
