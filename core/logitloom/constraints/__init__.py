@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from logitloom.automata.lift import LiftedAutomaton, lift
-from logitloom.constraints.finish_within import FinishWithin
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory
 from logitloom.constraints.processor import ConstraintProcessor
@@ -32,7 +31,6 @@ __all__ = [
     "ConstraintMemory",
     "ConstraintProcessor",
     "Ended",
-    "FinishWithin",
     "LiftedAutomaton",
     "LongestTokens",
     "State",

@@ -17,7 +17,6 @@ import numpy as np
 
 from logitloom import state as row_state
 from logitloom.backend import Array, Backend
-from logitloom.constraints.finish_within import FinishWithin
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory, DeviceTables, StateNode
 from logitloom.constraints.token_limit import (
@@ -30,7 +29,7 @@ from logitloom.constraints.token_limit import (
 )
 from logitloom.context import Context
 from logitloom.contract import Constraint, State
-from logitloom.errors import IllegalToken, NeedsNotMet, OptionError
+from logitloom.errors import IllegalToken, NeedsNotMet
 from logitloom.hookspecs import TextEnd
 from logitloom.processor import Processor
 from logitloom.state import Rows
@@ -145,15 +144,6 @@ class ConstraintProcessor(Processor):
             if vocabulary in (None, words) and vocab_size in (None, width):
                 return width, memory.constraint.fingerprint
         return None
-
-    def limited(self, constraint: Constraint) -> Constraint:
-        """The constraint whose texts are complete within ``finish_within`` tokens if that is given, for combinators."""
-        if not self.finish_within:
-            return constraint
-        try:
-            return FinishWithin(constraint, self.finish_within)
-        except ValueError as error:
-            raise OptionError(f"Option 'finish_within' of {type(self).__name__}: {error}") from error
 
     # --- hooks ----------------------------------------------------------------------------------------------------
 

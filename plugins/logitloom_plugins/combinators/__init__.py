@@ -18,6 +18,7 @@ from logitloom_plugins.combinators.after import After, after
 from logitloom_plugins.combinators.between import Between, between
 from logitloom_plugins.combinators.budget import Budget, budget
 from logitloom_plugins.combinators.combinator import Combinator, CombinatorState
+from logitloom_plugins.combinators.finish_within import FinishWithin
 from logitloom_plugins.combinators.inner import Inner
 from logitloom_plugins.combinators.section import Exit, Section
 from logitloom_plugins.combinators.until import Until, until
@@ -29,6 +30,7 @@ __all__ = [
     "Combinator",
     "CombinatorState",
     "Exit",
+    "FinishWithin",
     "Inner",
     "Section",
     "Until",

@@ -11,6 +11,7 @@ from logitloom.constraints import Constraint, LongestTokens, State
 from logitloom.errors import ChainIncomplete, NeedsNotMet, OptionError, StageOrderError
 from logitloom.hookspecs import TextEnd
 from logitloom.link import Link
+from logitloom_plugins.combinators.finish_within import FinishWithin
 from logitloom_plugins.combinators.intersection import Intersection
 from logitloom_plugins.combinators.token_steps import AtTokens, at_tokens
 from logitloom_plugins.combinators.triggers import token_texts
@@ -112,9 +113,12 @@ class Inner:
 
     def _read_by_bytes(self, processor: Any, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         constraint: Constraint = processor.constraint(vocabulary, vocab_size)
-        limited = getattr(processor, "limited", None)
-        if limited is not None:
-            constraint = limited(constraint)
+        tokens = getattr(processor, "finish_within", None)
+        if tokens:
+            try:
+                constraint = FinishWithin(constraint, tokens)
+            except ValueError as error:
+                raise OptionError(f"Option 'finish_within' of {type(processor).__name__}: {error}") from error
         if constraint.automaton() is None:
             return AtTokens(constraint)
         return LongestTokens(constraint) if getattr(processor, "longest_tokens", False) else constraint

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import Catalogue, TokenAutomaton, catalogue_constraint, catalogue_constraints, choice
-from logitloom.constraints import Constraint, FinishWithin
+from logitloom.constraints import Constraint
 from logitloom.errors import OptionError, VocabularyError
 from logitloom.testing import ConstraintConformance
 from logitloom.vocabulary import Vocabulary
+from logitloom_plugins.combinators import FinishWithin
 
 #: Without a token for each byte: "d" occurs only in "cd", so some texts and some states are dead ends.
 GAPS = Vocabulary([b"", b"a", b"b", b"c", b"ab", b"cd", b"abc", b"a"], eos=[0], special=[], name="gaps")

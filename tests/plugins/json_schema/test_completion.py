@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from logitloom import Vocabulary
-from logitloom.constraints import FinishWithin
+from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom.automata import AhoCorasick, Budget, TokenAutomaton, compile_pattern
-from logitloom.constraints import FINISHED, ConstraintMemory, FinishWithin, LongestTokens, lift
+from logitloom.constraints import FINISHED, ConstraintMemory, LongestTokens, lift
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
+from logitloom_plugins.combinators import FinishWithin
 
 WORDS = Vocabulary([b"", b"a", b"b", b"c", b"ab", b"ca", b"abc", b"bb"], eos=[0])
 #: ``b`` and ``c`` only come in longer tokens.

@@ -1,4 +1,4 @@
-"""Texts that are complete within a number of tokens.
+"""Constraints inside a combinator whose texts are complete within a number of tokens.
 
 A token is allowed only if the text after it can still be completed in the tokens that are left. What is needed for that
 is :meth:`Constraint.least_tokens`: exact for finite automata, an upper bound elsewhere. With a bound no text is left
@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.contract import FINISHED, Constraint, State, TokenSet
+from logitloom.constraints import FINISHED, Constraint, State, TokenSet
 from logitloom.hookspecs import TextEnd
 
 __all__ = ["FinishWithin"]
