@@ -16,9 +16,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import logitloom
+from logitloom.registry import load_plugin
 
 #: The rows of the table.
 FIELDS = ("command", "date", "versions", "machine")
@@ -62,6 +64,8 @@ def heading(*distributions: str) -> str:
     Args:
         distributions: names of installed distributions whose versions matter; those that are missing are left out.
     """
+    if "numba" in distributions and find_spec("numba") is not None:
+        load_plugin("kernels", "numba").compile()  # otherwise a first run would measure NumPy
     threads = os.environ.get("OMP_NUM_THREADS")
     script = Path(sys.argv[0])
     command = shlex.join(["python", f"{script.parent.name}/{script.name}", *sys.argv[1:]])

@@ -13,6 +13,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -23,6 +24,7 @@ from hypothesis import settings
 from logitloom import load_backend
 from logitloom.backend import Backend
 from logitloom.errors import LogitloomError
+from logitloom.registry import load_plugin
 
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
 #: Bytes by which the memory may grow before it is given back between files of tests.
@@ -62,6 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
     }
     for name, meaning in markers.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the kernels before the first test, once for all workers."""
+    if not hasattr(session.config, "workerinput") and find_spec("numba") is not None:
+        load_plugin("kernels", "numba").compile()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

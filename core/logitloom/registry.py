@@ -28,7 +28,7 @@ from logitloom.errors import (
 )
 from logitloom.hookspecs import INTERFACE_VERSIONS
 from logitloom.loading import rules
-from logitloom.masks.kernels import MaskKernels, host_kernels, load_kernels_with
+from logitloom.masks.kernels import KernelsNotReady, MaskKernels, host_kernels, load_kernels_with
 from logitloom.plugin_manager import PluginManager
 from logitloom.vocabulary import Vocabulary
 from logitloom.vocabulary_memory import VocabularyMemory
@@ -455,6 +455,8 @@ def _first_kernels() -> MaskKernels | None:
         if record.installed and not record.blocked:
             try:
                 kernels: MaskKernels = load_plugin("kernels", record.name)()
+            except KernelsNotReady:
+                return None
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # whatever is wrong with them, NumPy can do all that they do

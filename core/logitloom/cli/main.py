@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from logitloom.cli import automaton, check, detect, doctor, generate, new, plugins, validate
+from logitloom.cli import automaton, check, detect, doctor, generate, kernels, new, plugins, validate
 from logitloom.cli.terminal import complain
 from logitloom.errors import LogitloomError
 
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"logitloom {logitloom.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (generate, automaton, validate, detect, plugins, new, check, doctor):
+    for module in (generate, automaton, validate, detect, plugins, new, check, doctor, kernels):
         module.add_parser(commands)
     return top
 

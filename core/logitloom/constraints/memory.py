@@ -332,8 +332,11 @@ class ConstraintMemory:
 
     def _compiled_batch(self) -> _CompiledBatch | None:
         if not self._compiled_known:
-            kernels, step = host_kernels(), self.constraint.compiled_step()
-            if kernels is not None and step is not None:
+            kernels = host_kernels()
+            if kernels is None:  # they may be ready later
+                return None
+            step = self.constraint.compiled_step()
+            if step is not None:
                 vocabulary = self.constraint.vocabulary
                 texts = vocabulary.flat_bytes, vocabulary.offsets
                 records = np.full((len(step.accepting), 3), -1, dtype=np.int64)

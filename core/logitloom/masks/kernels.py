@@ -22,12 +22,14 @@ __all__ = [
     "FORBIDDEN",
     "ByteTable",
     "KernelFailed",
+    "KernelsNotReady",
     "MaskKernels",
     "StepTables",
     "bits_of",
     "do_without_kernels",
     "host_kernels",
     "load_kernels_with",
+    "look_for_kernels_again",
 ]
 
 #: Kind of a mask record: a list of the allowed ids.
@@ -145,6 +147,13 @@ class KernelFailed(Exception):
     """A kernel raised an error, which its caller need not look at: NumPy does the same, and a warning was given."""
 
 
+class KernelsNotReady(Exception):
+    """Raised by a plug-in of kernels whose functions are still being compiled: NumPy does their work until then.
+
+    The plug-in calls :func:`look_for_kernels_again` when they are ready.
+    """
+
+
 class _Guarded:
     """Kernels whose errors become :class:`KernelFailed`, after a warning; the first one is the last."""
 
@@ -199,6 +208,11 @@ def load_kernels_with(load: Callable[[], MaskKernels | None]) -> None:
     """
     global _load_kernels
     _load_kernels = load
+    host_kernels.cache_clear()
+
+
+def look_for_kernels_again() -> None:
+    """Let the next call of :func:`host_kernels` load the plug-in again. Running chains take the kernels then."""
     host_kernels.cache_clear()
 
 

@@ -50,8 +50,10 @@ class Failing:
 
 @pytest.fixture(scope="module")
 def real() -> Any:
-    numba = pytest.importorskip("logitloom_plugins.kernels.numba", reason="kernels need numba")
-    return numba.NumbaKernels()
+    pytest.importorskip("numba", reason="kernels need numba")
+    from logitloom_plugins.kernels.numba import NumbaKernels
+
+    return NumbaKernels()
 
 
 @pytest.fixture(autouse=True)

@@ -415,7 +415,7 @@ def test_kernels_that_cannot_be_imported_are_left_out_with_a_warning(monkeypatch
 
 @pytest.mark.usefixtures("fresh_search")
 def test_a_registered_plug_in_is_taken_where_it_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    numba: type[HostKernels] = registry.load_plugin("kernels", "numba")
+    numba: HostKernels = registry.load_plugin("kernels", "numba")()
     calls = []
 
     class Counting:
