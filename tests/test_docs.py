@@ -280,6 +280,8 @@ def test_what_the_page_says_of_a_group_is_what_our_own_plug_ins_are(kind):
         if kind == "tool_formats":
             assert set(plugin) <= set(wanted), record.name
             continue
+        if kind == "kernels":
+            plugin = plugin()  # what it has depends on what is compiled
         assert all(callable(getattr(plugin, name, None)) for name in wanted), record.name
 
 
