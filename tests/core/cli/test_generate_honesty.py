@@ -48,12 +48,18 @@ def _toy(register: Callable[..., None]) -> None:
 @pytest.mark.parametrize("extra", [[], ["--stream"], ["--json"], ["--json", "--stream"], ["--beams", "2"]])
 def test_a_constraint_that_was_cut_is_told_with_exit_code_3(extra: list[str], capsys: Any) -> None:
     long = ["generate", "a", *RAW, "--regex", "[a-c]{200}", "--max-tokens", "5"]
-    assert main([*long, *extra]) == 3
+    assert main([*long, "--set", "regex.finish_within=0", *extra]) == 3
     out, err = capsys.readouterr()
     assert "Sequence 0 of prompt 0 was cut by --max-tokens before regex let it end" in err
     if "--json" in extra:
         told = json.loads(out.splitlines()[-1]) if "--stream" in extra else json.loads(out)[0]
         assert told["unfinished"] == ["regex"]
+
+
+def test_a_limit_that_no_text_fits_into_is_an_error_that_names_the_least(capsys: Any) -> None:
+    assert main(["generate", "a", *RAW, "--regex", "[a-c]{200}", "--max-tokens", "5"]) == 1
+    assert "Allow at least 68 tokens" in capsys.readouterr().err
+    assert main(["generate", "a", *RAW, "--regex", "[a-c]{200}", "--max-tokens", "68"]) == 0
 
 
 @pytest.mark.parametrize("pattern", ["[a-c]{3}", "[a-c]*"])
