@@ -84,7 +84,17 @@ def add_parser(commands: Any) -> None:
     model.add_argument("--raw", action="store_true", help="continue the prompt as it is, without the chat template")
     model.add_argument("--system", metavar="TEXT", help="system message of the chat template")
     model.add_argument("--heal", action="store_true", help="with --raw: let a token span the prompt's end")
-    decoding = parser.add_argument_group("decoding")
+    _add_decoding(parser.add_argument_group("decoding"))
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="print JSON, with what each token was sampled from")
+    output.add_argument("--stream", action="store_true", help="print text as it comes (one prompt, one sequence)")
+    output.add_argument("--trace", metavar="FILE", help="write a page that shows what each processor changed (.html)")
+    output.add_argument("--stats", action="store_true", help="report speed (and how drafts fared) on standard error")
+    parser.set_defaults(run=run)
+
+
+def _add_decoding(decoding: Any) -> None:
+    """Add the options of how tokens are chosen."""
     decoding.add_argument("--max-tokens", type=int, default=64, metavar="N", help="new tokens (default: %(default)s)")
     strategy = decoding.add_mutually_exclusive_group()
     strategy.add_argument(
@@ -108,12 +118,6 @@ def add_parser(commands: Any) -> None:
         help="set an option of --draft; its model is a GGUF file",
     )  # fmt: skip
     decoding.add_argument("--no-skip", action="store_true", help="ask the model for forced tokens too")
-    output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="print JSON, with what each token was sampled from")
-    output.add_argument("--stream", action="store_true", help="print text as it comes (one prompt, one sequence)")
-    output.add_argument("--trace", metavar="FILE", help="write a page that shows what each processor changed (.html)")
-    output.add_argument("--stats", action="store_true", help="report speed (and how drafts fared) on standard error")
-    parser.set_defaults(run=run)
 
 
 def _add_chain_options(parser: argparse.ArgumentParser) -> None:
