@@ -65,6 +65,17 @@ class TokenIds(Protocol):
 class BufferPool(Protocol):
     """Buffers for masked logits, given by the caller; :class:`logitloom.masks.logits_pool.LogitsPool` is one."""
 
+    def spread(self, values: Any, places: Any, shape: tuple[int, int], forbidden: Any, kind: Any, make: Any) -> Any:
+        """Values at their places, and -inf everywhere else, in a buffer; None if none is free.
+
+        Args:
+            values: ``[n]`` in host memory, of the buffer's elements.
+            places: ``[n]``, of the flat buffer.
+            shape: ``(batch, vocab)``.
+            forbidden, kind, make: as for :meth:`masked`.
+        """
+        ...
+
     def masked(self, logits: Array, rows: Any, forbidden: Any, donate: bool, kind: Any, make: Any) -> Array | None:
         """The masked logits in a buffer, or None where a buffer does not pay or none is free.
 
@@ -386,6 +397,24 @@ class Backend:
             line.fill(allowed)
             line[ids] = not allowed
         return self.masked_fill(logits, self.asarray(forbidden), NEG_INF, donate)
+
+    def spread(
+        self, values: Array, ids: Array, like: Array, donate: bool = False, pool: BufferPool | None = None
+    ) -> Array:
+        """Values at their ids, and -inf everywhere else.
+
+        Args:
+            values: ``[batch, n]``.
+            ids: ``[batch, n]``, distinct in each row; -1 for none.
+            like: ``[batch, vocab]``, for shape and dtype.
+            donate: whether to write into ``like`` where that is cheaper.
+            pool: buffers that may be returned instead; only for backends that declare ``uses_buffer_pool``.
+
+        Returns:
+            ``[batch, vocab]``.
+        """
+        del donate, pool
+        return self.write_at(self.xp.full_like(like, NEG_INF), ids, values, True)
 
     def apply_class_mask(self, logits: Array, allowed: Array, token_class: Array, donate: bool = False) -> Array:
         """``logits`` with -inf where the class of a token is not allowed.

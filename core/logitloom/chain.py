@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from logitloom import position as positions
 from logitloom import scoring
 from logitloom import state as rows
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.backend import NEG_INF, Array, Backend, BufferPool
 from logitloom.chain_state import ChainFingerprint, ChainState, check_owner, load_state, save_state, state_type
 from logitloom.context import Context
 from logitloom.direct_use import call_directly
@@ -25,6 +25,7 @@ from logitloom.processor import NEEDS, Processor
 from logitloom.registry import read_vocabulary
 from logitloom.step import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.step_arguments import check_step, note, writable
+from logitloom.survivors import split, survivors_of
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Chain", "ChainState"]
@@ -79,6 +80,7 @@ class Chain:
         self._inits: tuple[Callable[[Context], Any], ...] = ()
         self._steps: tuple[Step, ...] = ()
         self._fresh: tuple[bool, ...] = ()
+        self._narrow: tuple[int, int | None] = (0, None)
         self._afters: tuple[Callable[[Any, Context], Any] | None, ...] = ()
         self._forced: tuple[_Question, ...] = ()
         self._ends: tuple[_Question, ...] = ()
@@ -124,6 +126,11 @@ class Chain:
         alone = len(forced) == 1
         self._vetoes = tuple(v for v in vetoes if not (alone and v[0] == forced[0][0]))
         self._forced, self._ends, self._afters = tuple(forced), tuple(ends), tuple(afters)
+        # What the last processors see of a row, if it is not the whole; where each one's result is checked, it is.
+        place, highest = split(self.links)
+        few = highest is not None and not self.debug and len(steps) == len(self.links)
+        self._narrow = (place, highest) if few else (len(self.links), None)
+        self.uses_buffer_pool = self.uses_buffer_pool or few
 
     # -- what the chain is ---------------------------------------------------------------------------
 
@@ -328,6 +335,11 @@ class Chain:
             context = context.with_fields(pool=None)
         try:
             for place, step in enumerate(self._steps):
+                if place == self._narrow[0] and not context.compiled:
+                    found = self._on_survivors(logits, states, context, after, pool or context.pool)
+                    if found is not None:
+                        logits = found
+                        break
                 if place == last and pool is not None:
                     context = context.with_fields(pool=pool)
                 # A second name for logits that may be overwritten would keep their memory until the next step.
@@ -351,6 +363,28 @@ class Chain:
             held = [leaf for _, leaf in rows.leaves(new_state) if isinstance(leaf, type(logits))]
             context.backend.synchronize(logits, *held)
         return (logits[0] if single else logits), new_state
+
+    def _on_survivors(
+        self, logits: Array, states: tuple[Any, ...], context: Context, after: list[Any], pool: BufferPool | None
+    ) -> Array | None:
+        """What the last processors make of the highest logits of each row, which are all that they need to see.
+
+        Args:
+            after: the new states are appended here.
+
+        Returns:
+            None, and nothing happened, where too many are left.
+        """
+        place, highest = self._narrow
+        backend, found = context.backend, survivors_of(context.backend, logits, highest)
+        if found is None:
+            return None
+        ids, left = found
+        narrow = context.with_fields(donate=True, pool=None, vocab_size=int(ids.shape[1]))
+        for step, state in zip(self._steps[place:], states[place:], strict=True):
+            left, new = step(left, state, narrow)
+            after.append(new)
+        return backend.spread(left, ids, logits, context.donate, pool)
 
     def _opened(self, logits: Array, state: Any, context: Context) -> tuple[Any, tuple[Any, ...], Context]:
         """The position and the states of a step, and its context, after checking that they belong together."""
@@ -437,7 +471,7 @@ class Chain:
     @functools.cached_property
     def _parts(self) -> scoring.Parts:
         """The chain as it scores sequences."""
-        place, highest = scoring.split(self.links)
+        place, highest = split(self.links)
         if place == len(self.links):
             return scoring.Parts(self._part(), None, None)
         whole, rest = (

@@ -84,7 +84,7 @@ class Processor:
             it is for what goes by probabilities, adds, or forbids by tokens, not for what asks for a logit's sign.
         ignores_ids: what becomes of a token depends on its logit and on the other logits of the row that are not -inf:
             not on ids, nor on how many tokens are -inf. Such a processor may be given the survivors of a truncation
-            alone, in the order of their ids.
+            alone, in the order of their ids; ``context.vocab_size`` is their number then.
         keeps_order: a token that was at most as likely as another is so afterwards, and what becomes of the likelier
             tokens does not depend on the others.
         keeps_at_most: how many tokens it leaves, the most likely ones, with those that tie; None: no fixed number.

@@ -13,11 +13,11 @@ from logitloom import state as rows
 from logitloom.backend import NEG_INF, Array
 from logitloom.context import Context, padded
 from logitloom.errors import IllegalToken, InvalidContext
-from logitloom.link import Link
 from logitloom.step import Step
 from logitloom.step_arguments import note
+from logitloom.survivors import survivors_of
 
-__all__ = ["Part", "Parts", "Scores", "score", "split"]
+__all__ = ["Part", "Parts", "Scores", "score"]
 
 #: Most positions of a sequence that are processed at a time, so that their logits stay in the cache (``_MOST_BYTES``);
 #: and the least, because with fewer the calls cost more than the passes over memory.
@@ -78,25 +78,6 @@ class Parts(NamedTuple):
     whole: Part
     rest: Part | None
     highest: int | None
-
-
-def split(links: Sequence[Link]) -> tuple[int, int | None]:
-    """How many links see the whole vocabulary, and which survivors the others see (see :class:`Parts`)."""
-    start = len(links)
-    while start and _takes_survivors(links[start - 1]):
-        start -= 1
-    for place in range(start, len(links)):
-        if links[place].declared("keeps_at_most") is not None:
-            return start, int(links[place].declared("keeps_at_most"))
-        if not links[place].declared("keeps_order"):
-            break
-    masks = [place for place in range(start, len(links)) if links[place].declared("mask_only")]
-    return (masks[0] + 1 if masks else len(links)), None
-
-
-def _takes_survivors(link: Link) -> bool:
-    inert = link.declared("preserves_masked")
-    return bool(link.declared("ignores_ids") and inert and not link.sees_every_step)
 
 
 def score(parts: Parts, logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Context) -> Array:
@@ -178,12 +159,11 @@ def _chosen(runs: list[_Run], lines: Array, here: Tokens, highest: int | None, c
     processed = runs[0].process(lines)
     if len(runs) == 1:
         return backend.log_probability(processed, backend.asarray(chosen))
-    ids = backend.survivors(processed, highest)
-    if ids is None:
+    found = survivors_of(backend, processed, highest)
+    if found is None:
         return backend.log_probability(runs[1].process(processed), backend.asarray(chosen))
-    left = backend.gather(processed, backend.xp.where(ids < 0, 0, ids))
-    left = runs[1].process(backend.masked_fill(left, ids < 0, NEG_INF))
-    same = backend.to_numpy(ids) == chosen
+    left = runs[1].process(found.logits)
+    same = backend.to_numpy(found.ids) == chosen
     logprob = backend.log_probability(left, backend.asarray(same.argmax(-1)[:, None]))
     return backend.masked_fill(logprob, backend.asarray(~same.any(-1)[:, None]), NEG_INF)
 

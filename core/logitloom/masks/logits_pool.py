@@ -90,6 +90,12 @@ class HostBuffer:
         """Whether nothing was written to the lent arrays. NumPy's are read-only, so nothing was."""
         return True
 
+    def place(self, values: NDArray[Any], places: NDArray[np.integer[Any]]) -> None:
+        """Write values at places of the flat buffer, and -inf everywhere else."""
+        if not isinstance(self._writer, _NumpyWriter):
+            self._writer = _NumpyWriter(self.memory, self._forbidden, _NOWHERE)
+        self._writer.place(self.is_untouched, values, places)
+
     def write(self, logits: Any, rows: MaskRows) -> None:
         """Write ``logits: [rows, vocab]`` with their masks applied to the first rows of the buffer."""
         try:
@@ -131,6 +137,17 @@ class _NumpyWriter:
         #: Which entries may differ from -inf: places in the flat memory, and whole rows. None: any.
         self._written = written
         self._full: set[int] = set()
+
+    def place(self, untouched: bool, values: NDArray[Any], places: NDArray[np.integer[Any]]) -> None:
+        flat = self._memory.reshape(-1)
+        # As in write.
+        written, self._written = self._written, None
+        if written is None or not untouched:
+            self._memory.fill(self._forbidden)
+        else:
+            flat[written] = self._forbidden
+        flat[places] = values
+        self._written = places
 
     def write(self, buffer: HostBuffer, logits: Any, masks: MaskRows) -> None:
         rows, untouched, logits = list(masks), buffer.is_untouched, buffer.view(logits)
@@ -226,15 +243,43 @@ class LogitsPool:
         masks = mask_rows(rows, shape)
         if masks is None or (donate and buffer_cost_of(masks) >= 0):
             return None
-        kept = self._buffers.setdefault((shape[1], kind), [])
-        for buffer in kept:
-            if buffer.is_back and len(buffer.memory) >= len(rows):
-                break
-        else:
-            kept[:] = [buffer for buffer in kept if len(buffer.memory) >= len(rows)]
-            if len(kept) == _BUFFERS:
-                return None
-            buffer = make(len(rows), shape[1], forbidden, kind)
-            kept.append(buffer)
+        buffer = self._free(("masked", shape[1], kind), len(rows), forbidden, make)
+        if buffer is None:
+            return None
         buffer.write(logits, masks)
         return buffer.lend(len(rows))
+
+    def spread(
+        self,
+        values: NDArray[Any],
+        places: NDArray[np.integer[Any]],
+        shape: tuple[int, int],
+        forbidden: Any,
+        kind: Any,
+        make: type[HostBuffer],
+    ) -> Any:
+        """Values at their places, and -inf everywhere else, in a buffer; None if all buffers are referenced.
+
+        Args:
+            values: ``[n]``, of the buffer's elements.
+            places: ``[n]``, of the flat buffer.
+            shape: ``(rows, vocab)``.
+            forbidden, kind, make: as for :meth:`masked`.
+        """
+        buffer = self._free(("spread", shape[1], kind), shape[0], forbidden, make)
+        if buffer is None:
+            return None
+        buffer.place(values, places)
+        return buffer.lend(shape[0])
+
+    def _free(self, key: tuple[str, int, Any], rows: int, forbidden: Any, make: type[HostBuffer]) -> HostBuffer | None:
+        """A buffer that nobody refers to, with so many rows at least."""
+        kept = self._buffers.setdefault(key, [])
+        for buffer in kept:
+            if buffer.is_back and len(buffer.memory) >= rows:
+                return buffer
+        kept[:] = [buffer for buffer in kept if len(buffer.memory) >= rows]
+        if len(kept) == _BUFFERS:
+            return None
+        kept.append(make(rows, key[1], forbidden, key[2]))
+        return kept[-1]

@@ -11,6 +11,7 @@ import pytest
 
 from logitloom import registry
 from logitloom.backend import Array, Backend, HostTable, backend_of, library_of
+from logitloom.masks.logits_pool import LogitsPool
 from logitloom.masks.mask_row import MaskRow
 from logitloom.testing._namespace_checks import FUNCTION_CHECKS, OPERATOR_CHECKS
 from logitloom.testing._samples import (
@@ -242,6 +243,22 @@ class BackendConformance(Conformance):
                 least = -INF if highest is None else -np.sort(-line)[highest - 1]
                 lost = set(np.flatnonzero((line >= least) & (line > -INF))) - set(kept)
                 assert not lost, f"With highest = {highest}, {len(lost)} survivors are missing."
+
+    def test_values_are_spread_over_a_row(self, backend: Backend, dtype: str, batch: int) -> None:
+        """``spread`` writes values at their ids, and -inf everywhere else; ids of -1 are skipped."""
+        x, plain = self._exact(backend, sample(batch), dtype)
+        ids = np.asarray([[1, 4, VOCAB - 1], [0, 2, -1], [-1, -1, -1]] * 3, dtype=np.int32)[:batch]
+        wanted = np.full_like(plain, -INF)
+        for line, before, row in zip(wanted, plain, ids, strict=True):
+            line[row[row >= 0]] = before[row[row >= 0]]
+        values = backend.gather(x, backend.asarray(np.maximum(ids, 0)))
+        values = backend.masked_fill(values, backend.asarray(ids < 0), -INF)
+        found = self._unchanged(backend, lambda a: backend.spread(values, backend.asarray(ids), a), x)
+        self._agree(backend, found, wanted, dtype, "spread")
+        for pool in (None, LogitsPool()):
+            given = backend.xp.asarray(x, copy=True)
+            out = backend.spread(values, backend.asarray(ids), given, True, pool)
+            self._agree(backend, out, wanted, dtype, "spread with donated logits")
 
     def test_order_is_stable(self, backend: Backend, dtype: str, batch: int) -> None:
         """``sort_descending``, ``argsort_descending``, ``kth_largest`` and ``top_k``: ties in order of their index."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["kth_largest", "survivors"]
+__all__ = ["kth_largest", "spread_places", "survivors"]
 
 #: Blocks per wanted value. With more, fewer other values lie above the bound; with fewer, the maxima are sooner sorted.
 _BLOCKS: Final = 4
@@ -50,7 +50,7 @@ def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:
     """The ids of the tokens that may be among the highest; see :meth:`logitloom.backend.Backend.survivors`."""
     vocab = x.shape[1]
     if highest is None:
-        kept = x > -np.inf
+        kept = x != -np.inf
         if np.count_nonzero(kept) * 4 >= kept.size:
             return None
         return _by_row(kept.reshape(-1).nonzero()[0], len(x), vocab)
@@ -59,6 +59,8 @@ def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:
     maxima = _block_maxima(x, highest)
     bound = kth_largest(x, highest) if maxima is None else _selected(maxima, highest)
     top = np.maximum.reduce(x if maxima is None else maxima, axis=-1, keepdims=True)
+    if np.isnan(top).any():
+        return None  # what is not a number must not be lost
     # What a sum or a quotient with the highest logit may round to the same.
     slack = 8 * np.finfo(x.dtype).eps * (np.abs(bound) + np.abs(top))
     # At -inf the row has fewer possible tokens than that, and all others are forbidden.
@@ -66,6 +68,19 @@ def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:
     if maxima is None:
         return _by_row((x >= least).reshape(-1).nonzero()[0], len(x), vocab)
     return _reaching(x, maxima, least)
+
+
+def spread_places(values: NDArray[Any], ids: NDArray[Any], vocab: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The values that are not -inf, and their places in a flat array of rows.
+
+    Args:
+        values: ``[rows, n]``.
+        ids: ``[rows, n]``, -1 where there is none.
+        vocab: of the rows.
+    """
+    values, ids = values.reshape(-1), ids + np.arange(len(ids))[:, None] * vocab
+    kept = (values != -np.inf).nonzero()[0]
+    return values[kept], ids.reshape(-1)[kept]
 
 
 def _block_maxima(x: NDArray[Any], k: int) -> NDArray[Any] | None:

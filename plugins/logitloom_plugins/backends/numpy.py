@@ -15,7 +15,7 @@ from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, nucleus_threshold
 from logitloom_plugins.backends._set_places import set_places
-from logitloom_plugins.backends._survivors import kth_largest, survivors
+from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
 
@@ -170,6 +170,20 @@ class NumpyBackend(Backend):
             if masked is not None:
                 return masked
         return mask_host_rows(logits, rows, NEG_INF, donate)
+
+    def spread(
+        self, values: Array, ids: Array, like: Array, donate: bool = False, pool: BufferPool | None = None
+    ) -> Array:
+        """Touches only the entries that differ from those of the buffer's last use; without a pool a fill."""
+        kept, places = spread_places(values, ids, like.shape[1])
+        if pool is not None:
+            out = pool.spread(kept, places, like.shape, NEG_INF, like.dtype, HostBuffer)
+            if out is not None:
+                return out
+        out = like if donate and like.flags.c_contiguous else np.empty_like(like, order="C")
+        out.fill(NEG_INF)
+        out.reshape(-1)[places] = kept
+        return out
 
 
 def _set(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

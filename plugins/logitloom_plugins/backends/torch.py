@@ -25,7 +25,7 @@ from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, nucleus_threshold
 from logitloom_plugins.backends._set_places import set_places
-from logitloom_plugins.backends._survivors import kth_largest, survivors
+from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
 
 __all__ = ["TorchBackend", "TorchPlugin"]
 
@@ -341,6 +341,22 @@ class TorchBackend(Backend):
         if donate:
             return x  # written to, through the same memory
         return torch.from_numpy(masked).view(dtype) if narrow else torch.from_numpy(masked)
+
+    def spread(
+        self, values: Array, ids: Array, like: Array, donate: bool = False, pool: BufferPool | None = None
+    ) -> Array:
+        """On the CPU NumPy's, on the same memory."""
+        if not self._shared(like) or like.requires_grad or values.requires_grad:
+            return super().spread(values, ids, like)
+        kept, places = spread_places(values.numpy(), ids.numpy(), like.shape[1])
+        if pool is not None and _use_count is not None:
+            out = pool.spread(kept, places, tuple(like.shape), NEG_INF, like.dtype, _TorchBuffer)
+            if out is not None:
+                return out
+        out = like if donate and like.is_contiguous() and _writable(like) else torch.empty_like(like).contiguous()
+        flat = out.fill_(NEG_INF).view(-1)
+        flat[torch.from_numpy(places)] = torch.from_numpy(kept)
+        return out
 
     def arange(self, stop: int) -> Array:
         """The native range."""

@@ -1,0 +1,63 @@
+"""Processors that need of each row only what a truncation leaves of it: a few logits instead of the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.link import Link
+
+__all__ = ["Survivors", "split", "survivors_of"]
+
+
+class Survivors(NamedTuple):
+    """What is left of each row.
+
+    Attributes:
+        ids: ``[rows, n]``, ascending, -1 behind a row that has fewer.
+        logits: ``[rows, n]``, -inf behind a row that has fewer.
+    """
+
+    ids: Array
+    logits: Array
+
+
+def split(links: Sequence[Link]) -> tuple[int, int | None]:
+    """How many links see the whole vocabulary, and which survivors the others see.
+
+    Returns:
+        A number of links, and how many of the highest logits of a row are its survivors, with those that tie; None: all
+        that are not -inf.
+    """
+    start = len(links)
+    while start and _takes_survivors(links[start - 1]):
+        start -= 1
+    for place in range(start, len(links)):
+        if links[place].declared("keeps_at_most") is not None:
+            return start, int(links[place].declared("keeps_at_most"))
+        if not links[place].declared("keeps_order"):
+            break
+    masks = [place for place in range(start, len(links)) if links[place].declared("mask_only")]
+    return (masks[0] + 1 if masks else len(links)), None
+
+
+def _takes_survivors(link: Link) -> bool:
+    inert = link.declared("preserves_masked")
+    return bool(link.declared("ignores_ids") and inert and not link.sees_every_step)
+
+
+def survivors_of(backend: Backend, logits: Array, highest: int | None) -> Survivors | None:
+    """The survivors of rows; None where they are not looked for, or too many to gain anything.
+
+    Args:
+        backend: of the logits.
+        logits: ``[rows, vocab]``.
+        highest: of :func:`split`.
+    """
+    ids = backend.survivors(logits, highest)
+    if ids is None or not ids.shape[1]:
+        return None
+    gaps = ids < 0
+    left = backend.gather(logits, backend.xp.where(gaps, backend.xp.zeros_like(ids), ids))
+    return Survivors(ids, backend.masked_fill(left, gaps, NEG_INF, True))
