@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: beside their place first, then moved into it."""
+"""Files that are written whole or not at all: as a temporary file in the same folder, which replaces the old one."""
 
 from __future__ import annotations
 

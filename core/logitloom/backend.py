@@ -340,7 +340,7 @@ class Backend:
             x: ``[batch, vocab]``.
             table: ``[batch, vocab]``, bool or numbers, mostly 0.
             function: takes entries of both, as arrays of one shape, and returns new entries of ``x``, each from the two
-                at its place.
+                at its index.
             donate: whether ``x`` may be overwritten.
         """
         del donate

@@ -30,7 +30,7 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Chain", "ChainState"]
 
-#: The place of a processor in the chain, and a hook of it that is asked between two steps.
+#: The index of a processor in the chain, and a hook of it that is asked between two steps.
 _Question = tuple[int, Callable[[Any, Context], Any]]
 
 

@@ -163,7 +163,7 @@ class IllegalToken(LogitloomError, ValueError):
     """A row accepted a token that a constraint forbids.
 
     Attributes:
-        row: the row's place in the batch.
+        row: the index of the row in the batch.
         rows: all rows of which the same is true, ``row`` among them.
     """
 

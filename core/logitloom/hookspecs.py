@@ -220,7 +220,7 @@ def forced_tokens(state: Any, context: Context) -> list[list[int]] | None:
 
     Returns:
         Per row, the run of tokens that every legal continuation starts with (possibly empty), or None if
-        nothing is known. Only tokens that are the *one* legal token at their place may be given. An
+        nothing is known. Only tokens that are the *one* legal token at their position may be given. An
         end-of-sequence token can only be the last of a run.
     """
 

@@ -1,4 +1,4 @@
-"""The links of a chain: a processor at its place, configured or still waiting for options, and their order."""
+"""The links of a chain: its processors in order, each configured or still waiting for options."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FunctionProcessor:
 
 @dataclass(frozen=True)
 class Link:
-    """One place in a chain: a processor, or what is known of it before all its options are given.
+    """One processor of a chain, or what is known of it before all its options are given.
 
     Attributes:
         label: unique in the chain; the plug-in's name, with ``#2`` and so on if it stands there again.

@@ -208,7 +208,7 @@ def _check_signature(name: str, hook: str, implementation: Callable[..., Any]) -
     wanted = HOOKS[hook]
     parameters = _parameters(implementation)
     unknown = [p.name for p in parameters if p.name not in wanted and p.default is p.empty]
-    # Arguments of the implementation's own have defaults and stand last, since hooks are called by place.
+    # Hooks are called with positional arguments, so arguments of the implementation's own have defaults and come last.
     own_first = [p.name in wanted for p in parameters] != sorted((p.name in wanted for p in parameters), reverse=True)
     if unknown or own_first or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
         raise InvalidSignature(

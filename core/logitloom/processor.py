@@ -11,7 +11,7 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["NEEDS", "STAGES", "Need", "Processing", "Processor", "Stage"]
 
-#: The place of a processor in a chain.
+#: Where in a chain a processor belongs.
 Stage = Literal["guidance", "penalty", "constraint", "warp"]
 
 #: Stages in the order in which they belong.

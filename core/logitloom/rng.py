@@ -1,6 +1,6 @@
 """Counter-based random numbers: a pure function of (row seed, position), the same bits on every backend.
 
-A row's random draws depend on its own seed and its own length only, never on its place in the batch, on the
+A row's random draws depend on its own seed and its own length only, never on its row number, on the
 other rows or on how often a function was called. So a row decoded in a batch, forked, rolled back or replayed
 draws what it draws alone, and NumPy, PyTorch, MLX, CuPy and JAX draw the same.
 

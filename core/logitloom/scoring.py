@@ -169,8 +169,8 @@ def _chosen(runs: list[_Run], lines: Array, here: Tokens, highest: int | None, c
 
 
 class _Run:
-    """Some processors on their way over the positions; a position of a sequence is a row, positions of one place lie
-    side by side.
+    """Some processors on their way over the positions. Each position of each sequence is a row; the rows of one
+    position, one per sequence, are neighbours.
 
     Args:
         part: the processors.

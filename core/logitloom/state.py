@@ -91,7 +91,7 @@ class Rows(tuple[Any, ...]):
 
 
 def map_leaves(function: Callable[..., Any], state: State, *others: State) -> State:
-    """The tree with ``function`` applied to each leaf (and the leaves at the same place in ``others``)."""
+    """The tree with ``function`` applied to each leaf (and to the corresponding leaves of ``others``)."""
     if isinstance(state, Rows):
         return function(state, *others)
     if isinstance(state, tuple):
@@ -103,7 +103,7 @@ def map_leaves(function: Callable[..., Any], state: State, *others: State) -> St
 
 
 def leaves(state: State, path: str = "state") -> Iterator[tuple[str, Any]]:
-    """The leaves of a tree with the place of each, for messages."""
+    """The leaves of a tree, each with its path, which messages name."""
     if isinstance(state, tuple) and not isinstance(state, Rows):
         names = getattr(state, "_fields", None)
         for i, part in enumerate(state):
@@ -244,7 +244,7 @@ def check_like(new: State, old: State, owner: str) -> None:
     """Raise unless ``new`` has the structure, shapes and dtypes of ``old``.
 
     Raises:
-        StateMismatch: naming the place and both forms.
+        StateMismatch: naming the leaf and both forms.
     """
     before, after = (
         [(p, _form(leaf)) for p, leaf in leaves(old)],

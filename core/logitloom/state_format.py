@@ -61,7 +61,7 @@ def encode(tree: Any) -> bytes:
     """
     out = bytearray()
     places: dict[int, int] = {}
-    kept: list[Any] = []  # what has a place stays alive, so that no other object gets its identity
+    kept: list[Any] = []  # what is in ``places`` stays alive, so that no other object gets its identity
     todo: list[tuple[Any, bytes | None]] = [(tree, None)]
     while todo:
         value, instruction = todo.pop()

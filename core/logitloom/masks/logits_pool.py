@@ -134,7 +134,7 @@ class _NumpyWriter:
 
     def __init__(self, memory: NDArray[Any], forbidden: Any, written: NDArray[np.integer[Any]] | None) -> None:
         self._memory, self._forbidden = memory, forbidden
-        #: Which entries may differ from -inf: places in the flat memory, and whole rows. None: any.
+        #: Which entries may differ from -inf: indices into the flat memory, and whole rows. None: any.
         self._written = written
         self._full: set[int] = set()
 

@@ -113,7 +113,7 @@ class DeclarationChecks(ProcessorSubject):
                 found = host(backend, chain.process(backend.asarray(few), state, narrow)[0])
                 for line, row, ids in zip(found, after, left, strict=True):
                     same(line[: len(ids)], row[ids], "Logits of the possible tokens alone", TOLERANCE)
-                    assert (line[len(ids) :] == NEG_INF).all(), "A place without a token became possible."
+                    assert (line[len(ids) :] == NEG_INF).all(), "An entry that belongs to no token became possible."
                 if self.declared(case, "keeps_order"):
                     order = np.argsort(before, axis=-1, kind="stable")
                     sorted_after = np.take_along_axis(after, order, axis=-1)

@@ -68,7 +68,7 @@ class RowChecks(ProcessorSubject):
     def test_rows_are_independent(self, backend: Backend, case: str) -> None:
         """Rows that are permuted, duplicated, dropped and joined get what each gets alone.
 
-        Troubleshooting: a result uses the place of a row, other rows (a maximum without ``axis=-1``),
+        Troubleshooting: a result uses the index of a row, other rows (a maximum without ``axis=-1``),
         ``context.batch``, or something that is not in the state.
         """
         chain, stories = self.chain(case, backend), self.stories(case)
@@ -214,7 +214,7 @@ class RowChecks(ProcessorSubject):
     def test_states_mean_the_same_in_an_equal_chain(self, backend: Backend, case: str) -> None:
         """A state that was saved or pickled goes on in an equal chain as in its own, and in no other chain.
 
-        Troubleshooting: the state holds a number of something that this processor object has counted (a place in a
+        Troubleshooting: the state holds a number of something that this processor object has counted (an index of a
         table that is filled while texts are read), or an object that only this process knows. Let the state be the
         value itself: a number that does not depend on what was visited, a tuple, or a class with ``state_parts`` and
         ``from_state_parts`` (see :mod:`logitloom.state_format`). An option that is an object needs a ``fingerprint``.

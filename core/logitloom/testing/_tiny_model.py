@@ -25,7 +25,7 @@ def tiny_logits(backend: Backend, tokens: NDArray[np.int32], lengths: NDArray[np
         backend: the array library.
         tokens: ``[rows, n]``, as many of each row as ``lengths`` says.
         lengths: ``[rows] int32``, at least 1.
-        capacity: places in the buffers, at least ``n``.
+        capacity: positions of the buffers, at least ``n``.
     """
     xp, (rows, n) = backend.xp, tokens.shape
     embedding = backend.asarray(EMBEDDING)
@@ -36,7 +36,7 @@ def tiny_logits(backend: Backend, tokens: NDArray[np.int32], lengths: NDArray[np
         xp.permute_dims(xp.reshape(x @ backend.asarray(part), (rows, n, HEADS, WIDTH)), (0, 2, 1, 3))
         for part in (QUERY, KEY, VALUE)
     )
-    # Into longer buffers: place s holds the new token s, while there are any.
+    # Into longer buffers: position s holds the new token s, while there are any.
     slots = backend.arange(capacity)
     held = backend.asarray(lengths)[:, None]
     fresh = slots[None, :] < held
@@ -55,7 +55,7 @@ def tiny_logits(backend: Backend, tokens: NDArray[np.int32], lengths: NDArray[np
 
 
 def tiny_logits_by_hand(tokens: NDArray[np.int32], lengths: NDArray[np.int32]) -> NDArray[np.float64]:
-    """The same, row by row, place by place and head by head, in double precision."""
+    """The same, row by row, position by position and head by head, in double precision."""
     out = np.zeros((len(tokens), VOCAB))
     for row, length in enumerate(lengths):
         x = EMBEDDING[tokens[row, :length]].astype(np.float64)

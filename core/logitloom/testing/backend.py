@@ -101,7 +101,7 @@ class BackendConformance(Conformance):
         same(host(backend, backend.asarray(fixed)), fixed, "A read-only array, uploaded")
 
     def test_arrays_can_be_assigned_to_where_that_is_declared(self, backend: Backend) -> None:
-        """A slice, and places that integer arrays name, are written into the very array; others stay.
+        """A slice, and entries that integer arrays name, are written into the very array; others stay.
 
         Troubleshooting: leave ``assignable`` false if the library's arrays cannot be written, or give copies.
         """
@@ -114,7 +114,7 @@ class BackendConformance(Conformance):
         expected[rows, :, places] = new
         array[:, :, :2] = backend.asarray(np.full((2, 3, 2), 7.0, dtype=np.float32))
         array[backend.asarray(rows), :, backend.asarray(places)] = backend.asarray(new)
-        same(host(backend, array), expected, "An array after assignments to a slice and to places")
+        same(host(backend, array), expected, "An array after assignments to a slice and to entries")
 
     def test_dtypes_are_told_and_changed(self, backend: Backend) -> None:
         """``cast`` and ``is_floating`` know the floating dtypes; bfloat16 is downloaded as float32."""

@@ -192,7 +192,7 @@ class ConstraintConformance(Conformance):
             )  # fmt: skip
 
     def test_forced_tokens_are_the_only_ones(self, case: str) -> None:
-        """Each token of a forced run is the one allowed id at its place, where the text may not end.
+        """Each token of a forced run is the one allowed id at its position, where the text may not end.
 
         Troubleshooting: leave ``forced`` out; the default asks ``allowed``.
         """

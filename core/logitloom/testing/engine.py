@@ -107,7 +107,7 @@ class EngineConformance(Conformance):
             rows = self._grown(rows, dice)
 
     def test_reordered_rows_keep_their_states(self) -> None:
-        """Beam search: rows change places and are duplicated, each with a new token."""
+        """Beam search: rows are reordered and duplicated, each with a new token."""
         self._require("reorder")
         compare, rows, dice = self._start()
         compare(rows)

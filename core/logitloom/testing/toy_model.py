@@ -74,7 +74,7 @@ class ToyModel:
     def __init__(self, backend: Backend, vocab: int = 17, seed: int = 0, max_length: int = 256) -> None:
         self.backend, self.vocab_size, self.max_length = backend, vocab, max_length
         random = np.random.default_rng(seed)
-        #: What a token one, two and three places back adds to each logit: ``[3, vocab, vocab] float32``.
+        #: What a token one, two and three positions back adds to each logit: ``[3, vocab, vocab] float32``.
         self.tables = random.normal(size=(3, vocab, vocab)).astype(np.float32) * 2
         self.calls = 0
 

@@ -59,7 +59,7 @@ class Choice:
         token: its id.
         logprob: its log-probability after the chain (natural logarithm); -inf for one that the chain had forbidden.
         logprob_before: that in what the model gave.
-        rank: its place among the tokens after the chain, 1 for the most likely; those that tie share the best place.
+        rank: its rank among the tokens after the chain, 1 for the most likely; those that tie share the best rank.
         rank_before: that in what the model gave.
     """
 

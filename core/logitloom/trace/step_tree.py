@@ -27,7 +27,7 @@ class Step:
     """One row at one step.
 
     Attributes:
-        number: its place in the record.
+        number: its index in the record.
         parent: the step before it, or ``-1 - row`` for the first step of a row.
         accepted: the tokens that the row accepted since then.
         before: the distribution that the model gave.

@@ -27,7 +27,7 @@ _LABEL: Final = "trace"
 class TracedChain(Chain):
     """The same chain, recording what each processor changes at each step in its attribute ``record``.
 
-    It gives the very logits of the chain it was made of; its state has one number per row more, the place of the row's
+    It gives the very logits of the chain it was made of; its state has one number per row more, the index of the row's
     last step in the record, so that rows may be reordered, duplicated, rolled back and dropped: the record is a tree.
     Values are copied to the host at every step, and one chain records one thread's work.
 
@@ -126,7 +126,7 @@ class _Recorder(Processor):
         return logits, backend.asarray(np.asarray(numbers, dtype=np.int32))
 
     def watching(self, step: Step, processor: Any, place: int) -> Step:
-        """The step of the processor at one place of the chain, telling what it changes."""
+        """The step of one processor of the chain, recording what it changes."""
 
         def watched(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
             if place == 0:

@@ -117,7 +117,7 @@ class CupyBackend(Backend):
         return target
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
-        """One scatter; skipped places repeat another write of their row."""
+        """One scatter; skipped entries repeat another write of their row."""
         target = x if donate else x.copy()
         if index.size == 0:
             return target

@@ -153,7 +153,7 @@ class MlxBackend(Backend):
         return _put(x, mx.where(valid, index, anchor), mx.broadcast_to(written.astype(x.dtype), index.shape))
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
-        """One scatter; skipped places repeat another write of their row."""
+        """One scatter; skipped entries repeat another write of their row."""
         del donate
         if 0 in index.shape:
             return x
@@ -175,12 +175,12 @@ class MlxBackend(Backend):
 
 
 def _written_along(x: Array, place: Array, values: Array) -> Array:
-    """``x`` with values at the places of each row."""
+    """``x`` with values at some entries of each row."""
     return mx.put_along_axis(x, place, values, axis=1)
 
 
 def _written_vjp(primals: tuple[Array, ...], cotangent: Array, output: Array) -> tuple[Array, ...]:
-    """What is written several times to one place, where all values agree, shares the gradient of that place."""
+    """What is written several times to one entry, where all values agree, shares the gradient of that entry."""
     del output
     x, place, _ = primals
     times = mx.zeros_like(cotangent).at[mx.arange(x.shape[0])[:, None], place].add(1)
@@ -193,7 +193,7 @@ _written.vjp(_written_vjp)
 
 
 def _put(x: Array, place: Array, values: Array) -> Array:
-    """``x`` with values at the places of each row, with gradients where there can be any."""
+    """``x`` with values at some entries of each row, with gradients where there can be any."""
     place = mx.stop_gradient(place)
     if mx.issubdtype(x.dtype, mx.floating):
         return _written(x, place, values)

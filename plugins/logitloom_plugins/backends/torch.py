@@ -277,7 +277,7 @@ class TorchBackend(Backend):
         return _target(x, donate).index_fill_(-1, columns.long(), value)
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
-        """One scatter; skipped places repeat another write of their row."""
+        """One scatter; skipped entries repeat another write of their row."""
         if x.requires_grad or values.requires_grad:  # as in set_at
             return super().write_at(x, index, values)
         target = _target(x, donate)

@@ -23,7 +23,7 @@ class DryState(NamedTuple):
     """State: a row tree.
 
     Attributes:
-        match: ``[rows, capacity] int32``: how many tokens that end at this place equal those that end the text.
+        match: ``[rows, capacity] int32``: how many tokens that end at this position equal those that end the text.
     """
 
     match: Array
@@ -111,7 +111,7 @@ class Dry(Processor):
         return DryState(self._matches(context, self._is_breaker(context)))
 
     def process(self, logits: Array, state: DryState, context: Context) -> tuple[Array, DryState]:
-        """One scan of the history per new token, a sort of the places that match, and a store per place."""
+        """One scan of the history per new token, a sort of the positions that match, and a store per position."""
         backend, xp = context.backend, context.backend.xp
         sequence, tokens = context.sequence, context.tokens
         assert sequence is not None
@@ -132,7 +132,7 @@ class Dry(Processor):
         penalized = (reach >= self.allowed_length) & (token >= 0)
         if breaker is not None:
             penalized = penalized & ~_look_up(xp, breaker, xp.where(token < 0, 0, token))
-        # One place per token, the one of its longest match: sorted by token, then by length, the last of a run.
+        # One position per token, the one of its longest match: sorted by token, then by length, the last of a run.
         width = self.max_match + 1
         key = xp.sort(xp.where(penalized, token * width + reach, -1), axis=-1)
         token = xp.where(key < 0, -1, key // width)
@@ -189,7 +189,7 @@ class Dry(Processor):
             if breaker is not None:
                 going = going & ~_look_up(xp, breaker, xp.where(token < 0, 0, token))
             match = match + backend.cast(going, "int32")
-            # One place at a time: shapes that stay the same are compiled once where operations are compiled.
+            # One position at a time: shapes that stay the same are compiled once where operations are compiled.
             shifted = xp.concat([nothing, shifted[:, :-1]], axis=1)
             if backend.lazy and not context.compiled:
                 # The expression of all iterations together would be too large to compile.
