@@ -36,8 +36,8 @@ from logitloom.errors import LogitloomError  # noqa: E402
 from logitloom.masks.logits_pool import LogitsPool  # noqa: E402
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton  # noqa: E402
 from logitloom_plugins.json_schema.structure.compilation import compile_schema  # noqa: E402
-from logitloom_plugins.json_schema.structure.serialisation import serialise  # noqa: E402
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint  # noqa: E402
+from tests.plugins.json_schema.serialisation import serialise  # noqa: E402
 
 
 def sample() -> list[dict[str, Any]]:

@@ -24,8 +24,8 @@ from json_schema import Tokenizer, sample, tekken
 from logitloom import Context, Vocabulary, processors
 from logitloom.errors import LogitloomError
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
-from logitloom_plugins.json_schema.structure.serialisation import serialise
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
+from tests.plugins.json_schema.serialisation import serialise
 
 MOST_TOKENS = 200
 Calls = Counter[CodeType]

@@ -16,13 +16,13 @@ from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import accepts, read
 from logitloom_plugins.json_schema.structure.members import ValueConstraint
-from logitloom_plugins.json_schema.structure.serialisation import serialise
 from logitloom_plugins.json_schema.structure.value_counts import values_of
 from logitloom_plugins.json_schema.structure.value_reader import Position, number_of
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 from tests.plugins.json_schema.random_texts import random_text
+from tests.plugins.json_schema.serialisation import serialise
 
 COMPACT = SchemaOptions(Whitespace("compact"), escapes="minimal")
 

@@ -14,9 +14,9 @@ from logitloom.automata import Budget
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import accepts
-from logitloom_plugins.json_schema.structure.serialisation import serialise
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from tests.plugins.json_schema.random_texts import random_text
+from tests.plugins.json_schema.serialisation import serialise
 
 jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
 

@@ -11,9 +11,9 @@ import pytest
 
 from logitloom.errors import LogitloomError
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.serialisation import serialise
 from tests.plugins.json_schema.peers import Judge, LLGuidance, Ours, XGrammar
 from tests.plugins.json_schema.schema_data import suite
+from tests.plugins.json_schema.serialisation import serialise
 
 
 def required_groups() -> list[tuple[str, dict[str, Any]]]:

@@ -8,7 +8,7 @@ looks for a completion that differs from all candidates.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Protocol
+from typing import Any, Final
 
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure.names import Chain
@@ -40,14 +40,6 @@ _NONE: Final[Candidates] = frozenset()
 _NOTHING: Final[frozenset[bytes]] = frozenset()
 
 
-class Texts(Protocol):
-    """The methods of the automaton over bytes that this module uses."""
-
-    def gap(self, state: int) -> tuple[int, int] | None: ...
-    def possible(self, state: int) -> list[int]: ...
-    def follow(self, reached: Position, text: bytes) -> Position | None: ...
-
-
 class DistinctItems(ValueReader):
     """The items of the arrays with ``uniqueItems`` in the texts of one machine.
 
@@ -55,7 +47,7 @@ class DistinctItems(ValueReader):
         machine: the automaton over bytes.
     """
 
-    def __init__(self, machine: Texts) -> None:
+    def __init__(self, machine: Any) -> None:
         super().__init__()
         self._machine = machine
         self._candidates: dict[Place, Candidates] = {}

@@ -195,9 +195,3 @@ class Keys:
                     bits[state] = found
                     changed = True
         return bits
-
-    def label_of(self, name: str) -> Any:
-        """The label of a name; ``None`` if UTF-8 cannot encode the name."""
-        if not _encodable(name):
-            return None
-        return self.automaton.outputs[self.automaton.walk(name.encode())]

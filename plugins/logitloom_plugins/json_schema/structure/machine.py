@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import Budget, BudgetTracker
+from logitloom_plugins.json_schema.schema.keywords import Keywords
 from logitloom_plugins.json_schema.structure.distinct_items import DistinctItems
-from logitloom_plugins.json_schema.structure.members import SchemaFormulas, TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.names import Chain, Name
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame
 from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
@@ -74,7 +75,7 @@ class Machine:
 
     def __init__(
         self,
-        keywords: SchemaFormulas,
+        keywords: Keywords,
         whitespace: Whitespace,
         escapes: str,
         tracker: BudgetTracker,

@@ -13,35 +13,13 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, is_atom, parts_of, substitute
 
-__all__ = ["Effects", "Member", "SchemaFormulas", "TruthVector", "ValueConstraint", "answer", "split"]
+__all__ = ["Effects", "Member", "TruthVector", "ValueConstraint", "answer", "split"]
 
 TruthVector = tuple[bool, ...]
-
-
-class SchemaFormulas(Protocol):
-    """The formulas of a schema's nodes, and the options with which the schema was read."""
-
-    document: Any
-    lock: Any
-    formats: str
-    additional_properties: bool
-    repeatable: frozenset[int]
-
-    def of(self, number: int, kind: str) -> Formula:
-        """The formula of node ``number`` over the atoms of values of type ``kind``."""
-        ...
-
-    def of_nodes(self, formula: Formula, kind: str) -> Formula:
-        """A formula over nodes, rewritten over the atoms of values of type ``kind``."""
-        ...
-
-    def together(self, formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
-        """The same formulas with equivalent subschemas merged."""
-        ...
 
 
 class ValueConstraint(NamedTuple):

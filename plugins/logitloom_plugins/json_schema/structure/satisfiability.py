@@ -15,10 +15,11 @@ from typing import Any, Final
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, substitute
+from logitloom_plugins.json_schema.schema.keywords import Keywords
 from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, ArrayPlan
 from logitloom_plugins.json_schema.structure.keys import Keys
-from logitloom_plugins.json_schema.structure.members import Member, SchemaFormulas, TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.structure.value_counts import values_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
@@ -49,7 +50,7 @@ class Satisfiability:
         tracker: the budget tracker.
     """
 
-    def __init__(self, keywords: SchemaFormulas, tracker: BudgetTracker) -> None:
+    def __init__(self, keywords: Keywords, tracker: BudgetTracker) -> None:
         self.keywords = keywords
         self.tracker = tracker
         self._answers: dict[ValueConstraint, frozenset[TruthVector]] = {}

@@ -252,10 +252,6 @@ class StructureStates:
         following = (member.after(truth) for truth in self._answers(member))
         return any(frame is not None and self.values.lives(frame) for frame in following)
 
-    def member_returns(self, frame: ObjectFrame, label: Any) -> dict[TruthVector, State]:
-        """The states after the value of a key."""
-        return self._returns(objects.member(frame, label), "object")
-
     def _colon(self, codes: Codes, state: State) -> None:
         _, frame, label, used = state
         if self._spaces(codes, "close", used, state, 3):

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from logitloom_plugins.json_schema.schema.formula import Formula
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
-from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.structure.members import ValueConstraint
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame
 from logitloom_plugins.json_schema.structure.value_reader import number_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
@@ -18,24 +18,13 @@ from logitloom_plugins.json_schema.values.strings import Content
 __all__ = ["values_of"]
 
 
-class Values(Protocol):
-    """The methods of :class:`.satisfiability.Satisfiability` that the count uses."""
-
-    def possible(self, demand: ValueConstraint) -> bool: ...
-    def of_type(self, demand: ValueConstraint, kind: str) -> tuple[Formula, ...]: ...
-    def content(self, formulas: tuple[Formula, ...]) -> Content: ...
-    def number(self, formulas: tuple[Formula, ...]) -> MooreMachine: ...
-    def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> Any: ...
-    def lives(self, frame: Any) -> bool: ...
-
-
 _DEEPEST: Final = 6
 _MOST_COUNTED: Final = 1 << 12
 #: The largest number of prefixes of numbers that are visited.
 _MOST_BEGINNINGS: Final = 1 << 12
 
 
-def values_of(values: Values, must: Formula, enough: int, depth: int = 0) -> int:
+def values_of(values: Any, must: Formula, enough: int, depth: int = 0) -> int:
     """A lower bound on the number of different values that satisfy a formula over nodes, at most ``enough``.
 
     Unless the formula is ``True``, the count also stops at 4096.
@@ -98,7 +87,7 @@ def _numbers(automaton: MooreMachine, enough: int) -> int:
     return len(found)
 
 
-def _objects(values: Values, frame: ObjectFrame, enough: int, depth: int) -> int:
+def _objects(values: Any, frame: ObjectFrame, enough: int, depth: int) -> int:
     """Multiply the counts of the members' values, which vary independently unless the number of members is bounded."""
     plan = frame.plan
     if plan.counts:
@@ -114,7 +103,7 @@ def _objects(values: Values, frame: ObjectFrame, enough: int, depth: int) -> int
     return min(found, enough)
 
 
-def _arrays(values: Values, frame: ArrayFrame, enough: int, depth: int) -> int:
+def _arrays(values: Any, frame: ArrayFrame, enough: int, depth: int) -> int:
     plan = frame.plan
     if plan.items:
         return 1

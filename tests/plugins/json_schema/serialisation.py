@@ -16,6 +16,7 @@ from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.satisfiability import EVERYTHING
+from logitloom_plugins.json_schema.values.strings import encodable
 
 __all__ = ["serialise"]
 
@@ -85,7 +86,8 @@ class _Writer:
         for name in [*declared, *[name for name in value if name not in frozenset(names)]]:
             member = None
             if frame is not None:
-                label = frame.plan.keys.label_of(name)
+                automaton = frame.plan.keys.automaton
+                label = automaton.outputs[automaton.walk(name.encode())] if encodable(name) else None
                 member = objects.member(frame, label) if label is not None else None
             text, truth = self.value(value[name], member.demand if member is not None else None)
             frame = member.after(truth) if member is not None and truth is not None else None
