@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from logitloom.automata import Budget, any_text
 from logitloom.automata.above_ascii import _above_ascii
@@ -31,7 +33,6 @@ from tests.core.automata.vocabularies import mixed, small, tekken
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
 PATTERNS = ["^[a-z]+$", "a.*b", "^[^x]{3,5}$", ".*", "[é-ü]x", "^[\\u0080-\\uffff]*$", "^(?!a).*", "[\\u0800-\\u0fff]z"]
-EVERY = [(0x80, 0xD7FF), (0xE000, 0x10FFFF)]
 
 _WORDS, _OTHERS = (
     np.concatenate([np.arange(low, high + 1) for low, high in category(letter, 0).high.ranges]) for letter in "wW"
@@ -51,15 +52,31 @@ def automata() -> list[MooreMachine]:
     ]
 
 
+@lru_cache(maxsize=128)
+def _block(automaton: MooreMachine, state: int, first: int, end: int, more: int) -> NDArray[np.int64]:
+    """By character: the states after a byte of a range and some more that continue it."""
+    targets = automaton.next[state].take(automaton.byte_class)[first:end].tolist()
+    if not more:
+        return np.array(targets)
+    dead = np.full(64**more, -1)
+    return np.concatenate([dead if at < 0 else _block(automaton, at, 0x80, 0xC0, more - 1) for at in targets])
+
+
+def after_characters(automaton: MooreMachine, state: int) -> NDArray[np.int64]:
+    """``[0x110000]``: the state after each character, -1 for none."""
+    two = _block(automaton, state, 0xC2, 0xE0, 1)
+    longer = _block(automaton, state, 0xE0, 0xF0, 2), _block(automaton, state, 0xF0, 0xF5, 3)
+    return np.concatenate([_block(automaton, state, 0, 0x80, 0), two, longer[0][0x800:], longer[1][0x10000:0x110000]])
+
+
 @pytest.mark.parametrize("automaton", automata())
 def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(automaton: MooreMachine) -> None:
     itself = np.arange(automaton.states)
     found = _above_ascii(automaton.next, automaton.byte_class, itself)
     for state in range(automaton.states):
-        ranges = [(max(low, 0x80), high, end) for low, high, end in automaton.intervals(state) if high >= 0x80]
-        ends = {end for _, _, end in ranges}
-        covered = sum(high - low + 1 for low, high, _ in ranges)
-        everywhere = len(ends) == 1 and covered in (sum(b - a + 1 for a, b in EVERY), 0x10FFFF - 0x7F)
+        reached = after_characters(automaton, state)
+        ends = {*reached[0x80:0xD800].tolist(), *reached[0xE000:].tolist()}
+        everywhere = len(ends) == 1 and -1 not in ends
         assert (found[state] >= 0) == everywhere
         assert not everywhere or found[state] in ends
 
@@ -68,10 +85,7 @@ def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(automato
 def test_characters_that_do_not_leave_a_state_lead_back_to_it(automaton: MooreMachine) -> None:
     found = self_loops(automaton.next, automaton.byte_class, False)
     for state in np.flatnonzero(np.frombuffer(automaton.boundaries, dtype=bool)).tolist():
-        reached = np.full(0x110000, -1)
-        for first, last, target in automaton.intervals(state):
-            reached[first : last + 1] = target
-        stays = reached == state
+        stays = after_characters(automaton, state) == state
         leaving = int(found.low[state]) | int(found.high[state]) << 64
         special = int(LOW_SPECIAL) | int(HIGH_SPECIAL) << 64
         assert leaving == special | sum(1 << point for point in range(0x80) if not stays[point])
@@ -243,3 +257,11 @@ def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginnin
                 here = Position(state, stack)
                 rows = [tokens.row(tokens.at(here)).tolist() for tokens in (summed, plain)]
                 assert rows[0] == rows[1], (place, count)
+
+
+@pytest.mark.parametrize("automaton", automata()[:6])
+def test_the_states_after_a_range_of_characters_are_those_after_each(automaton: MooreMachine) -> None:
+    for state in np.flatnonzero(np.frombuffer(automaton.boundaries, dtype=bool)).tolist():
+        reached = after_characters(automaton, state)
+        for low, high in ((0, 0x7F), (0x41, 0x3B0), (0xE9, 0xE9), (0xD000, 0xD7FF), (0xFFFF, 0x10400), (0, 0xD7FF)):
+            assert automaton.after_characters(state, low, high) == {*reached[low : high + 1].tolist()}

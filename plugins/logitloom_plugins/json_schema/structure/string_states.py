@@ -7,7 +7,6 @@ characters, so that lengths and patterns hold for every way to write a text.
 
 from __future__ import annotations
 
-import bisect
 from functools import cached_property
 from typing import Any, Final
 
@@ -170,7 +169,6 @@ class StringStates:
         #: Per byte whether it stands for itself, or is part of a character that does.
         self.plain: list[bool] = UNESCAPED[escapes == "ascii"].tolist()
         self._every = frozenset(byte for byte, plain in enumerate(self.plain) if plain)
-        self._points: dict[tuple[StringContext, int, int], tuple[list[int], list[int]]] = {}
         self._steps: dict[MooreMachine, dict[int, Codes]] = {}
 
     def free(self, state: Any) -> int:
@@ -321,33 +319,16 @@ class StringStates:
         reached = set(automaton.next[place].take(automaton.columns_of(begins)).tolist())
         return any(context.alive(target, following) for target in reached if target >= 0)
 
-    def _any_of(self, context: StringContext, place: int, count: int, ranges: list[tuple[int, int]]) -> bool:
+    def _may_write(self, context: StringContext, place: int, count: int, ranges: list[tuple[int, int]]) -> bool:
         """Whether some character of some ranges may be written with digits."""
-        points = self._points.get((context, place, count))
-        if points is None:
-            points = self._points[context, place, count] = self._find_points(context, place, count)
-        firsts, lasts = points
-        for low, high in ranges:
-            at = bisect.bisect_right(firsts, high) - 1
-            if at >= 0 and lasts[at] >= low:
-                return True
-        return False
-
-    def _find_points(self, context: StringContext, place: int, count: int) -> tuple[list[int], list[int]]:
-        """Ranges of characters that may be written with digits here: where they begin, and where they end."""
-        content = context.content
-        allowed = _POINTS[self.escapes, isinstance(context, NameContext)]
-        if isinstance(context, TextContext) and content.reads_any(place, count):
-            return [low for low, _ in allowed], [high for _, high in allowed]
-        following = content.counted(count + 1)
-        found = [
-            (max(low, first), min(high, last))
-            for first, last, target in content.automaton.intervals(place)
-            if context.alive(target, following)
-            for low, high in allowed
+        automaton, following = context.content.automaton, context.content.counted(count + 1)
+        return any(
+            context.alive(target, following)
+            for low, high in ranges
+            for first, last in _POINTS[self.escapes, isinstance(context, NameContext)]
             if low <= last and high >= first
-        ]
-        return [low for low, _ in found], [high for _, high in found]
+            for target in automaton.after_characters(place, max(low, first), min(high, last))
+        )
 
     def _escape(self, context: StringContext, place: int, count: int) -> Codes:
         content = context.content
@@ -371,10 +352,11 @@ class StringStates:
     def _digits(self, context: StringContext, place: int, count: int, digits: str, high: int) -> Codes:
         """The codes after some of four digits; ``high`` is the surrogate that has been written before, 0 for none."""
         codes = {}
+        content = context.content
         for digit in _HEX:
             text = digits + digit
             low, last = int(text.ljust(4, "0"), 16), int(text.ljust(4, "f"), 16)
-            if not self._any_of(context, place, count, _characters(low, last, high)):
+            if not self._may_write(context, place, count, _characters(low, last, high)):
                 continue
             if len(text) < 4:
                 state = (
@@ -384,17 +366,12 @@ class StringStates:
             elif not high and 0xD800 <= low < 0xDC00:
                 code = self.machine.number(("low", context, place, count, low, ""))
             else:
-                code = self._character(context, place, count, _characters(low, low, high)[0][0])
+                [(point, _)] = _characters(low, low, high)
+                target = content.automaton.walk(chr(point).encode(), place)
+                code = context.text(target, content.counted(count + 1))
             if code != DEAD:
                 codes[ord(digit)] = codes[ord(digit.upper())] = code
         return codes
-
-    def _character(self, context: StringContext, place: int, count: int, point: int) -> int:
-        """The state after one character, or ``DEAD``."""
-        content = context.content
-        following = content.counted(count + 1)
-        target = content.after(place, point)
-        return DEAD if target < 0 else context.text(target, following)
 
 
 def _characters(low: int, last: int, high: int) -> list[tuple[int, int]]:

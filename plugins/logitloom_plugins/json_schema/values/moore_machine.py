@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from logitloom.automata import DEAD, BudgetTracker, Dfa
 from logitloom.automata.product import product
 from logitloom.automata.reach import ends_reachable
+from logitloom.automata.utf8 import byte_sequences
 
 __all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "Columns", "MooreMachine", "Output", "joint"]
 
 Output = Any
-#: What one character leads to: the first code point, the last, and the state.
-Interval = tuple[int, int, int]
 
 _NARROW: Final = 20
 _LISTED: Final = 100
@@ -36,9 +35,6 @@ UNESCAPED: Final = tuple(
 LEADING: Final = tuple(range(0xC2, 0xF5))
 BEGINNING: Final = (*range(0x80), *LEADING)
 CONTINUING: Final = tuple(range(0x80, 0xC0))
-_CODE_POINTS: Final = 0x110000 - 0x800
-#: By length in UTF-8: how many bytes follow the first, the range of that, and the code point of its lowest value.
-_LENGTHS: Final = ((0, 0x00, 0x80, 0), (1, 0xC2, 0xE0, 0x80), (2, 0xE0, 0xF0, 0), (3, 0xF0, 0xF5, 0))
 
 
 class Columns(NamedTuple):
@@ -74,7 +70,7 @@ class MooreMachine(Dfa):
     ) -> None:
         super().__init__(byte_class, next, [output is not None for output in outputs], start)
         self.outputs = list(outputs)
-        self._intervals: dict[tuple[int, int, int], list[Interval]] = {}
+        self._after: dict[tuple[int, int, int], frozenset[int]] = {}
 
     @classmethod
     def of(cls, dfa: Dfa, output: Output) -> MooreMachine:
@@ -144,53 +140,21 @@ class MooreMachine(Dfa):
 
     # --- characters --------------------------------------------------------------------------------------------
 
-    def reads_any(self, state: int) -> bool:
-        """Whether every character leads somewhere."""
-        return sum([high - low + 1 for low, high, _ in self.intervals(state)]) == _CODE_POINTS
-
-    def intervals(self, state: int) -> list[Interval]:
-        """What the characters lead to in a state: disjoint, in order."""
-        whole = (state, 0, -1)
-        if whole not in self._intervals:
-            self._intervals[whole] = [
-                (base + low, base + high, target)
-                for more, first, end, base in _LENGTHS
-                for low, high, target in self._reads(state, first, end, more)
-            ]
-        return self._intervals[whole]
-
-    def _reads(self, state: int, first: int, end: int, more: int) -> list[Interval]:
-        """What a byte of a range and some more that continue it lead to, counted from the first such character on."""
-        known = self._intervals.get((state, first, more))
-        if known is not None:
-            return known
-        size = 1 << 6 * more
-        found: list[Interval] = []
-        for low, high, target in _runs(self.row(state)[first:end]):
-            inside = self._reads(target, 0x80, 0xC0, more - 1) if more else [(0, 0, target)]
-            if len(inside) == 1 and inside[0][1] - inside[0][0] == size - 1:
-                _append(found, low * size, (high + 1) * size - 1, inside[0][2])
-                continue
-            for byte in range(low, high + 1):
-                for start, last, after in inside:
-                    _append(found, byte * size + start, byte * size + last, after)
-        self._intervals[state, first, more] = found
-        return found
-
-
-def _append(found: list[Interval], low: int, high: int, target: int) -> None:
-    if found and found[-1][2] == target and found[-1][1] == low - 1:
-        found[-1] = (found[-1][0], high, target)
-    else:
-        found.append((low, high, target))
-
-
-def _runs(steps: NDArray[np.int32]) -> list[Interval]:
-    """Where consecutive bytes lead to one state."""
-    borders = ((steps[1:] != steps[:-1]).nonzero()[0] + 1).tolist()
-    targets = steps[[0, *borders]].tolist()
-    runs = zip([0, *borders], [*borders, len(steps)], targets, strict=True)
-    return [(first, end - 1, target) for first, end, target in runs if target >= 0]
+    def after_characters(self, state: int, low: int, high: int) -> frozenset[int]:
+        """The states after one character of a range of code points; ``DEAD`` is one of them if some cannot come."""
+        known = self._after.get((state, low, high))
+        if known is None:
+            found: set[int] = set()
+            for sequence in byte_sequences(low, high):
+                states = {state}
+                for first, last in sequence:
+                    columns = self.columns_of(tuple(range(first, last + 1)))
+                    reached = set(self.next[list(states)][:, columns].ravel().tolist())
+                    found.update(reached & {DEAD})
+                    states = reached - {DEAD}
+                found |= states
+            known = self._after[state, low, high] = frozenset(found)
+        return known
 
 
 @lru_cache(maxsize=512)

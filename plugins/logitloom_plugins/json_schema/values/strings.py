@@ -133,16 +133,6 @@ class Content:
             return None
         return self.automaton.outputs[state]
 
-    def after(self, state: int, point: int) -> int:
-        """The state after one character, or ``DEAD``."""
-        return self.automaton.walk(chr(point).encode(), state)
-
-    def reads_any(self, state: int, count: int) -> bool:
-        """Whether every character leaves an end possible; false also where that is not plain to see."""
-        if self.counts and not (self.free and self.alive(state, self.counted(count + 1))):
-            return False
-        return self.automaton.reads_any(state)
-
     # --- lengths -----------------------------------------------------------------------------------------------
 
     @cached_property
@@ -286,9 +276,9 @@ def _everything(output: Output) -> MooreMachine:
 
 
 def _is_free(automaton: MooreMachine) -> bool:
-    """Whether an automaton whose start is its first state stays there whatever it reads, and accepts."""
+    """Whether an automaton is back at its start after each character, and accepts there."""
     start = automaton.start
-    return automaton.outputs[start] is not None and automaton.intervals(start) == _everything(()).intervals(0)
+    return automaton.outputs[start] is not None and automaton.after_characters(start, 0, 0x10FFFF) == {start}
 
 
 def _bounded(automaton: MooreMachine, least: int, most: int | None) -> Content:
