@@ -300,7 +300,7 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
     must = plan.hard_child(key)
     if must is False:
         return None
-    count = frame.length if frame.length < 0 else min(frame.length + 1, plan.owner.count_limit(frame))
+    count = frame.length if frame.length < 0 else min(frame.length + 1, _count_limit(frame))
     if plan.most is not None and count > plan.most:
         return None
     name = key[1] if key[0] == "name" else None
@@ -317,6 +317,12 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
         return settled(frame, place, count, missing, effects.after(truth))
 
     return Member(ValueConstraint(must, tuple(effects.asked)), after)
+
+
+def _count_limit(frame: ObjectFrame) -> int:
+    """The number of members above which no count of members changes a bound: the largest bound plus 1."""
+    soft = [a[1] for f in (frame.soft, *frame.extras) for a in atoms(f) if a[0] in ("minp", "maxp")]
+    return int(max(frame.plan.least, frame.plan.most or 0, *soft)) + 1
 
 
 def member_effects(frame: ObjectFrame, key: Any, count: int) -> Effects:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, substitute
-from logitloom_plugins.json_schema.schema.keywords import Keywords
+from logitloom_plugins.json_schema.schema.formula import Formula, substitute
+from logitloom_plugins.json_schema.schema.keywords import TYPES, Keywords
 from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, ArrayPlan
 from logitloom_plugins.json_schema.structure.keys import Keys
@@ -53,20 +53,18 @@ class Satisfiability:
     def __init__(self, keywords: Keywords, tracker: BudgetTracker) -> None:
         self.keywords = keywords
         self.tracker = tracker
-        self._answers: dict[ValueConstraint, frozenset[TruthVector]] = {}
-        self._provisional: dict[ValueConstraint, frozenset[TruthVector]] = {}
-        self._done: set[ValueConstraint] = set()
-        self._depth = 0
-        #: Whether the current computation has used a provisional result.
+        #: Truth vectors by constraint on a value, and by frame whether it can be closed: what is certain, and what the
+        #: current pass has found, which later passes may add to.
+        self._known: dict[Any, Any] = {}
+        self._found: dict[Any, Any] = {}
+        self._asked: set[Any] = set()
+        #: Whether the current computation has used what the pass has found so far.
         self._unsure = False
-        self._lives: dict[Frame, bool] = {}
-        self._passing: dict[Frame, bool] = {}
         self._keys: dict[Any, Keys] = {}
         self._plans: dict[tuple[Any, ...], Any] = {}
         self._contents: dict[Any, Content] = {}
         self._numbers: dict[Any, MooreMachine] = {}
         self._distinct: set[ArrayFrame] = set()
-        self._limits: dict[ObjectPlan, int] = {}
         self._work = self._steps = 0
 
     # --- shared parts ------------------------------------------------------------------------------------------
@@ -90,18 +88,12 @@ class Satisfiability:
         found = self._keys.get(key)
         if found is None:
             names, patterns, demands = key
-            languages = {atom: self._names_language(atom[1]) for atom in demands}
+            languages = {
+                atom: self.content((self.keywords.of_nodes(atom[1], "string"),), plain=True).automaton
+                for atom in demands
+            }
             found = self._keys[key] = Keys(names, patterns, languages, self.tracker)
         return found
-
-    def _names_language(self, formula: Formula) -> Any:
-        from logitloom.automata import Dfa
-
-        content = self.content((self.keywords.of_nodes(formula, "string"),), plain=True)
-        automaton = content.automaton
-        return Dfa(
-            automaton.byte_class, automaton.next, [label is not None for label in automaton.outputs], automaton.start
-        )
 
     def check_distinct(self, frame: ArrayFrame) -> None:
         """Check that ``uniqueItems`` can be enforced for an array that has just been opened.
@@ -144,15 +136,6 @@ class Satisfiability:
             found = self._plans[parts] = ArrayPlan(parts, weakref.proxy(self))
         return found
 
-    def count_limit(self, frame: ObjectFrame) -> int:
-        """The number of members above which no count of members changes a bound: the largest bound plus 1."""
-        known = self._limits.get(frame.plan)
-        bounds = [a[1] for a in frame.plan.hard if a[0] in ("minp", "maxp")] if known is None else []
-        if known is None:
-            known = self._limits[frame.plan] = max(bounds, default=0)
-        soft = [a[1] for f in (frame.soft, *frame.extras) for a in atoms(f) if a[0] in ("minp", "maxp")]
-        return int(max([known, *soft])) + 1
-
     def content(self, formulas: tuple[Formula, ...], plain: bool = False) -> Content:
         """The content of the strings that satisfy the first formula, labelled with the truth of the other formulas."""
         found = self._contents.get((formulas, plain))
@@ -194,67 +177,82 @@ class Satisfiability:
         Raises:
             BudgetExceeded: if there are too many extra formulas, or if the budget is used up.
         """
-        known = self._answers.get(demand)
-        if known is not None:
-            return known
+        known: frozenset[TruthVector] | None = self._known.get(demand)
+        return self._solution(demand, self._truth_vectors) if known is None else known
+
+    def possible(self, demand: ValueConstraint) -> bool:
+        """Whether any value satisfies ``demand.must``."""
+        if demand.must is True and not demand.extras:
+            return True
+        return bool(self.answers(demand))
+
+    def lives(self, frame: Frame) -> bool:
+        """Whether a container can still be completed with a truth vector in ``frame.wanted``."""
+        known: bool | None = self._known.get(frame)
+        return self._solution(frame, self._can_be_closed) if known is None else known
+
+    def _solution(self, question: Any, find: Callable[[Any, Any], tuple[Any, bool]]) -> Any:
+        """The least solution of a question whose answer may depend on itself.
+
+        Args:
+            question: a constraint on a value, or a frame.
+            find: from the question and what was found before (``None`` at first) to an answer, and whether it is
+                the largest one, which further passes cannot change.
+        """
+        if question in self._asked:
+            self._unsure = True
+            return self._found[question]
+        outermost = not self._asked
+        unsure, self._unsure = self._unsure, False
+        try:
+            while True:
+                before = dict(self._found) if outermost else None
+                self._asked.add(question)
+                self._found[question], certain = find(question, self._found.get(question))
+                certain = certain or not self._unsure
+                if certain or not outermost or before == self._found:
+                    break
+                self._asked.clear()
+            result = self._found[question]
+            if certain:
+                self._known[question] = result
+            elif outermost:
+                self._known.update(self._found)
+            self._unsure = unsure or not certain
+            return result
+        finally:
+            if outermost:
+                self._asked, self._found, self._unsure = set(), {}, False
+
+    def _truth_vectors(
+        self, demand: ValueConstraint, before: frozenset[TruthVector] | None
+    ) -> tuple[frozenset[TruthVector], bool]:
         if demand.must is False:
-            return frozenset()
+            return frozenset(), True
         if len(demand.extras) > _MOST_EXTRAS:
             raise BudgetExceeded(
                 f"A value would have to be checked against {len(demand.extras)} alternatives at once, and at most "
                 f"{_MOST_EXTRAS} are possible. Use fewer branches in anyOf, oneOf or not."
             )
-        if demand in self._done:
-            self._unsure = True
-            return self._provisional[demand]
-        if self._depth:
-            return self._one_pass(demand)
-        self._provisional = {}
-        while True:
-            self._done, self._passing = set(), {}
-            before = dict(self._provisional)
-            self._depth += 1
-            try:
-                result = self._one_pass(demand)
-            finally:
-                self._depth -= 1
-            if demand in self._answers:
-                break
-            if before == self._provisional:
-                self._answers.update(self._provisional)
-                break
-        self._provisional, self._done, self._unsure = {}, set(), False
-        return result
-
-    def _one_pass(self, demand: ValueConstraint) -> frozenset[TruthVector]:
-        self._done.add(demand)
-        self._provisional.setdefault(demand, frozenset())
-        unsure_before, self._unsure = self._unsure, False
         self._count_work("demands")
-        found: set[TruthVector] = set(self._provisional[demand])
+        found = set(before or ())
+        self._found[demand] = frozenset(found)
         everything = 2 ** len(demand.extras)
-        for kind in ("null", "false", "true", "string", "number", "array", "object"):
+        for kind in TYPES:
             if len(found) == everything:
                 break
             formulas = self.of_type(demand, kind)
             if not formulas:
                 continue
-            if kind in ("null", "false", "true"):
-                found.add(tuple([extra is True for extra in formulas[1:]]))
-            elif kind == "string":
+            if kind == "string":
                 found |= self.content(formulas).found
             elif kind == "number":
                 found |= self.number(formulas).found
-            else:
+            elif kind in ("array", "object"):
                 found |= self._container_answers(kind, formulas)
-        result = frozenset(found)
-        self._provisional[demand] = result
-        # A result with all truth vectors is final, whatever the provisional results of other constraints become.
-        certain = len(result) == everything or not self._unsure
-        if certain:
-            self._answers[demand] = result
-        self._unsure = unsure_before or not certain
-        return result
+            else:
+                found.add(tuple([extra is True for extra in formulas[1:]]))
+        return frozenset(found), len(found) == everything
 
     def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> Frame | None:
         """The frame of an object or array that has just been opened; ``None`` if there can be none."""
@@ -285,59 +283,34 @@ class Satisfiability:
         """The truth vector of a container that is closed now; ``None`` if it must not be closed."""
         return objects.end_object(frame) if isinstance(frame, ObjectFrame) else arrays.end_array(frame)
 
-    def lives(self, frame: Frame) -> bool:
-        """Whether a container can still be completed with a truth vector in ``frame.wanted``."""
-        known = self._lives.get(frame)
-        if known is not None:
-            return known
-        if self._depth:
-            known = self._passing.get(frame)
-            if known is not None:
-                self._unsure = True
-                return known
-            self._passing[frame] = False
-        unsure_before, self._unsure = self._unsure, False
-        result = self._find_life(frame)
-        if self._depth:
-            self._passing[frame] = result
-        certain = result or not self._unsure
-        if certain:
-            self._lives[frame] = result
-        self._unsure = unsure_before or not certain
-        return result
-
-    def possible(self, demand: ValueConstraint) -> bool:
-        """Whether any value satisfies ``demand.must``."""
-        if demand.must is True and not demand.extras:
-            return True
-        return bool(self.answers(demand))
-
-    def _find_life(self, frame: Frame) -> bool:
+    def _can_be_closed(self, frame: Frame, before: bool | None) -> tuple[bool, bool]:
+        self._found[frame] = bool(before)
         if frame.soft is True and not frame.extras:
-            return self._object_lives(frame) if isinstance(frame, ObjectFrame) else self._array_lives(frame)
+            result = self._object_lives(frame) if isinstance(frame, ObjectFrame) else self._array_lives(frame)
+            return result, result
         plan = frame.plan
         if isinstance(plan, ArrayPlan) and plan.most is not None and plan.most < plan.least:
-            return False
+            return False, True
         # Depth-first, because most paths lead to a frame that may be closed. Breadth-first search would first visit
         # all combinations of members.
-        before: dict[Frame, Frame | None] = {frame: None}
+        way_to: dict[Frame, Frame | None] = {frame: None}
         stack = [frame]
         while stack:
             current = stack.pop()
-            if self._lives.get(current) or self.end(current) is not None:
+            if self._known.get(current) or self.end(current) is not None:
                 way: Frame | None = current
                 while way is not None:
-                    self._lives[way] = True
-                    way = before[way]
-                return True
+                    self._known[way] = True
+                    way = way_to[way]
+                return True, True
             self._count_work("open objects and arrays")
             for following in self._following(current):
-                if following not in before:
-                    before[following] = current
+                if following not in way_to:
+                    way_to[following] = current
                     stack.append(following)
         if not self._unsure:
-            self._lives.update(dict.fromkeys(before, False))
-        return False
+            self._known.update(dict.fromkeys(way_to, False))
+        return False, False
 
     def _array_lives(self, frame: ArrayFrame) -> bool:
         plan = frame.plan
