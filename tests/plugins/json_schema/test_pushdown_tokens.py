@@ -131,8 +131,8 @@ def test_the_keys_that_may_come_next_are_those_that_lead_somewhere(seed: int) ->
     for frame in frames:
         found = 0
         for label, bit in frame.plan.keys.bit.items():
-            following = objects.member(frame, label)
-            if following is not None and machine.structure._leads_on(following):
+            member = objects.member(frame, label)
+            if member is not None and machine.structure._leads_on(member):
                 found |= bit
         assert machine.structure.key_mask(frame) == found
 

@@ -6,6 +6,7 @@ with one flag per pattern and per ``propertyNames`` atom.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -62,7 +63,7 @@ class Keys:
         self,
         names: tuple[str, ...],
         patterns: tuple[str, ...],
-        demands: dict[Any, Dfa],
+        demands: Mapping[Any, Dfa],
         tracker: BudgetTracker,
     ) -> None:
         self.key = names, patterns, tuple(demands)
@@ -70,7 +71,6 @@ class Keys:
         self.plain_names = not any(c in _ESCAPED or not " " <= c <= "~" for name in self.names for c in name)
         self.patterns = patterns
         self.demands = demands
-        self.bit_names = frozenset(self.names)
         self._tracker = tracker
         self._known: dict[tuple[Any, Any], bool] = {}
 

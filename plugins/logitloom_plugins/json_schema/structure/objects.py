@@ -108,7 +108,7 @@ class ObjectPlan(Name):
         self._possible: tuple[list[int], int] | None = None
 
     def hard_child(self, key: Any) -> Formula:
-        """The formula over nodes that the value of a key must satisfy; ``key`` is a label of the key automaton."""
+        """The formula over nodes that the value of a key must satisfy; ``False`` for names that UTF-8 cannot encode."""
         known = self._children.get(key)
         if known is None:
             parts: list[Formula] = []
@@ -120,6 +120,7 @@ class ObjectPlan(Name):
                 child for _, names, patterns, child in self.additional if self.is_additional(key, names, patterns)
             ]
             parts += [False for atom in self.key_demands if not self.keys.satisfies(key, atom)]
+            parts.append(key in self.keys.bit)
             known = self._children[key] = conjunction(parts)
         return known
 
@@ -143,8 +144,6 @@ class ObjectPlan(Name):
         return bits[-1] & ~bits[place] | rest
 
     def _bit_if_possible(self, key: Any) -> int:
-        if key not in self.keys.bit:
-            return 0
         return int(self.keys.bit[key]) if self.owner.possible(ValueConstraint(self.hard_child(key))) else 0
 
     def is_additional(self, key: Any, names: frozenset[str], patterns: frozenset[str]) -> bool:

@@ -285,12 +285,15 @@ class Satisfiability:
 
     def _can_be_closed(self, frame: Frame, before: bool | None) -> tuple[bool, bool]:
         self._found[frame] = bool(before)
-        if frame.soft is True and not frame.extras:
-            result = self._object_lives(frame) if isinstance(frame, ObjectFrame) else self._array_lives(frame)
-            return result, result
-        plan = frame.plan
-        if isinstance(plan, ArrayPlan) and plan.most is not None and plan.most < plan.least:
-            return False, True
+        if isinstance(frame, ArrayFrame):
+            plan = frame.plan
+            if plan.most is not None and plan.most < max(plan.least, frame.length):
+                return False, True
+            if frame.soft is True and not frame.extras:
+                last = min(plan.least, plan.varied + 1)
+                hard = [plan.hard_item(place) for place in range(min(frame.length, last), last)]
+                lives = all(self.possible(ValueConstraint(item)) for item in hard)
+                return lives, lives
         # Depth-first, because most paths lead to a frame that may be closed. Breadth-first search would first visit
         # all combinations of members.
         way_to: dict[Frame, Frame | None] = {frame: None}
@@ -311,41 +314,6 @@ class Satisfiability:
         if not self._unsure:
             self._known.update(dict.fromkeys(way_to, False))
         return False, False
-
-    def _array_lives(self, frame: ArrayFrame) -> bool:
-        plan = frame.plan
-        if plan.most is not None and plan.most < max(plan.least, frame.length):
-            return False
-        last = min(plan.least, plan.varied + 1)
-        return all(self.possible(ValueConstraint(plan.hard_item(i))) for i in range(min(frame.length, last), last))
-
-    def _object_lives(self, frame: ObjectFrame) -> bool:
-        plan = frame.plan
-        if not plan.required and not plan.counts and not frame.missing:
-            return True
-        left = [i for i in plan.required if i >= frame.place]
-        needed = [("name", plan.names[i]) for i in left] + [("name", name) for name in frame.missing]
-        count = max(frame.length, 0) + len(needed)
-        if plan.most is not None and count > plan.most:
-            return False
-        if not all(self.possible(ValueConstraint(plan.hard_child(key))) for key in needed):
-            return False
-        if any(name not in plan.keys.bit_names for name in [key[1] for key in needed]):
-            return False
-        if count >= plan.least:
-            return True
-        missing = plan.least - count
-        for key in plan.keys.others:
-            if self.possible(ValueConstraint(plan.hard_child(key))):
-                return True
-        free = [
-            name
-            for name in plan.keys.names
-            if ("name", name) not in needed
-            and (name not in plan.index or plan.index[name] >= frame.place)
-            and self.possible(ValueConstraint(plan.hard_child(("name", name))))
-        ]
-        return len(free) >= missing or any(name not in plan.index for name in free)
 
     def _count_work(self, what: str) -> None:
         self._work += 1
