@@ -27,7 +27,7 @@ from logitloom_plugins.json_schema.tokens.self_loops import HIGH_SPECIAL, LOW_SP
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.formats import format_automaton
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
-from logitloom_plugins.json_schema.values.strings import Content, LengthContent
+from logitloom_plugins.json_schema.values.strings import Content
 from tests.core.automata.patterns import patterns
 from tests.core.automata.vocabularies import mixed, small, tekken
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
@@ -233,11 +233,7 @@ class NoSummaries(SelfLoops):
 
 def lengths(content: Content) -> range:
     """The numbers of characters that are told apart."""
-    if isinstance(content, LengthContent):
-        return range(1 + int(content.points[-1]))
-    if not content.counts:
-        return range(1)
-    return range(content.least + 1 if content.most is None else content.most + 2)
+    return range(1 + content.points[-1])
 
 
 def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginning: bytes = b'"') -> None:

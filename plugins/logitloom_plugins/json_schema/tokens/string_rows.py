@@ -197,8 +197,8 @@ class StringRows:
                 known = self._far[key] = _written(tables, room, ends, most)
             return known
         ends = np.zeros(len(tables.ending), dtype=bool)
-        for first, last, ahead in content.end_ranges(count, min(room, tables.longest)):
-            code = context.end(place, content.counted(count + ahead))
+        for first, last in content.end_ranges(count, min(room, tables.longest)):
+            code = context.end(place, content.counted(count + first))
             if code != DEAD:
                 fits = (tables.lengths >= first) & (tables.lengths <= last)
                 ends |= fits & self._allowed_rests(tables, code, stack).take(tables.rest)

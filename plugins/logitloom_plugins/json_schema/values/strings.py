@@ -7,7 +7,7 @@ that ``maxLength: 100000`` takes no states. A table tells how many characters aw
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Final
 
@@ -75,30 +75,45 @@ def language(atom: Any, budget: Budget | None) -> Dfa:
 
 
 class Content:
-    """The content of a string: a Moore machine, and bounds on the number of characters.
+    """The content of a string: a Moore machine, and what its outputs mean for which numbers of characters.
+
+    Args:
+        automaton: the Moore machine over the UTF-8 of decoded texts.
+        outputs: lengths in ascending order, the first of them 0, and from each on by output of the automaton that of
+            the content, without entries for texts that are none; default: at any length the automaton's own.
 
     Attributes:
-        automaton: the Moore machine over the UTF-8 of decoded texts.
-        least, most: bounds on the characters; ``most=None`` for no bound.
-        counts: whether there are bounds at all.
+        counts: whether characters are counted.
+        least, most: bounds on the number of characters; ``most=None`` for no bound.
     """
 
-    def __init__(self, automaton: MooreMachine, least: int = 0, most: int | None = None) -> None:
+    def __init__(
+        self, automaton: MooreMachine, outputs: Sequence[tuple[int, Mapping[Output, Output]]] | None = None
+    ) -> None:
         self.automaton = automaton
-        self.least = least
-        self.most = most
-        self.counts = least > 0 or most is not None
+        self.counts = outputs is not None
+        given = [(0, {output: output for output in automaton.found})] if outputs is None else outputs
+        self.points = [length for length, _ in given]
+        self.at = [meanings for _, meanings in given]
+        inside = [place for place, meanings in enumerate(self.at) if meanings]
+        self.least = self.points[inside[0]] if inside else 0
+        self.most = -1 if not inside else None
+        if inside and inside[-1] + 1 < len(self.at):
+            self.most = self.points[inside[-1] + 1] - 1
 
     def restricted(self, wanted: Callable[[Output], bool]) -> Content:
         """Only some of the outputs."""
-        return Content(self.automaton.restricted(wanted), self.least, self.most)
+        at = [{own: output for own, output in meanings.items() if wanted(output)} for meanings in self.at]
+        kept = frozenset(own for meanings in at for own in meanings)
+        automaton = self.automaton if kept >= self.automaton.found else self.automaton.restricted(kept.__contains__)
+        return Content(automaton, list(zip(self.points, at, strict=True)) if self.counts else None)
 
     @cached_property
     def found(self) -> frozenset[Output]:
         """The outputs that some content within the bounds has."""
         # Every state is reached by some text, and by one that can be completed.
-        found = self.automaton.found
-        return frozenset(output for output in found if self._has(output)) if self.counts else found
+        found = frozenset(output for meanings in self.at for output in meanings.values())
+        return found if self.free or not self.counts else frozenset(filter(self._has, found))
 
     def _has(self, output: Output) -> bool:
         only = self if len(self.automaton.found) == 1 else self.restricted(lambda other: bool(other == output))
@@ -107,31 +122,29 @@ class Content:
     @cached_property
     def free(self) -> bool:
         """Whether every text is content, so that only its length matters; false also where that is not plain to see."""
-        return not self.counts and _is_free(self.automaton)
+        return _is_free(self.automaton)
 
     # --- one character after the other -------------------------------------------------------------------------
 
     def counted(self, count: int) -> int:
-        """The count that need be remembered: without an upper bound, none above the lower one; without any, none."""
-        return min(count, self.least) if self.most is None else count
+        """The count that need be remembered: lengths beyond the last bound are alike."""
+        return min(count, self.points[-1])
 
     def alive(self, state: int, count: int) -> bool:
         """Whether a content that has got to a state with some characters can still end within the bounds."""
         if state < 0 or not self.counts:
             return state >= 0
+        if self.free or (self.most is not None and count > self.most):
+            return self.most is None or count <= self.most
         least, last = max(self.least - count, 0), len(self._lengths) - 1
         if self.most is None:
             return bool(self._lengths[min(least, last), state])
-        if count > self.most:
-            return False
         before = self._lengths_before
         return bool(before[min(self.most - count, last) + 1, state] > before[min(least, last + 1), state])
 
     def ends(self, state: int, count: int) -> Output:
         """The output of a content that ends here, or ``None``."""
-        if self.counts and (count < self.least or (self.most is not None and count > self.most)):
-            return None
-        return self.automaton.outputs[state]
+        return self.at[bisect.bisect_right(self.points, count) - 1].get(self.automaton.outputs[state])
 
     # --- lengths -----------------------------------------------------------------------------------------------
 
@@ -201,73 +214,18 @@ class Content:
 
     def free_from(self, state: int, count: int) -> int:
         """How many more characters of any kind certainly leave an end possible."""
-        del count
-        return FREE_FOREVER if self.free and state == self.automaton.start else 0
+        if not self.free or state != self.automaton.start:
+            return 0
+        return FREE_FOREVER if self.most is None else max(self.most - count, 0)
 
     def is_uniform(self, count: int, more: int) -> bool:
         """Whether it makes no difference for an end how many of some more characters are still read."""
-        del count, more
-        return not self.counts
-
-    def end_ranges(self, count: int, most: int) -> list[tuple[int, int, int]]:
-        """The numbers of further characters, up to some, after which any text ends alike: first, last, one of them."""
-        del count
-        return [(0, most, 0)]
-
-
-class LengthContent(Content):
-    """Content of which only the length matters.
-
-    Args:
-        outputs: lengths in ascending order, the first of them 0, and the output from each on; ``None`` for none.
-    """
-
-    def __init__(self, outputs: Sequence[tuple[int, Output]]) -> None:
-        super().__init__(_everything(()))
-        self.counts = True
-        self.free = True
-        self.points = [length for length, _ in outputs]
-        self.at = [output for _, output in outputs]
-        ends = [place for place, output in enumerate(self.at) if output is not None]
-        # From this many characters on nothing is content any more.
-        self._limit = 0 if not ends else None if ends[-1] == len(self.at) - 1 else self.points[ends[-1] + 1]
-
-    def restricted(self, wanted: Callable[[Output], bool]) -> Content:
-        """Only some of the outputs."""
-        kept = [output if output is not None and wanted(output) else None for output in self.at]
-        return LengthContent(list(zip(self.points, kept, strict=True)))
-
-    @property
-    def found(self) -> frozenset[Output]:
-        """The outputs that some length has."""
-        return frozenset(output for output in self.at if output is not None)
-
-    def counted(self, count: int) -> int:
-        """Lengths beyond the last bound are alike."""
-        return min(count, self.points[-1])
-
-    def alive(self, state: int, count: int) -> bool:
-        """Whether a length with an output can still be reached."""
-        return state >= 0 and (self._limit is None or count < self._limit)
-
-    def ends(self, state: int, count: int) -> Output:
-        """The output of a content of this length."""
-        if self.automaton.outputs[state] is None:
-            return None
-        return self.at[bisect.bisect_right(self.points, count) - 1]
-
-    def free_from(self, state: int, count: int) -> int:
-        """How many more characters certainly leave an end possible."""
-        return FREE_FOREVER if self._limit is None else max(self._limit - 1 - count, 0)
-
-    def is_uniform(self, count: int, more: int) -> bool:
-        """Whether all these lengths are between the same bounds."""
         return bisect.bisect_right(self.points, count) == bisect.bisect_right(self.points, count + more)
 
-    def end_ranges(self, count: int, most: int) -> list[tuple[int, int, int]]:
-        """The numbers of further characters between two bounds each."""
+    def end_ranges(self, count: int, most: int) -> list[tuple[int, int]]:
+        """The numbers of further characters, up to some, after which any text ends alike: first and last."""
         starts = [0, *(point - count for point in self.points if count < point <= count + most)]
-        return [(first, after - 1, first) for first, after in zip(starts, [*starts[1:], most + 1], strict=True)]
+        return [(first, after - 1) for first, after in zip(starts, [*starts[1:], most + 1], strict=True)]
 
 
 @cache
@@ -283,11 +241,13 @@ def _is_free(automaton: MooreMachine) -> bool:
 
 def _bounded(automaton: MooreMachine, least: int, most: int | None) -> Content:
     """The content of an automaton with bounds on the length."""
-    if (least == 0 and most is None) or not _is_free(automaton):
-        return Content(automaton, least, most)
-    output = automaton.outputs[automaton.start]
-    points = {0: None, least: output} if most is None else {0: None, least: output, most + 1: None}
-    return LengthContent(list(points.items()))
+    if least == 0 and most is None:
+        return Content(automaton)
+    inside = {output: output for output in automaton.found}
+    if _is_free(automaton):
+        automaton, inside = _everything(()), {(): automaton.outputs[automaton.start]}
+    points: dict[int, dict[Output, Output]] = {0: {}, least: inside} | ({} if most is None else {most + 1: {}})
+    return Content(automaton, list(points.items()))
 
 
 def content_of(
@@ -330,19 +290,20 @@ def content_of(
     finite = [atom for atom in parts_of(rest) if atom[0] == "any"]
     if finite:
         # A finite set is best filtered text by text.
-        return Content(_finite(finite, everything, of_members, tracker), least, most)
+        return _bounded(_finite(finite, everything, of_members, tracker), least, most)
     automaton = _joint(everything, of_members, tracker) if everything else _everything(of_members(()))
-    return Content(automaton, least, most) if plain else _bounded(automaton, least, most)
+    return _bounded(automaton, least, most)
 
 
 def _of_lengths(bounds: list[Formula], output: Callable[[Callable[[Formula], bool]], Output]) -> Content:
     """The content for formulas over lengths alone."""
     points = sorted({0, *[bound[1] for bound in bounds], *[bound[2] + 1 for bound in bounds if bound[2] is not None]})
 
-    def at(length: int) -> Output:
-        return output(lambda bound: bound[1] <= length and (bound[2] is None or length <= bound[2]))
+    def at(length: int) -> dict[Output, Output]:
+        found = output(lambda bound: bound[1] <= length and (bound[2] is None or length <= bound[2]))
+        return {} if found is None else {(): found}
 
-    return LengthContent([(point, at(point)) for point in points])
+    return Content(_everything(()), [(point, at(point)) for point in points])
 
 
 def _with_lengths(
