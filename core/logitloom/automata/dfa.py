@@ -70,7 +70,7 @@ class Dfa:
         if expansion is None:
             self._next.setflags(write=False)
 
-    @property
+    @cached_property
     def next(self) -> NDArray[np.int32]:
         """``[states, classes] int32``, next states, ``DEAD`` where there is none."""
         if self._expansion is not None:

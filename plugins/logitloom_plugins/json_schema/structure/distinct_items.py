@@ -7,7 +7,9 @@ looks for a completion that differs from all candidates.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
+from itertools import takewhile
 from typing import Any, Final
 
 from logitloom.errors import BudgetExceeded
@@ -29,7 +31,7 @@ __all__ = ["DistinctItems"]
 
 _ENDS: Final = b"]},"
 _DIGITS: Final = b"0123456789"
-#: Cached candidates, and cached results of :meth:`DistinctItems.has_completion`.
+#: Strings in :meth:`DistinctItems.candidates`, and results of :meth:`DistinctItems.has_completion`.
 _MOST_REMEMBERED: Final = 1 << 16
 #: Positions that one search for a completion visits.
 _MOST_SEARCHED: Final = 1 << 15
@@ -37,7 +39,6 @@ _MOST_SEARCHED: Final = 1 << 15
 Candidates = frozenset[bytes | None]
 _SOME: Final[Candidates] = frozenset([None])
 _NONE: Final[Candidates] = frozenset()
-_NOTHING: Final[frozenset[bytes]] = frozenset()
 
 
 class DistinctItems(ValueReader):
@@ -50,8 +51,8 @@ class DistinctItems(ValueReader):
     def __init__(self, machine: Any) -> None:
         super().__init__()
         self._machine = machine
-        self._candidates: dict[Place, Candidates] = {}
-        self._wholes: dict[Chain[Container], frozenset[bytes]] = {}
+        #: By container, for names and for values.
+        self._ordered: dict[tuple[Chain[Container], bool], list[bytes]] = {}
         self._remembered = 0
         self._completions: dict[Position, bool] = {}
 
@@ -61,19 +62,41 @@ class DistinctItems(ValueReader):
         For strings and names the candidates are their characters in UTF-8. For other values the single element ``None``
         says that there may be candidates; for numbers it is also returned where none of them is equal.
         """
-        known = self._candidates.get(place)
-        if known is None:
-            known = self._find_candidates(place)
-            self._make_room(len(known))
-            self._candidates[place] = known
-        return known
+        frame, phase, text, _ = place
+        assert frame is not None
+        if text[:1] == b'"':
+            strings, begun = self._strings(frame, phase == "name"), text[1:]
+            left = takewhile(lambda s: s.startswith(begun), strings[bisect_left(strings, begun) :])
+            return frozenset([string for string in left if not place.escape or goes_on(place, string)])
+        if phase == "name":
+            return _SOME if self._strings(frame, True) else _NONE
+        if not text and phase != "value":
+            return _SOME if frame.entry.candidates else _NONE
+        values = self.recurring(frame.entry)
+        if not text:
+            return _SOME if values else _NONE
+        if text[0] in NUMBER:
+            return _SOME if any(self.values[value][0] == "number" for value in values) else _NONE
+        return _SOME if any(value.startswith(text) for value in values) else _NONE
 
-    def _make_room(self, more: int) -> None:
-        if self._remembered > _MOST_REMEMBERED:
-            self._candidates.clear()
-            self._wholes.clear()
-            self._remembered = 0
-        self._remembered += more + 1
+    def _strings(self, frame: Chain[Container], names: bool) -> list[bytes]:
+        """The strings, in order, with which an earlier item can recur as the next value, or name, in a container."""
+        known = self._ordered.get((frame, names))
+        if known is None:
+            if names:
+                members = [
+                    *self.listed(frame.entry.done),
+                    *[m for w in frame.entry.candidates for m in self.values[w][1]],
+                ]
+                known = sorted({name for name, _ in members})
+            else:
+                values = [self.values[value] for value in self.recurring(frame.entry)]
+                known = sorted([content for kind, content in values if kind == "string"])
+            if self._remembered > _MOST_REMEMBERED:
+                self._ordered, self._remembered = {}, 0
+            self._ordered[frame, names] = known
+            self._remembered += len(known) + 1
+        return known
 
     def next_bytes(self, place: Place) -> frozenset[int] | None:
         """The bytes after which a string or name still has candidates or is complete as one; ``None`` for any byte."""
@@ -82,83 +105,6 @@ class DistinctItems(ValueReader):
         length = len(place.text) - 1
         strings = [candidate for candidate in self.candidates(place) if candidate is not None]
         return frozenset([BACKSLASH, *[string[length] if len(string) > length else QUOTE for string in strings]])
-
-    def _find_candidates(self, place: Place) -> Candidates:
-        frame, text = place.frame, place.text
-        assert frame is not None
-        if text[:1] == b'"' and (len(text) > 1 or place.escape):
-            # The candidates are a subset of those of a shorter prefix that is cached, or of the opening quote.
-            for size in range(len(text) if place.escape else len(text) - 1, 0, -1):
-                before = Place(frame, place.phase, text[:size])
-                if size == 1 or before in self._candidates:
-                    break
-            begun = text[1:]
-            left = [
-                candidate
-                for candidate in self.candidates(before)
-                if candidate is not None and candidate.startswith(begun)
-            ]
-            return frozenset([candidate for candidate in left if goes_on(place, candidate)] if place.escape else left)
-        if place.phase == "name":
-            come = frozenset([name for name, _ in self.listed(frame.entry.done)])
-            others = [name for whole in self._wholes_of(frame) for name, _ in self.values[whole][1]]
-            return come.union(others) if text else _SOME if come or others else _NONE
-        if not text and place.phase != "value":
-            return _SOME if self._wholes_of(frame) else _NONE
-        parts = self._parts_of(frame)
-        if not text:
-            return _SOME if parts else _NONE
-        values = [(part, *self.values[part]) for part in parts]
-        if text[0] == QUOTE:
-            return frozenset([content for _, kind, content in values if kind == "string"])
-        if text[0] in NUMBER:
-            return _SOME if any(kind == "number" for _, kind, _ in values) else _NONE
-        return _SOME if any(kind == "literal" and part.startswith(text) for part, kind, _ in values) else _NONE
-
-    def _wholes_of(self, frame: Chain[Container]) -> frozenset[bytes]:
-        """The values that an open array or object can become so that the item around it may equal an earlier item."""
-        later: list[Container] = []
-        above = frame.before
-        if above is None:
-            return _NOTHING
-        while (known := self._wholes.get(frame)) is None:
-            kind, done, name = frame.entry
-            if name is None and done is None:
-                kind = "object" if kind == "object" else "array"
-                known = frozenset([part for part in self._parts_of(above) if self.values[part][0] == kind])
-                self._remember_wholes(frame, known)
-                break
-            later.append(frame.entry)
-            # The same container before its last item, member or name.
-            assert name is not None or done is not None
-            frame = Chain(Container(kind, done if name is not None or done is None else done.before), above)
-        for container in reversed(later):
-            kind, done, name = container
-            entries = self.listed(done)
-            if name is not None:
-                known = frozenset([w for w in known if any(name == other for other, _ in self.values[w][1])])
-            elif kind == "object":
-                known = frozenset([w for w in known if entries[-1] in self.values[w][1]])
-            else:
-                known = frozenset(
-                    [w for w in known if self.values[w][1][len(entries) - 1 : len(entries)] == entries[-1:]]
-                )
-            self._remember_wholes(Chain(container, above), known)
-        return known
-
-    def _remember_wholes(self, frame: Chain[Container], wholes: frozenset[bytes]) -> None:
-        self._make_room(len(wholes))
-        self._wholes[frame] = wholes
-
-    def _parts_of(self, frame: Chain[Container]) -> set[bytes]:
-        """The values of the next item, or of the member whose name was read, with which an earlier item can recur."""
-        kind, done, name = frame.entry
-        wholes = [self.values[whole][1] for whole in self._wholes_of(frame)]
-        if name is not None:
-            return {value for members in wholes for other, value in members if other == name}
-        entries = self.listed(done)
-        parts = {items[len(entries)] for items in wholes if len(items) > len(entries)}
-        return parts.union(entries) if kind == "distinct" else parts
 
     def has_completion(self, reached: Position) -> bool:
         """Whether a text inside an array with ``uniqueItems`` can be completed without a repeated item.

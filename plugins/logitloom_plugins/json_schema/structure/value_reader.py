@@ -53,11 +53,13 @@ class Container(NamedTuple):
         kind: ``array``, ``object``, or ``distinct`` for an array whose items must all be different.
         done: its items so far, or its members as pairs of a name and a value; ``None`` if there are none.
         name: of a member whose value has not ended.
+        candidates: the values that it can still become so that an item around it equals an earlier one.
     """
 
     kind: str
     done: Chain[Any] | None = None
     name: bytes | None = None
+    candidates: frozenset[bytes] = frozenset()
 
 
 class Place(NamedTuple):
@@ -113,7 +115,7 @@ class ValueReader:
         """Read the values that another reader has read before a place."""
         frame = place.frame
         while frame is not None:
-            kind, done, _ = frame.entry
+            kind, done, *_ = frame.entry
             for entry in self.listed(done):
                 text = entry[1] if kind == "object" else entry
                 reached: Place | None = Place(Chain(Container("array"), None))
@@ -154,8 +156,9 @@ class ValueReader:
         if byte in b"]}":
             return self._closed(frame)
         if byte in b"[{":
-            kind = "object" if byte == ord("{") else "distinct" if distinct else "array"
-            return Place(Chain(Container(kind), frame))
+            kind = "object" if byte == ord("{") else "array"
+            candidates = frozenset([value for value in self.recurring(frame.entry) if self.values[value][0] == kind])
+            return Place(Chain(Container("distinct" if distinct else kind, None, None, candidates), frame))
         return Place(frame, "name" if is_object and phase == "open" else phase, bytes([byte]))
 
     def _in_string(self, place: Place, byte: int) -> Place | None:
@@ -175,7 +178,8 @@ class ValueReader:
         # Readers of JSON keep only the last member of a name, so with another the value would change in the end.
         if any(name == other for other, _ in self.listed(frame.entry.done)):
             return None
-        return Place(Chain(frame.entry._replace(name=name), frame.before), "colon")
+        left = [w for w in frame.entry.candidates if any(name == other for other, _ in self.values[w][1])]
+        return Place(Chain(frame.entry._replace(name=name, candidates=frozenset(left)), frame.before), "colon")
 
     def _number_ended(self, frame: Chain[Container], text: bytes) -> Place | None:
         negative, digits, exponent = number_of(text)
@@ -187,11 +191,28 @@ class ValueReader:
     def _ended(self, frame: Chain[Container], text: bytes, kind: str, content: Any) -> Place | None:
         """The place after a value with some canonical text."""
         self.values[text] = kind, content
-        container, done, name = frame.entry
+        container, done, name, candidates = frame.entry
         if container == "distinct" and text in self.listed(done):
             return None
-        following: Chain[Any] = Chain((name, text) if container == "object" else text, done)
-        return Place(Chain(Container(container, following), frame.before), "next")
+        entry = (name, text) if container == "object" else text
+        following: Chain[Any] = Chain(entry, done)
+        if container == "object":
+            left = [whole for whole in candidates if entry in self.values[whole][1]]
+        else:
+            left = [whole for whole in candidates if self.values[whole][1][following.length - 1 :][:1] == (entry,)]
+        return Place(Chain(Container(container, following, None, frozenset(left)), frame.before), "next")
+
+    def recurring(self, container: Container) -> set[bytes]:
+        """The values of the next item, or of the member whose name was read, with which an earlier item can recur."""
+        kind, done, name, candidates = container
+        wholes = [self.values[whole][1] for whole in candidates]
+        if name is not None:
+            return {value for members in wholes for other, value in members if other == name}
+        count = 0 if done is None else done.length
+        return {
+            *[items[count] for items in wholes if len(items) > count],
+            *(self.listed(done) if kind == "distinct" else ()),
+        }
 
     def _closed(self, frame: Chain[Container]) -> Place | None:
         if frame.before is None:

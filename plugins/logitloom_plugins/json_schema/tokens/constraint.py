@@ -172,7 +172,7 @@ class _Masks:
         self.machine = machine
         self._walk = TokenWalk(machine)
         self._strings = StringRows(machine, self._vocabulary, self._walk)
-        self._distinct = DistinctRows(machine, self.words)
+        self._distinct = DistinctRows(machine, self.words, self._texts)
         self._distances = TokenDistances(machine, self._schema.completions, self.words, self._vocabulary)
         self._common: dict[tuple[int, Stack], Row] = {}
         self._shared: dict[int, tuple[NDArray[np.int32], TokenSet]] = {}

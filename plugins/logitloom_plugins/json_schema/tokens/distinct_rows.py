@@ -38,11 +38,13 @@ class DistinctRows:
     Args:
         machine: the automaton over bytes.
         words: the trie of the vocabulary.
+        texts: the bytes of each id.
     """
 
-    def __init__(self, machine: Machine, words: Words) -> None:
+    def __init__(self, machine: Machine, words: Words, texts: Sequence[bytes]) -> None:
         self._machine = machine
         self._words = words
+        self._texts = texts
 
     def doubtful(self, reached: Position) -> NDArray[np.int32]:
         """Token ids ``[n] int32`` that include every token that may complete a repeated item; some occur twice.
@@ -61,18 +63,15 @@ class DistinctRows:
 
     @cached_property
     def _commas(self) -> _Commas:
-        trie = self._words.trie
-        found: dict[str, list[int]] = {"": [], '"': [], "[": []}
-        for node in (trie.byte == ord(",")).nonzero()[0].tolist():
-            before = set()
-            at = int(trie.parent[node])
-            while at:
-                before.add(chr(trie.byte[at]))
-                at = int(trie.parent[at])
-            for mark, nodes in found.items():
-                if not mark or mark in before:
-                    nodes.append(node)
-        return _Commas(*map(self._below, found.values()))
+        trie, texts = self._words.trie, self._texts
+        every = [token for token in trie.order.tolist() if b"," in texts[token]]
+        before = [(token, texts[token][: texts[token].rindex(b",")]) for token in every]
+        found = (
+            every,
+            [token for token, text in before if b'"' in text],
+            [token for token, text in before if b"[" in text],
+        )
+        return _Commas(*[np.array(tokens, dtype=np.int32) for tokens in found])
 
     def _below(self, nodes: Sequence[int]) -> NDArray[np.int32]:
         trie = self._words.trie
