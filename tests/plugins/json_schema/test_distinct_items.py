@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from logitloom import Vocabulary
+from logitloom.automata import Budget
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
-from logitloom_plugins.json_schema.structure import automaton, distinct_items, reachable
+from logitloom_plugins.json_schema.structure import automaton, distinct_items
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import accepts, read
@@ -325,12 +326,26 @@ def test_branches_that_are_decided_before_the_array_begins() -> None:
         compile_schema(undecided)
 
 
-def test_schemas_with_too_many_kinds_of_objects_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "_MOST", 3)
-    with pytest.raises(UnsupportedSchema, match="uniqueItems"):
-        compile_schema(LARGE[-1])
-    # Not asked where it is clear from the keywords.
-    assert compile_schema(array({"type": "object", "properties": {"a": array()}})).satisfiable
+def test_what_cannot_be_enforced_is_found_behind_required_members() -> None:
+    inner = {"type": "object", "properties": {"x": {}, "b": array(contains={"type": "string"})}}
+    with pytest.raises(UnsupportedSchema, match="uniqueItems' at #/properties/c/properties/b"):
+        compile_schema({"type": "object", "properties": {"a": {}, "c": inner}, "required": ["a"]})
+
+
+def test_only_what_cannot_be_enforced_is_left_out() -> None:
+    schema = {"properties": {"a": array({"type": "string"}), "b": array(contains={"const": 1})}}
+    with pytest.warns(UserWarning, match="'uniqueItems' at #/properties/b/uniqueItems"):
+        machine = compile_schema(schema, SchemaOptions(strict=False))
+    assert accepts(machine, '{"a":["x"],"b":[1,1]}')
+    assert not accepts(machine, '{"a":["x","x"],"b":[1,1]}')
+
+
+def test_schemas_with_too_many_kinds_of_objects_are_refused() -> None:
+    branches = [{"properties": {f"p{i}": {"type": kind}}} for i in range(8) for kind in ("string", "integer")]
+    schema = {"allOf": [{"anyOf": branches[i : i + 2]} for i in range(14)], "properties": {"z": array()}}
+    assert compile_schema({**schema, "properties": {}}, budget=Budget(states=100)).satisfiable
+    with pytest.raises(BudgetExceeded, match="open objects and arrays"):
+        compile_schema(schema, budget=Budget(states=100))
 
 
 def test_a_search_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,6 @@ class Keywords:
 
     Attributes:
         problems: keywords that cannot be enforced and are left out: pointers and names, and why.
-        unclear: nodes whose ``uniqueItems`` can be enforced or not, depending on other keywords.
         lock: held while formulas are computed, because they are remembered here.
     """
 
@@ -92,7 +91,6 @@ class Keywords:
         self.additional_properties = additional_properties
         self.repeatable = repeatable
         self.problems: dict[tuple[str, str], str] = {}
-        self.unclear: list[int] = []
         self.lock = threading.RLock()
         self._assertions = assertions
         self._string_problem = string_problem

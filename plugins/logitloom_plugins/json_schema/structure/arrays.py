@@ -73,11 +73,7 @@ class ArrayPlan(Name):
 def start_array(
     owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]
 ) -> ArrayFrame | None:
-    """The frame of an array that has just been opened; ``None`` if no array satisfies ``must``.
-
-    Raises:
-        UnsupportedSchema: if ``uniqueItems`` cannot be enforced.
-    """
+    """The frame of an array that has just been opened; ``None`` if no array satisfies ``must``."""
     if must is False:
         return None
     limit = 0
@@ -89,8 +85,9 @@ def start_array(
                 limit = max(limit, atom[1])
     hard, soft = split(must, _ARRAY_HARD)
     frame = ArrayFrame(owner.array_plan(limit, hard), 0, soft, extras, wanted)
-    if any(atom[0] == "unique" for formula in (must, *extras) for atom in atoms(formula)):
-        owner.check_distinct(frame)
+    unique = [atom[1] for formula in (must, *extras) for atom in atoms(formula) if atom[0] == "unique"]
+    if unique:
+        owner.check_distinct(frame, unique)
     return frame
 
 

@@ -15,7 +15,6 @@ from logitloom_plugins.json_schema.schema.evaluated import evaluated_items, eval
 from logitloom_plugins.json_schema.schema.formula import atoms, nodes_in
 from logitloom_plugins.json_schema.schema.keywords import Assertions, Keywords
 from logitloom_plugins.json_schema.schema.scalar_keywords import number_formulas, string_formulas
-from logitloom_plugins.json_schema.schema.unique_items import unclear_nodes
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.reachable import visit_constraints
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
@@ -92,7 +91,8 @@ def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Bu
 
 
 def _compiled(document: Document, options: SchemaOptions, tracker: BudgetTracker) -> Machine:
-    def checked(repeatable: frozenset[int]) -> Keywords:
+    repeatable: frozenset[int] = frozenset()
+    while True:
         keywords = Keywords(
             document,
             _ASSERTIONS,
@@ -101,38 +101,25 @@ def _compiled(document: Document, options: SchemaOptions, tracker: BudgetTracker
             additional_properties=options.additional_properties,
             repeatable=repeatable,
         )
-        check(keywords, tracker)
-        return keywords
-
-    def made(keywords: Keywords) -> Machine:
+        leading = check(keywords, tracker)
+        if options.strict and keywords.problems:
+            break
         machine = Machine(keywords, options.whitespace, options.escapes, tracker)
-        if machine.satisfiable and keywords.unclear:
-            visit_constraints(machine.values, machine.root)
-        return machine
-
-    keywords = checked(frozenset())
-    machine = None
-    if not (options.strict and keywords.problems):
-        try:
-            machine = made(keywords)
-        except UnsupportedSchema:
-            unclear = keywords.unclear
-            if not unclear:
-                raise
-            if not options.strict:
-                keywords = checked(frozenset(unclear))
-                machine = made(keywords)
-            for number in unclear:
-                keywords.refuse(document.nodes[number], "uniqueItems", _NOT_DISTINCT)
+        if machine.satisfiable:
+            visit_constraints(machine.values, machine.root, leading)
+        repeatable |= machine.values.repeatable
+        if options.strict or not machine.values.repeatable:
+            break
+    for number in sorted(repeatable):
+        keywords.refuse(document.nodes[number], "uniqueItems", _NOT_DISTINCT)
     problems = keywords.problems
-    if machine is None:
+    if problems and options.strict:
         error = UnsupportedSchema(f"{_said(problems)} Remove them, or give strict=False to go on without them.")
         error.problems = tuple((keyword, f"#{pointer}", why) for (pointer, keyword), why in problems.items())
         raise error
     if problems:
         message = f"{_said(problems)} They are ignored, so values may violate them."
         warnings.warn(message, UserWarning, stacklevel=4)
-    keywords.unclear = []
     return machine
 
 
@@ -148,25 +135,31 @@ def _said(problems: dict[tuple[str, str], str]) -> str:
     return f"The schema has keywords that cannot be enforced: {shown}."
 
 
-def check(keywords: Keywords, tracker: BudgetTracker) -> None:
-    """Look at every keyword that can play a part, and note those that cannot be enforced."""
+def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
+    """Look at every keyword that can play a part, and note those that cannot be enforced.
+
+    Returns:
+        The nodes with ``uniqueItems``, and those from which subschemas lead to one of them.
+    """
     document = keywords.document
-    seen = {document.root}
+    found: set[int] = set()
+    parents: dict[int, list[int]] = {document.root: []}
     queue = [document.root]
-    distinct = False
     for count, number in enumerate(queue):
         if count % 32 == 0:
             tracker.check_time()
         for kind in _CHECKED:
             formula = keywords.of(number, kind)
-            if formula is True or formula is False:
-                continue
-            for atom in atoms(formula):
-                distinct |= atom[0] == "unique"
-                for part in atom[1:]:
-                    for child in nodes_in(part):
-                        if child not in seen:
-                            seen.add(child)
-                            queue.append(child)
-    if distinct:
-        keywords.unclear = unclear_nodes(keywords)
+            for atom in () if isinstance(formula, bool) else atoms(formula):
+                if atom[0] == "unique":
+                    found.add(number)
+                for child in [child for part in atom[1:] for child in nodes_in(part)]:
+                    if child not in parents:
+                        queue.append(child)
+                    parents.setdefault(child, []).append(number)
+    pending = [*found]
+    for number in pending:
+        more = set(parents[number]) - found
+        found |= more
+        pending += more
+    return found

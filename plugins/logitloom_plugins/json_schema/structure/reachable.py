@@ -2,57 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterator
 from typing import Final
 
-from logitloom.errors import UnsupportedSchema
+from logitloom_plugins.json_schema.schema.formula import atoms, nodes_in
 from logitloom_plugins.json_schema.structure import arrays, objects
-from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
 from logitloom_plugins.json_schema.structure.members import ValueConstraint
+from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.structure.satisfiability import EVERYTHING, Frame, Satisfiability
 
 __all__ = ["visit_constraints"]
 
-_MOST: Final = 1 << 12
+#: Atoms that ask nothing of the values of members and items.
+_COUNTED: Final = frozenset(("req", "minp", "maxp", "mini", "maxi"))
 
 
-def visit_constraints(values: Satisfiability, root: ValueConstraint) -> None:
-    """Open every reachable object and array, so that a keyword that cannot be enforced is an error at compilation.
+def visit_constraints(values: Satisfiability, root: ValueConstraint, nodes: Container[int]) -> None:
+    """Open every reachable object and array, so that what cannot be enforced is known at compilation.
+
+    Args:
+        values: opens them.
+        root: the constraint on the whole value.
+        nodes: values of other nodes are not visited.
 
     Raises:
-        UnsupportedSchema: if a keyword cannot be enforced, or if there are more than 4096 reachable frames.
+        BudgetExceeded: if too many objects and arrays may be open.
     """
     queue = [root]
     seen = set(queue)
-    visited = 0
     for demand in queue:
+        if not any(node in nodes for formula in (demand.must, *demand.extras) for node in nodes_in(formula)):
+            continue
         for kind in ("object", "array"):
             formulas = values.of_type(demand, kind)
             frame = values.opened(kind, formulas, EVERYTHING) if formulas else None
-            if frame is None:
-                continue
-            for reached in _frames(values, frame):
-                visited += 1
-                if visited > _MOST:
-                    raise UnsupportedSchema(f"More than {_MOST} kinds of open objects and arrays may come.")
-                for member in _members(reached):
-                    if member not in seen:
-                        seen.add(member)
-                        queue.append(member)
+            for member in _members(values, frame) if frame is not None else ():
+                if member not in seen:
+                    seen.add(member)
+                    queue.append(member)
 
 
-def _frames(values: Satisfiability, frame: Frame) -> Iterable[Frame]:
-    """The frames that are reachable from a new frame and differ in the constraints on their members."""
-    if frame.soft is not True or frame.extras:
-        return values.explored(frame)
-    # Without soft and extra formulas the constraint on a member depends only on its name, or on the index of an item.
-    if isinstance(frame, ArrayFrame):
-        return [frame._replace(length=place) for place in range(frame.plan.varied + 1)]
-    return [frame]
-
-
-def _members(frame: Frame) -> list[ValueConstraint]:
-    if isinstance(frame, ArrayFrame):
-        item = arrays.item(frame)
-        return [item.demand] if item is not None else []
-    return [member.demand for _, member in objects.next_members(frame)]
+def _members(values: Satisfiability, frame: Frame) -> Iterator[ValueConstraint]:
+    """The constraints on the members or items of a container that has just been opened."""
+    plan = frame.plan
+    if any(atom[0] not in _COUNTED for formula in (frame.soft, *frame.extras) for atom in atoms(formula)):
+        for reached in values.explored(frame):
+            if isinstance(reached, ObjectFrame):
+                yield from [member.demand for _, member in objects.next_members(reached)]
+            else:
+                yield from [member.demand for member in (arrays.item(reached),) if member is not None]
+    elif isinstance(plan, ObjectPlan):
+        yield from [ValueConstraint(plan.hard_child(key)) for key in plan.keys.bit]
+    else:
+        yield from [ValueConstraint(plan.hard_item(place)) for place in range(plan.varied + 1)]

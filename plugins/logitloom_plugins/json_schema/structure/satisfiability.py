@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from logitloom.automata import Budget, BudgetTracker
-from logitloom.errors import BudgetExceeded, UnsupportedSchema
+from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.schema.formula import Formula, substitute
 from logitloom_plugins.json_schema.schema.keywords import TYPES, Keywords
 from logitloom_plugins.json_schema.structure import arrays, objects
@@ -65,6 +65,8 @@ class Satisfiability:
         self._contents: dict[Any, Content] = {}
         self._numbers: dict[Any, MooreMachine] = {}
         self._distinct: set[ArrayFrame] = set()
+        #: Nodes whose ``uniqueItems`` cannot be enforced in some array that has been opened.
+        self.repeatable: set[int] = set()
         self._work = self._steps = 0
 
     # --- shared parts ------------------------------------------------------------------------------------------
@@ -95,28 +97,21 @@ class Satisfiability:
             found = self._keys[key] = Keys(names, patterns, languages, self.tracker)
         return found
 
-    def check_distinct(self, frame: ArrayFrame) -> None:
-        """Check that ``uniqueItems`` can be enforced for an array that has just been opened.
+    def check_distinct(self, frame: ArrayFrame, nodes: Iterable[int]) -> None:
+        """Note whether the ``uniqueItems`` of some nodes can be enforced in an array that has just been opened.
 
-        Raises:
-            UnsupportedSchema: if it cannot be enforced.
+        It can where the array may end after any item, and where all items have one schema with enough values.
         """
         if frame in self._distinct:
             return
         # The frame is added before the check, so that the recursion ends where an item is an array of the same kind.
         self._distinct.add(frame)
         plan = frame.plan
-        why = None
-        if not plan.distinct or frame.soft is not True or frame.extras:
-            why = "other keywords for the same array ask for one thing or another (contains, anyOf, ...)"
-        elif plan.least > 1 and plan.items:
-            # If minItems is at most 1, the array may end after any of these items.
-            why = f"minItems is {plan.least}, and some of the items are described one by one"
-        elif plan.least > 1 and values_of(self, plan.hard_item(0), plan.least) < plan.least:
-            why = f"minItems is {plan.least}, and whether so many different items exist was not found out"
-        if why is not None:
-            self._distinct.discard(frame)
-            raise UnsupportedSchema(f"uniqueItems cannot be enforced, because {why}. Remove it, or give strict=False.")
+        is_certain = plan.distinct and frame.soft is True and not frame.extras
+        if not is_certain or (
+            plan.least > 1 and (plan.items or values_of(self, plan.hard_item(0), plan.least) < plan.least)
+        ):
+            self.repeatable.update(nodes)
 
     def object_plan(
         self, names: tuple[str, ...], tracked: frozenset[str], keys: tuple[Any, ...], hard: tuple[Any, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ class DistinctRows:
     @cached_property
     def _commas(self) -> _Commas:
         trie, texts = self._words.trie, self._texts
-        every = [token for token in trie.order.tolist() if b"," in texts[token]]
+        every = sorted({*self._below((trie.byte == ord(",")).nonzero()[0]).tolist()})
         before = [(token, texts[token][: texts[token].rindex(b",")]) for token in every]
         found = (
             every,
@@ -73,7 +73,7 @@ class DistinctRows:
         )
         return _Commas(*[np.array(tokens, dtype=np.int32) for tokens in found])
 
-    def _below(self, nodes: Sequence[int]) -> NDArray[np.int32]:
+    def _below(self, nodes: Any) -> NDArray[np.int32]:
         trie = self._words.trie
         first = trie.first.take(nodes)
         return trie.order.take(members(first, trie.last.take(nodes) - first))

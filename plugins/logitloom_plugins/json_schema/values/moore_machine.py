@@ -148,8 +148,8 @@ class MooreMachine(Dfa):
             for sequence in byte_sequences(low, high):
                 states = {state}
                 for first, last in sequence:
-                    columns = self.columns_of(tuple(range(first, last + 1)))
-                    reached = set(self.next[list(states)][:, columns].ravel().tolist())
+                    columns = self.columns_of(tuple(range(first, last + 1))).tolist()
+                    reached = {row[column] for row in map(self.row_list, states) for column in columns}
                     found.update(reached & {DEAD})
                     states = reached - {DEAD}
                 found |= states

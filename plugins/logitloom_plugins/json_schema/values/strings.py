@@ -113,7 +113,7 @@ class Content:
         """The outputs that some content within the bounds has."""
         # Every state is reached by some text, and by one that can be completed.
         found = frozenset(output for meanings in self.at for output in meanings.values())
-        return found if self.free or not self.counts else frozenset(filter(self._has, found))
+        return found if not self.counts or self.free else frozenset(filter(self._has, found))
 
     def _has(self, output: Output) -> bool:
         only = self if len(self.automaton.found) == 1 else self.restricted(lambda other: bool(other == output))
