@@ -30,8 +30,8 @@ from patterns import LETTERS, ours, peer, read
 
 from logitloom.errors import LogitloomError
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
-from logitloom_plugins.json_schema.structure.serialisation import serialise
 from tests.core.automata.vocabularies import tekken
+from tests.plugins.json_schema.serialisation import serialise
 
 DATA = Path(os.environ.get("LOGITLOOM_TEST_DATA", ROOT.parent / "shared" / "data"))
 LONGEST = 400

@@ -30,8 +30,8 @@ from logitloom.errors import LogitloomError
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
-from logitloom_plugins.json_schema.structure.serialisation import serialise
 from tests.core.automata.vocabularies import tekken
+from tests.plugins.json_schema.serialisation import serialise
 
 LONGEST = 400
 #: A schema as text, and the tokens of its instances one after another.

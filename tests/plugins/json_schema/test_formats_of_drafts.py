@@ -10,8 +10,8 @@ from logitloom import Vocabulary, processors
 from logitloom_plugins.json_schema.schema.document import FORMATS, asserting_only
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import accepts
-from logitloom_plugins.json_schema.structure.serialisation import serialise
 from tests.plugins.json_schema.schema_data import benchmark
+from tests.plugins.json_schema.serialisation import serialise
 
 DRAFTS = {
     name: f"http://json-schema.org/{name}/schema#" for name in ("draft-04", "draft-06", "draft-07")

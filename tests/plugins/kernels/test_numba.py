@@ -40,6 +40,7 @@ from tests.core.automata.test_pattern import supported
 from tests.core.automata.test_token_automaton import PRACTICAL
 from tests.core.automata.vocabularies import mixed, tekken
 from tests.oracles.walk import Walk, walked
+from tests.plugins.json_schema.characters import after_characters
 
 pytest.importorskip("numba", reason="Numba is not installed")
 
@@ -138,10 +139,7 @@ def test_where_characters_above_ascii_lead(pattern: str) -> None:
     for usual in (np.arange(dfa.states), np.where(targets >= 0, 0, -1), dfa.next[:, dfa.byte_class[ord("a")]]):
         found = marks_above_ascii(dfa.next, dfa.byte_class, usual.astype(np.int32))
         for state in np.flatnonzero(np.frombuffer(automaton.boundaries, dtype=bool))[:20].tolist():
-            leads = np.full(0x110000, -1)
-            for low, high, target in automaton.intervals(state):
-                leads[low : high + 1] = target
-            elsewhere = leads[_ABOVE_ASCII] != usual[state]
+            elsewhere = after_characters(automaton, state)[_ABOVE_ASCII] != usual[state]
             if usual[state] < 0:
                 elsewhere[:] = True
             kinds = HIGH_WORD * bool(elsewhere[_IS_WORD].any()) | HIGH_OTHER * bool(elsewhere[~_IS_WORD].any())

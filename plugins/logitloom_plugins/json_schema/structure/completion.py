@@ -25,7 +25,7 @@ from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.string_states import NameContext
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack, number_of
-from logitloom_plugins.json_schema.values.strings import Content, LengthContent
+from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["Completions"]
 
@@ -479,9 +479,8 @@ class Completions:
 
     def _text(self, content: Any, place: int, count: int, label: Any) -> bytes | None:
         """The rest of a short content with an output."""
-        key = content.automaton, content.least, content.most, place, count, label
-        if isinstance(content, LengthContent):
-            key = tuple(content.points), tuple(content.at), place, count, label  # type: ignore[assignment]
+        meanings = tuple([tuple(outputs.items()) for outputs in content.at])
+        key = content.automaton, tuple(content.points), meanings, place, count, label
         if key not in self._in_content:
             found = _several(content, place, 1, 1, None, count, label)
             self._in_content[key] = next((text for text, _ in found), None)
@@ -515,7 +514,7 @@ def _several(
         label: the only output that is asked for; default: any.
     """
     automaton = content.automaton
-    if isinstance(content, LengthContent) and label is not None and place == automaton.start:
+    if content.counts and content.free and label is not None and place == automaton.start:
         # All characters are alike here, so only the number of them is looked for.
         points = [count, *[point for point in content.points if point > count]]
         length = next((point for point in points if content.ends(place, point) == label), None)
