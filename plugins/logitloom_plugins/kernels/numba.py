@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from logitloom.atomic_file import write_whole
 from logitloom.errors import BackendUnsupported, LogitloomError
 from logitloom.masks.kernels import KernelsNotReady, look_for_kernels_again
 
@@ -143,9 +144,7 @@ def _write_note(files: list[str]) -> None:
     for folder in _folders():
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            new = folder / f"logitloom-kernels.{os.getpid()}"
-            new.write_text(text, encoding="utf-8")
-            new.replace(folder / "logitloom-kernels.json")
+            write_whole(folder / "logitloom-kernels.json", text.encode())
             return
 
 

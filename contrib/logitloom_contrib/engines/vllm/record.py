@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from logitloom.atomic_file import write_whole
 from logitloom.errors import NeedsNotMet
 from logitloom.generation import Sampled
 
@@ -54,12 +54,9 @@ def write_record(folder: str, name: str, sampled: Sequence[Sampled | None]) -> N
         name: of the request.
         sampled: what each token was chosen from; None where it is not known.
     """
-    path = Path(folder) / f"{name}.json"
-    # Every rank that samples writes the same, so no two may write one file at once.
-    beside = path.with_suffix(f".{os.getpid()}")
     plain = [None if each is None else _finite(dataclasses.asdict(each)) for each in sampled]
-    beside.write_text(json.dumps({"sampled": plain}, allow_nan=False), encoding="utf-8")
-    os.replace(beside, path)
+    # Every rank that samples writes the same file.
+    write_whole(Path(folder) / f"{name}.json", json.dumps({"sampled": plain}, allow_nan=False).encode())
 
 
 def read_record(folder: str | Path, name: str) -> tuple[Sampled | None, ...]:
