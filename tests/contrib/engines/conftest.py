@@ -30,13 +30,20 @@ def encode(text: str) -> list[int]:
     return [2 + _TEXTS.index(letter) for letter in text]
 
 
-def documented(page: str, test: str) -> str:
-    """The Python blocks of a page of the documentation that a test runs, together, at their own line numbers."""
+def documented(page: str, test: str, first: str = "") -> str:
+    """The Python blocks of a page of the documentation that a test runs, together, at their own line numbers.
+
+    Args:
+        page: below ``docs``.
+        test: the test's file.
+        first: blocks that need this belong to them, too.
+    """
     root = Path(__file__).parents[3]
     text = (root / "docs" / page).read_text(encoding="utf-8")
     name = re.escape(str(Path(test).relative_to(root)))
     code = ""
-    for found in re.finditer(rf"^<!-- run by {name} -->\n+```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    marker = rf"run by {name}" + (rf"|run with: {first}" if first else "")
+    for found in re.finditer(rf"^<!-- (?:{marker}) -->\n+```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         code += "\n" * (text.count("\n", 0, found.start(1)) - code.count("\n")) + found.group(1)
     assert code, f"{page} has no block that is run by {test}"
     return code

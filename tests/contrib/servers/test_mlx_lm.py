@@ -27,6 +27,7 @@ from logitloom_contrib.servers import mlx_lm as ours  # noqa: E402
 from logitloom_contrib.servers.mlx_lm import asked_chain  # noqa: E402
 from logitloom_plugins.processors.tool_call import ToolCall  # noqa: E402
 from logitloom_plugins.tool_formats.tools import chosen, tools_of  # noqa: E402
+from tests.contrib.engines.conftest import documented  # noqa: E402
 
 pytestmark = [pytest.mark.mlx, pytest.mark.extras, pytest.mark.filterwarnings("ignore")]
 
@@ -151,6 +152,14 @@ def test_response_formats_and_tools_constrain_the_answer(address: str) -> None:
     [call] = re.findall(r"<tool_call>\n(.*?)\n</tool_call>", called)
     assert json.loads(call)["name"] == "look"
     assert set(json.loads(call)["arguments"]) == {"city", "n"}
+
+
+def test_a_class_becomes_an_object_as_the_documentation_shows(address: str) -> None:
+    pytest.importorskip("pydantic", reason="the package pydantic is not installed")
+    code = documented("structured-output.md", __file__, "pydantic").replace("http://localhost:8080", address)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code, "docs/structured-output.md", "exec"), names)
+    assert isinstance(names["person"], names["Person"])
 
 
 def test_streams_and_batches_give_what_requests_alone_give(address: str) -> None:

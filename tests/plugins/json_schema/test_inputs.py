@@ -195,7 +195,13 @@ def test_classes_of_msgspec_and_attrs_are_schemas_and_tools() -> None:
     inner = attrs.make_class("Inner", {"x": attrs.field(type=int)})
     outer = attrs.make_class("Outer", {"inner": attrs.field(type=inner)})
     struct = msgspec.defstruct("Struct", [("a", int), ("b", str, "x")])
-    point = {"title": "Inner", "type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    point: dict[str, Any] = {
+        "title": "Inner",
+        "type": "object",
+        "properties": {"x": {"type": "integer"}},
+        "required": ["x"],
+    }
+    point["additionalProperties"] = False
     found = schema_of(outer)
     assert found["$defs"]["Inner"] == point
     assert found["properties"] == {"inner": {"$ref": "#/$defs/Inner"}}
@@ -243,3 +249,23 @@ def test_a_schema_that_documents_can_hold_stays_as_it_is() -> None:
     assert text == '{"const": null}'
     with pytest.raises(OptionError, match="'tools' of 'tool_call' is no JSON"):
         tools_of("[")
+
+
+@pytest.mark.extras
+def test_objects_of_a_class_are_closed_unless_it_allows_more() -> None:
+    pydantic = pytest.importorskip("pydantic", reason="the package pydantic is not installed")
+
+    class Inner(pydantic.BaseModel):
+        x: int
+
+    class Open(pydantic.BaseModel, extra="allow"):
+        inner: Inner
+        table: dict[str, int]
+
+    found = schema_of(Open)
+    assert found["additionalProperties"] is True
+    assert found["$defs"]["Inner"]["additionalProperties"] is False
+    assert found["properties"]["table"]["additionalProperties"] == {"type": "integer"}
+    assert "additionalProperties" not in Inner.model_json_schema()
+    assert schema_of(Point)["additionalProperties"] is False
+    assert "additionalProperties" not in schema_of({"properties": {}})

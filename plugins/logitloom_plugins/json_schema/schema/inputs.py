@@ -6,6 +6,7 @@ References:
 
 from __future__ import annotations
 
+import copy
 import difflib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import Any, Final
 from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom_plugins.json_schema.schema.document import subschemas
 
-__all__ = ["check_keywords", "check_strict", "unwrapped"]
+__all__ = ["check_keywords", "check_strict", "closed", "unwrapped"]
 
 #: The keywords of drafts 4 to 2020-12.
 _KEYWORDS: Final = frozenset([
@@ -79,6 +80,22 @@ def unwrapped(given: Mapping[str, Any], read: Callable[[Any], Any]) -> Any:
     schema = read(table["schema"])
     if strict:
         check_strict(schema, f"The schema of the response_format {table.get('name', '')!r:.60}")
+    return schema
+
+
+def closed(schema: Any) -> Any:
+    """A schema of a class, in which objects have no members beside their properties, unless it says otherwise.
+
+    Libraries drop or refuse members that a class does not have, so writing them is of no use.
+
+    Example:
+        >>> closed({"properties": {"a": {}}})
+        {'properties': {'a': {}}, 'additionalProperties': False}
+    """
+    schema = copy.deepcopy(schema)
+    for _, part in _parts(schema):
+        if "properties" in part and "unevaluatedProperties" not in part:
+            part.setdefault("additionalProperties", False)
     return schema
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, get_type_hints, is_typeddict
 
 from logitloom.errors import OptionError
 from logitloom.loading import text_or_file
-from logitloom_plugins.json_schema.schema.inputs import unwrapped
+from logitloom_plugins.json_schema.schema.inputs import closed, unwrapped
 
 __all__ = ["is_plain", "plain_schema", "schema_of"]
 
@@ -25,7 +25,8 @@ def schema_of(source: Any) -> Any:
         source: ``None`` (any JSON value), a schema as a dict or bool, its JSON text, a path to a file with it, a
             pydantic model or ``TypeAdapter``, a dataclass, a ``TypedDict``, an ``Enum``, a class of msgspec or attrs,
             or another type that pydantic knows. A dict, text or file may also be an OpenAI ``response_format``
-            (see :func:`~logitloom_plugins.json_schema.schema.inputs.unwrapped`).
+            (see :func:`~logitloom_plugins.json_schema.schema.inputs.unwrapped`). Objects of a class have no members
+            beside its own, unless the class allows them.
 
     Raises:
         OptionError: if it is none of these, or a text or file is no JSON.
@@ -47,6 +48,10 @@ def schema_of(source: Any) -> Any:
         return source
     if isinstance(source, type) and issubclass(source, Enum):
         return _enum(source)
+    return closed(_of_class(source))
+
+
+def _of_class(source: Any) -> Any:
     if hasattr(source, "model_json_schema"):
         return source.model_json_schema()
     if hasattr(source, "json_schema") and callable(source.json_schema):

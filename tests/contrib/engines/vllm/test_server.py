@@ -88,6 +88,13 @@ def test_the_request_of_the_documentation_is_answered(server: str) -> None:
     assert names["answer"].choices[0].message.content in ("yes", "no")
 
 
+def test_a_class_becomes_an_object_as_the_documentation_shows(server: str) -> None:
+    code = documented("structured-output.md", __file__, "pydantic").replace("http://localhost:8000", server)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code, "docs/structured-output.md", "exec"), names)
+    assert isinstance(names["person"], names["Person"])
+
+
 def test_there_are_enough_hostile_requests_that_http_can_carry() -> None:
     assert len(OVER_HTTP) >= 30
 
