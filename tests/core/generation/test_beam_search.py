@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import load_backend, processors
+from logitloom import Vocabulary, load_backend, processors
+from logitloom.automata import Catalogue
 from logitloom.errors import GenerationError, NoLegalToken
 from logitloom.generation import BeamSearch, Generator
 from tests.core.generation.test_loop import EOS, PROMPTS, VOCABULARY, Cycle, EndAfter
@@ -173,3 +174,38 @@ def test_a_search_without_legal_token_names_prompt_text_position_and_processor(s
         assert f"after {VOCABULARY.decode(list(best.tokens))!r}" in message
     else:
         assert "after" not in message
+
+
+def catalogue_of(count: int, width: int) -> set[tuple[int, ...]]:
+    """Lists of two to four ids below a width."""
+    dice = np.random.default_rng(count)
+    found: set[tuple[int, ...]] = set()
+    while len(found) < count:
+        found.add(tuple(dice.integers(0, width, size=dice.integers(2, 5)).tolist()))
+    return found
+
+
+def searched(items: set[tuple[int, ...]], width: int) -> list[Any]:
+    words = Vocabulary([b"x"] * width + [b""], eos=[width])
+    chain = processors.load(("choice", {"choices": Catalogue.of_ids(sorted(items))}), tokenizer=words)
+    model = ToyModel(load_backend("numpy"), vocab=width + 1, seed=1)
+    return Generator(model, chain, BeamSearch(beams=256, samples=256, early_stopping="never"), max_tokens=5)([[1, 2]])
+
+
+def test_as_many_beams_as_items_find_every_item() -> None:
+    """So the search is exhaustive: every item once, with the log-probability of its ids and the end."""
+    items = catalogue_of(200, 16)
+    found = searched(items, 16)
+    assert sorted(g.tokens for g in found) == sorted(items)
+    model = ToyModel(load_backend("numpy"), vocab=17, seed=1)
+    for g in found:
+        row = [1, 2, *g.tokens, 16]
+        assert g.logprob == pytest.approx(sum(log_probabilities(model, row[:n])[row[n]] for n in range(2, len(row))))
+    assert [g.score for g in found] == sorted((g.score for g in found), reverse=True)
+
+
+def test_256_beams_over_thousands_of_items_write_items_only() -> None:
+    items = catalogue_of(5000, 40)
+    found = [g.tokens for g in searched(items, 40)]
+    assert len(found) == len(set(found)) == 256
+    assert set(found) <= items
