@@ -42,8 +42,18 @@ def kth_largest(x: NDArray[Any], k: int) -> NDArray[Any]:
     if (
         index is None or index.shape[1] < k or index[:, k - 1].min() < 0
     ):  # a row that is nearly all equal, or has what is not a number
-        return _selected(x, k)
+        return _selected_of_possible(x, k)
     return _selected(_taken(x, index), k)
+
+
+def _selected_of_possible(x: NDArray[Any], k: int) -> NDArray[Any]:
+    """The k-th largest value of each row; selection is slow among many equal values, as forbidden tokens have."""
+    found = np.full((len(x), 1), -np.inf, dtype=x.dtype)
+    for row, line in enumerate(x):
+        possible = line[line != -np.inf]
+        if len(possible) >= k:
+            found[row] = _selected(possible[None], k)[0]
+    return found
 
 
 def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:

@@ -25,6 +25,18 @@ def test_the_kth_largest_is_that_of_a_sort(seed: int) -> None:
         np.testing.assert_array_equal(kth_largest(x, k), np.sort(x, -1)[:, x.shape[1] - k][:, None])
 
 
+def test_rows_with_few_possible_tokens() -> None:
+    """Fewer than k, as many, more; on wide vocabularies, where rows are taken one by one, and on narrow ones."""
+    dice = np.random.default_rng(0)
+    for vocab in (600, 40_000):
+        x = np.full((4, vocab), -np.inf, dtype=np.float32)
+        for row, count in enumerate((0, 63, 64, 300)):
+            x[row, dice.choice(vocab, count, replace=False)] = dice.normal(size=count).round(1)
+        np.testing.assert_array_equal(kth_largest(x, 64), np.sort(x, -1)[:, vocab - 64][:, None])
+        x[0, 5] = np.nan
+        np.testing.assert_array_equal(kth_largest(x, 64), np.sort(x, -1)[:, vocab - 64][:, None])
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_survivors_hold_all_that_may_be_among_the_highest(seed: int) -> None:
     dice = np.random.default_rng(seed)
