@@ -33,8 +33,6 @@ __all__ = ["ChainHandler", "asked_chain", "install", "main", "run"]
 LOG: Final = logging.getLogger("logitloom.mlx_lm")
 #: Seconds for which a request waits for the model to be loaded.
 _PATIENCE: Final = 600
-#: Most white space characters between two parts of JSON for a response_format: a small model may write nothing else.
-_BLANKS: Final = 4
 
 
 def asked_chain(body: Mapping[str, Any], *, chat_template: str | None = None) -> Any:
@@ -49,11 +47,11 @@ def asked_chain(body: Mapping[str, Any], *, chat_template: str | None = None) ->
 
     Example:
         >>> asked_chain({"response_format": {"type": "json_object"}})
-        [{'use': 'json', 'options': {'schema': {'type': 'json_object'}, 'max_whitespace': 4}}]
+        [{'use': 'json', 'options': {'schema': {'type': 'json_object'}}}]
     """
     found = {
         "logitloom": body.get("logitloom") or (body.get("vllm_xargs") or {}).get("logitloom"),
-        "response_format": _of_format(body.get("response_format")),
+        "response_format": processors_of(body.get("response_format")),
         "tools": _of_tools(body.get("tools"), body.get("tool_choice", "auto"), chat_template),
     }
     given = [name for name, chain in found.items() if chain is not None]
@@ -63,14 +61,6 @@ def asked_chain(body: Mapping[str, Any], *, chat_template: str | None = None) ->
             f"tool_choice 'none' leaves tools out."
         )
     return found[given[0]] if given else None
-
-
-def _of_format(form: Any) -> Any:
-    found = processors_of(form)
-    for processor in found or ():
-        if processor["use"] == "json":
-            processor["options"]["max_whitespace"] = _BLANKS
-    return found
 
 
 def _of_tools(tools: Any, choice: Any, chat_template: str | None) -> Any:

@@ -36,7 +36,7 @@ class Engine(Protocol):
 
         Args:
             schema: a JSON value.
-            whitespace: ``flexible``, ``compact`` or ``one_space``.
+            whitespace: ``json_dumps``, ``flexible``, ``compact`` or ``one_space``.
             formats: whether ``format`` is enforced.
             strict: refuse what the engine does not enforce, rather than warn.
 

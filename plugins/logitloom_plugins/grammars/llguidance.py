@@ -46,7 +46,8 @@ class LLGuidance:
 
         Args:
             schema: a JSON value.
-            whitespace: ``flexible``, ``compact`` or ``one_space``.
+            whitespace: ``flexible``, ``compact`` or ``one_space``; ``json_dumps`` is ``one_space`` here, because the
+                engine has one form of separators.
             formats: whether ``format`` is enforced; the engine can do no other.
             strict: refuse what the engine does not enforce, rather than warn.
 
@@ -59,7 +60,7 @@ class LLGuidance:
             )
         options: dict[str, Any] = {"whitespace_flexible": whitespace == "flexible", "lenient": not strict}
         if whitespace != "flexible":
-            space = " " if whitespace == "one_space" else ""
+            space = "" if whitespace == "compact" else " "
             options |= {"item_separator": "," + space, "key_separator": ":" + space}
         text = json.dumps(schema if isinstance(schema, dict) else {} if schema else {"not": {}})
         grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=options)

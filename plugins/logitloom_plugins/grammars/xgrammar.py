@@ -46,7 +46,8 @@ class XGrammar:
 
         Args:
             schema: a JSON value.
-            whitespace: ``flexible``, ``compact`` or ``one_space``.
+            whitespace: ``flexible``, ``compact`` or ``one_space``; ``json_dumps`` is ``one_space`` here, because the
+                engine has one form of separators.
             formats: whether ``format`` is enforced, which the engine cannot.
             strict: refuse what the engine does not enforce, rather than warn.
 
@@ -66,7 +67,7 @@ class XGrammar:
             warnings.warn(text, UserWarning, stacklevel=4)
         options: dict[str, Any] = {"any_whitespace": whitespace == "flexible", "strict_mode": False}
         if whitespace != "flexible":
-            space = " " if whitespace == "one_space" else ""
+            space = "" if whitespace == "compact" else " "
             options["separators"] = "," + space, ":" + space
         try:
             return XGrammarGrammar(xgrammar.Grammar.from_json_schema(json.dumps(schema), **options))

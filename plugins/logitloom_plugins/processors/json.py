@@ -21,7 +21,7 @@ from logitloom_plugins.json_schema.schema.sources import plain_schema, schema_of
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.structure.whitespace import POLICIES, Whitespace
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint, can_write
 
 __all__ = ["Json"]
@@ -60,10 +60,11 @@ class Json(ConstraintProcessor):
         choices=("auto", "table", "llguidance", "xgrammar"),
     )
     whitespace: str = option(
-        "flexible",
-        help="Whitespace between values: 'flexible' allows any, 'compact' none, 'one_space' one space after "
-        "commas and colons.",
-        choices=("flexible", "compact", "one_space"),
+        "json_dumps",
+        help="Whitespace between values: 'json_dumps' as that writes it (compact, a space after commas and colons, or "
+        "indented by 2 or 4, in a whole text alike), 'compact' none, 'one_space' one space after commas and colons, "
+        "'flexible' any.",
+        choices=POLICIES,
     )
     max_whitespace: int = option(
         40, help="Most whitespace between two values with 'flexible'.", ge=0, unit="characters"

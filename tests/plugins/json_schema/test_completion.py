@@ -13,7 +13,7 @@ from logitloom import Vocabulary
 from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.structure.whitespace import POLICIES, Whitespace
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
 
 NODE: Any = {
@@ -50,7 +50,6 @@ SCHEMAS: dict[str, Any] = {
     "patterns": {"type": "object", "patternProperties": {"^x[0-9]$": {"type": "integer"}}, "minProperties": 1,
                  "additionalProperties": False},
 }  # fmt: skip
-POLICIES = ["compact", "one_space", "flexible"]
 
 
 def automaton(name: str, policy: str = "compact", escapes: str = "any") -> SchemaAutomaton:

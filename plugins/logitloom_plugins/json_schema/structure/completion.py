@@ -23,8 +23,9 @@ from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure import objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
-from logitloom_plugins.json_schema.structure.string_states import NameContext
+from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, NameContext
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack, number_of
+from logitloom_plugins.json_schema.structure.whitespace import is_begun, relaid, settled
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["Completions"]
@@ -42,7 +43,7 @@ _BYTES: Final = sorted(
 #: The place of each byte in that order.
 _ORDER: Final = bytes(_BYTES.index(byte) for byte in range(256))
 #: Bytes with which a search makes items differ, and positions that it reads on from.
-_TRIED: Final = b'0123456789abcdefghijklmnopqrstuvwxyz",[]{}:-. '
+_TRIED: Final = b'0123456789abcdefghijklmnopqrstuvwxyz",[]{}:-. \n'
 _MOST_READ: Final = 512
 
 Texts = dict[TruthVector, bytes]
@@ -109,9 +110,41 @@ class Completions:
         return None
 
     def _complete(self, position: Position) -> bytes | None:
-        state, stack, written, _ = position
+        number, stack, written, _ = position
         names = frozenset() if stack is None else stack.entry[1]
-        return self._joined(self._local(self._machine.states[state], names, written), stack)
+        state = self._machine.states[number]
+        found = self._joined(self._local(state, names, written), stack)
+        whitespace = self._machine.whitespace
+        if found is None or whitespace.policy in ("compact", "flexible"):
+            return found
+        if state[0] in STRING_KINDS:
+            layout, place = getattr(state[1], "used", None), "close"
+            if layout is None:  # of a value: what it is in says more
+                layout = self._layout(stack)
+            return relaid(found, settled(layout), place, int(state[0] == "escape"), True)
+        layout = state[3] if state[0] in ("object", "array", "colon", "value") else self._layout_of(state)
+        if state[0] == "value":
+            place = state[4]
+        else:
+            place = (
+                {"open": "open", "comma": "comma"}.get(state[2], "close")
+                if state[0] in ("object", "array")
+                else "close"
+            )
+        return relaid(found, settled(layout), place, None, True)
+
+    def _layout(self, stack: Stack) -> Any:
+        """The layout of a text after a value that is open at the top of a stack."""
+        assert stack is not None
+        return self._layout_of(self._machine.states[next(iter(stack.entry[0].targets.values()))])
+
+    def _layout_of(self, state: Any) -> Any:
+        """The layout of a text in a state that does not hold it: in a number or literal, or at the end."""
+        if state[0] == "number":
+            return self._layout_of(self._machine.states[next(iter(state[3].targets.values()))])
+        if state[0] == "literal":
+            return self._layout_of(state[2])
+        return self._machine.whitespace.start if state[0] == "done" else state[3]
 
     def _joined(self, texts: Texts, stack: Stack) -> bytes | None:
         if stack is None:
@@ -189,7 +222,6 @@ class Completions:
     def _local(self, state: Any, names: frozenset[str], written: bytes) -> Texts:
         """By answer a short text to the end of the innermost string, object or array; of the whole text after it."""
         kind = state[0]
-        least = self._machine.whitespace.gap
         if kind == "gap":
             return self._local(state[1], names, written)
         if kind == "done":
@@ -197,24 +229,19 @@ class Completions:
         if kind == "literal":
             return _before(state[1], self._local(state[2], names, written))
         if kind == "value":
-            _, demand, back, used, gap = state
-            texts = self._value(demand)
-            blanks = b" " * (least(gap)[0] - used)
-            return self._going_on(back, {answer: blanks + text for answer, text in texts.items()}, names)
+            return self._going_on(state[2], self._value(state[1]), names)
         if kind == "number":
             _, numbers, place, back = state
             content = Content(numbers.automaton)
             found = {label: self._text(content, place, 0, label) for label in back.targets}
             return self._going_on(back, {label: text for label, text in found.items() if text is not None}, names)
         if kind in ("object", "array"):
-            _, frame, phase, used = state
-            blanks = b" " * (least("comma")[0] - used) if phase == "comma" else b""
-            return _before(blanks, self._rest(frame, phase, names))
+            return self._rest(state[1], state[2], names, is_begun(state[3]))
         if kind == "colon":
             _, frame, label, _ = state
             member = objects.member(frame, label)
             assert member is not None
-            return self._of_member(member, b":" + b" " * least("colon")[0], names)
+            return self._of_member(member, b":", names)
         return self._string(state, names, written)
 
     def _going_on(self, back: Any, texts: Texts, names: frozenset[str]) -> Texts:
@@ -300,22 +327,22 @@ class Completions:
 
     # --- open objects and arrays --------------------------------------------------------------------------------
 
-    def _rest(self, frame: Any, phase: str, names: frozenset[str]) -> Texts:
+    def _rest(self, frame: Any, phase: str, names: frozenset[str], begun: bool = False) -> Texts:
         """By answer a short text that ends an open object or array.
 
         Args:
             frame: the object or array.
             phase: ``open``: nothing was written in it; ``next``: a member was; ``comma``: a comma, too.
             names: those that must not come again.
+            begun: whether a line was begun for what comes: for a member after the bracket, for the end after a member.
         """
         is_array = isinstance(frame, ArrayFrame)
-        key = frame, phase, names
+        begun = begun and phase != "comma" and self._machine.whitespace.policy == "json_dumps"
+        key = frame, phase, names, begun
         known = self._of_rest.get(key)
         if known is not None:
             return known
         unsure_before, self._unsure = self._unsure, False
-        gap = self._machine.whitespace.gap
-        comma = b"," + b" " * gap("comma")[0]
         end = b"]" if is_array else b"}"
         found: Texts = {}
         order = itertools.count()
@@ -327,13 +354,16 @@ class Completions:
             if mark in seen:
                 continue
             seen.add(mark)
-            answer = self._values.end(at) if phase != "comma" else None
+            line = begun and text == b""
+            answer = self._values.end(at) if phase != "comma" and not (line and phase == "open") else None
             if answer is not None:
                 found.setdefault(answer, text + end)
                 if len(found) >= len(frame.wanted):
                     break
-            for begin, member, more, written in self._members(at, phase, names, items):
-                separator = comma if phase == "next" else b""
+            if line and phase == "next":
+                continue
+            for begin, member, more, written in self._members(at, "comma" if line else phase, names, items):
+                separator = b"," if phase == "next" else b""
                 for truth, value in written.items():
                     following = member.after(truth)
                     if following is not None and self._values.lives(following):
@@ -353,7 +383,7 @@ class Completions:
         simple = frame.soft is True and not frame.extras
         if isinstance(frame, ArrayFrame):
             member = item(frame)
-            if member is not None and not (simple and self._values.end(frame) is not None):
+            if member is not None and (phase == "comma" or not simple or self._values.end(frame) is None):
                 texts = self._value(member.demand)
                 yield b"", member, names, self._others(member.demand, items) if frame.plan.distinct else texts
             return
@@ -375,9 +405,8 @@ class Completions:
                     continue
                 name = written
             more = names | {name} if frame.tracked and (label[0] == "other" or name not in plan.index) else names
-            colon = b":" + b" " * self._machine.whitespace.gap("colon")[0]
             if not (more is names and name in names):
-                yield b'"%b"' % self._escaped(name.encode()) + colon, member, more, self._value(member.demand)
+                yield b'"%b":' % self._escaped(name.encode()), member, more, self._value(member.demand)
 
     def _required(self, frame: Any) -> Any:
         """The member that must come next in an object without alternatives; ``None`` if none must."""
@@ -432,7 +461,9 @@ class Completions:
             if rest is None:
                 continue
             other = context.tracks and (label[0] == "other" or label[1] not in frame.plan.index)
-            after = self._local(("colon", frame, label, 0), names | {already + rest} if other else names, b"")
+            after = self._local(
+                ("colon", frame, label, context.used), names | {already + rest} if other else names, b""
+            )
             _merge(texts, _before(self._escaped(rest.encode("utf-8", "surrogateescape")) + b'"', after))
         return texts
 

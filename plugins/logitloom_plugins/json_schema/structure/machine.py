@@ -25,7 +25,7 @@ from logitloom_plugins.json_schema.structure.satisfiability import Satisfiabilit
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, StringStates
 from logitloom_plugins.json_schema.structure.structure_states import DEAD, Operation, Return, StructureStates
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace, is_begun
 
 __all__ = ["DEAD", "DONE", "NO_NAMES", "Machine", "accepts", "name_of", "read"]
 
@@ -33,6 +33,8 @@ __all__ = ["DEAD", "DONE", "NO_NAMES", "Machine", "accepts", "name_of", "read"]
 _CAPACITIES: Final = (64, 512, *(8192 << n for n in range(0, 20, 4)))
 NO_NAMES: Final[frozenset[str]] = frozenset()
 _MISSING: Final[dict[int, int]] = {}
+#: Layouts that are found in a text that was begun in another: by the first comma or colon in it.
+_LAYOUTS: Final = ("compact", "spaced")
 
 State = tuple[Any, ...]
 DONE: Final[State] = ("done",)
@@ -105,11 +107,12 @@ class Machine:
         self._operation: dict[tuple[Any, ...], int] = {}
         self._returns: dict[Any, Return] = {}
         #: What is remembered after each push, so that equal stacks are seldom different objects.
+        self._laid_out: dict[tuple[int, int], int] = {}
         self.pushed: dict[tuple[Return, Stack], Chain[tuple[Any, frozenset[str]]]] = {}
         done = self.returning({(): DONE})
         self.root = ValueConstraint(("s", keywords.document.root)) if root is None else root
         self.satisfiable = self.values.possible(self.root)
-        self.start = self.number(("value", self.root, done, 0, "none"))
+        self.start = self.number(("value", self.root, done, whitespace.start, "none"))
         if self.satisfiable:
             # The first mask asks for it in any case, and what is too large here is said before decoding starts.
             for code in (self.few(self.start) or {}).values():
@@ -152,7 +155,7 @@ class Machine:
             if state[0] in STRING_KINDS:
                 if state[1].tracks:
                     self.tracked.add(known)
-            elif state[0] == "array" and state[2:] == ("open", 0) and state[1].plan.distinct:
+            elif state[0] == "array" and state[2] == "open" and not is_begun(state[3]) and state[1].plan.distinct:
                 self.opening.add(known)
             if known % 256 == 255:
                 self.tracker.check_states(known)
@@ -172,13 +175,14 @@ class Machine:
         """The code for the beginning of a string, object or array."""
         return self._operation_code("push", back, self.number(state))
 
-    def pop(self, truth: TruthVector) -> int:
-        """The code for the end of a string, object or array."""
-        return self._operation_code("pop", truth)
+    def pop(self, truth: TruthVector, layout: Any = 0) -> int:
+        """The code for the end of a string, object or array; with the layout of the text, if that has been found."""
+        found = _LAYOUTS.index(layout[0]) if layout and layout[0] in _LAYOUTS else -1
+        return self._operation_code("pop", truth, found)
 
-    def named(self, frame: ObjectFrame, label: Any) -> int:
+    def named(self, frame: ObjectFrame, label: Any, used: Any = 0) -> int:
         """The code for the end of a name that must not come twice."""
-        return self._operation_code("name", None, self.number(("colon", frame, label, 0)))
+        return self._operation_code("name", None, self.number(("colon", frame, label, used)))
 
     def returning(self, states: dict[TruthVector, State]) -> Return:
         """The return with some states by answer."""
@@ -188,6 +192,24 @@ class Machine:
             targets = {truth: self.number(state) for truth, state in key}
             known = self._returns[key] = Return(("return", *key), targets)
         return known
+
+    def laid_out(self, state: int, layout: int) -> int:
+        """A state after a value in which the layout of the text was found."""
+        known = self._laid_out.get((state, layout))
+        if known is None:
+            kind = self.states[state]
+            if kind[0] in ("object", "array") and kind[3] and kind[3][0] == "flat":
+                state = self.number((*kind[:3], (_LAYOUTS[layout], *kind[3][1:])))
+            known = self._laid_out[state, layout] = state
+        return known
+
+    def relaid_return(self, back: Return, used: Any) -> Return:
+        """The same return in a text whose layout has been found."""
+        if not used or used[0] not in _LAYOUTS:
+            return back
+        layout = _LAYOUTS.index(used[0])
+        states = {truth: self.laid_out(target, layout) for truth, target in back.targets.items()}
+        return back if states == back.targets else self.returning({t: self.states[n] for t, n in states.items()})
 
     def adopted(self, value: Any) -> Any:
         """A state, or a part of one, of another machine of the schema: with what this machine has made of its names."""
@@ -288,7 +310,8 @@ class Machine:
                 pushed = self.pushed[key] = Chain((value, NO_NAMES), stack)
             return target, pushed
         assert stack is not None
-        return stack.entry[0].targets[value], stack.before
+        reached = stack.entry[0].targets[value]
+        return reached if target < 0 else self.laid_out(reached, target), stack.before
 
     def after_name(self, code: int, stack: Stack, written: bytes, remember: bool = True) -> tuple[int, Stack]:
         """State and stack after a name that must not come twice; the state is ``DEAD`` if it does.

@@ -112,6 +112,7 @@ class NameContext(StringContext):
     """The names of members that may come next in an open object.
 
     Attributes:
+        used: the layout of the text, or 0.
         mask: the keys that may come, as bits of the key automaton's labels.
         below: per state of the key automaton the keys that it can become.
         plain: whether names are told from one another by their text alone, without patterns.
@@ -121,7 +122,7 @@ class NameContext(StringContext):
     """
 
     def __init__(self, parts: tuple[Any, ...], machine: Any, mask: int) -> None:
-        frame = parts[1]
+        frame, self.used = parts[1], (*parts, 0)[2]
         keys = frame.plan.keys
         super().__init__(parts, machine, Content(keys.automaton))
         self.frame = frame
@@ -152,8 +153,8 @@ class NameContext(StringContext):
         if label is None or not self.keys.bit[label] & self.mask:
             return DEAD
         if self.tracks and (label[0] == "other" or label[1] not in self.frame.plan.index):
-            return int(self.machine.named(self.frame, label))
-        return int(self.machine.number(("colon", self.frame, label, 0)))
+            return int(self.machine.named(self.frame, label, self.used))
+        return int(self.machine.number(("colon", self.frame, label, self.used)))
 
 
 class StringStates:

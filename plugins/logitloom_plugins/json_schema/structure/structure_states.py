@@ -12,6 +12,7 @@ from logitloom_plugins.json_schema.structure.members import Member, TruthVector
 from logitloom_plugins.json_schema.structure.names import Name
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame
 from logitloom_plugins.json_schema.structure.string_states import DEAD, NameContext, StringContext, TextContext
+from logitloom_plugins.json_schema.structure.whitespace import after_gap, fillings, inside
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
 __all__ = ["DEAD", "NumberContext", "Operation", "Return", "StructureStates"]
@@ -60,7 +61,8 @@ class StructureStates:
 
     States are ``("value", demand, return, spaces, gap)`` before a value, ``("number", numbers, place, return)`` inside
     one, ``("literal", rest, target)``, ``("object", frame, phase, spaces)``, ``("colon", frame, label, spaces)`` after
-    a name, ``("array", frame, phase, spaces)``, and ``("gap", state, spaces)`` after a gap's first whitespace.
+    a name, ``("array", frame, phase, spaces)``, and ``("gap", state, spaces)`` after a gap's first whitespace. The
+    spaces are the number of characters read in a gap, or a layout (:mod:`.whitespace`).
 
     Args:
         machine: the automaton.
@@ -83,8 +85,9 @@ class StructureStates:
             self._object(codes, state)
         elif kind == "value":
             _, demand, back, used, gap = state
-            if self._spaces(codes, gap, used, state, 3):
-                self._value(codes, demand, back)
+            after, _ = self._blanks(codes, gap, used, state, 3, True, False)
+            if after is not None:
+                self._value(codes, demand, self.machine.relaid_return(back, after), after)
         elif kind == "array":
             self._array(codes, state)
         elif kind == "colon":
@@ -108,6 +111,26 @@ class StructureStates:
             return following is not None and self.accepting(self.machine.states[following])
         return bool(state[0] == "done")
 
+    def _blanks(
+        self, codes: Codes, gap: str, used: Any, state: State, place: int, member: bool, ends: bool
+    ) -> tuple[Any, Any]:
+        """Add the whitespace that may come; what is to be kept after it before a member, and before a closing bracket.
+
+        Either is ``None`` if the gap must go on. The arguments tell which of them may come at all.
+        """
+        if isinstance(used, int):
+            return (0, 0) if self._spaces(codes, gap, used, state, place) else (None, None)
+        name, depth, read = used
+        after: list[Any] = [None, None]
+        for closing, wanted in enumerate((member, ends)):
+            for text, layout in fillings(used, gap, bool(closing)) if wanted else ():
+                if len(text) > read:
+                    more = self.machine.number((*state[:place], (name, depth, read + 1), *state[place + 1 :]))
+                    codes[text[read]] = more
+                elif len(text) == read:
+                    after[closing] = after_gap(layout, depth)
+        return after[0], after[1]
+
     def _spaces(self, codes: Codes, gap: str, used: int, state: State, place: int) -> bool:
         """Add the whitespace that may come; returns whether it need not."""
         least, most, characters = self._gaps[gap]
@@ -123,7 +146,7 @@ class StructureStates:
 
     # --- values ------------------------------------------------------------------------------------------------
 
-    def _value(self, codes: Codes, demand: Any, back: Return) -> None:
+    def _value(self, codes: Codes, demand: Any, back: Return, used: Any) -> None:
         machine, values, returns = self.machine, self.values, back.targets
         wanted = frozenset(returns)
         for kind, text in (("null", b"null"), ("false", b"false"), ("true", b"true")):
@@ -146,7 +169,7 @@ class StructureStates:
             if formulas:
                 frame = values.opened(kind, formulas, wanted)
                 if frame is not None and values.lives(frame):
-                    codes[opening[0]] = machine.push(back, (kind, frame, "open", 0))
+                    codes[opening[0]] = machine.push(back, (kind, frame, "open", inside(used)))
 
     def text_context(self, formulas: tuple[Any, ...], wanted: frozenset[TruthVector]) -> StringContext:
         """The strings with one of some answers to formulas."""
@@ -159,9 +182,9 @@ class StructureStates:
             context = self._contexts[parts] = TextContext(parts, self.machine, content)
         return context
 
-    def name_context(self, frame: ObjectFrame) -> StringContext:
-        """The names of members that may come next in an open object."""
-        parts = ("name", frame)
+    def name_context(self, frame: ObjectFrame, used: Any = 0) -> StringContext:
+        """The names of members that may come next in an open object, in a layout."""
+        parts = ("name", frame, used) if used else ("name", frame)
         context = self._contexts.get(parts)
         if context is None:
             context = self._contexts[parts] = NameContext(parts, self.machine, self.key_mask(frame))
@@ -206,7 +229,7 @@ class StructureStates:
             return ()
         return self.values.answers(demand) if demand.must is not True or demand.extras else [()]
 
-    def _returns(self, member: Member | None, kind: str) -> dict[TruthVector, State]:
+    def _returns(self, member: Member | None, kind: str, used: Any) -> dict[TruthVector, State]:
         """The states after a member by its answer, where the container can be completed."""
         result: dict[TruthVector, State] = {}
         if member is None:
@@ -214,22 +237,22 @@ class StructureStates:
         for truth in self._answers(member):
             following = member.after(truth)
             if following is not None and self.values.lives(following):
-                result[truth] = (kind, following, "next", 0)
+                result[truth] = (kind, following, "next", used)
         return result
 
     def _object(self, codes: Codes, state: State) -> None:
         _, frame, phase, used = state
-        gap = "close" if phase == "next" else phase
-        if not self._spaces(codes, gap, used, state, 3):
-            return
         truth = objects.end_object(frame) if phase != "comma" else None
-        if truth is not None:
-            codes[ord("}")] = self.machine.pop(truth)
-        if self.key_mask(frame):
+        mask = self.key_mask(frame)
+        gap = "close" if phase == "next" else phase
+        used, closed = self._blanks(codes, gap, used, state, 3, mask != 0, truth is not None)
+        if truth is not None and closed is not None:
+            codes[ord("}")] = self.machine.pop(truth, closed)
+        if mask and used is not None:
             if phase == "next":
-                codes[ord(",")] = self.machine.number(("object", frame, "comma", 0))
+                codes[ord(",")] = self.machine.number(("object", frame, "comma", used))
             else:
-                context = self.name_context(frame)
+                context = self.name_context(frame, used)
                 codes[ord('"')] = self.machine.number(("text", context, context.start, 0))
 
     def key_mask(self, frame: ObjectFrame) -> int:
@@ -254,25 +277,25 @@ class StructureStates:
 
     def _colon(self, codes: Codes, state: State) -> None:
         _, frame, label, used = state
-        if self._spaces(codes, "close", used, state, 3):
+        used, _ = self._blanks(codes, "close", used, state, 3, True, False)
+        if used is not None:
             member = objects.member(frame, label)
             assert member is not None
-            back = self.machine.returning(self._returns(member, "object"))
-            codes[ord(":")] = self.machine.number(("value", member.demand, back, 0, "colon"))
+            back = self.machine.returning(self._returns(member, "object", used))
+            codes[ord(":")] = self.machine.number(("value", member.demand, back, used, "colon"))
 
     def _array(self, codes: Codes, state: State) -> None:
         _, frame, phase, used = state
-        if not self._spaces(codes, "open" if phase == "open" else "close", used, state, 3):
+        truth, member = arrays.end_array(frame), arrays.item(frame)
+        returns = self._returns(member, "array", used)
+        gap = "open" if phase == "open" else "close"
+        used, closed = self._blanks(codes, gap, used, state, 3, bool(returns), truth is not None)
+        if truth is not None and closed is not None:
+            codes[ord("]")] = self.machine.pop(truth, closed)
+        if member is None or not returns or used is None:
             return
-        truth = arrays.end_array(frame)
-        if truth is not None:
-            codes[ord("]")] = self.machine.pop(truth)
-        member = arrays.item(frame)
-        returns = self._returns(member, "array")
-        if member is None or not returns:
-            return
-        back = self.machine.returning(returns)
+        back = self.machine.returning(self._returns(member, "array", used))
         if phase == "open":
-            self._value(codes, member.demand, back)
+            self._value(codes, member.demand, back, used)
         else:
-            codes[ord(",")] = self.machine.number(("value", member.demand, back, 0, "comma"))
+            codes[ord(",")] = self.machine.number(("value", member.demand, back, used, "comma"))

@@ -210,7 +210,7 @@ class StringRows:
         if known is not None:
             return known
         tables, trie = self._names, self._words.trie
-        other = self._machine.number(("colon", context.frame, ("other", ()), 0))
+        other = self._machine.number(("colon", context.frame, ("other", ()), context.used))
         ends = self._allowed_rests(tables, other, stack).take(tables.rest)
         completed = self._completing(context.content.automaton, place, context) if place >= context.outside else []
         if completed:
