@@ -132,6 +132,20 @@ class IntersectedAutomaton(_Product):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_known": {}}
 
+    def completion(self, state: State) -> bytes | None:
+        """The completion of one of the automata that all others accept, too."""
+        parts: States = state  # type: ignore[assignment]
+        if self._has_borders:
+            return None
+        for automaton, part in zip(self.automata, parts, strict=True):
+            text = automaton.completion(part)
+            reached: State | None = state
+            for byte in text or b"":
+                reached = None if reached is None else self.step(reached, byte)
+            if text is not None and reached is not None and self.accepts(reached):
+                return text
+        return None
+
     def _search(self, subject: str) -> None:
         """Find the completable tuples: visit all reachable ones, then search backwards from the accepting ones."""
         start = tuple(automaton.start() for automaton in self.automata)

@@ -200,18 +200,20 @@ class LiftedAutomaton(Constraint):
     def least_tokens(self, state: State) -> int | None:
         """An upper bound on the least number of tokens to an accepting state: the tokens of a short text.
 
-        The text is the automaton's ``completion``, or else one shortest in bytes.
-        ``None`` if a bounded search finds no accepting state, or if the automaton counts tokens.
+        The text is the automaton's ``completion``, or else one shortest in bytes; if the automaton looks at the borders
+        of tokens, each of its bytes is a token. ``None`` if a bounded search finds no accepting state.
         """
         if self.may_end(state):
             return 0
-        if self._has_borders:
-            return None
         if state not in self._least:
             text = self._automaton.completion(state)
-            text = self._shortest(state) if text is None else text
+            found = None if text is None else trie_walk.fewest_tokens(self._trie, text)
+            if found is None:
+                text = self._shortest(state)
+                if text is not None:
+                    found = len(text) if self._has_borders else trie_walk.fewest_tokens(self._trie, text)
             least = self._least if len(self._least) < _MOST_SUCCESSORS else {}
-            least[state] = None if text is None else trie_walk.fewest_tokens(self._trie, text)
+            least[state] = found
             self._least = least
         return self._least[state]
 

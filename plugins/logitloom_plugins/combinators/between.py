@@ -48,6 +48,9 @@ class Between(Combinator):
     )
     repeat: bool = option(True, help="Whether another span may be opened after one was closed.")
     required: bool = option(False, help="Whether the text must contain a span before it may end.")
+    finish_within: int | None = option(  # type: ignore[misc]
+        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
+    )
 
     def sections(self) -> Sequence[Section]:
         """The sections before, between and after the strings."""

@@ -46,6 +46,9 @@ class Budget(Combinator):
     text: str = option("", help="A text that is forced after those tokens.")
     then: Any = option((), help="The processors that run afterwards, written like 'inner'.")
     end: bool = option(False, help="Whether the text must end afterwards.")
+    finish_within: int | None = option(  # type: ignore[misc]
+        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
+    )
 
     def sections(self) -> Sequence[Section]:
         """The section with the budget, the forced text if there is one, and the last section."""

@@ -9,12 +9,16 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from logitloom import Vocabulary
-from logitloom.constraints import FINISHED, Constraint, LiftedAutomaton, State, TokenSet, lift
+from logitloom.constraints import FINISHED, UNKNOWN, Constraint, LiftedAutomaton, State, TokenSet, lift
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
 from logitloom_plugins.combinators.automaton import CombinedAutomaton, Configuration, Part, States
 from logitloom_plugins.combinators.characters import missing_by_token
+from logitloom_plugins.combinators.distances import Distances
 from logitloom_plugins.combinators.token_sets import difference, nothing, selected, union
 from logitloom_plugins.combinators.triggers import textless_ids, token_texts
 
@@ -210,6 +214,41 @@ class Combination(Constraint):
 
     def text_end(self, state: State) -> TextEnd:
         return self._automaton.text_end(state)
+
+    # --- distance to the end --------------------------------------------------------------------------------------
+
+    @cached_property
+    def _distances(self) -> Distances:
+        return Distances(self)
+
+    def least_tokens(self, state: State) -> int | None:
+        """An upper bound: the inner texts and the strings after them, each with tokens of its own."""
+        found = self._distances.least(_configs(state))
+        return None if found == UNKNOWN else found
+
+    def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        return self._distances.after(_configs(state))
+
+    def most_after(self, state: State) -> int:
+        return self._distances.most_after(_configs(state))
+
+    def pieces_left(self, section: int, exit: int, written: int) -> int:
+        """The tokens that write the rest of a string that ends a section, each the longest that continues it."""
+        if written == 0 and exit in self._special[section].values():
+            return 1
+        count, pieces = 0, self._pieces[section][exit]
+        while written < len(pieces):
+            if not pieces[written]:
+                return UNKNOWN
+            written, count = written + len(pieces[written]), count + 1
+        return count
+
+    def inside_and_crossing(self, config: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The tokens that stay in the section of a configuration, and those in which a string that ends it begins."""
+        part = self._automaton.parts[config.section]
+        special = [token for token, exit in self._special[config.section].items() if self._is_trigger(config, exit)]
+        inside = self._of_text(config, part).listed(self.vocab_size)
+        return inside, selected([*self._crossing(config, part), *special]).ids
 
     # --- token sets -----------------------------------------------------------------------------------------------
 

@@ -253,11 +253,10 @@ class Combinator(ConstraintProcessor):
         """The section of each row after ``context.tokens``."""
         memory = self.__dict__["_skeleton"].memory(context)
         combination: Combination = memory.constraint
-        tokens = (
-            [[]] * len(state.states) if context.tokens is None else context.backend.to_numpy(context.tokens).tolist()
-        )
+        rows = self.__dict__["_skeleton"].host_states(state.states, context.with_fields(tokens=None))
+        tokens = [[]] * len(rows) if context.tokens is None else context.backend.to_numpy(context.tokens).tolist()
         tracks = []
-        for row, (states, taken) in enumerate(zip(state.states, tokens, strict=True)):
+        for row, (states, taken) in enumerate(zip(rows, tokens, strict=True)):
             track = _Track(row, _section_of(states))
             for token in taken:
                 if token < 0:
@@ -322,6 +321,12 @@ class _Sections(ConstraintProcessor):
     """The constraints of a combinator that also has inner processors that are not constraints."""
 
     owner: Any = option(help="The combinator.")
+
+    @property
+    def finish_within(self) -> int | None:  # type: ignore[override]
+        """That of the combinator."""
+        found: int | None = self.owner.finish_within
+        return found
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         combination: Constraint = self.owner.combination(vocabulary, vocab_size)

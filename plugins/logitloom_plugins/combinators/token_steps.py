@@ -7,6 +7,9 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from logitloom.constraints import ByteAutomaton, Constraint, State, TokenSet
 from logitloom.hookspecs import TextEnd
 from logitloom_plugins.combinators.triggers import token_texts
@@ -55,6 +58,16 @@ class AtTokens(Constraint):
 
     def text_end(self, state: State) -> TextEnd:
         return self._steps.text_end(state)
+
+    def least_tokens(self, state: State) -> int | None:
+        at, begun = _within(state)
+        return None if begun else self.inner.least_tokens(at)
+
+    def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        return self.inner.least_after(_within(state).state)
+
+    def most_after(self, state: State) -> int:
+        return self.inner.most_after(_within(state).state)
 
     def automaton(self) -> ByteAutomaton:
         return self._steps

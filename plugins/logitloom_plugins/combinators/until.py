@@ -46,6 +46,9 @@ class Until(Combinator):
     )
     then: Any = option((), help="The processors that run after the trigger, written like 'inner'.")
     required: bool = option(False, help="Whether the trigger must be written before the text may end.")
+    finish_within: int | None = option(  # type: ignore[misc]
+        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
+    )
 
     def sections(self) -> Sequence[Section]:
         """The section up to the trigger, and the section after it."""

@@ -53,6 +53,9 @@ class ToolCall(Combinator):
     reasoning: str | None = option(None, help="What ends the reasoning, such as '</think>'; no calls before it.")
     chat_template: str | None = option(None, help="The chat template from which the format 'auto' is found.")
     json: dict[str, Any] = option({}, help="Options of the processor json, instead of the template's style.")
+    finish_within: int | None = option(  # type: ignore[misc]
+        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
+    )
 
     @staticmethod
     def plain_option(name: str, value: Any) -> Any:

@@ -1,0 +1,82 @@
+"""Texts of combinators within a limit of tokens: each is complete, and the bound counts down."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import Vocabulary, load_backend, processors
+from logitloom.constraints import FinishWithin
+from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
+from tests.oracles.toy_model import ToyModel
+
+SCHEMA: Any = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "add", "parameters": SCHEMA}},
+    {"type": "function", "function": {"name": "now"}},
+]
+WORDS = Vocabulary(
+    [b"", *[bytes([byte]) for byte in range(256)], b"<tool_call>", b"</tool_call>", b'{"', b'":', b"ab", b'{"name": "',
+     b"</think>", b"<think>", b"then", b"nk>ab"],
+    eos=[0], special=[257, 258],
+)  # fmt: skip
+SPECS: dict[str, tuple[str, dict[str, Any]]] = {
+    "required call": ("tool_call", {"tools": TOOLS, "choice": "required", "parallel": False}),
+    "calls": ("tool_call", {"tools": TOOLS, "format": "llama"}),
+    "qwen": ("tool_call", {"tools": TOOLS, "format": "qwen3_coder", "choice": "add"}),
+    "thinking": ("thinking", {"budget": 6, "then": ("json", {"schema": SCHEMA}), "begin": "outside"}),
+    "unlimited thinking": ("thinking", {"then": ("regex", {"pattern": "(ab){2,}"}), "begin": "outside"}),
+    "until": ("until", {"trigger": "--", "inner": ("regex", {"pattern": "[a-f]{3,}"}), "then": ("choice", {"choices": ["abba", "c"]})}),
+    "between": ("between", {"open": "<a>", "close": "</a>", "inner": ("regex", {"pattern": "x{4}y*"})}),
+    "budget": ("budget", {"n": 3, "text": "then", "then": ("regex", {"pattern": "[0-9]{2}"}), "inner": ("regex", {"pattern": "[a-z]+"})}),
+}  # fmt: skip
+
+
+def constraint(name: str) -> Any:
+    return processors.load(SPECS[name], tokenizer=WORDS).links[0].processor.constraint(WORDS, WORDS.size)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("more", [0, 1, 7])
+def test_random_texts_are_complete_within_each_number_of_tokens(name: str, more: int) -> None:
+    inner = constraint(name)
+    least = inner.least_tokens(inner.start())
+    assert least is not None
+    dice = random.Random(f"{name} {more}")
+    for _ in range(3):
+        state, left, taken = inner.start(), least + 1 + more, []
+        while True:
+            needed = inner.least_tokens(state)
+            assert needed is not None, WORDS.decode(taken)
+            assert needed + 1 <= left, WORDS.decode(taken)
+            ids, after = inner.least_after(state)
+            assert np.array_equal(ids, inner.allowed(state).listed(inner.vocab_size))
+            assert after.max(initial=0) <= inner.most_after(state)
+            kept = ids[after <= left - 2].tolist() + ([0] if inner.may_end(state) else [])
+            assert kept, WORDS.decode(taken)
+            token = dice.choice(kept)
+            if token == 0:
+                break
+            taken.append(token)
+            state, left = inner.advance(state, token), left - 1
+        assert inner.may_end(state)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("strategy", [Greedy(), Multinomial(), BeamSearch(beams=3)], ids=["greedy", "sample", "beams"])
+def test_the_limit_of_the_loop_is_kept(name: str, strategy: Any) -> None:
+    inner = constraint(name)
+    least = inner.least_tokens(inner.start())
+    chain = processors.load(SPECS[name], tokenizer=WORDS)
+    model = ToyModel(load_backend("numpy"), WORDS.size, seed=4)
+    results = Generator(model, chain, strategy, max_tokens=least + 6)([[60]], seed=2)
+    limited = FinishWithin(inner, least + 6)
+    for result in results:
+        assert result.finish == "eos", result.text
+        state = limited.start()
+        for token in result.tokens:
+            state = limited.advance(state, token)
+        assert limited.may_end(state)
