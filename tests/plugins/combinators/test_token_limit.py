@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from logitloom import Vocabulary, load_backend, processors
-from logitloom.constraints import FinishWithin
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
+from logitloom_plugins.combinators import FinishWithin
 from tests.oracles.toy_model import ToyModel
 
 SCHEMA: Any = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -29,9 +29,11 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen": ("tool_call", {"tools": TOOLS, "format": "qwen3_coder", "choice": "add"}),
     "thinking": ("thinking", {"budget": 6, "then": ("json", {"schema": SCHEMA}), "begin": "outside"}),
     "unlimited thinking": ("thinking", {"then": ("regex", {"pattern": "(ab){2,}"}), "begin": "outside"}),
-    "until": ("until", {"trigger": "--", "inner": ("regex", {"pattern": "[a-f]{3,}"}), "then": ("choice", {"choices": ["abba", "c"]})}),
+    "until": ("until", {"trigger": "--", "inner": ("regex", {"pattern": "[a-f]{3,}"}),
+                        "then": ("choice", {"choices": ["abba", "c"]})}),
     "between": ("between", {"open": "<a>", "close": "</a>", "inner": ("regex", {"pattern": "x{4}y*"})}),
-    "budget": ("budget", {"n": 3, "text": "then", "then": ("regex", {"pattern": "[0-9]{2}"}), "inner": ("regex", {"pattern": "[a-z]+"})}),
+    "budget": ("budget", {"n": 3, "text": "then", "then": ("regex", {"pattern": "[0-9]{2}"}),
+                          "inner": ("regex", {"pattern": "[a-z]+"})}),
 }  # fmt: skip
 
 
