@@ -92,9 +92,13 @@ def children(node: Node) -> tuple[Node, ...]:
 
 def references(node: Node) -> Iterator[str]:
     """The rules that a node names, with repetitions."""
-    stack = [node]
+    tracker = BudgetTracker(subject="the grammar")
+    stack, seen = [node], 0
     while stack:
         node = stack.pop()
+        seen += 1
+        if seen % 4096 == 0:
+            tracker.check_time()
         if isinstance(node, Reference):
             yield node.name
         stack += reversed(children(node))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from logitloom.automata import BudgetTracker
 from logitloom.errors import UnsupportedGrammar
 from logitloom_plugins.grammars.context_free import (
     LAST,
@@ -31,6 +32,8 @@ from logitloom_plugins.grammars.source_text import refusal
 __all__ = ["parse_gbnf"]
 
 _DEEPEST: Final = 100
+#: Characters of a literal or class between two looks at the clock.
+_BETWEEN_LOOKS: Final = 256
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _DEFINES: Final = re.compile(r"[A-Za-z0-9_-]+[ \t]*::=")
 _BOUNDS: Final = re.compile(r"\{\s*(\d+)\s*(,\s*(\d*)\s*)?\}")
@@ -52,6 +55,7 @@ def parse_gbnf(text: str, *, start: str = "root") -> Grammar:
 
     Raises:
         UnsupportedGrammar: with line and column of what is wrong.
+        BudgetExceeded: if it takes too long.
 
     Example:
         >>> sorted(parse_gbnf('root ::= "(" root ")" | digit+\\ndigit ::= [0-9]').rules)
@@ -66,6 +70,7 @@ class _Parser:
         self.at = 0
         self.depth = 0
         self.named: list[tuple[str, int]] = []
+        self.tracker = BudgetTracker(subject="the grammar")
 
     def grammar(self, start: str) -> Grammar:
         rules: dict[str, Node] = {}
@@ -124,6 +129,7 @@ class _Parser:
         parts: list[Node] = []
         while True:
             self._skip(gap)
+            self.tracker.check_time()
             part = self._element()
             if part is None:
                 return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
@@ -192,6 +198,8 @@ class _Parser:
                     'This literal is never closed on its line. Add a ", and write line ends as \\n.', place
                 )
             code = self._character()
+            if len(chars) % _BETWEEN_LOOKS == 0:
+                self.tracker.check_time()
             chars.append(Chars(((code, code),)))
         self.at += 1
         return chars[0] if len(chars) == 1 else Sequence(tuple(chars))
@@ -206,6 +214,8 @@ class _Parser:
             if not sign or sign == "\n":
                 raise self._refusal("This character class is never closed on its line. Add a ].", place)
             begun = self.at
+            if len(ranges) % _BETWEEN_LOOKS == 0:
+                self.tracker.check_time()
             first = last = self._character()
             if self.text[self.at : self.at + 1] == "-" and self.text[self.at + 1 : self.at + 2] not in ("]", "\n", ""):
                 self.at += 1

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata import DEAD, Budget, Dfa, compile_pattern
+from logitloom.automata import DEAD, Budget, BudgetTracker, Dfa, compile_pattern
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.grammars.context_free import (
     Chars,
@@ -94,11 +94,14 @@ def lexed(grammar: Grammar) -> Lexed:
     if grammar.start not in circles:
         return Lexed({grammar.start: Lexeme(0)}, grammar.start, (grammar.rules[grammar.start],), parts)
     cut: set[Node] = set()
+    tracker = BudgetTracker(subject="the grammar")
     while True:
-        cutting = _Cutting(grammar, circles, cut)
+        tracker.check_time()
+        cutting = _Cutting(grammar, circles, cut, tracker)
         try:
             more = cutting.too_long()
         except BudgetExceeded:
+            tracker.check_time()
             more = {node for node in cutting.lexemes if not isinstance(node, Chars)}
         if not more:
             return Lexed(cutting.rules, grammar.start, tuple(cutting.lexemes), parts)
@@ -108,7 +111,7 @@ def lexed(grammar: Grammar) -> Lexed:
 class _Cutting:
     """One attempt: the grammar with some regular parts cut into smaller ones."""
 
-    def __init__(self, grammar: Grammar, circles: frozenset[str], cut: set[Node]) -> None:
+    def __init__(self, grammar: Grammar, circles: frozenset[str], cut: set[Node], tracker: BudgetTracker) -> None:
         self.grammar = grammar
         self.circles = circles
         self.cut = cut
@@ -116,6 +119,7 @@ class _Cutting:
         self.lexemes: list[Node] = []
         self._numbers: dict[Node, int] = {}
         self._steps = _MOST_STEPS
+        self._tracker = tracker
         self.rules = {name: self._converted(grammar.rules[name]) for name in grammar.rules if name in circles}
 
     # --- nodes -------------------------------------------------------------------------------------------------
@@ -208,6 +212,7 @@ class _Cutting:
         while changed:
             changed = False
             for name, node in self.rules.items():
+                self._tracker.check_time()
                 found = self._first(node, firsts, empty)
                 if not found <= firsts[name] or (name not in empty and _empty(node, empty)):
                     firsts[name] |= found
@@ -219,6 +224,7 @@ class _Cutting:
         size = -1
         while size != (size := sum(map(len, after.values())) + sum(map(len, following))):
             for name, node in self.rules.items():
+                self._tracker.check_time()
                 self._spread(node, set(after[name]), firsts, empty, after, following)
         return following, firsts[self.grammar.start]
 
@@ -295,6 +301,8 @@ class _Cutting:
         waiting = [(begin, other)]
         while waiting:
             self._steps -= 1
+            if self._steps % 64 == 0:
+                self._tracker.check_time()
             if self._steps < 0:
                 raise BudgetExceeded("Comparing lexemes takes too many steps.")
             a, b = waiting.pop()

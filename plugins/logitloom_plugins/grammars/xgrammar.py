@@ -8,7 +8,9 @@ References:
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import threading
 import warnings
 import weakref
@@ -21,11 +23,13 @@ import xgrammar
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
+from logitloom.automata import BudgetTracker
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
 from logitloom_plugins.grammars.context_free import Grammar, Node, Reference, Repeat, children
 from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
 from logitloom_plugins.grammars.notation import to_ebnf
 from logitloom_plugins.grammars.xgrammar_keywords import problems
+from logitloom_plugins.grammars.xgrammar_process import compile_beside
 
 __all__ = ["XGrammar", "XGrammarGrammar"]
 
@@ -34,6 +38,13 @@ _LOCK = threading.Lock()
 _NAME: Final = f"The engine xgrammar {version('xgrammar')}"
 _THREADS: Final = os.cpu_count() or 1
 _MOST_NESTED: Final = 20_000
+#: Seconds per token of the vocabulary at each position, and per pair of positions, of a grammar.
+_PER_TOKEN: Final = 1.1e-7
+_PER_PAIR: Final = 6e-6
+_MOST_POSITIONS: Final = 1_000_000
+#: Literals and sets, and counts of repetitions, in a grammar as the engine prints it.
+_CHARACTERS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]')
+_COUNTS: Final = re.compile(r"\{(\d+)(?:, *(\d+))?\}")
 
 
 class XGrammar:
@@ -150,7 +161,8 @@ class XGrammarGrammar:
         return _XGrammarConstraint(self.grammar, vocabulary, vocab_size)
 
 
-def _compiler(vocabulary: Vocabulary, vocab_size: int) -> Any:
+def _compiler(vocabulary: Vocabulary, vocab_size: int) -> tuple[Any, Any]:
+    """The engine's compiler for a vocabulary, and its information on it."""
     with _LOCK:
         known = _COMPILERS.setdefault(vocabulary, {})
         if vocab_size not in known:
@@ -160,8 +172,37 @@ def _compiler(vocabulary: Vocabulary, vocab_size: int) -> Any:
                 vocab_size=vocab_size,
                 stop_token_ids=[token for token in vocabulary.eos if token < vocab_size],
             )
-            known[vocab_size] = xgrammar.GrammarCompiler(information, max_threads=_THREADS, cache_enabled=False)
-        return known[vocab_size]
+            made = xgrammar.GrammarCompiler(information, max_threads=_THREADS, cache_enabled=False)
+            known[vocab_size] = made, information
+        found: tuple[Any, Any] = known[vocab_size]
+        return found
+
+
+def _compiled(grammar: Any, vocabulary: Vocabulary, vocab_size: int, seconds: float) -> Any:
+    """The grammar compiled in this process if that is short for certain, else in one that is ended in time."""
+    compiler, information = _compiler(vocabulary, vocab_size)
+    if estimated_seconds(str(grammar), vocab_size) <= seconds:
+        return compiler.compile_grammar(grammar)
+    found = compile_beside(grammar.serialize_json(), information.serialize_json(), seconds)
+    return xgrammar.CompiledGrammar.deserialize_json(found, information)
+
+
+def estimated_seconds(text: str, vocab_size: int) -> float:
+    """What compiling a grammar takes at most, from its text as the engine prints it.
+
+    The factors are those of the slowest grammars that were found: repeated sets, and sets that overlap with each other.
+
+    Example:
+        >>> short, long = "root ::= ([a-z]{1, 100})", "root ::= ([a-z]{1, 900})"
+        >>> estimated_seconds(short, 50_000) < 1.0 < 9.0 < estimated_seconds(long, 50_000)
+        True
+    """
+    positions = sum(len(found) - 2 if found[0] == '"' else 1 for found in _CHARACTERS.findall(text))
+    for count in _COUNTS.findall(text):
+        positions *= max(int(number) for number in count if number)
+        if positions > _MOST_POSITIONS:
+            return math.inf
+    return _PER_TOKEN * vocab_size * positions + _PER_PAIR * positions**2
 
 
 class _XGrammarConstraint(MatcherConstraint):
@@ -173,7 +214,9 @@ class _XGrammarConstraint(MatcherConstraint):
         return xgrammar.BatchGrammarMatcher(_THREADS)
 
     def first_matcher(self) -> Any:
-        return xgrammar.GrammarMatcher(_compiler(self.vocabulary, self.vocab_size).compile_grammar(self._grammar))
+        tracker = BudgetTracker(None, "the grammar")
+        tracker.check_time()
+        return xgrammar.GrammarMatcher(_compiled(self._grammar, self.vocabulary, self.vocab_size, tracker.remaining))
 
     def accepting(self, matcher: Any) -> bool:
         return bool(matcher.is_completed())

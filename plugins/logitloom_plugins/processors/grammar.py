@@ -121,7 +121,8 @@ class Grammar(ConstraintProcessor):
         Raises:
             UnsupportedGrammar: if no token can begin a text.
         """
-        bound: Constraint = self.__dict__["_grammar"].bind(vocabulary, vocab_size)
+        with at_most(self.max_seconds):
+            bound: Constraint = self.__dict__["_grammar"].bind(vocabulary, vocab_size)
         start = bound.start()
         if not len(bound.allowed(start).listed(vocab_size)) and not bound.may_end(start):
             raise UnsupportedGrammar(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import Vocabulary, option
-from logitloom.automata import Budget
+from logitloom.automata import Budget, at_most
 from logitloom.constraints import Constraint, ConstraintProcessor, lift
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
 from logitloom.fingerprint import fingerprint_of
@@ -208,7 +208,8 @@ class Json(ConstraintProcessor):
         """
         table: SchemaAutomaton | None = self.__dict__["_table_automaton"]
         if table is None:
-            bound: Constraint = self.__dict__["_grammar"].bind(vocabulary, vocab_size)
+            with at_most(self.max_seconds):
+                bound: Constraint = self.__dict__["_grammar"].bind(vocabulary, vocab_size)
             return bound
         if not can_write(self.__dict__["_document"], vocabulary):
             # A text may then come to a place that bytes can leave and tokens cannot; the general walk looks ahead.
