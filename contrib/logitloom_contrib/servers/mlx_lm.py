@@ -26,7 +26,7 @@ from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom_contrib.engines.mlx_lm import MlxProcessor, to_mlx_lm
 from logitloom_contrib.engines.vllm.chain_cache import ChainCache
 from logitloom_contrib.engines.vllm.permissions import Permissions
-from logitloom_contrib.servers.response_format import processors_of
+from logitloom_contrib.response_format import processors_of
 
 __all__ = ["ChainHandler", "asked_chain", "install", "main", "run"]
 

@@ -1,4 +1,4 @@
-"""OpenAI's ``response_format`` as a list of processors, for servers."""
+"""OpenAI's ``response_format`` as a list of processors, for engines and servers."""
 
 from __future__ import annotations
 
