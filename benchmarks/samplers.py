@@ -60,8 +60,9 @@ class OurStep:
         self.chain = processors.load(*specs, debug=False)
         first = self.backend.asarray(np.zeros((len(ids), WIDTH), dtype=np.float32))
         self.context = Context.start(
-            first, prompt=ids[:, :-1].tolist(), max_length=ids.shape[1] + 500, donate=True, pool=LogitsPool()
-        )
+            first, prompt=ids[:, :-1].tolist(), max_length=ids.shape[1] + 500, donate=True, donate_state=True,
+            pool=LogitsPool(),
+        )  # fmt: skip
         self.state = self.chain.init_state(self.context)
         self.out: Any = None
 

@@ -274,6 +274,22 @@ class Backend:
         others = self.masked_fill(descending[:, 1:], above >= p, float("inf"))
         return self.xp.minimum(self.xp.min(others, axis=-1, keepdims=True), descending[:, :1])
 
+    def mass_threshold(self, keys: Array, mass: Array, p: float) -> Array:
+        """The largest key of each row such that the entries with that key or a larger one have ``p`` of mass.
+
+        Args:
+            keys: ``[batch, vocab]``; of an entry without mass also -inf.
+            mass: ``[batch, vocab]``, not negative.
+            p: above 0.
+
+        Returns:
+            ``[batch, 1]``; -inf for a row that has less mass in all.
+        """
+        order = self.argsort_descending(keys)
+        descending = self.gather(keys, order)
+        upto = self.xp.cumulative_sum(self.gather(mass, order), axis=-1)
+        return self.xp.max(self.masked_fill(descending, upto < p, NEG_INF), axis=-1, keepdims=True)
+
     def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
         """The k largest values of each row, largest first, and their indices: two ``[batch, k]``.
 
@@ -284,7 +300,9 @@ class Backend:
         return self.gather(x, order), order
 
     def survivors(self, x: Array, highest: int | None = None) -> Array | None:
-        """The ids of the tokens that may be among the highest of each row: ``[batch, n]``, ascending, -1 at the end.
+        """The ids of the tokens that may be among the highest of each row: ``[batch, n]``, ascending.
+
+        A row that has fewer than another has -1 behind them.
 
         Args:
             x: ``[batch, vocab]``.

@@ -58,6 +58,8 @@ def survivors_of(backend: Backend, logits: Array, highest: int | None) -> Surviv
     ids = backend.survivors(logits, highest)
     if ids is None or not ids.shape[1]:
         return None
+    if ids.shape[0] == 1:
+        return Survivors(ids, backend.gather(logits, ids))
     gaps = ids < 0
     left = backend.gather(logits, backend.xp.where(gaps, backend.xp.zeros_like(ids), ids))
     return Survivors(ids, backend.masked_fill(left, gaps, NEG_INF, True))

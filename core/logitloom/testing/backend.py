@@ -244,6 +244,18 @@ class BackendConformance(Conformance):
                 lost = set(np.flatnonzero((line >= least) & (line > -INF))) - set(kept)
                 assert not lost, f"With highest = {highest}, {len(lost)} survivors are missing."
 
+    def test_the_border_of_a_mass_is_found(self, backend: Backend, dtype: str, batch: int) -> None:
+        """``mass_threshold`` is the largest key such that those as large or larger have a mass; -inf if all have less."""
+        x, plain = self._exact(backend, sample(batch), dtype)
+        share = np.full(plain.shape, 1.0 / 64, dtype=np.float32)  # adds up exactly
+        mass = backend.asarray(share)
+        for count in (1, 3, VOCAB):
+            found = self._unchanged(backend, partial(backend.mass_threshold, mass=mass, p=count / 64), x)
+            wanted = -np.sort(-plain, axis=-1)[:, count - 1 : count]
+            self._agree(backend, found, wanted, dtype, "mass_threshold")
+        least = host(backend, backend.mass_threshold(x, mass, (VOCAB + 1) / 64))
+        assert (least == -INF).all(), "A row without enough mass has a border."
+
     def test_values_are_spread_over_a_row(self, backend: Backend, dtype: str, batch: int) -> None:
         """``spread`` writes values at their ids, and -inf everywhere else; ids of -1 are skipped."""
         x, plain = self._exact(backend, sample(batch), dtype)

@@ -7,10 +7,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEAST_VOCAB", "nucleus_threshold"]
+__all__ = ["LEAST_VOCAB", "mass_threshold", "nucleus_threshold"]
 
 #: From this vocabulary on it is faster than a vectorised sort of all rows at once.
 LEAST_VOCAB: Final = 2048
+
+#: Bins by distance from the largest key, and their width; the last bin takes what is farther.
+_BINS: Final = 4096
+_WIDTH: Final = 1.0 / 256
 
 
 def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
@@ -44,4 +48,37 @@ def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
         above = np.exp(values - top).cumsum(dtype=np.float64)
         # In the nucleus are those that have less than p above them, and the first.
         thresholds[place] = values[min(int(above.searchsorted(p * float(total))), len(values) - 1)]
+    return thresholds
+
+
+def mass_threshold(keys: NDArray[Any], mass: NDArray[Any], p: float) -> NDArray[Any]:
+    """The least of the largest keys that have a mass; see :meth:`logitloom.backend.Backend.mass_threshold`.
+
+    The mass of bins of keys tells in which bin the border lies, and only that one is sorted.
+
+    Args:
+        keys: ``[batch, vocab]``, float32 or float64.
+        mass: ``[batch, vocab]``.
+        p: above 0.
+
+    Returns:
+        ``[batch, 1]``; -inf also for a row that has what is not a number.
+    """
+    thresholds = np.full((len(keys), 1), -np.inf, dtype=keys.dtype)
+    for place, (line, weights) in enumerate(zip(keys, mass, strict=True)):
+        top = line.max()
+        if not np.isfinite(top):
+            continue
+        distance = np.subtract(top, line)
+        np.multiply(distance, 1.0 / _WIDTH, out=distance)
+        bins = np.minimum(distance, _BINS - 1, out=distance).astype(np.int16)
+        upto = np.bincount(bins, weights=weights, minlength=_BINS).cumsum()
+        found = int(upto.searchsorted(p))
+        if found == _BINS:
+            continue
+        inside = (bins == found).nonzero()[0]
+        order = np.argsort(-line[inside], kind="stable")
+        reached = weights[inside][order].cumsum(dtype=np.float64) + (upto[found - 1] if found else 0.0)
+        border = min(int(reached.searchsorted(p)), len(inside) - 1)
+        thresholds[place] = line[inside[order[border]]]
     return thresholds

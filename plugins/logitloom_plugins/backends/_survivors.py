@@ -67,6 +67,8 @@ def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:
     if highest * 4 >= vocab:
         return None
     maxima = _block_maxima(x, highest)
+    if maxima is not None and len(x) == 1:
+        return _of_one_row(x[0], maxima[0], highest)
     bound = kth_largest(x, highest) if maxima is None else _selected(maxima, highest)
     top = np.maximum.reduce(x if maxima is None else maxima, axis=-1, keepdims=True)
     if np.isnan(top).any():
@@ -80,6 +82,34 @@ def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:
     return _reaching(x, maxima, least)
 
 
+def _of_one_row(x: NDArray[Any], maxima: NDArray[Any], highest: int) -> NDArray[np.int64] | None:
+    """The same for one row, with numbers in place of arrays.
+
+    Args:
+        x: ``[vocab]``.
+        maxima: ``[blocks]``, of :func:`_block_maxima`.
+        highest: see there.
+    """
+    count, top = len(maxima), float(np.maximum.reduce(maxima))
+    if math.isnan(top):
+        return None
+    bound = float(np.partition(maxima, count - highest)[count - highest])
+    limits = np.finfo(x.dtype)
+    slack = 8 * float(limits.eps) * (abs(bound) + abs(top))
+    least = x.dtype.type(bound - slack if math.isfinite(slack) else limits.min)
+    hit = (maxima >= least).nonzero()[0]
+    if len(hit) * 8 >= count:
+        found = (x >= least).nonzero()[0]
+        return found[None] if len(found) * 4 < len(x) else None
+    size = len(x) // count
+    line, column = (x[: size * count].reshape(size, count).take(hit, axis=1) >= least).nonzero()
+    found = line * count + hit.take(column)
+    found.sort()
+    behind = (x[size * count :] >= least).nonzero()[0] + size * count
+    row: NDArray[np.int64] = np.concatenate([found, behind])[None]
+    return row
+
+
 def spread_places(values: NDArray[Any], ids: NDArray[Any], vocab: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The values that are not -inf, and their places in a flat array of rows.
 
@@ -88,7 +118,9 @@ def spread_places(values: NDArray[Any], ids: NDArray[Any], vocab: int) -> tuple[
         ids: ``[rows, n]``, -1 where there is none.
         vocab: of the rows.
     """
-    values, ids = values.reshape(-1), ids + np.arange(len(ids))[:, None] * vocab
+    if len(ids) > 1:
+        ids = ids + np.arange(len(ids))[:, None] * vocab
+    values = values.reshape(-1)
     kept = (values != -np.inf).nonzero()[0]
     return values[kept], ids.reshape(-1)[kept]
 

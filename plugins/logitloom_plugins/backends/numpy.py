@@ -13,7 +13,7 @@ from logitloom import Array, Backend
 from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
-from logitloom_plugins.backends._nucleus import LEAST_VOCAB, nucleus_threshold
+from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold
 from logitloom_plugins.backends._set_places import set_places
 from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
 
@@ -80,13 +80,25 @@ class NumpyBackend(Backend):
 
     def nucleus_threshold(self, x: Array, p: float) -> Array:
         """Without a sort of the vocabulary, where that is large enough to matter."""
-        if x.shape[-1] < LEAST_VOCAB or x.dtype.itemsize < 4:
+        if (x.shape[-1] < LEAST_VOCAB and len(x) > 1) or x.dtype.itemsize < 4:
             return super().nucleus_threshold(x, p)
         return nucleus_threshold(x, p)
+
+    def mass_threshold(self, keys: Array, mass: Array, p: float) -> Array:
+        """Without a sort of the vocabulary, where that is large enough to matter."""
+        if keys.shape[-1] < LEAST_VOCAB or keys.dtype.itemsize < 4:
+            return super().mass_threshold(keys, mass, p)
+        return mass_threshold(keys, mass, p)
 
     def survivors(self, x: Array, highest: int | None = None) -> Array | None:
         """Two passes over the logits."""
         return survivors(x, highest)
+
+    def gather(self, x: Array, index: Array) -> Array:
+        """Of one row without NumPy's own look at the axes."""
+        if x.ndim == 2 and len(x) == 1 and len(index) == 1:
+            return x.take(index[0], axis=1)
+        return np.take_along_axis(x, index, axis=-1)
 
     def log_probability(self, x: Array, index: Array) -> Array:
         """One buffer for shift and exponential."""

@@ -23,7 +23,7 @@ from logitloom import Array, Backend
 from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
-from logitloom_plugins.backends._nucleus import LEAST_VOCAB, nucleus_threshold
+from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold
 from logitloom_plugins.backends._set_places import set_places
 from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
 
@@ -179,9 +179,15 @@ class TorchBackend(Backend):
 
     def nucleus_threshold(self, x: Array, p: float) -> Array:
         """On the CPU without a sort of the vocabulary, where that is large enough to matter."""
-        if not self._shared(x) or x.shape[-1] < LEAST_VOCAB:
+        if not self._shared(x) or (x.shape[-1] < LEAST_VOCAB and len(x) > 1):
             return super().nucleus_threshold(x, p)
         return torch.from_numpy(nucleus_threshold(_detached(x).numpy(), p))
+
+    def mass_threshold(self, keys: Array, mass: Array, p: float) -> Array:
+        """On the CPU without a sort of the vocabulary, where that is large enough to matter."""
+        if not self._shared(keys) or keys.shape[-1] < LEAST_VOCAB:
+            return super().mass_threshold(keys, mass, p)
+        return torch.from_numpy(mass_threshold(_detached(keys).numpy(), _detached(mass).numpy(), p))
 
     def survivors(self, x: Array, highest: int | None = None) -> Array | None:
         """On the CPU NumPy's, on the same memory."""
@@ -269,7 +275,8 @@ class TorchBackend(Backend):
         target = _target(x, donate and x.is_contiguous()).contiguous()
         flat, table = target.view(-1), table.reshape(-1)
         place = torch.from_numpy(set_places(table.numpy()))
-        flat[place] = function(flat[place], table[place]).to(x.dtype)
+        changed = function(flat.index_select(0, place), table.index_select(0, place))
+        flat.index_copy_(0, place, changed.to(x.dtype))
         return target
 
     def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
@@ -355,7 +362,7 @@ class TorchBackend(Backend):
                 return out
         out = like if donate and like.is_contiguous() and _writable(like) else torch.empty_like(like).contiguous()
         flat = out.fill_(NEG_INF).view(-1)
-        flat[torch.from_numpy(places)] = torch.from_numpy(kept)
+        flat.index_copy_(0, torch.from_numpy(places), torch.from_numpy(kept))
         return out
 
     def arange(self, stop: int) -> Array:

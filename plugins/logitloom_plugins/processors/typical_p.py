@@ -17,7 +17,8 @@ class TypicalP(Processor):
     """Keep the tokens of the most typical information content until they have the mass ``p``.
 
     A token's distance is ``| -log(probability) - entropy |``. From the smallest distance up, tokens stay until
-    their cumulative probability reaches ``p``; all of the distance at which it does so stay.
+    their cumulative probability reaches ``p``; all of the distance at which it does so stay. Libraries add up in
+    different orders, so a token at the very border may stay on one and go on another.
 
     Example:
         >>> import numpy as np
@@ -42,18 +43,14 @@ class TypicalP(Processor):
     min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        """A log-softmax, an indirect sort with two gathers, a cumulative sum and a masked fill."""
+        """A log-softmax, an entropy, the border of a mass, and a masked fill."""
         if self.p == 1.0:
             return logits, state
         backend, xp = context.backend, context.backend.xp
         log_probability = backend.log_softmax(logits)
         probability = xp.exp(log_probability)
         closeness = -xp.abs(log_probability + entropy(backend, log_probability, probability))
-        order = backend.argsort_descending(closeness)
-        mass = xp.cumulative_sum(backend.gather(probability, order), axis=-1)
-        descending = backend.gather(closeness, order)
-        place = min(self.min_keep, logits.shape[-1]) - 1
-        certain = descending[:, place : place + 1]
-        reached = xp.max(backend.masked_fill(descending, mass < self.p, NEG_INF), axis=-1, keepdims=True)
+        reached = backend.mass_threshold(closeness, probability, self.p)
+        certain = backend.kth_largest(closeness, min(self.min_keep, logits.shape[-1]))
         threshold = xp.minimum(reached, certain)
         return backend.masked_fill(logits, closeness < threshold, NEG_INF, context.donate), state

@@ -105,6 +105,10 @@ OPERATIONS = {
         {"survivors": lambda self, x, highest: np.argsort(-x, axis=-1)[:, : (highest or 5)].astype(np.int32)},
         {"dtype": "float32", "batch": 4},
     ),
+    "test_the_border_of_a_mass_is_found": (
+        {"mass_threshold": lambda self, keys, mass, p: keys.max(-1, keepdims=True)},
+        {"dtype": "float32", "batch": 4},
+    ),
     "test_values_are_spread_over_a_row": (
         {"spread": lambda self, values, ids, like, donate=False, pool=None: np.full_like(like, -np.inf)},
         {"dtype": "float32", "batch": 4},
