@@ -29,6 +29,8 @@ __all__ = ["LlamaCppModel", "LlamaCppProcessor", "to_llama_cpp"]
 
 GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "llama-cpp-python"
+#: What the library takes where ``max_tokens`` is not given; None is as many as fit.
+_MOST_TOKENS: Final[dict[str, int | None]] = {"create_completion": 16, "create_chat_completion": None}
 
 
 def to_llama_cpp(
@@ -196,6 +198,8 @@ class LlamaCppProcessor:
             own = options.get("stop") or []
             options["stop"] = [*([own] if isinstance(own, str) else own), *left_out]
         self._called, self._missed = False, True
+        most = options.get("max_tokens", _MOST_TOKENS[method])
+        self._tracker.max_new_tokens = most if most is not None and most > 0 else None
         keeper = StopKeeper(stop_strings(self.chain, kept=True), len(given) if options.get("echo") else 0)
         if options.get("stream"):
             return self._streamed(method, given, options, keeper)

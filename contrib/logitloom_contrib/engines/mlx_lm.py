@@ -43,7 +43,13 @@ _TAIL: Final = 8
 
 
 def to_mlx_lm(
-    chain: Chain, model: Any = None, tokenizer: Any = None, *, seed: int = 0, max_length: int | None = None
+    chain: Chain,
+    model: Any = None,
+    tokenizer: Any = None,
+    *,
+    seed: int = 0,
+    max_length: int | None = None,
+    max_new_tokens: int | None = None,
 ) -> MlxProcessor:
     """A chain as a member of mlx-lm's ``logits_processors``.
 
@@ -57,6 +63,8 @@ def to_mlx_lm(
         tokenizer: any tokenizer, for processors that need a vocabulary; default: the chain's.
         seed: of processors that draw random numbers.
         max_length: most tokens of a row, if a chain that keeps history should allocate it at once.
+        max_new_tokens: most tokens that mlx-lm will generate (its ``max_tokens``), which it does not tell; constraints
+            complete their texts within it.
 
     Returns:
         A callable ``(tokens, logits) -> logits``.
@@ -67,7 +75,8 @@ def to_mlx_lm(
     """
     adapter = MlxModel(model) if model is not None and not hasattr(model, "empty_cache") else model
     chain = bind(chain, ENGINE, GIVES, tokenizer=getattr(tokenizer, "_tokenizer", tokenizer), model=adapter)
-    return MlxProcessor(chain, adapter if "model" in chain.needs else None, seed, max_length)
+    own = adapter if "model" in chain.needs else None
+    return MlxProcessor(chain, own, seed, max_length, max_new_tokens)
 
 
 class _Asked(NamedTuple):
@@ -96,9 +105,9 @@ class MlxProcessor:
     any other begins a new one, and its ids are the prompt.
     """
 
-    def __init__(self, chain: Chain, model: Any, seed: int, max_length: int | None) -> None:
+    def __init__(self, chain: Chain, model: Any, seed: int, max_length: int | None, max_new_tokens: int | None) -> None:
         self.chain, self.seed, self._max_length = chain, seed, max_length
-        self._more = {} if model is None else {"model": model}
+        self._more: dict[str, Any] = {"max_new_tokens": max_new_tokens, **({} if model is None else {"model": model})}
         self._lock = threading.RLock()
         #: Whether sequences take turns or go back, so that every call is read.
         closing = sum(not link.declared("keeps_last") for link in chain.links)

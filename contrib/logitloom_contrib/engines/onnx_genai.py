@@ -135,6 +135,8 @@ class OnnxGenAiProcessor:
             generator = library.Generator(self._model, params)
             generator.append_tokens(np.asarray(prompt, dtype=np.int32))
             tokens: list[int] = []
+            longest = search.get("max_length")
+            self._tracker.max_new_tokens = None if longest is None else max(int(longest) - len(prompt), 0)
             while not generator.is_done():
                 self(generator)
                 generator.generate_next_token()

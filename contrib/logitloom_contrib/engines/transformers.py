@@ -32,6 +32,8 @@ __all__ = ["TransformersModel", "TransformersProcessor", "to_transformers"]
 #: What ``generate`` gives to processors.
 GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "transformers' generate"
+#: The module that holds ``generate``.
+_GENERATION: Final = "transformers.generation.utils"
 #: Most tokens of a request where neither chain nor model say.
 _LONGEST: Final = 1 << 15
 
@@ -107,11 +109,16 @@ class _Binding:
 class _Rows:
     """The processor of one call of ``generate``, or of several that are told apart by their ids."""
 
-    def __init__(self, binding: _Binding) -> None:
+    def __init__(self, binding: _Binding, max_length: int | None = None) -> None:
         self.padding = binding.padding
         self.tracker = binding.tracker()
+        #: What ``generate`` stops at, prompts and padding included, until the first call.
+        self._max_length = max_length
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if self._max_length is not None:
+            self.tracker.max_new_tokens = self._max_length - int(input_ids.shape[1])
+            self._max_length = None
         ids = (input_ids if input_ids.is_cpu else input_ids.cpu()).numpy()
 
         def tentative() -> bool:
@@ -145,7 +152,7 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[_Rows]:
         self._taken += 1
-        yield _Rows(self._binding)
+        yield _Rows(self._binding, _longest_text(sys._getframe(1)))
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Process scores ``[rows, vocab]`` after ids ``[rows, length]``, as a member of a list or by itself."""
@@ -160,7 +167,8 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
             key = id(listed)
             known = self._of_list.get(key)
             if known is None or known[0]() is not listed:
-                known = weakref.ref(listed, lambda _: self._of_list.pop(key, None)), _Rows(self._binding)
+                rows = _Rows(self._binding, _longest_text(caller))
+                known = weakref.ref(listed, lambda _: self._of_list.pop(key, None)), rows
                 self._of_list[key] = known
         return known[1](input_ids, scores)
 
@@ -343,6 +351,19 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
         if not hasattr(self._model, "generate"):
             raise NeedsNotMet("No transformers model is bound: give to_transformers(chain, model=...).")
         return self._model
+
+
+def _longest_text(frame: Any) -> int | None:
+    """The tokens, prompt included, at which the ``generate`` stops that a call comes from; None if it comes from none.
+
+    Of an assistant's ``generate`` and the one that it drafts for it is the latter's.
+    """
+    found = None
+    while frame is not None:
+        if frame.f_globals.get("__name__") == _GENERATION and "generation_config" in frame.f_locals:
+            found = getattr(frame.f_locals["generation_config"], "max_length", None)
+        frame = frame.f_back
+    return found
 
 
 def _assisted_list(frame: Any) -> Any:

@@ -70,6 +70,8 @@ class RowTracker:
         reach: most tokens a row may gain between two calls.
         seed: row ``i`` of a generation gets a seed derived from it and ``i``.
         max_length: most tokens of a row, prompt included; default: grows as needed (for chains that keep history).
+        max_new_tokens: most tokens that a row may generate, end-of-sequence included, if the engine has such a limit;
+            may be set anew before a generation begins.
         context: further fields of the chain's context (``vocabulary``, ``model``, ``compiled``).
         generations: how many generations are remembered at a time.
         states: how many calls of a generation keep their states; others are replayed.
@@ -94,13 +96,14 @@ class RowTracker:
         reach: int = 1,
         seed: int = 0,
         max_length: int | None = None,
+        max_new_tokens: int | None = None,
         context: dict[str, Any] | None = None,
         generations: int = 8,
         states: int = 64,
         state_bytes: int = 64 << 20,
     ) -> None:
         self.chain = chain
-        self.reach, self.seed, self.max_length = reach, seed, max_length
+        self.reach, self.seed, self.max_length, self.max_new_tokens = reach, seed, max_length, max_new_tokens
         self._more = dict(context or {})
         self._generations, self._states, self._state_bytes = generations, states, state_bytes
         self._ends = RowEnds(frozenset(eos), frozenset(padding) | frozenset(eos))
@@ -378,7 +381,8 @@ class RowTracker:
 
     def _fields(self) -> dict[str, Any]:
         needs_history = "history" in self.chain.needs
-        return {"max_length": self._capacity if needs_history else self.max_length, **self._more}
+        longest = self._capacity if needs_history else self.max_length
+        return {"max_length": longest, "max_new_tokens": self.max_new_tokens, **self._more}
 
     # -- states --------------------------------------------------------------------------------------
 

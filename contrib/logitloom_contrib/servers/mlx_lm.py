@@ -172,7 +172,7 @@ def install() -> None:
     @functools.wraps(original)
     def made(arguments: Any) -> Any:
         found, chain = original(arguments) or [], getattr(arguments.logits, "chain", None)
-        return found if chain is None else [*found, _Contained(to_mlx_lm(chain))]
+        return found if chain is None else [*found, _Contained(to_mlx_lm(chain, max_new_tokens=arguments.max_tokens))]
 
     made.adds_chains = True  # type: ignore[attr-defined]
     server._make_logits_processors = made

@@ -73,7 +73,7 @@ class TestMlxLmTexts(Tiny, MlxLmTexts):
 
         from logitloom_contrib.engines.mlx_lm import to_mlx_lm
 
-        processor, tokens = to_mlx_lm(chain), []
+        processor, tokens = to_mlx_lm(chain, max_new_tokens=max_tokens), []
         for token, _ in generate_step(
             mx.array(list(prompt)), self.native, max_tokens=max_tokens, logits_processors=[processor]
         ):

@@ -59,6 +59,27 @@ def generate(model: Any, processor: Any, prompts: tuple[str, ...], assistant: An
     return texts(out, inputs["input_ids"].shape[1])
 
 
+@pytest.mark.parametrize("given", ["itself", "listed", "by its method"])
+@pytest.mark.parametrize("mode", ["greedy", "beams", "prompt lookup", "assistant"])
+def test_texts_are_complete_within_the_limit_of_generate(tiny_transformers: Any, given: str, mode: str) -> None:
+    pattern, inputs = "([a-z]{3,9} ){1,9}end", batch("hello there")
+    model, options = tiny_transformers(), dict(MODES[mode])
+    if options.pop("assisted", False):
+        options["assistant_model"] = tiny_transformers("llama", 1)
+    for most in (12, 9):
+        processor = to_transformers(chain_of(("regex", {"pattern": pattern})), model)
+        how = {**inputs, **options, "max_new_tokens": most}
+        if given == "by its method":
+            out = processor.generate(**how)
+        else:
+            listed = processor if given == "itself" else LogitsProcessorList([processor])
+            out = model.generate(**how, logits_processor=listed)
+        width = inputs["input_ids"].shape[1]
+        found = texts(out, width)
+        assert [text for text in found if not re.fullmatch(pattern, text)] == []
+        assert all(EOS in row[width : width + most] for row in out.tolist())
+
+
 @pytest.mark.parametrize(("kind", "pattern"), [*(("llama", pattern) for pattern in PATTERNS), ("gpt2", PATTERNS[2])])
 @pytest.mark.parametrize("mode", MODES)
 def test_every_row_matches_its_pattern(tiny_transformers: Any, kind: str, pattern: str, mode: str) -> None:

@@ -136,6 +136,15 @@ class ChainCache:
         constraints = [link for link in chain.links if link.declared("stage") == "constraint"]
         return np.packbits(self._allowed(Chain(constraints, vocabulary=chain.vocabulary))).tobytes()
 
+    def require_room(self, chain: Chain, most: int) -> None:
+        """Check that a chain has texts of at most so many tokens.
+
+        Raises:
+            GenerationError: saying how many it needs.
+        """
+        logits = np.zeros((1, self.vocab_size), dtype=np.float32)
+        chain.init_state(Context.start(logits, prompt=[[0]], max_length=8, max_new_tokens=most))
+
     def _allowed(self, chain: Chain) -> NDArray[np.bool_]:
         logits = np.zeros((1, self.vocab_size), dtype=np.float32)
         context = Context.start(logits, prompt=[[0]], max_length=8)

@@ -286,6 +286,7 @@ class ChainRows:
             batch=len(requests),
             prompt=None if any(prompt is None for prompt in prompts) else tuple(map(tuple, prompts)),
             seed=tuple(request.seed for request in requests),
+            max_new_tokens=tuple(request.most for request in requests),
         ).validated()
         state = self.chain.replay(pending, context)
         for request, tokens in zip(requests, pending, strict=True):

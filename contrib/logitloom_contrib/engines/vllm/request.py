@@ -41,6 +41,7 @@ class Request:
         "failure",
         "fed",
         "last",
+        "most",
         "output",
         "prompt",
         "record",
@@ -71,6 +72,8 @@ class Request:
         self.seed = rng.fold(len(prompt or ()) if seed is None else int(seed))
         most = getattr(params, "max_tokens", None)
         self.capacity = _capacity(len(prompt or ()), most, max_length)
+        #: Most tokens of its output.
+        self.most = max(min(max_length - len(prompt or ()), max_length if most is None else int(most)), 1)
 
     def pending(self) -> list[int]:
         """The tokens that the chain has not seen.

@@ -127,6 +127,8 @@ class ServedEngine:
             raise NeedsNotMet(self.refusal)
         try:
             compiled = self.chain_of(params)
+            if compiled is not None and params.max_tokens is not None:
+                self.chains.require_room(compiled.chain, params.max_tokens)
         except ValueError:
             raise
         except LogitloomError as error:

@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import random
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,7 +68,7 @@ class Sequence:
         self.chain = rng.choice(CHAINS)
         self.prompt = [rng.randrange(2, 30) for _ in range(rng.randrange(1, 9))]
         self.output: list[int] = []
-        self.limit = rng.randrange(1, 30)
+        self.limit = rng.randrange(10, 30)  # the shortest texts need 10 tokens
         self.params = params_of(self.chain, seed=number, max_tokens=self.limit)
 
 
@@ -88,8 +89,9 @@ class Oracle:
         from logitloom import rng
 
         context = Context.start(
-            line[None], prompt=[sequence.prompt], max_length=MAX_LENGTH, seed=[rng.fold(sequence.params.seed)]
-        )
+            line[None], prompt=[sequence.prompt], max_length=MAX_LENGTH, seed=[rng.fold(sequence.params.seed)],
+            max_new_tokens=min(sequence.params.max_tokens, MAX_LENGTH - len(sequence.prompt)),
+        )  # fmt: skip
         state = chain.replay([sequence.output], context)
         return chain.process(line[None].clone(), state, context)[0][0]
 
@@ -207,7 +209,7 @@ def test_a_request_without_a_chain_that_moves_drops_the_chain_of_the_place() -> 
 
 
 def test_preempted_requests_come_back_with_a_long_output() -> None:
-    chain, output = one("regex", pattern="(red ?){60}"), encode("red" * 20)
+    chain, output = one("regex", pattern="(red ?){60}", finish_within=0), encode("red" * 20)
     runner = runner_with((chain, output))
     assert legal(runner.apply(torch.zeros(1, WIDTH))[0]) == sorted([*encode("r"), *encode(" "), 2 + 26 + 10 + 4])
 
@@ -430,6 +432,27 @@ def test_a_failure_after_writing_leaves_neighbours_what_they_had(others: int, mo
     expected = torch.ones(WIDTH)
     expected[[5, 6, 8]] = 0.5
     torch.testing.assert_close(out[others + 1], expected)
+
+
+def test_requests_complete_their_texts_within_their_own_limits() -> None:
+    chain = one("regex", pattern="[ab]{2,9}c")
+    limits, outputs = (4, 6, 40), [[], [], []]
+    runner = RunnerV1(engine_of())
+    added = [(place, params_of(chain, max_tokens=limits[place]), [5], outputs[place]) for place in range(3)]
+    runner.update_state(update(3, added=added))
+    for _ in range(12):
+        out = runner.apply(torch.randn(3, WIDTH))
+        for output, line in zip(outputs, out, strict=True):
+            if not output or output[-1] != EOS:
+                output.append(max(set(legal(line)) - {EOS} or {EOS}, key=lambda token: token in encode("ab")))
+    assert [len(output) for output in outputs] == [4, 6, 11]
+    assert all(re.fullmatch("[ab]{2,9}c", VOCABULARY.decode(output[:-1])) for output in outputs)
+
+
+def test_a_request_whose_limit_is_too_small_is_refused() -> None:
+    with pytest.raises(ValueError, match="may generate 1 tokens, but the shortest text that Regex allows needs 2"):
+        engine_of().admit(params_of(RED, max_tokens=1))
+    engine_of().admit(params_of(RED, max_tokens=2))
 
 
 def test_histories_of_different_lengths_share_few_states() -> None:

@@ -109,7 +109,8 @@ def oracle(sequence: Sequence, drafts: list[int], line: Any) -> Any:
         specs = [(entry["use"], entry["options"]) for entry in sequence.chain]
         _LOADED[key] = processors.load(*specs, tokenizer=VOCABULARY)
     seed = [rng.fold(sequence.params.seed)]
-    context = Context.start(line[None], prompt=[sequence.prompt], max_length=MAX_LENGTH, seed=seed)
+    most = min(sequence.limit, MAX_LENGTH - len(sequence.prompt))
+    context = Context.start(line[None], prompt=[sequence.prompt], max_length=MAX_LENGTH, max_new_tokens=most, seed=seed)
     state = _LOADED[key].replay([[*sequence.output, *drafts]], context)
     return torch.from_numpy(_LOADED[key].process(line[None], state, context)[0][0].copy())
 
@@ -144,7 +145,7 @@ def test_a_long_walk_of_slots_and_drafts_equals_each_row_alone(drafts: int, plac
             else:
                 number += 1
                 prompt = [draw.randrange(2, 30) for _ in range(draw.randrange(1, 9))]
-                sequence = Sequence(number, draw.choice(CHAINS), prompt, draw.randrange(1, 30))
+                sequence = Sequence(number, draw.choice(CHAINS), prompt, draw.randrange(10, 30))
             assert engine.enter(sequence) == (sequence.chain is not None)
             live.append(sequence)
         engine.flush()
