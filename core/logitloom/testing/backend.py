@@ -245,7 +245,7 @@ class BackendConformance(Conformance):
                 assert not lost, f"With highest = {highest}, {len(lost)} survivors are missing."
 
     def test_the_border_of_a_mass_is_found(self, backend: Backend, dtype: str, batch: int) -> None:
-        """``mass_threshold`` is the largest key such that those as large or larger have a mass; -inf if all have less."""
+        """``mass_threshold`` is the largest key such that those at least as large have a mass; else -inf."""
         x, plain = self._exact(backend, sample(batch), dtype)
         share = np.full(plain.shape, 1.0 / 64, dtype=np.float32)  # adds up exactly
         mass = backend.asarray(share)
