@@ -63,7 +63,6 @@ class Satisfiability:
         self._keys: dict[Any, Keys] = {}
         self._plans: dict[tuple[Any, ...], Any] = {}
         self._contents: dict[Any, Content] = {}
-        self._numbers: dict[Any, MooreMachine] = {}
         self._distinct: set[ArrayFrame] = set()
         #: Nodes whose ``uniqueItems`` cannot be enforced in some array that has been opened.
         self.repeatable: set[int] = set()
@@ -147,10 +146,7 @@ class Satisfiability:
 
     def number(self, formulas: tuple[Formula, ...]) -> MooreMachine:
         """The Moore machine of the numbers that satisfy the first formula; its outputs are the truth of the others."""
-        found = self._numbers.get(formulas)
-        if found is None:
-            found = self._numbers[formulas] = _number(formulas, self.tracker.budget)
-        return found
+        return _number(formulas, self.tracker.budget)
 
     # --- truth vectors -----------------------------------------------------------------------------------------
 

@@ -224,7 +224,7 @@ class StringStates:
             automaton = context.content.automaton
             columns = automaton.columns(self.escapes == "ascii")
             targets = automaton.next[place].take(columns.classes).tolist()
-            found = {byte: target for i, target in enumerate(targets) if target >= 0 for byte in columns.members(i)}
+            found = {byte: target for i, target in enumerate(targets) if target >= 0 for byte in columns.bytes_of[i]}
             known[place] = found
         return found
 

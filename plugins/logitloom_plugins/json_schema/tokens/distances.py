@@ -115,7 +115,7 @@ class TokenDistances:
         state = machine.states[position.state]
         if state[0] != "text" or position.items.frame or position.state in machine.tracked:
             return False
-        if not state[1].content.is_uniform(state[3], characters):
+        if len(state[1].content.end_ranges(state[3], characters)) > 1:
             return False
         return bool(machine.strings.free(state) >= characters)
 

@@ -162,7 +162,7 @@ class StringRows:
         #: The largest number of characters that one token adds to a string.
         self.longest = self._values.longest
         self._after: dict[tuple[bool, int, Stack], NDArray[np.bool_]] = {}
-        self._far: dict[tuple[int, Stack, int, int], Row] = {}
+        self._far: dict[tuple[Any, ...], Row] = {}
         self._named: dict[tuple[NameContext, int, Stack, int], Row] = {}
         self._completed: dict[tuple[MooreMachine, int], list[tuple[int, int]]] = {}
 
@@ -185,24 +185,23 @@ class StringRows:
     def _value(self, context: TextContext, place: int, count: int, stack: Stack, most: int) -> Row:
         tables, content = self._values, context.content
         room = content.free_from(place, count)
-        if not content.counts or content.is_uniform(count, tables.longest):
-            # Far from its length bounds the row does not depend on the exact count of characters.
-            code = context.end(place, count)
-            key = (code, stack, min(room, tables.longest), most)
-            known = self._far.get(key)
-            if known is None:
-                ends = self._allowed_rests(tables, code, stack).take(tables.rest)
-                if len(self._far) >= _MOST_ROWS:
-                    self._far.clear()
-                known = self._far[key] = _written(tables, room, ends, most)
-            return known
-        ends = np.zeros(len(tables.ending), dtype=bool)
-        for first, last in content.end_ranges(count, min(room, tables.longest)):
-            code = context.end(place, content.counted(count + first))
-            if code != DEAD:
+        near = min(room, tables.longest)
+        # Far from its length bounds the row does not depend on the exact count of characters.
+        ranges = [
+            (first, last, context.end(place, content.counted(count + first)))
+            for first, last in content.end_ranges(count, near)
+        ]
+        key = (tuple(ranges), stack, near, most)
+        known = self._far.get(key)
+        if known is None:
+            ends = np.zeros(len(tables.ending), dtype=bool)
+            for first, last, code in ranges:
                 fits = (tables.lengths >= first) & (tables.lengths <= last)
                 ends |= fits & self._allowed_rests(tables, code, stack).take(tables.rest)
-        return _written(tables, room, ends, most)
+            if len(self._far) >= _MOST_ROWS:
+                self._far.clear()
+            known = self._far[key] = _written(tables, room, ends, most)
+        return known
 
     def _name(self, context: NameContext, place: int, stack: Stack, most: int) -> Row:
         key = (context, place, stack, most)

@@ -50,10 +50,6 @@ class Columns(NamedTuple):
     of_byte: NDArray[np.intp]
     bytes_of: list[list[int]]
 
-    def members(self, place: int) -> list[int]:
-        """The bytes of one column."""
-        return self.bytes_of[place]
-
 
 class MooreMachine(Dfa):
     """A deterministic automaton with an output per state.

@@ -218,10 +218,6 @@ class Content:
             return 0
         return FREE_FOREVER if self.most is None else max(self.most - count, 0)
 
-    def is_uniform(self, count: int, more: int) -> bool:
-        """Whether it makes no difference for an end how many of some more characters are still read."""
-        return bisect.bisect_right(self.points, count) == bisect.bisect_right(self.points, count + more)
-
     def end_ranges(self, count: int, most: int) -> list[tuple[int, int]]:
         """The numbers of further characters, up to some, after which any text ends alike: first and last."""
         starts = [0, *(point - count for point in self.points if count < point <= count + most)]
