@@ -181,7 +181,7 @@ class ConstraintMemory:
         return self.dead if after is None else after
 
     def _step(self, state: Any, token: int) -> StateNode:
-        node = self.node(state)
+        node = self._nodes.get(state) or self.node(state)
         if token >= 0:
             node = self.node(self.advance(node.state, token))
         self._after[state, token] = node
@@ -196,6 +196,8 @@ class ConstraintMemory:
 
     def masks(self, nodes: Sequence[StateNode]) -> list[MaskRow]:
         """The masks of several nodes; what is not known yet is asked for together."""
+        if len(nodes) == 1:
+            return [self.mask(nodes[0])]
         missing = {id(node): node for node in nodes if node.row is None}
         if len(missing) > 1:
             asked = [node for node in missing.values() if node.state not in (self.finished, self.dead)]
