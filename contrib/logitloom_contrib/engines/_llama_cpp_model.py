@@ -7,7 +7,6 @@ import ctypes
 import importlib
 import threading
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,8 +16,9 @@ from logitloom import Array, Backend
 from logitloom.errors import ModelError
 from logitloom.registry import load_backend
 from logitloom_contrib.engines._column_cache import check_tokens
+from logitloom_contrib.engines._prefix_cache import PrefixCache
 
-__all__ = ["LlamaCppCache", "LlamaCppModel"]
+__all__ = ["LlamaCppModel"]
 
 _NO_ROOM: Final = 1
 
@@ -34,53 +34,6 @@ class _Stored:
     def __del__(self) -> None:
         # The memory itself is not touched here: this may run in any thread, at any time.
         self._released.append(self.number)
-
-
-class LlamaCppCache:
-    """Rows as beginnings of sequences that llama.cpp stores: immutable to its holder, and a leaf of row trees.
-
-    A row may be the beginning of a sequence that others have continued, so that moving, duplicating and shortening rows
-    moves no keys and values. A row that goes on where its sequence already went on otherwise gets a sequence of its
-    own; what it shares with the other one stays shared.
-    """
-
-    __slots__ = ("_model", "_rows")
-
-    def __init__(self, model: LlamaCppModel, rows: tuple[tuple[_Stored | None, int], ...]) -> None:
-        self._model, self._rows = model, rows
-
-    @property
-    def lengths(self) -> NDArray[np.int32]:
-        """``[rows]`` host integers."""
-        return np.asarray([length for _, length in self._rows], dtype=np.int32)
-
-    def row_count(self) -> int:
-        """Number of rows."""
-        return len(self._rows)
-
-    def take_rows(self, index: Any) -> LlamaCppCache:
-        """Rows ``index`` (host integers)."""
-        return LlamaCppCache(self._model, tuple(self._rows[i] for i in np.asarray(index).reshape(-1).tolist()))
-
-    def concat_rows(self, others: Sequence[Any]) -> LlamaCppCache:
-        """The rows of this cache, then those of the others (caches of one model)."""
-        return LlamaCppCache(self._model, sum((other._rows for other in others), self._rows))
-
-    def crop(self, lengths: NDArray[np.int32] | Sequence[int]) -> LlamaCppCache:
-        """Each row shortened to ``lengths[row]`` tokens.
-
-        Raises:
-            ModelError: if a length is negative or above the row's own.
-        """
-        shorter = []
-        for row, ((stored, length), wanted) in enumerate(zip(self._rows, np.asarray(lengths).tolist(), strict=True)):
-            if not 0 <= wanted <= length:
-                raise ModelError(
-                    f"Row {row} of the cache holds {length} tokens and cannot be cropped to {wanted}; crop only "
-                    f"shortens."
-                )
-            shorter.append((stored if wanted else None, wanted))
-        return LlamaCppCache(self._model, tuple(shorter))
 
 
 class LlamaCppModel:
@@ -150,13 +103,13 @@ class LlamaCppModel:
         if hasattr(self, "_close"):
             self._close.close()
 
-    def empty_cache(self, rows: int) -> LlamaCppCache:
+    def empty_cache(self, rows: int) -> PrefixCache[_Stored]:
         """A cache of ``rows`` rows without tokens."""
-        return LlamaCppCache(self, ((None, 0),) * rows)
+        return PrefixCache([(None, 0)] * rows)
 
     def forward(
-        self, tokens: NDArray[np.int32], cache: LlamaCppCache, *, all_positions: bool = False
-    ) -> tuple[Array, LlamaCppCache]:
+        self, tokens: NDArray[np.int32], cache: PrefixCache[_Stored], *, all_positions: bool = False
+    ) -> tuple[Array, PrefixCache[_Stored]]:
         """Append tokens to the rows; see :class:`logitloom.generation.model.ModelAdapter`."""
         host = np.asarray(tokens)
         check_tokens(host, cache, self.vocab_size, self.max_length)
@@ -169,11 +122,11 @@ class LlamaCppModel:
                 self._library.llama_memory_seq_rm(self._memory, number, -1, -1)
                 self._free.append(number)
             rows = tuple(
-                self._room_for(*row, n) if n else row for row, n in zip(cache._rows, counts.tolist(), strict=True)
+                self._room_for(*row, n) if n else row for row, n in zip(cache.rows, counts.tolist(), strict=True)
             )
             at = [
                 (row, column, length + nth, all_positions or nth == counts[row] - 1)
-                for row, (_, length) in enumerate(cache._rows)
+                for row, (_, length) in enumerate(cache.rows)
                 for nth, column in enumerate(np.flatnonzero(given[row]).tolist())
             ]
             for begin in range(0, len(at), self._most):
@@ -193,7 +146,7 @@ class LlamaCppModel:
                             ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (self.vocab_size,)
                         )
                         out[(row, column) if all_positions else row] = line
-        return out, LlamaCppCache(self, rows)
+        return out, PrefixCache(rows)
 
     def _room_for(self, stored: _Stored | None, length: int, more: int) -> tuple[_Stored, int]:
         """A row that is ``more`` tokens longer: the same sequence where it ends with the row, else one of its own."""

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Array, Backend
-from logitloom.errors import ModelError
 from logitloom.registry import load_backend
 from logitloom_contrib.engines._column_cache import check_tokens
+from logitloom_contrib.engines._prefix_cache import PrefixCache
 
-__all__ = ["OnnxGenAiCache", "OnnxGenAiModel"]
+__all__ = ["OnnxGenAiModel"]
 
 
 class _Stored:
@@ -25,52 +25,6 @@ class _Stored:
     def __init__(self, generator: Any) -> None:
         self.generator = generator
         self.ids: list[int] = []
-
-
-class OnnxGenAiCache:
-    """Rows as beginnings of stored sequences: immutable to its holder, and a leaf of row trees.
-
-    A row that goes on where its sequence already went on otherwise gets a generator of its own, which reads the row
-    again: the library copies no keys and values.
-    """
-
-    __slots__ = ("_rows",)
-
-    def __init__(self, rows: tuple[tuple[_Stored | None, int], ...]) -> None:
-        self._rows = rows
-
-    @property
-    def lengths(self) -> NDArray[np.int32]:
-        """``[rows]`` host integers."""
-        return np.asarray([length for _, length in self._rows], dtype=np.int32)
-
-    def row_count(self) -> int:
-        """Number of rows."""
-        return len(self._rows)
-
-    def take_rows(self, index: Any) -> OnnxGenAiCache:
-        """Rows ``index`` (host integers)."""
-        return OnnxGenAiCache(tuple(self._rows[i] for i in np.asarray(index).reshape(-1).tolist()))
-
-    def concat_rows(self, others: Sequence[Any]) -> OnnxGenAiCache:
-        """The rows of this cache, then those of the others (caches of one model)."""
-        return OnnxGenAiCache(sum((other._rows for other in others), self._rows))
-
-    def crop(self, lengths: NDArray[np.int32] | Sequence[int]) -> OnnxGenAiCache:
-        """Each row shortened to ``lengths[row]`` tokens.
-
-        Raises:
-            ModelError: if a length is negative or above the row's own.
-        """
-        shorter = []
-        for row, ((stored, length), wanted) in enumerate(zip(self._rows, np.asarray(lengths).tolist(), strict=True)):
-            if not 0 <= wanted <= length:
-                raise ModelError(
-                    f"Row {row} of the cache holds {length} tokens and cannot be cropped to {wanted}; crop only "
-                    f"shortens."
-                )
-            shorter.append((stored if wanted else None, wanted))
-        return OnnxGenAiCache(tuple(shorter))
 
 
 class OnnxGenAiModel:
@@ -106,19 +60,19 @@ class OnnxGenAiModel:
         stored.ids.extend(ids)
         return np.array(stored.generator.get_logits(), dtype=np.float32).reshape(-1)
 
-    def empty_cache(self, rows: int) -> OnnxGenAiCache:
+    def empty_cache(self, rows: int) -> PrefixCache[_Stored]:
         """A cache of ``rows`` rows without tokens."""
-        return OnnxGenAiCache(((None, 0),) * rows)
+        return PrefixCache([(None, 0)] * rows)
 
     def forward(
-        self, tokens: NDArray[np.int32], cache: OnnxGenAiCache, *, all_positions: bool = False
-    ) -> tuple[Array, OnnxGenAiCache]:
+        self, tokens: NDArray[np.int32], cache: PrefixCache[_Stored], *, all_positions: bool = False
+    ) -> tuple[Array, PrefixCache[_Stored]]:
         """Append tokens to the rows; see :class:`logitloom.generation.model.ModelAdapter`."""
         host = np.asarray(tokens)
         check_tokens(host, cache, self.vocab_size, self.max_length)
         out = np.zeros((*host.shape, self.vocab_size) if all_positions else (len(host), self.vocab_size), np.float32)
         rows = []
-        for row, (stored, length) in enumerate(cache._rows):
+        for row, (stored, length) in enumerate(cache.rows):
             places = np.flatnonzero(host[row] >= 0)
             new = host[row, places].tolist()
             if new:
@@ -132,4 +86,4 @@ class OnnxGenAiModel:
                     line = self._read(stored, [part] if all_positions else part)
                     out[(row, place) if all_positions else row] = line
             rows.append((stored, length + len(new)))
-        return out, OnnxGenAiCache(tuple(rows))
+        return out, PrefixCache(rows)
