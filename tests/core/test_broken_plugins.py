@@ -150,6 +150,6 @@ def test_kernels_that_give_wrong_results_are_not_used(monkeypatch: pytest.Monkey
     from logitloom_plugins.kernels.numba import NumbaKernels
 
     assert NumbaKernels()
-    monkeypatch.setattr("logitloom_plugins.kernels.numba_loops.write", lambda *arguments: None)
+    monkeypatch.setattr("logitloom_plugins.kernels._numba_loops.write", lambda *arguments: None)
     with pytest.raises(BackendUnsupported, match="wrong result"):
         NumbaKernels()

@@ -27,7 +27,7 @@ from logitloom.masks.kernels import KernelsNotReady, look_for_kernels_again
 
 __all__ = ["NumbaKernels"]
 
-_SOURCE: Final = Path(__file__).with_name("numba_loops.py")
+_SOURCE: Final = Path(__file__).with_name("_numba_loops.py")
 #: Seconds after which the lock of a process that compiles is taken for left over.
 _LEFT_OVER: Final = 900.0
 _TOLD: Final = (
@@ -87,11 +87,11 @@ def _refuse_disabled() -> None:
 
 def _loaded() -> Any:
     """The module of compiled functions. Its import compiles what is not on disk."""
-    from logitloom_plugins.kernels import numba_loops
+    from logitloom_plugins.kernels import _numba_loops
 
-    if not numba_loops.works():
+    if not _numba_loops.works():
         raise BackendUnsupported("What Numba compiled gives a wrong result. Reinstall numba and llvmlite.")
-    return numba_loops
+    return _numba_loops
 
 
 # -- the note of what is on disk --------------------------------------------------------------------------
