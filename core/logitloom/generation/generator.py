@@ -105,16 +105,25 @@ class Progress:
 
 
 class _Text:
-    """Incremental decoding of the text of one row, without its first ``skip`` bytes."""
+    """Incremental decoding of the text of one row, without its first ``skip`` bytes.
 
-    def __init__(self, vocabulary: Vocabulary, skip: int) -> None:
+    With ``special``, special tokens count as the text that they are written as.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, skip: int, *, special: bool = False) -> None:
         self.vocabulary, self.skip = vocabulary, skip
+        self.shown = vocabulary.special_text if special else {}
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.held = b""
 
     def add(self, emission: Emission) -> str:
         """Add the tokens of an emission, and return the new text that is complete and cannot be cut later."""
         new = self.vocabulary.text_bytes(emission.tokens)
+        if any(token in self.shown for token in emission.tokens):
+            new = b"".join(
+                self.shown[token].encode() if token in self.shown else self.vocabulary.text_bytes([token])
+                for token in emission.tokens
+            )
         data = self.held + new[self.skip :]
         self.skip = max(self.skip - len(new), 0)
         if emission.finish is not None:
@@ -266,13 +275,13 @@ class Generator:
             generator, healed = self._healed(ids)
             ids, skip = healed.prompts, [len(text) for text in healed.texts]
         texts = [_Text(vocabulary, count) for count in skip for _ in range(samples)]
-        readers = [self._value_reader() for _ in texts]
+        readers = [(self._value_reader(), _Text(vocabulary, text.skip, special=True)) for text in texts]
         for emission in generator._emissions(ids, seed, skip):
             text = texts[emission.row].add(emission)
             prompt, sample = divmod(emission.row, samples)
-            partial, reader = None, readers[emission.row]
+            partial, (reader, shown) = None, readers[emission.row]
             if reader is not None:
-                partial = reader.add(text)
+                partial = reader.add(shown.add(emission))
                 if emission.finish not in (None, "length"):
                     last = reader.end()
                     partial = replace(last, completed=partial.completed + last.completed)

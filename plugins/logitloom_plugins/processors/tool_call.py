@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from logitloom import option
+from logitloom import Vocabulary, option
 from logitloom.errors import OptionError
+from logitloom.generation.partial_values import ValueReader
 from logitloom_plugins.combinators import Combinator, Section
+from logitloom_plugins.tool_formats.call_reader import CallMeaning, CallReader
 from logitloom_plugins.tool_formats.call_sections import call_sections
 from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format
 from logitloom_plugins.tool_formats.tools import chosen, plain_tools, tools_of
 
 __all__ = ["ToolCall"]
 
+#: Every byte is a token.
+_BYTES: Final = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos=[256], name="all bytes")
 #: As chat templates write it: one text per value, so that names and braces are forced.
 _JSON: dict[str, Any] = {"whitespace": "one_space", "escapes": "minimal", "additional_properties": False}
 
@@ -85,6 +89,16 @@ class ToolCall(Combinator):
 
     def sections(self) -> Sequence[Section]:
         """Free text, the beginning of a call, its name and arguments, and what comes after it."""
+        return self._sections_and_meaning()[0]
+
+    def value_reader(self) -> ValueReader | None:
+        """Reads the calls that a text says so far; ``None`` if their arguments are written by a grammar engine."""
+        automaton = self.constraint(_BYTES, _BYTES.size).automaton()
+        if any(part.at_tokens for part in automaton.parts):
+            return None
+        return CallReader(automaton, self._sections_and_meaning()[1])
+
+    def _sections_and_meaning(self) -> tuple[Sequence[Section], CallMeaning]:
         form = self.form
         return call_sections(
             form,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from logitloom_plugins.combinators import Exit, Inner, Section
+from logitloom_plugins.tool_formats.call_reader import CallMeaning, Content
 from logitloom_plugins.tool_formats.parameters import parameters_of
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
 from logitloom_plugins.tool_formats.tools import Choice, Tool, call_schema
@@ -18,8 +19,8 @@ _Next = list[tuple[str, int]]
 
 def call_sections(
     form: ToolFormat, choice: Choice, *, parallel: bool, reasoning: str | None, style: Mapping[str, Any], owner: str
-) -> Sequence[Section]:
-    """The sections of a text in which tools are called.
+) -> tuple[Sequence[Section], CallMeaning]:
+    """The sections of a text in which tools are called, and what they mean.
 
     Args:
         form: the format.
@@ -36,7 +37,7 @@ def call_sections(
     if reasoning:
         made.sections.append(Section(exits=(Exit(reasoning, 1),), may_end=not choice.must))
     made.text(must=choice.must, may=choice.may)
-    return made.sections
+    return made.sections, made.meaning
 
 
 class _CallSections:
@@ -45,6 +46,7 @@ class _CallSections:
     ) -> None:
         self.form, self.tools, self.parallel, self.style, self.owner = form, tools, parallel, style, owner
         self.sections: list[Section] = []
+        self.meaning = CallMeaning(form.name_key, form.arguments_key)
 
     def text(self, *, must: bool, may: bool) -> None:
         """Append the free text and all that follows it."""
@@ -54,9 +56,12 @@ class _CallSections:
             self.sections[first] = Section(self._inner([("bad_words", {"phrases": (trigger,)})] if trigger else []))
             return
         self.after, self.again = self._reserve(), self._reserve()
+        self.meaning.after = self.after
         after_call = self._after_call()
         if form.by_name:
-            named = [pair for tool in self.tools for pair in self._named(tool, after_call)]
+            by_tool = {tool.name: self._named(tool, after_call) for tool in self.tools}
+            named = [pair for pairs in by_tool.values() for pair in pairs]
+            self.meaning.tools = {string: name for name, pairs in by_tool.items() for string, _ in pairs}
             self.sections[self.again] = self._forced(named)
         else:
             named, value = [], self.again
@@ -65,11 +70,11 @@ class _CallSections:
                 value = self._reserve()
                 inner = self._inner([("regex", {"pattern": " ?"})])
                 self.sections[self.again] = Section(inner, exits=(Exit(first_byte, value),), may_end=False)
-            self.sections[value] = self._json(self.tools, after_call, first_byte if form.blank else "")
+            self.sections[value] = self._json(self.tools, after_call, first_byte if form.blank else "", value)
         exits = tuple(Exit(string, section, form.at_start and not must) for string, section in self._begins(named))
         if form.plain:
             plain = self._reserve()
-            self.sections[plain] = self._json(self.tools, after_call, form.plain)
+            self.sections[plain] = self._json(self.tools, after_call, form.plain, plain)
             exits += (Exit(form.plain, plain, at_start=True),)
         self.sections[first] = Section(exits=exits, budget=0 if must else None)
         # After a call: more of them, or the end.
@@ -107,7 +112,7 @@ class _CallSections:
             entries = self._parameters(tool, after)
         else:
             value = self._reserve()
-            self.sections[value] = self._json([tool], after, "")
+            self.sections[value] = self._json([tool], after, "", value)
             entries = [("", value)]
         before, numbered, rest = form.tail.partition("{index}")
         if numbered:
@@ -134,10 +139,13 @@ class _CallSections:
         for i, parameter in enumerate(parameters):
             pairs = self._joined(parameter.end, following(i + 1, form.parameter_separator))
             self.sections[values[i]] = Section(self._inner(parameter.inner), exits=self._exits(pairs), may_end=False)
+            self.meaning.contents[values[i]] = parameter.content
         return following(0, "")
 
-    def _json(self, tools: Sequence[Tool], after: _Next, written: str) -> Section:
+    def _json(self, tools: Sequence[Tool], after: _Next, written: str, number: int) -> Section:
         """A JSON value: the call or calls, or the arguments of one."""
+        kind = "arguments" if self.form.by_name else "calls" if self.form.style == "array" else "call"
+        self.meaning.contents[number] = Content(kind, written=written)
         options = {**self.style, "schema": call_schema(tools, self.form, parallel=self.parallel)}
         inner = Inner(("json", options), self.owner, written=written)
         return Section(inner, exits=self._exits(after), may_end=not (self.form.end or self.form.close))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logitloom.errors import OptionError
+from logitloom_plugins.tool_formats.call_reader import Content
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
 from logitloom_plugins.tool_formats.tools import Tool, property_schemas
 
@@ -27,12 +28,14 @@ class Parameter:
         end: what it ends with, quotes of a string included.
         required: whether it must be there.
         inner: the processors that rule its value.
+        content: what its text means.
     """
 
     begin: str
     end: str
     required: bool
     inner: list[Any]
+    content: Content
 
 
 def parameters_of(tool: Tool, form: ToolFormat, style: Mapping[str, Any]) -> list[Parameter]:
@@ -61,8 +64,20 @@ def parameters_of(tool: Tool, form: ToolFormat, style: Mapping[str, Any]) -> lis
         begin = form.parameter.replace("{type}", kind).replace("{string}", str(raw).lower()).replace("{key}", key)
         end = form.parameter_end.replace("{key}", key)
         inner = _text(known, form, key, tool.name) if raw else _value(schema, known, types, form, style)
-        found.append(Parameter(begin + quote, quote + end, required, inner))
+        found.append(Parameter(begin + quote, quote + end, required, inner, _content(key, known, raw, types, form)))
     return found
+
+
+def _content(key: str, known: Any, raw: bool, types: set[str], form: ToolFormat) -> Content:
+    listed = _listed(known)
+    if raw and (listed is None or all(isinstance(value, str) for value in listed)):
+        return Content("text", key)
+    if raw:
+        texts = [(value if isinstance(value, str) else json.dumps(value), value) for value in listed or ()]
+        return Content("listed", key, texts=tuple(texts))
+    if types == {"boolean"} and form.booleans != ("true", "false"):
+        return Content("listed", key, texts=tuple(zip(form.booleans, (True, False), strict=True)))
+    return Content("json", key)
 
 
 def _value(schema: Any, known: Any, types: set[str], form: ToolFormat, style: Mapping[str, Any]) -> list[Any]:

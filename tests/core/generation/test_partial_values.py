@@ -148,7 +148,7 @@ SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "n": {"ty
 
 @pytest.mark.parametrize("max_tokens", [60, 9])
 def test_a_stream_under_json_has_the_value_so_far(max_tokens: int) -> None:
-    chain = processors.load(("json", {"schema": SCHEMA}), tokenizer=WORDS)
+    chain = processors.load(("json", {"schema": SCHEMA, "finish_within": 0}), tokenizer=WORDS)
     model = random_model("numpy", vocab=WORDS.size, tied=False)
     pieces = list(Generator(model, chain, Multinomial(), max_tokens=max_tokens).stream([[1, 2]], seed=3))
     reader, text = JsonReader(), ""

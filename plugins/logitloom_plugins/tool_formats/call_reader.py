@@ -1,0 +1,306 @@
+"""The calls that a text says so far, in any format: the sections of the text tell what each part of it means."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from logitloom.errors import GenerationError
+from logitloom.generation.partial_values import JsonReader, Partial, Path
+from logitloom_plugins.combinators.automaton import CombinedAutomaton, Configuration
+
+__all__ = ["CallMeaning", "CallReader", "Content"]
+
+
+class Content(NamedTuple):
+    """What the text of a section means.
+
+    Attributes:
+        kind: ``call``: a JSON object with name and arguments; ``calls``: an array of these; ``arguments``: a JSON
+            object; ``json``: a parameter as JSON; ``text``: a parameter as it is; ``listed``: a parameter that is one
+            of ``texts``.
+        key: the name of the parameter.
+        written: how the text begins before the section does.
+        texts: for ``listed`` the value of each text.
+    """
+
+    kind: str
+    key: str = ""
+    written: str = ""
+    texts: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass
+class CallMeaning:
+    """What the sections of a text with calls mean.
+
+    Attributes:
+        contents: by the number of a section.
+        tools: by a string that begins a call the name of its tool.
+        after: the section after a call; ``None`` if there may be no calls.
+        name_key, arguments_key: as of :class:`~logitloom_plugins.tool_formats.tool_format.ToolFormat`.
+    """
+
+    name_key: str
+    arguments_key: str
+    contents: dict[int, Content] = field(default_factory=dict)
+    tools: dict[str, str] = field(default_factory=dict)
+    after: int | None = None
+
+
+class _Part(NamedTuple):
+    """A section that has ended: its number, where its text was, the string that ended it, and the section after it."""
+
+    section: int
+    start: int
+    end: int
+    exit: str
+    following: int
+
+
+class _Reading(NamedTuple):
+    """One reading of the text.
+
+    Attributes:
+        place: the configuration.
+        past: the sections before, the last first: a linked list.
+        ended: how many those are.
+        start: where the text of this section begins.
+        end: where the string that may end the section begins; -1 inside.
+    """
+
+    place: Configuration
+    past: Any
+    ended: int
+    start: int
+    end: int
+
+
+class CallReader:
+    """Reads a text with calls while it is written.
+
+    The value is the list of calls, each with ``name`` and ``arguments``.
+
+    Args:
+        automaton: the automaton over bytes of the text.
+        meaning: what its sections mean.
+    """
+
+    def __init__(self, automaton: CombinedAutomaton, meaning: CallMeaning) -> None:
+        self._automaton, self._meaning = automaton, meaning
+        self._data = bytearray()
+        self._readings = [_Reading(place, None, 0, 0, -1) for place in automaton.start()]
+        self._read = 0
+        self._calls: list[dict[str, Any]] = []
+        self._completed: list[Path] = []
+        self._value: _Value | None = None
+        self._is_open, self._named_calls = False, 0
+
+    def add(self, text: str) -> Partial:
+        """The calls after a further piece of the text.
+
+        Raises:
+            GenerationError: if the text is none that the automaton allows.
+        """
+        for byte in text.encode():
+            self._step(byte)
+        return self._partial()
+
+    def end(self) -> Partial:
+        """The calls after the end of the text."""
+        last = next((one for one in self._readings if self._automaton.may_end(one.place)), None)
+        if last is not None:
+            end = len(self._data) if last.end < 0 else last.end
+            closing = _Part(last.place.section, last.start, end, "", -1)
+            self._readings = [last._replace(past=(last.past, closing), ended=last.ended + 1, start=end)]
+        partial = self._partial()
+        if last is None:
+            return partial
+        self._close()
+        completed, self._completed = (*partial.completed, *self._completed, ()), []
+        return Partial(list(self._calls), None, completed, True)
+
+    # --- readings ---------------------------------------------------------------------------------------------------
+
+    def _step(self, byte: int) -> None:
+        at = len(self._data)
+        self._data.append(byte)
+        found: dict[Configuration, _Reading] = {}
+        for reading in self._readings:
+            for after in self._after(reading, byte, at):
+                found.setdefault(after.place, after)
+        if not found:
+            raise GenerationError(
+                f"The text is none that 'tool_call' allows: {bytes(self._data[at - 20 : at + 1])!r} goes wrong at byte "
+                f"{at}. Read texts that the constraint has kept to its format."
+            )
+        self._readings = list(found.values())
+
+    def _after(self, reading: _Reading, byte: int, at: int) -> Iterator[_Reading]:
+        automaton, place = self._automaton, reading.place
+        inside = automaton.inside(place, byte)
+        if inside is not None:
+            yield reading._replace(place=inside)
+        part = automaton.parts[place.section]
+        for found, new in automaton.begun(place, byte):
+            begun = reading.end if place.exit >= 0 else at
+            if not new:
+                yield reading._replace(place=found, end=begun)
+                continue
+            exit = place.exit
+            if exit < 0:
+                ends = [i for i, (text, _) in enumerate(part.exits) if self._data.endswith(text)]
+                exit = max(ends, key=lambda i: len(part.exits[i][0]))
+                begun = at + 1 - len(part.exits[exit][0])
+            text, following = part.exits[exit]
+            past = _Part(place.section, reading.start, begun, text.decode(), following)
+            yield _Reading(found, (reading.past, past), reading.ended + 1, at + 1, -1)
+
+    # --- the value --------------------------------------------------------------------------------------------------
+
+    def _partial(self) -> Partial:
+        # Of several readings the one with the least text: what it says is certain.
+        reading = min(self._readings, key=lambda one: (one.ended, one.end if one.end >= 0 else len(self._data)))
+        parts, past = [], reading.past
+        for _ in range(reading.ended - self._read):
+            past, part = past
+            parts.append(part)
+        self._read = reading.ended
+        for part in parts[::-1]:
+            self._finish(part)
+        content = self._meaning.contents.get(reading.place.section)
+        calls, path = list(self._calls), self._path()
+        if content is not None:
+            end = reading.end if reading.end >= 0 else len(self._data)
+            value = self._follow(content, reading.start, end, final=False)
+            calls, path = self._with(content, value)
+        completed, self._completed = tuple(self._completed), []
+        return Partial(calls, path, completed)
+
+    def _path(self) -> Path:
+        return (len(self._calls) - 1, "arguments") if self._is_open else ()
+
+    def _finish(self, part: _Part) -> None:
+        """A section has ended."""
+        content = self._meaning.contents.get(part.section)
+        if content is not None:
+            value = self._follow(content, part.start, part.end, final=True)
+            self._calls = self._with(content, value)[0]
+            if content.kind in ("json", "text", "listed"):
+                if content.kind != "json":
+                    self._completed.append((len(self._calls) - 1, "arguments", content.key))
+            else:
+                self._is_open = False
+                if content.kind == "arguments":
+                    self._completed.append((len(self._calls) - 1,))
+            self._value = None
+        if part.exit in self._meaning.tools:
+            self._close()
+            self._calls = [*self._calls, {"name": self._meaning.tools[part.exit], "arguments": {}}]
+            self._completed.append((len(self._calls) - 1, "name"))
+            self._is_open = True
+        elif part.following == self._meaning.after:
+            self._close()
+
+    def _close(self) -> None:
+        """The parameters of a call have ended."""
+        if self._is_open:
+            self._completed += [(len(self._calls) - 1, "arguments"), (len(self._calls) - 1,)]
+        self._is_open = False
+
+    def _follow(self, content: Content, start: int, end: int, *, final: bool) -> Partial:
+        if self._value is None:
+            self._value = _Value(content, start)
+        found = self._value.read(self._data, end, final=final)
+        for path in found.completed:
+            placed = self._placed(content, path)
+            if placed and not self._meaning.name_key:
+                self._tell_name(int(placed[0]))
+            if placed:  # more calls may follow those of an array
+                self._completed.append(placed)
+        return found
+
+    def _placed(self, content: Content, path: Path) -> Path:
+        """The path in the list of calls of a path in the value of a section."""
+        if content.kind == "calls":
+            first = len(self._calls)
+            return (first + int(path[0]), *self._named(path[1:])) if path else ()
+        if content.kind == "call":
+            return (len(self._calls), *self._named(path))
+        key = (content.key,) if content.kind in ("json", "text", "listed") else ()
+        return (len(self._calls) - 1, "arguments", *key, *path)
+
+    def _named(self, path: Path) -> Path:
+        meaning = self._meaning
+        if not meaning.name_key:
+            return ("arguments", *path[1:]) if path else ()
+        names = {meaning.name_key: "name", meaning.arguments_key: "arguments"}
+        return (names.get(str(path[0]), path[0]), *path[1:]) if path else ()
+
+    def _with(self, content: Content, value: Partial) -> tuple[list[dict[str, Any]], Path]:
+        """The calls with the value of the section that is being read."""
+        last_call = len(self._calls) - 1
+        if value.path is not None:
+            path = self._placed(content, value.path)
+        elif content.kind in ("call", "calls"):
+            path = ()
+        else:
+            path = (last_call,) if content.kind == "arguments" and value.complete else (last_call, "arguments")
+        begun = value.path is not None or value.complete
+        if content.kind in ("call", "calls"):
+            objects = (value.value or []) if content.kind == "calls" else [value.value or {}] if begun else []
+            calls = [*self._calls, *map(self._call, objects)]
+            if calls and calls[-1] and not self._meaning.name_key:
+                self._tell_name(len(calls) - 1)
+            return calls, path
+        last = self._calls[-1]
+        if content.kind == "arguments":
+            arguments = value.value if begun and value.value is not None else {}
+        else:
+            there = value.complete or value.value is not None
+            arguments = {**last["arguments"], **({content.key: value.value} if there else {})}
+        return [*self._calls[:-1], {**last, "arguments": arguments}], path
+
+    def _tell_name(self, number: int) -> None:
+        """The name of a call is complete as soon as it is there, where it is the key of the arguments."""
+        if number >= self._named_calls:
+            self._named_calls = number + 1
+            self._completed.append((number, "name"))
+
+    def _call(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        meaning = self._meaning
+        if not meaning.name_key:
+            return {"name": name, "arguments": given[name]} if (name := next(iter(given), "")) else {}
+        names = {meaning.name_key: "name", meaning.arguments_key: "arguments"}
+        return {names.get(key, key): part for key, part in given.items()}
+
+
+_STRING: Final = ("text", "listed")
+
+
+class _Value:
+    """The value of the text of one section."""
+
+    def __init__(self, content: Content, start: int) -> None:
+        self.content, self.fed = content, start
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.text, self.reader = "", JsonReader()
+        if content.kind not in _STRING:
+            self.reader.add(content.written)
+
+    def read(self, data: bytearray, end: int, *, final: bool) -> Partial:
+        text = self.decoder.decode(bytes(data[self.fed : end]), final)
+        self.fed = max(end, self.fed)
+        if self.content.kind not in _STRING:
+            found = self.reader.add(text)
+            if final and not found.complete:
+                last = self.reader.end()
+                found = Partial(last.value, last.path, found.completed + last.completed, last.complete)
+            return found
+        self.text += text
+        if self.content.kind == "text":
+            return Partial(self.text, None if final else (), complete=final)
+        value = dict(self.content.texts).get(self.text) if final else None
+        return Partial(value, None if final else (), complete=final)
