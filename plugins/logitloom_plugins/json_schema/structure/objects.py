@@ -195,15 +195,13 @@ def skip(frame: ObjectFrame) -> ObjectFrame | None:
     if frame.soft is True and not frame.extras:
         return frame._replace(place=frame.place + 1)
     # Cached, because :func:`member` skips this name for each of the later names.
-    key = frame._replace(wanted=frozenset())
-    if key not in plan.skipped:
+    if frame not in plan.skipped:
 
         def value(atom: Any) -> Formula:
             return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] == name else atom
 
-        plan.skipped[key] = settled(key, frame.place + 1, frame.length, frame.missing, value)
-    found = plan.skipped[key]
-    return None if found is None else found._replace(wanted=frame.wanted)
+        plan.skipped[frame] = settled(frame, frame.place + 1, frame.length, frame.missing, value)
+    return plan.skipped[frame]
 
 
 def settled(
@@ -243,23 +241,12 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
     reached = _skipped(frame, target)
     if reached is None:
         return None
-    # The member does not depend on ``wanted``, so the cache key leaves it out.
-    asked = reached._replace(wanted=frozenset()), key
-    try:
-        found = plan.members[asked]
-    except KeyError:
+    asked = reached, key
+    if asked not in plan.members:
         if len(plan.members) >= _MOST_REMEMBERED:
             plan.members.clear()
-        found = plan.members[asked] = _member_here(*asked)
-    if found is None:
-        return None
-    wanted, known = reached.wanted, found
-
-    def after(truth: TruthVector) -> ObjectFrame | None:
-        following = known.after(truth)
-        return None if following is None else following._replace(wanted=wanted)
-
-    return Member(found.demand, after)
+        plan.members[asked] = _member_here(*asked)
+    return plan.members[asked]
 
 
 def _skipped(frame: ObjectFrame, target: int) -> ObjectFrame | None:
