@@ -26,7 +26,7 @@ def _encodable(name: str) -> bool:
     return not any("\ud800" <= character < "\ue000" for character in name)
 
 
-class _NameTree(NamedTuple):
+class NameTree(NamedTuple):
     """The prefix trie of the names, combined with the automaton of all UTF-8 texts.
 
     Attributes:
@@ -78,7 +78,7 @@ class Keys:
     def automaton(self) -> MooreMachine:
         """The Moore machine over the UTF-8 bytes of unescaped names."""
         if not self.patterns and not self.demands:
-            return self._plain.automaton
+            return self.tree.automaton
         listed = choice(self.names, budget=self._tracker.budget, minimal=False)
         dfas = [compile_ecma(p, self._tracker.budget) for p in self.patterns]
         dfas += list(self.demands.values())
@@ -89,7 +89,8 @@ class Keys:
         return result
 
     @cached_property
-    def _plain(self) -> _NameTree:
+    def tree(self) -> NameTree:
+        """The prefix trie of the names within all texts; only without patterns and demands."""
         text, (steps, classes, accepting) = any_text(), _text_lists()
         base = text.states
         encoded = [name.encode() for name in self.names]
@@ -128,17 +129,12 @@ class Keys:
         labels += [labels[outside_state] for outside_state in at]
         for state, i in ends.items():
             labels[base + state] = ("name", self.names[i])
-        return _NameTree(MooreMachine(byte_class, table, labels, base), [other] * base + below, children, at)
+        return NameTree(MooreMachine(byte_class, table, labels, base), [other] * base + below, children, at)
 
     def in_tree(self, state: int) -> tuple[int, dict[int, int]]:
         """For a state of the trie: the state of the automaton of all texts, and the next states within the trie."""
-        tree = self._plain
+        tree = self.tree
         return tree.outside[state - self.base], tree.children[state - self.base]
-
-    @property
-    def children(self) -> list[dict[int, int]]:
-        """Per state of the names' prefix trie its next states within the trie, by byte."""
-        return self._plain.children
 
     @cached_property
     def base(self) -> int:
@@ -179,7 +175,7 @@ class Keys:
     def below(self) -> list[int]:
         """Per state the labels that can still be reached, as bits."""
         if not self.patterns and not self.demands:
-            return self._plain.below
+            return self.tree.below
         automaton = self.automaton
         bits = [0 if label is None else self.bit[label] for label in automaton.outputs]
         targets = [list(dict.fromkeys(row)) for row in automaton.next.tolist()]

@@ -1,8 +1,9 @@
 """The texts of a schema as a pushdown automaton over bytes, made state by state as texts visit it.
 
 A state has a code for each byte: go to another state; begin a string, an object or an array, that is, remember where to
-go on after it (push) and enter its first state; or end one with an answer (pop). What is remembered is a *return*: for
-each welcome answer the state to go on in. Every state can be completed, so no text runs into a dead end.
+go on after it (push) and enter its first state; or end one with a truth vector (pop). What is remembered is a *return*:
+for each accepted truth vector the state in which the text goes on. Every state can be completed, so no text runs into a
+dead end.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Machine:
     Attributes:
         start: the first state.
         operations: by ``-2 - code``.
-        codes: what :meth:`few` has found, by state.
+        codes: results of :meth:`few`, by state.
         tracked: states inside names of which what is written must be remembered.
         naming: codes of operations ``name``.
         distinct: what texts have written in arrays whose items must all be different.
@@ -185,7 +186,7 @@ class Machine:
         return self._operation_code("name", None, self.number(("colon", frame, label, used)))
 
     def returning(self, states: dict[TruthVector, State]) -> Return:
-        """The return with some states by answer."""
+        """The return with one state for each of some truth vectors."""
         key = tuple(sorted(states.items())) if len(states) > 1 else tuple(states.items())
         known = self._returns.get(key)
         if known is None:
@@ -264,7 +265,7 @@ class Machine:
         return result
 
     def few(self, state: int) -> dict[int, int] | None:
-        """The codes of the bytes that may come in a state; ``None`` in strings, between escapes."""
+        """By byte the codes of a state that allows a small number of bytes; ``None`` in strings, between escapes."""
         few = self.codes.get(state, _MISSING)
         if few is _MISSING:
             kind = self.states[state]

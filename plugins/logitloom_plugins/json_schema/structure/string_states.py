@@ -54,7 +54,7 @@ _QUOTE, _BACKSLASH = b'"\\'
 
 
 class StringContext(Name):
-    """The strings that may come in some place: their content, and what follows the closing quote.
+    """The strings that may come at one position of a text: their content, and what follows the closing quote.
 
     The name's parts are what the context is made from.
     """
@@ -103,7 +103,7 @@ class TextContext(StringContext):
         return TextContext(("unbounded", *self.parts), self.machine, Content(self.content.automaton))
 
     def end(self, state: int, count: int) -> int:
-        """The code of the end of the value, with its answer."""
+        """The code of the end of the value, with its truth vector."""
         label = self.content.ends(state, count)
         return DEAD if label is None else int(self.machine.pop(label))
 
@@ -184,7 +184,7 @@ class StringStates:
         return int(context.content.free_from(place, count))
 
     def is_narrow(self, state: Any) -> bool:
-        """Whether few bytes may come: in escapes, in names of which only listed ones are allowed, in short lists."""
+        """Whether a small number of bytes is allowed: in escapes, in names that are listed, in short lists."""
         if state[0] != "text":
             return True
         _, context, place, _ = state
@@ -204,13 +204,13 @@ class StringStates:
         return None
 
     def steps_of(self, context: StringContext) -> dict[int, Codes]:
-        """What :meth:`steps` has found for a kind of content, by state; of names that are told by their text, all."""
+        """Results of :meth:`steps` for a content, by state; all of them for names without patterns."""
         automaton = context.content.automaton
         known = self._steps.get(automaton)
         if known is None:
             known = self._steps[automaton] = {}
             if isinstance(context, NameContext) and context.plain:
-                for state, children in enumerate(context.keys.children, context.outside):
+                for state, children in enumerate(context.keys.tree.children, context.outside):
                     if not self._every.issuperset(children):
                         children = {byte: target for byte, target in children.items() if self.plain[byte]}
                     known[state] = children

@@ -1,6 +1,6 @@
 """States between the strings of a text: values, numbers, literals, and the members of objects and arrays.
 
-Few bytes may come in each of them, so their codes are a dictionary.
+Each of them allows a small number of bytes, so its codes are a dictionary.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Codes = dict[int, int]
 class Return(Name):
     """Continuation of a text after an open string, object or array: a state for each accepted truth vector.
 
-    The parts are ``"return"`` and pairs of an answer and a state.
+    The parts are ``"return"`` and pairs of a truth vector and a state.
 
     Attributes:
-        targets: by answer the number of the state.
+        targets: by truth vector the number of the state.
     """
 
     def __init__(self, parts: tuple[Any, ...], targets: dict[TruthVector, int]) -> None:
@@ -37,7 +37,7 @@ class Return(Name):
 
 
 class NumberContext(Name):
-    """The numbers with one of some answers to formulas: ``("number", formulas, answers)``."""
+    """The numbers for which formulas have one of some truth vectors: ``("number", formulas, vectors)``."""
 
     def __init__(self, parts: tuple[Any, ...], automaton: MooreMachine) -> None:
         self.automaton = automaton
@@ -47,7 +47,7 @@ class Operation(NamedTuple):
     """What a code below -1 means.
 
     ``push``: remember the return ``value`` and go to state ``target``. ``pop``: go where the last return says for the
-    answer ``value``. ``name``: a name has ended that must not come twice in its object; if it has not, go to
+    truth vector ``value``. ``name``: a name has ended that must not come twice in its object; if it has not, go to
     ``target``.
     """
 
@@ -172,7 +172,7 @@ class StructureStates:
                     codes[opening[0]] = machine.push(back, (kind, frame, "open", inside(used)))
 
     def text_context(self, formulas: tuple[Any, ...], wanted: frozenset[TruthVector]) -> StringContext:
-        """The strings with one of some answers to formulas."""
+        """The strings for which formulas have one of some truth vectors."""
         parts = ("string", formulas, wanted)
         context = self._contexts.get(parts)
         if context is None:
@@ -191,7 +191,7 @@ class StructureStates:
         return context
 
     def number_context(self, formulas: tuple[Any, ...], wanted: frozenset[TruthVector]) -> NumberContext:
-        """The numbers with one of some answers to formulas."""
+        """The numbers for which formulas have one of some truth vectors."""
         every = self.values.number(formulas)
         parts = ("number", formulas, wanted & every.found)
         context = self._contexts.get(parts)
@@ -223,14 +223,14 @@ class StructureStates:
     # --- members -----------------------------------------------------------------------------------------------
 
     def _answers(self, member: Member) -> Any:
-        """The answers that the value of a member can give."""
+        """The truth vectors that values of a member can have."""
         demand = member.demand
         if demand.must is False:
             return ()
         return self.values.answers(demand) if demand.must is not True or demand.extras else [()]
 
     def _returns(self, member: Member | None, kind: str, used: Any) -> dict[TruthVector, State]:
-        """The states after a member by its answer, where the container can be completed."""
+        """The states after a member by its truth vector, where the container can be completed."""
         result: dict[TruthVector, State] = {}
         if member is None:
             return result
