@@ -260,7 +260,7 @@ def main() -> None:
     parser.add_argument("--ids", type=int, default=131_072)
     parser.add_argument("--limit", type=float, default=60.0)
     arguments = parser.parse_args()
-    print(heading("llguidance", "xgrammar", "outlines-core"))
+    print(heading("llguidance", "xgrammar", "outlines-core", "transformers"))
     dice = np.random.default_rng(0)
     vocabulary = vocabulary_of(dice, arguments.ids)
     print(f"vocabulary of {vocabulary.size} ids, its trie in {seconds(lambda: vocabulary_trie(vocabulary))[0]:.1f} s")
