@@ -77,15 +77,33 @@ class _RestThenText(ByteAutomaton):
     def alternatives(self, state: State) -> Sequence[State]:
         return (state,) if isinstance(state, Rest) else self.inner.alternatives(state)
 
+    def completion(self, state: State) -> bytes | None:
+        if not isinstance(state, Rest):
+            return self.inner.completion(state)
+        behind = b"" if self.inner.accepts(state.then) else self.inner.completion(state.then)
+        return None if behind is None else state.text + behind
 
-class _RestThenTokens(_RestThenText):
-    """The same for automata that say where tokens and texts may or must end, which costs time in the walk."""
+
+class _MustEnd(_RestThenText):
+    """The same for automata that say where a text must end, which costs time in the walk."""
 
     def must_end(self, state: State) -> bool:
         return not isinstance(state, Rest) and self.inner.must_end(state)
 
+
+class _Borders(_RestThenText):
+    """The same for automata that look at the borders of tokens."""
+
     def token_border(self, state: State) -> State | None:
         return state if isinstance(state, Rest) else self.inner.token_border(state)
+
+
+class _Both(_MustEnd, _Borders):
+    """The same for automata that do both."""
+
+
+#: By whether the inner automaton defines ``must_end``, and ``token_border``.
+_KINDS = {(False, False): _RestThenText, (True, False): _MustEnd, (False, True): _Borders, (True, True): _Both}
 
 
 class AfterPrompt(Constraint):
@@ -114,8 +132,8 @@ class AfterPrompt(Constraint):
         automaton = inner.automaton()
         assert automaton is not None
         kind, base = type(automaton), ByteAutomaton
-        tells = kind.must_end is not base.must_end or kind.token_border is not base.token_border
-        self._begin = lift((_RestThenTokens if tells else _RestThenText)(automaton), self.vocabulary, self.vocab_size)
+        composed = _KINDS[kind.must_end is not base.must_end, kind.token_border is not base.token_border]
+        self._begin = lift(composed(automaton), self.vocabulary, self.vocab_size)
 
     @property
     def fingerprint(self) -> bytes:

@@ -129,7 +129,9 @@ def greedy_oracle(made: Generator, prompt: list[int]) -> tuple[int, ...]:
     healed = heal(made.chain, [prompt])
     prompt = healed.prompts[0]
     taken: list[int] = []
-    base = Context.start(np.zeros((1, WORDS.size), dtype=np.float32), vocabulary=WORDS, prompt=[prompt], max_length=64)
+    base = Context.start(
+        np.zeros((1, WORDS.size), dtype=np.float32), vocabulary=WORDS, prompt=[prompt], max_length=64
+    ).with_fields(max_new_tokens=made.max_tokens)
     state = healed.chain.init_state(base)
     for step in range(made.max_tokens):
         row = np.asarray([[*prompt, *taken]], dtype=np.int32)
@@ -233,3 +235,10 @@ def test_a_combinator_with_a_sampler_inside_is_refused() -> None:
 def test_without_a_vocabulary_nothing_can_be_healed() -> None:
     with pytest.raises(GenerationError, match="Prompts are healed by the bytes of their tokens"):
         heal(processors.load(), [[1, 2]])
+
+
+def test_the_least_number_of_tokens_counts_tokens_that_span_the_end() -> None:
+    """The text "a" + "ab" is one token and the end, so two tokens are enough, and the limit of the loop is kept."""
+    made = generator(("regex", {"pattern": "ab"}), max_tokens=2)
+    (found,) = made([[BOS, 2]])
+    assert (found.tokens, found.text, found.finish) == (tuple(ids_of(WORDS, b"aab")), "ab", "eos")
