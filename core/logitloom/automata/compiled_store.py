@@ -14,6 +14,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -25,7 +26,7 @@ from logitloom.automata.array_file import packed, unpacked, within
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.errors import WriteError
 
-__all__ = ["compiled_in", "kept"]
+__all__ = ["Stored", "compiled_in", "kept"]
 
 _FORMAT: Final = b"logitloom automaton over bytes 1\n"
 _ARRAYS: Final[dict[str, tuple[type[np.generic], int]]] = {
@@ -37,18 +38,30 @@ _LEAST_SECONDS: Final = 0.002
 Automaton = TypeVar("Automaton")
 
 
+@dataclass(slots=True)
+class Stored:
+    """What was compiled and stored within a ``with`` block.
+
+    Attributes:
+        seconds: processor time of the compilations that another process need not repeat.
+    """
+
+    seconds: float = 0.0
+
+
 class _Store(threading.local):
-    """The folder of this thread, and the largest total size of its files in bytes."""
+    """The folder of this thread, the largest total size of its files in bytes, and what was stored."""
 
     directory: Path | None = None
     most_bytes = 0
+    stored = Stored()
 
 
 _STORE: Final = _Store()
 
 
 @contextmanager
-def compiled_in(directory: Path | None, most_bytes: int = 256 << 20) -> Iterator[None]:
+def compiled_in(directory: Path | None, most_bytes: int = 256 << 20) -> Iterator[Stored]:
     """Store each :class:`Dfa` that this thread compiles within the ``with`` block in a folder, and read it from there.
 
     Args:
@@ -62,12 +75,12 @@ def compiled_in(directory: Path | None, most_bytes: int = 256 << 20) -> Iterator
         ...     compile_pattern("[a-z]{1,40}").fullmatch("abc")
         True
     """
-    before = _STORE.directory, _STORE.most_bytes
-    _STORE.directory, _STORE.most_bytes = directory, most_bytes
+    before = _STORE.directory, _STORE.most_bytes, _STORE.stored
+    _STORE.directory, _STORE.most_bytes, _STORE.stored = directory, most_bytes, Stored()
     try:
-        yield
+        yield _STORE.stored
     finally:
-        _STORE.directory, _STORE.most_bytes = before
+        _STORE.directory, _STORE.most_bytes, _STORE.stored = before
 
 
 def kept(subject: Callable[[], tuple[Any, ...]], build: Callable[[], Automaton]) -> Automaton | Dfa:
@@ -89,7 +102,7 @@ def kept(subject: Callable[[], tuple[Any, ...]], build: Callable[[], Automaton])
     found = _read(path)
     if found is not None:
         return found
-    begin = time.thread_time()
+    begin, before = time.thread_time(), _STORE.stored.seconds
     made = build()
     if isinstance(made, Dfa) and time.thread_time() - begin >= _LEAST_SECONDS:
         # If the disk is full or the folder is missing, the automaton is only not stored.
@@ -102,6 +115,8 @@ def kept(subject: Callable[[], tuple[Any, ...]], build: Callable[[], Automaton])
                 "start": start,
             }
             write_whole(path, packed(_FORMAT, arrays))
+            # Compilations within this one are part of it.
+            _STORE.stored.seconds = before + time.thread_time() - begin
             _prune(directory, _STORE.most_bytes)
     return made
 

@@ -15,7 +15,7 @@ from logitloom import Chain, Context, Vocabulary
 from logitloom.automata import at_most, compiled_in
 from logitloom.document import from_document
 from logitloom.engines import bind
-from logitloom.errors import ChainDocumentError, LogitloomError
+from logitloom.errors import BudgetExceeded, ChainDocumentError, LogitloomError
 from logitloom.loading import loading
 from logitloom_contrib.engines.vllm.permissions import Permissions
 from logitloom_contrib.engines.vllm.request_document import RequestDocument, RequestGuard, read
@@ -77,11 +77,13 @@ class ChainCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, given: Any) -> CompiledChain:
+    def get(self, given: Any, admitting: bool = False) -> CompiledChain:
         """The chain that a request asks for, compiled, bound to the engine, and tried on one row.
 
         Args:
             given: ``extra_args["logitloom"]``.
+            admitting: whether another process will make the chain, too. The permitted seconds are then those of both:
+                what was stored in the shared folder counts once, and everything else twice.
 
         Raises:
             ChainDocumentError: in one sentence, whatever the reason is.
@@ -99,7 +101,7 @@ class ChainCache:
             elif known is not None:
                 self._entries.move_to_end(request.key)
         if known is None:
-            known = self._keep(request.key, self._compiled(request))
+            known = self._keep(request.key, self._compiled(request, admitting))
         if isinstance(known, _Refused):
             raise ChainDocumentError(known.message)
         return known
@@ -115,13 +117,21 @@ class ChainCache:
                 self._entries.popitem(last=False)
         return known
 
-    def _compiled(self, request: RequestDocument) -> CompiledChain | _Refused:
+    def _compiled(self, request: RequestDocument, admitting: bool) -> CompiledChain | _Refused:
+        seconds, begin = self.permissions.seconds, time.thread_time()
         try:
             guard = RequestGuard(self.permissions)
-            with at_most(self.permissions.seconds), compiled_in(self.shared), loading(guard=guard):
+            with at_most(seconds), compiled_in(self.shared) as stored, loading(guard=guard):
                 chain = from_document(request.document, tokenizer=self.vocabulary)
                 chain = bind(chain, "vLLM", _GIVES)
                 first = self._try(chain)
+            taken = time.thread_time() - begin
+            if admitting and taken + (taken - stored.seconds) > seconds:
+                raise BudgetExceeded(
+                    f"Compiling the request's chain ({', '.join(chain.labels)}) takes longer than the {seconds:.3g} "
+                    f"seconds that requests to this server may take, with what the engine's process compiles again. "
+                    f"Simplify its patterns or schemas."
+                )
         except Exception as error:  # as above
             return _Refused(_sentence(error), time.monotonic() + _REFUSED_SECONDS)
         return CompiledChain(request.key, chain, first)

@@ -55,7 +55,8 @@ class Permissions:
         bytes: most bytes of a chain as JSON.
         processors: most processors of a chain, those inside others included.
         states: most states of an automaton.
-        seconds: most seconds of processor time for all compilations of a request together.
+        seconds: most seconds of processor time for all compilations of a request together, in the API server's process
+            and in the engine's.
         integer: largest integer of an option with a declared type (schemas have none).
         chains: compiled chains kept at a time; those of running requests are kept anyway.
         record: the folder of records; empty for none.

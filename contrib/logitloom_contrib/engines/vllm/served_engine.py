@@ -103,8 +103,12 @@ class ServedEngine:
             )
         return None
 
-    def chain_of(self, params: Any) -> CompiledChain | None:
+    def chain_of(self, params: Any, admitting: bool = False) -> CompiledChain | None:
         """The chain that a request's ``SamplingParams`` ask for; None if they ask for none.
+
+        Args:
+            params: of the request.
+            admitting: as for :meth:`.ChainCache.get`.
 
         Raises:
             LogitloomError: saying what is wrong with it.
@@ -112,7 +116,7 @@ class ServedEngine:
         extra = getattr(params, "extra_args", None)
         if not extra or KEY not in extra:
             return None
-        return self.chains.get(extra[KEY])
+        return self.chains.get(extra[KEY], admitting)
 
     def admit(self, params: Any) -> None:
         """Check a request before it enters the engine.
@@ -126,7 +130,7 @@ class ServedEngine:
         if self.refusal is not None:
             raise NeedsNotMet(self.refusal)
         try:
-            compiled = self.chain_of(params)
+            compiled = self.chain_of(params, admitting=True)
             if compiled is not None and params.max_tokens is not None:
                 self.chains.require_room(compiled.chain, params.max_tokens)
         except ValueError:

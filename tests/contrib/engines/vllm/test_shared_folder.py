@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from logitloom.automata import compilation, compiled_store
+from logitloom.automata import compilation, compiled_in, compiled_store
+from logitloom_contrib.engines.vllm import chain_cache
 from logitloom_contrib.engines.vllm import shared_folder as shared
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
 from tests.contrib.engines.conftest import VOCABULARY
-from tests.contrib.engines.vllm.conftest import config_of, one
+from tests.contrib.engines.vllm.conftest import config_of, one, params_of
 
 CHAINS: dict[str, Any] = {
     "regex": one("regex", pattern="(?:[a-f]{1,30}[0-9]|[g-k]{2,40})+"),
@@ -51,6 +54,53 @@ def test_the_engine_compiles_no_automaton_again(name: str, tmp_path: Path, monke
     _forget()
     with pytest.raises(Exception, match="compiled a second time"):
         served(None).chains.get(CHAINS[name])
+
+
+@pytest.mark.parametrize(("taken", "shared_part", "admitted"), [(0.9, 0.0, True), (1.2, 0.0, False), (1.2, 0.9, True)])
+def test_the_seconds_of_a_request_are_those_of_both_processes(
+    taken: float, shared_part: float, admitted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 2 seconds permitted: what the engine's process makes again counts twice, what it reads counts once."""
+    clock = [0.0]
+
+    def slow(*given: Any, **more: Any) -> Any:
+        clock[0] += taken
+        compiled_store._STORE.stored.seconds += shared_part
+        return made(*given, **more)
+
+    made = chain_cache.from_document
+    fake = SimpleNamespace(thread_time=lambda: clock[0], monotonic=time.monotonic)
+    monkeypatch.setattr(chain_cache, "time", fake)
+    monkeypatch.setattr(chain_cache, "from_document", slow)
+    frontend, engine = served(None), served(None)
+    if admitted:
+        frontend.admit(params_of(CHAINS["regex"]))
+    else:
+        with pytest.raises(ValueError, match=r"\(regex\) takes longer than the 2 seconds .* compiles again\. Simplify"):
+            frontend.admit(params_of(CHAINS["regex"]))
+    # The engine's process has no such limit, so that it never ends what was admitted.
+    assert engine.chain_of(params_of(CHAINS["regex"])) is not None
+
+
+def test_the_time_of_what_is_stored_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(1000))
+    monkeypatch.setattr(compiled_store, "time", SimpleNamespace(thread_time=lambda: float(next(ticks))))
+
+    def outer() -> Any:
+        compiled_store.kept(lambda: ("inner",), lambda: automaton)
+        return automaton
+
+    automaton = compilation.compile_pattern("a+")
+    with compiled_in(tmp_path) as stored:
+        compiled_store.kept(lambda: ("outer",), outer)
+        assert stored.seconds == next(ticks) - 1  # from the first look at the clock to the last
+    with compiled_in(tmp_path) as read:
+        compiled_store.kept(lambda: ("outer",), refused)
+        compiled_store.kept(lambda: ("lazy",), lambda: 5)
+        assert read.seconds == 0.0
+    with compiled_in(None) as nowhere:
+        compiled_store.kept(lambda: ("outer",), outer)
+        assert nowhere.seconds == 0.0
 
 
 def _forget() -> None:
