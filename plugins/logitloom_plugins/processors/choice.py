@@ -74,6 +74,11 @@ class Choice(ConstraintProcessor):
             return catalogue_constraint(self._catalogue, vocabulary, vocab_size)
         return default_cache().automaton(choice(self._texts), vocabulary, vocab_size=vocab_size)
 
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Lists of ids are no texts: they may hold special tokens, and ids that only the logits have."""
+        if self._catalogue is None or not self._catalogue.holds_ids:
+            super().check_vocabulary(vocabulary)
+
     @property
     def _texts(self) -> tuple[str, ...]:
         """The choices, where they are texts."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import Backend, load_backend, processors
+from logitloom import Backend, Vocabulary, load_backend, processors
 from logitloom.automata import Catalogue, TokenAutomaton
 from logitloom.automata.catalogue_constraints import TextCatalogue
 from logitloom.errors import LogitloomError, OptionError
@@ -116,6 +116,13 @@ def test_lists_of_ids_are_followed_by_the_end(backend: Backend) -> None:
     second, at = step(backend, chain, at, context, [[5]])
     third, _ = step(backend, chain, at, context, [[6]])
     assert (first, second, third) == ([{5, 8}], [{6, 7}], [{end}])
+
+
+def test_lists_may_hold_ids_that_only_the_logits_have() -> None:
+    """A padded model has more ids than its tokenizer, and a vocabulary without all bytes is checked at load."""
+    words = Vocabulary([b"", b"a"], eos=[0])
+    chain = processors.load(("choice", {"choices": [[1, 3]]}), tokenizer=words)
+    assert chain["choice"].constraint(words, 4).start() == (0, 1, 0)
 
 
 def test_end_of_sequence_is_no_part_of_a_choice() -> None:
