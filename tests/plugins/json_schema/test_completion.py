@@ -88,7 +88,7 @@ def words(name: str) -> Vocabulary:
     schema = automaton(name)
     text = schema.completion(schema.start()) or b""
     pieces = {text[at : at + dice.randrange(2, 6)] for at in range(0, len(text), 2)}
-    extra = [b'":', b'{"', b'"}', b'",', b"00", b"ab", b"[]", b'""', *sorted(pieces)]
+    extra = [b'":', b'{"', b'"}', b'",', b"00", b"ab", b"[]", b'""', b"a\xd7", b"\xd7\x99\xd7", *sorted(pieces)]
     return Vocabulary([b"", *[bytes([byte]) for byte in range(256)], *dict.fromkeys(extra)], eos=[0])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
-from logitloom.automata.trie import MALFORMED
+from logitloom.automata.trie import HIGH_PARTIAL, MALFORMED
 from logitloom.constraints import UNKNOWN
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure.completion import Completions
@@ -150,7 +150,9 @@ def _prepared(words: Words, vocabulary: Vocabulary) -> tuple[frozenset[bytes], N
     and the most objects and arrays that one token opens.
     """
     trie = words.trie
-    special = (trie.low & LOW_SPECIAL != 0) | (trie.high & HIGH_SPECIAL != 0) | (trie.marks & MALFORMED != 0)
+    special = (
+        (trie.low & LOW_SPECIAL != 0) | (trie.high & HIGH_SPECIAL != 0) | (trie.marks & (MALFORMED | HIGH_PARTIAL) != 0)
+    )
     texts = vocabulary.token_bytes
     opened = max(text.count(b"{") + text.count(b"[") for text in texts)
     return frozenset(text for text in texts if 0 < len(text) <= _LONGEST), special, opened
