@@ -154,6 +154,8 @@ EFFECTS: Final = {
     "top_n_sigma": Effect({"n": 1.0}),
     "top_p": Effect({"p": 0.6}),
     "typical_p": Effect({"p": 0.5}),
+    "watermark_delta": Effect({"key": 1, "width": 1}, "after “the”"),
+    "watermark_dipmark": Effect({"key": 1, "width": 1}, "after “the”"),
     "watermark_greenlist": Effect({"ratio": 0.5}, "after “the”"),
     "watermark_gumbel": Effect({"key": 1, "width": 1}, "after “the”"),
     "watermark_synthid": Effect({"keys": (654, 400, 836), "ngram_len": 2}, "nothing written yet"),
