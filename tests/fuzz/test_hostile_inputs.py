@@ -1,4 +1,4 @@
-"""Random hostile inputs, with fixed seeds: options, tensors, tokens, states, combinators, requests and files.
+"""Random hostile inputs, with fixed seeds: options, tensors, states, combinators, requests, files and grammars.
 
 Each input is taken, or refused with an error of logitloom. Anything else is a fault: ``raw`` (another exception) or
 ``wrong`` (a row was ruined, a forbidden processor was reached, a damaged file was used). ``LOGITLOOM_FUZZ_SECONDS``
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from logitloom.automata import AutomatonCache
 from logitloom.errors import LogitloomError
 from tests.contrib.engines.vllm.conftest import engine_of, params_of
 from tests.fuzz.extreme_options import BUILT_INS, extreme_options
+from tests.plugins.processors.test_grammar_budget import made_up
 
 SECONDS = float(os.environ.get("LOGITLOOM_FUZZ_SECONDS", "0"))
 FEWEST = 40
@@ -117,6 +119,8 @@ REQUESTS = [
     [{"use": "json", "options": {"schema": {"properties": {"a": {"enum": [1, "x"]}}}, "engine": "table"}}],
     [{"use": "choice", "options": {"choices": ["red", "blue"]}}],
     [{"use": "after", "options": {"trigger": "a", "inner": ["grammar", {"grammar": "/etc/passwd"}]}}],
+    [{"use": "after", "options": {"trigger": "a", "inner": ["after", {"trigger": "b", "inner": ["top_k", {"k": 2}]}]}}],
+    [{"use": "after", "options": {"trigger": "a", "inner": [["after", {"trigger": "b", "inner": ["grammar", {}]}]]}}],
     {"logitloom": 1, "processor": [{"use": "logit_bias", "options": {"bias": {"5": -1.0}}}]},
 ]  # fmt: skip
 _ENGINE = engine_of(additional_config={"logitloom": {"allow": ["+after"], "seconds": 0.5, "states": 2000}})
@@ -155,12 +159,58 @@ def files(draw: Any, folder: Path) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(found.tables(), expected.tables(), strict=True))
 
 
+SAVED: list[Any] = [
+    (("regex", {"pattern": "[a-e]+f|g{2,5}"}), ("frequency_penalty", {"penalty": 0.5})),
+    (("regex", {"pattern": "(?:[ab]*a[ab]{12}c){2}"}), ("no_repeat_ngram", {"n": 3})),
+    (("until", {"trigger": "c", "inner": ["choice", {"choices": ["aba", "b"]}]}),),
+]
+
+
+def saved_states(draw: Any, folder: Path) -> bool:
+    """Damaged bytes of a state are refused; undamaged ones are the state again."""
+    del folder
+    chain = processors.load(*pick(draw, SAVED), tokenizer=WORDS)
+    logits = np.zeros((2, WIDTH), dtype=np.float32)
+    context = Context.start(logits, prompt=[[1], [2]], max_length=30, vocabulary=WORDS)
+    _, state = chain.process(logits.copy(), chain.init_state(context), context)
+    content = chain.save_state(state)
+    damaged = bytearray(content)
+    for _ in range(int(draw.integers(0, 5))):
+        damaged[int(draw.integers(len(damaged)))] = int(draw.integers(256))
+    if draw.random() < 0.2:
+        damaged = damaged[: int(draw.integers(len(damaged)))]
+    again = chain.load_state(bytes(damaged), context)
+    expected, _ = chain.process(logits.copy(), state, context)
+    found, _ = chain.process(logits.copy(), again, context)
+    return bytes(damaged) == content and np.array_equal(found, expected)
+
+
+def grammars(draw: Any, folder: Path) -> bool:
+    """Random grammars, some damaged, on both engines: a constraint, or a sentence."""
+    del folder
+    text = made_up(random.Random(int(draw.integers(2**31))))
+    if draw.random() < 0.5:
+        cut = int(draw.integers(len(text) + 1))
+        text = text[:cut] + pick(draw, ["", ")", "(", '"', "[", "{9}", "\\", " ::= ", "\ud800", "\0", "#"]) + text[cut:]
+    given = {"grammar": text, "engine": pick(draw, ["llguidance", "xgrammar"]), "max_seconds": 0.3, "syntax": "gbnf"}
+    made = processors.load(("grammar", given))["grammar"].constraint(WORDS, WIDTH)
+    found = made.allowed(made.start()).listed(WIDTH)
+    return bool(len(found) or made.may_end(made.start())) and 0 not in found
+
+
 @pytest.mark.parametrize(
-    "domain", [options, extreme_options, tensors, requests, files], ids=lambda domain: domain.__name__
-)
+    "domain",
+    [
+        options, extreme_options, tensors, requests, files, saved_states,
+        pytest.param(grammars, marks=pytest.mark.extras),
+    ],
+    ids=lambda domain: domain.__name__,
+)  # fmt: skip
 def test_hostile_inputs_are_taken_or_refused(
     domain: Callable[[Any, Path], bool], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for needed in ("llguidance", "xgrammar") if domain is grammars else ():
+        pytest.importorskip(needed, reason=f"the package {needed} is not installed")
     draw = np.random.default_rng(20261123)
     counts: Counter[str] = Counter(tried=0, refused=0, wrong=0, raw=0)
     faults: list[str] = []
