@@ -10,6 +10,7 @@ import ctypes
 import gc
 import os
 import re
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -68,8 +69,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile the kernels before the first test, once for all workers."""
-    if not hasattr(session.config, "workerinput") and find_spec("numba") is not None:
+    if hasattr(session.config, "workerinput") or find_spec("numba") is None:
+        return
+    if find_spec("vllm") is None:
         load_plugin("kernels", "numba").compile()
+        return
+    # vLLM's build for CPUs starts no engine in a process that has loaded llvmlite.
+    code = "from logitloom.registry import load_plugin; load_plugin('kernels', 'numba').compile()"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
