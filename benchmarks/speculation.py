@@ -39,6 +39,11 @@ GROUNDED = [
     f"Copy this Python code exactly.\n\n{CODE}",
     f"Quote the first two sentences of this text, then the last one.\n\n{ARTICLE}",
 ]
+FREE = [
+    "Write a short story about a lighthouse keeper who finds a map.",
+    "Explain why leaves change their colour in autumn.",
+    "Give three ideas for a rainy Sunday with children.",
+]
 NAME = "[A-Z][a-z]{1,10}"
 JSON = (
     r'\{"first_name": "' + NAME + r'", "last_name": "' + NAME + r'", "age_in_years": [1-9][0-9]?, "home_address": '
@@ -165,7 +170,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--backend", default="torch")
     parser.add_argument("--device")
-    parser.add_argument("--only", choices=["grounded", "json", "transformers"])
+    parser.add_argument("--only", choices=["grounded", "free", "json", "transformers"])
     parser.add_argument("--threads", type=int, default=0)
     arguments = parser.parse_args()
     import torch
@@ -181,21 +186,23 @@ def main() -> None:
 
     grounded, asked = encoded(GROUNDED), encoded(ASKED)
     if arguments.only in (None, "grounded"):
-        look_up(model, grounded, arguments)
+        look_up(model, "Text from the prompt", grounded, arguments)
+    if arguments.only in (None, "free"):
+        look_up(model, "Free text", encoded(FREE), arguments)
     if arguments.only in (None, "json"):
         constrained(model, asked, arguments)
     if arguments.only in (None, "transformers"):
         against_transformers(model, grounded, arguments.tokens, arguments.runs)
 
 
-def look_up(model: Any, grounded: list[list[int]], arguments: argparse.Namespace) -> None:
+def look_up(model: Any, title: str, prompts: list[list[int]], arguments: argparse.Namespace) -> None:
     plain = Generator(model, processors.load(tokenizer=model.vocabulary), max_tokens=arguments.tokens)
-    variants, notes = {"plain": generating(plain, grounded)}, {}
+    variants, notes = {"plain": generating(plain, prompts)}, {}
     for name, given in {"prompt_lookup": {"max_ngram": 3}, "ngram_cache": {"num_tokens": 10}}.items():
         notes[name] = Statistics()
         drafted = replace(plain, candidates=candidates.load(name, given), on_round=notes[name].add)
-        variants[name] = generating(drafted, grounded)
-    compare("Text from the prompt", variants, "plain", arguments.runs, notes)
+        variants[name] = generating(drafted, prompts)
+    compare(title, variants, "plain", arguments.runs, notes)
 
 
 def constrained(model: Any, asked: list[list[int]], arguments: argparse.Namespace) -> None:
