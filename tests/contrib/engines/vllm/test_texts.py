@@ -96,7 +96,7 @@ class TestVllmTexts(VllmTexts):
         name = f"text-{len(list(self.served.records.iterdir()))}"
         self.answer(chain, prompt, max_tokens, record=name)
         # In one process the engine takes no further step, in which it would let go of the request, by itself.
-        self.answer(chain, prompt, 1)
+        self.answer(chain, prompt, max_tokens)
         found = read_record(self.served.records, name)
         assert [each and each.token for each in found] == list(tokens)
         return found
@@ -115,7 +115,7 @@ def test_the_documented_record_is_written(served: Served) -> None:
     before, read, after = documented("engines/vllm.md", __file__).partition("sampled = read_record")
     exec(before, scope)
     # In one process the engine takes no further step by itself.
-    served.engine.generate("a", SamplingParams(max_tokens=1, extra_args=scope["to_vllm"](chain)), use_tqdm=False)
+    served.engine.generate("a", SamplingParams(max_tokens=1), use_tqdm=False)
     exec(read + after, scope)
     tokens = list(scope["answer"].outputs[0].token_ids)
     assert [each.token for each in scope["sampled"]] == tokens
