@@ -222,8 +222,11 @@ class Combination(Constraint):
         return Distances(self)
 
     def least_tokens(self, state: State) -> int | None:
-        """An upper bound: the inner texts and the strings after them, each with tokens of its own."""
-        found = self._distances.least(_configs(state))
+        """An upper bound: the inner texts and the strings after them, each with tokens of its own.
+
+        ``None`` if an inner constraint cannot tell: its section could never be entered within a limit.
+        """
+        found = self._distances.least(_configs(state)) if self._distances.tells else UNKNOWN
         return None if found == UNKNOWN else found
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

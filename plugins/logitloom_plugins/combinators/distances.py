@@ -39,6 +39,8 @@ class Distances:
             self._rest = [self._after_inner(section) for section in range(count)]
             self._from = [self.least(self._automaton.enter(section)) for section in range(count)]
         parts, constraints = self._automaton.parts, combination.constraints
+        #: Whether each section can be brought to an end, as far as its constraint can tell.
+        self.tells = max(self._from) < UNKNOWN
         begun = (
             _sum(0 if inner is None else inner.most_after(parts[section].start), self._rest[section])
             for section, inner in enumerate(constraints)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from logitloom import Vocabulary, load_backend, processors
+from logitloom import Context, Vocabulary, load_backend, processors
+from logitloom.constraints import Constraint, ConstraintProcessor, TokenSet
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom_plugins.combinators import FinishWithin
 from tests.oracles.toy_model import ToyModel
@@ -82,3 +84,37 @@ def test_the_limit_of_the_loop_is_kept(name: str, strategy: Any) -> None:
         for token in result.tokens:
             state = limited.advance(state, token)
         assert limited.may_end(state)
+
+
+class Silent(Constraint):
+    """``ab``, without a word about how far its end is."""
+
+    fingerprint = b"silent"
+
+    def __init__(self) -> None:
+        self.vocabulary, self.vocab_size = WORDS, WORDS.size
+
+    def start(self) -> int:
+        return 0
+
+    def advance(self, state: Any, token: int) -> int | None:
+        return state + 1 if token == 1 + b"ab"[min(state, 1)] and state < 2 else None
+
+    def allowed(self, state: Any) -> TokenSet:
+        return TokenSet(True, np.array([1 + b"ab"[state]] if state < 2 else [], dtype=np.int32))
+
+    def may_end(self, state: Any) -> bool:
+        return bool(state == 2)
+
+
+def test_a_part_that_cannot_tell_may_still_be_entered() -> None:
+    @dataclass(frozen=True)
+    class Quiet(ConstraintProcessor):
+        def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+            return Silent()
+
+    chain = processors.load(("between", {"open": "<", "close": ">", "inner": Quiet()}), tokenizer=WORDS)
+    blank = np.zeros((1, WORDS.size), dtype=np.float32)
+    context = Context.start(blank, vocabulary=WORDS, max_new_tokens=50)
+    logits, _ = chain.process(blank, chain.init_state(context), context)
+    assert np.isfinite(logits[0, 1 + ord("<")])
