@@ -459,6 +459,7 @@ class Chain:
                 f"The chain takes {self.branches} rows of logits per sequence, and sequences are scored with one. "
                 f"Configure its guidance with form='two_pass'."
             )
+        scoring.check_arguments(logits, context, kept)
         if kept is None:
             return scoring.score(self._parts, logits, tokens, context)
         links = [link for link in self.links if not link.declared("mask_only")]

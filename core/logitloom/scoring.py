@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from logitloom import position as positions
 from logitloom import state as rows
 from logitloom.backend import NEG_INF, Array
-from logitloom.context import Context, padded
+from logitloom.context import Context, check_logits, padded
 from logitloom.errors import IllegalToken, InvalidContext
 from logitloom.step import Step
 from logitloom.step_arguments import note
 from logitloom.survivors import survivors_of
 
-__all__ = ["Part", "Parts", "Scores", "score"]
+__all__ = ["Part", "Parts", "Scores", "check_arguments", "score"]
 
 #: Most positions of a sequence that are processed at a time, so that their logits stay in the cache (``_MOST_BYTES``);
 #: and the least, because with fewer the calls cost more than the passes over memory.
@@ -266,6 +266,28 @@ def _before_each(past: Tokens, tokens: Tokens, count: int) -> Tokens:
     return before.reshape(-1, given.shape[1])
 
 
+def check_arguments(logits: Any, context: Any, kept: Any) -> None:
+    """Raise unless these are what :func:`score` takes.
+
+    Raises:
+        InvalidContext: saying which is not, and what it must be.
+    """
+    if not isinstance(context, Context):
+        raise InvalidContext(f"Sequences are scored with the Context of their start, not with {context!r:.100}.")
+    shape = getattr(logits, "shape", None)
+    if shape is None or len(shape) != 3:
+        given = f"are a {type(logits).__name__}" if shape is None else f"have the shape {list(shape)}"
+        raise InvalidContext(
+            f"Sequences are scored with logits [batch, time, vocab], an array, but the logits {given}."
+        )
+    check_logits(logits[:, 0] if shape[1] else logits[:, :, 0])
+    if kept is not None:
+        wanted = [int(shape[0]), int(shape[1]), -(-int(shape[2]) // 32)]
+        if list(getattr(kept, "shape", ())) != wanted:
+            found: Any = list(kept.shape) if hasattr(kept, "shape") else f"{kept!r:.100}"
+            raise InvalidContext(f"'kept' must be an array of bits of the shape {wanted}, but is {found}.")
+
+
 def _checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Context) -> Tokens:
     """The tokens as ``[batch, time] int32``."""
     if logits.ndim != 3 or logits.shape[0] != context.batch:
@@ -273,7 +295,12 @@ def _checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: C
             f"Sequences are scored with logits [batch, time, vocab] for the {context.batch} rows of the context, but "
             f"the logits have the shape {list(logits.shape)}."
         )
-    host = padded(tokens)
+    try:
+        host = padded(tokens)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidContext(
+            f"Tokens to be scored are ids, a sequence of them per row, but {tokens!r:.100} was given: {error!s:.100}."
+        ) from error
     batch, time = logits.shape[:2]
     if len(host) != batch or host.shape[1] > time:
         raise InvalidContext(

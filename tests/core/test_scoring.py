@@ -161,3 +161,32 @@ def test_the_survivors_of_a_wide_vocabulary_score_as_the_whole_row_does(seed: in
         wanted = backend.log_softmax(out)[[0, 1], tokens[:, place]]
         np.testing.assert_allclose(found[:, place], wanted, atol=1e-5)
         given = context.accept(tokens[:, place : place + 1])
+
+
+LOGITS = np.zeros((2, 3, 4), dtype=np.float32)
+WRONG = {
+    "logits": [
+        LOGITS.tolist(),
+        None,
+        "x",
+        1.0,
+        LOGITS[0],
+        LOGITS.astype(int),
+        LOGITS.astype(bool),
+        LOGITS.astype(object),
+    ],
+    "tokens": [None, 5, "ab", [["a"]] * 2, [[[1]]] * 2, [[2**40]] * 2, [[1, 2, 3, 1]] * 2, [[1]]],
+    "context": [None, 5, "x"],
+    "kept": [5, "x", np.ones((2, 2), dtype=np.int32), [[1]]],
+}
+
+
+@pytest.mark.parametrize(("name", "place"), [(name, place) for name in WRONG for place in range(len(WRONG[name]))])
+def test_wrong_values_are_refused_with_a_sentence(name: str, place: int) -> None:
+    from logitloom.errors import InvalidContext
+
+    chain = processors.load(("temperature", {"temperature": 0.7}))
+    given = {"logits": LOGITS, "tokens": [[1, 2, 1]] * 2, "context": Context.start(LOGITS[:, 0]), "kept": None}
+    given[name] = WRONG[name][place]
+    with pytest.raises(InvalidContext, match=r"[a-z]+ .*\."):
+        chain.score(given["logits"], given["tokens"], given["context"], kept=given["kept"])
