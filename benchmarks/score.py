@@ -59,6 +59,10 @@ def seconds(call: Any) -> tuple[float, Any]:
 
 def main(libraries: str = "numpy,torch", widths: str = "256,2048,16384") -> None:
     """Print a table."""
+    if "torch" in libraries:
+        import torch
+
+        torch.set_num_threads(1)  # processor time of threads that wait for each other is no measure
     print(heading("torch"))
     print("library | vocabulary | chain | loop, us a position | score | ratio | largest difference")
     for library in libraries.split(","):

@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom_plugins.backends._set_places import set_places
+
 __all__ = ["kth_largest", "spread_places", "survivors"]
 
 #: Blocks per wanted value. With more, fewer other values lie above the bound; with fewer, the maxima are sooner sorted.
@@ -78,7 +80,7 @@ def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:
     # At -inf the row has fewer possible tokens than that, and all others are forbidden.
     least = np.where(np.isfinite(slack), bound - slack, np.finfo(x.dtype).min).astype(x.dtype)
     if maxima is None:
-        return _by_row((x >= least).reshape(-1).nonzero()[0], len(x), vocab)
+        return _by_row(set_places((x >= least).reshape(-1)), len(x), vocab)
     return _reaching(x, maxima, least)
 
 
@@ -99,7 +101,7 @@ def _of_one_row(x: NDArray[Any], maxima: NDArray[Any], highest: int) -> NDArray[
     least = x.dtype.type(bound - slack if math.isfinite(slack) else limits.min)
     hit = (maxima >= least).nonzero()[0]
     if len(hit) * 8 >= count:
-        found = (x >= least).nonzero()[0]
+        found = set_places(x >= least)
         return found[None] if len(found) * 4 < len(x) else None
     size = len(x) // count
     line, column = (x[: size * count].reshape(size, count).take(hit, axis=1) >= least).nonzero()
@@ -155,7 +157,7 @@ def _reaching(x: NDArray[Any], maxima: NDArray[Any], least: NDArray[Any]) -> NDA
     (rows, vocab), count = x.shape, maxima.shape[1]
     hit = (maxima >= least).reshape(-1).nonzero()[0]
     if len(hit) * 8 >= maxima.size:
-        return _by_row((x >= least).reshape(-1).nonzero()[0], rows, vocab)
+        return _by_row(set_places((x >= least).reshape(-1)), rows, vocab)
     row, block = np.divmod(hit, count)
     columns = block + count * np.arange(-(-vocab // count))[:, None]
     first = row * vocab
