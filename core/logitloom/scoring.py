@@ -278,7 +278,8 @@ def check_arguments(logits: Any, context: Any, kept: Any) -> None:
     if shape is None or len(shape) != 3:
         given = f"are a {type(logits).__name__}" if shape is None else f"have the shape {list(shape)}"
         raise InvalidContext(
-            f"Sequences are scored with logits [batch, time, vocab], an array, but the logits {given}."
+            f"Sequences are scored with logits [batch, time, vocab] for the {context.batch} rows of the context, but "
+            f"the logits {given}."
         )
     check_logits(logits[:, 0] if shape[1] else logits[:, :, 0])
     if kept is not None:
