@@ -160,15 +160,16 @@ def start_object(
     if must is False:
         return None
     everything = list(dict.fromkeys(atom for formula in (must, *extras) for atom in atoms(formula)))
-    names = tuple(dict.fromkeys(a[1] for a in everything if a[0] == "prop"))
+    hard, soft = split(must, _OBJECT_HARD)
+    tracked = _tracked(must, extras)
+    # Where no name may come twice, a small number of names is declared, so that there is a next one as long as needed.
+    listed = owner.listed_names(hard) if tracked else []
+    names = tuple(dict.fromkeys([*(a[1] for a in everything if a[0] == "prop"), *listed]))
     others = frozenset(a[1] for a in everything if a[0] == "req") - set(names)
     limits = [a[1] for a in everything if a[0] in ("minp", "maxp")]
     keys = owner.keys(names, others, everything)
-    hard, soft = split(must, _OBJECT_HARD)
     plan = owner.object_plan(names, others, keys, hard)
-    frame = ObjectFrame(
-        plan, 0, 0 if limits else -1, plan.required_others, soft, extras, wanted, _tracked(must, extras)
-    )
+    frame = ObjectFrame(plan, 0, 0 if limits else -1, plan.required_others, soft, extras, wanted, tracked)
     if plan.most is not None and plan.most < 0:
         return None
     return frame
