@@ -487,6 +487,7 @@ def test_no_file_names_a_place_on_somebodys_machine():
     suffixes = {".py", ".md", ".toml", ".ini", ".txt", ".yml", ".svg", ".json", ".cfg", ".sh"}
     folders = [CORE, PLUGINS, CONTRIB, ROOT / "tests", ROOT / "docs", ROOT / "benchmarks", ROOT / ".ci"]
     files = [p for f in folders for p in f.rglob("*") if p.suffix in suffixes or p.name == "run"]
+    files = [path for path in files if "__pycache__" not in path.parts]
     files += [path for path in ROOT.iterdir() if path.suffix in suffixes]
     for path in files:
         if path.is_file() and path.stat().st_size < 2_000_000:
