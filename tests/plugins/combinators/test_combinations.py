@@ -235,7 +235,7 @@ def test_large_patterns_are_satisfied_together_with_others() -> None:
 
 def test_constraints_that_nothing_satisfies_are_refused() -> None:
     both = [("regex", {"pattern": "a+b"}), ("bad_words", {"phrases": ["b"]})]
-    with pytest.raises(OptionError, match="No text satisfies all constraints .* in one part of 'until'"):
+    with pytest.raises(OptionError, match="No text satisfies all constraints in one part of 'until'"):
         start(until(";", *both))
 
 
@@ -308,7 +308,7 @@ def test_what_knows_tokens_only_is_combined_at_their_borders() -> None:
     found = allowed(until(";", Opaque(one), then=Opaque(other)), *texts)
     assert exact[0] == {0, b"a", b";", b"a;", b";b", b"a;b"}
     assert found == [{0, b"a", b";", b";b"}, exact[1] - {b"a;", b"a;b"}, *exact[2:]]
-    with pytest.raises(OptionError, match="of one of them only tokens are known"):
+    with pytest.raises(OptionError, match="one of them has no automaton over bytes"):
         start(until(";", Opaque(one), ("bad_words", {"phrases": ["b"]})))
 
 
