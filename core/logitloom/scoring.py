@@ -281,7 +281,7 @@ def check_arguments(logits: Any, context: Any, kept: Any) -> None:
             f"Sequences are scored with logits [batch, time, vocab] for the {context.batch} rows of the context, but "
             f"the logits {given}."
         )
-    check_logits(logits[:, 0] if shape[1] else logits[:, :, 0])
+    check_logits(logits[:, 0, :] if shape[1] else logits[:, :, 0])
     if kept is not None:
         wanted = [int(shape[0]), int(shape[1]), -(-int(shape[2]) // 32)]
         if list(getattr(kept, "shape", ())) != wanted:

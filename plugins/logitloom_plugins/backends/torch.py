@@ -362,7 +362,7 @@ class TorchBackend(Backend):
                 return out
         out = like if donate and like.is_contiguous() and _writable(like) else torch.empty_like(like).contiguous()
         flat = out.fill_(NEG_INF).view(-1)
-        flat.index_copy_(0, torch.from_numpy(places), torch.from_numpy(kept))
+        flat.index_copy_(0, torch.from_numpy(places).to(torch.int64), torch.from_numpy(kept))
         return out
 
     def arange(self, stop: int) -> Array:

@@ -246,6 +246,12 @@ class Combination(Constraint):
             written, count = written + len(pieces[written]), count + 1
         return count
 
+    def pieces_at(self, section: int, exit: int, written: int) -> list[int]:
+        """The ids of the longest token that continues a string that ends a section; none if there is none."""
+        pieces = self._pieces[section][exit]
+        piece = pieces[written] if written < len(pieces) else b""
+        return self._texts.ids_of(piece)[:1] if piece else []
+
     def inside_and_crossing(self, config: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens that stay in the section of a configuration, and those in which a string that ends it begins."""
         part = self._automaton.parts[config.section]

@@ -79,7 +79,8 @@ class Distances:
                     ids, least = ids[kept], least[kept].astype(np.int64)
                 total = np.where((least >= UNKNOWN) | (rest >= UNKNOWN), UNKNOWN, least + rest)
                 needed[ids] = np.minimum(needed[ids], total)
-            for token in one_by_one.tolist():
+            pieces = [combination.pieces_at(config.section, *exit) for exit in self._begun(config)]
+            for token in {*one_by_one.tolist(), *(token for ids_of_piece in pieces for token in ids_of_piece)}:
                 needed[token] = min(int(needed[token]), self.least(combination.read([config], token)[0]))
         ids = combination.allowed(configs).listed(combination.vocab_size)
         return ids, needed.take(ids)
@@ -93,9 +94,18 @@ class Distances:
             return _sum(self._combination.pieces_left(config.section, config.exit, config.written), self._from[target])
         inner = self._combination.constraints[config.section]
         if inner is None or config.over:
-            return self._rest[config.section]
-        found = inner.least_tokens(config.state)
-        return _sum(UNKNOWN if found is None else found, self._rest[config.section])
+            found = [
+                _sum(self._combination.pieces_left(config.section, exit, written), self._from[part.exits[exit][1]])
+                for exit, written in self._begun(config)
+            ]
+            return min([self._rest[config.section], *found])
+        least = inner.least_tokens(config.state)
+        return _sum(UNKNOWN if least is None else least, self._rest[config.section])
+
+    def _begun(self, config: Configuration) -> list[tuple[int, int]]:
+        """The strings that may end the section of a configuration, and how many bytes of each are written."""
+        matcher = self._automaton.parts[config.section].matcher
+        return [] if matcher is None or config.node is None or config.exit >= 0 else matcher.rests(config.node)
 
     def _after_inner(self, section: int) -> int:
         """The tokens from where the inner text of a section may end to the end of the text."""

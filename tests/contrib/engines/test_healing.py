@@ -62,7 +62,7 @@ def test_mlx_lm_writes_what_the_own_loop_writes(tiny_mlx: Any, name: str) -> Non
     own = Generator(MlxModel(model), chain_of(name), max_tokens=8, heal=True)
     for prompt, ours in zip(PROMPTS, own(PROMPTS), strict=True):
         healed = heal(chain_of(name), [prompt])
-        processor = to_mlx_lm(healed.chain)
+        processor = to_mlx_lm(healed.chain, max_new_tokens=8)
         shortened = mx.array(healed.prompts[0])
         tokens = [int(token) for token, _ in steps(shortened, model, logits_processors=[processor], max_tokens=8)]
         lost = healed.texts[0].decode()

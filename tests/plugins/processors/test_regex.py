@@ -185,9 +185,7 @@ def test_the_state_of_one_row_is_of_its_own_library_whoever_was_there_before() -
             assert backend.cast(array, "int32") is array
             assert array.shape == (1,)
         found.append(int(state.processors[0][0]))
-        if name == "numpy":
-            with pytest.raises(ValueError, match="read-only"):
-                state.processors[0][0] = 99
+        state.processors[0][0] = 99  # what somebody writes into a state is in no other state
     assert len(set(found)) == 1
 
 

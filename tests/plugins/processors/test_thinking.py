@@ -205,8 +205,12 @@ def test_the_real_model_thinks_within_its_budget_and_answers(model: Any, way: st
 
 
 @pytest.mark.extras
-def test_max_tokens_below_the_budget_cut_the_row_inside_the_span(model: Any) -> None:
+@pytest.mark.parametrize("most", [8, 9, 12])
+def test_max_tokens_below_the_budget_close_the_span_in_time(model: Any, most: int) -> None:
     chain = processors.load(("thinking", {"budget": 50, "then": ANSWER}), tokenizer=model.vocabulary)
-    (found,) = Generator(model, chain, max_tokens=9)([model.tokenizer.encode("Why?")])
+    (found,) = Generator(model, chain, max_tokens=most)([model.tokenizer.encode("Why?")])
+    assert re.fullmatch(r"<think>(.|\n)*</think>(yes|no)!?", found.text or "")
+    assert len(found.tokens) <= most
+    cut = processors.load(("thinking", {"budget": 50, "then": ANSWER, "finish_within": 0}), tokenizer=model.vocabulary)
+    (found,) = Generator(model, cut, max_tokens=most)([model.tokenizer.encode("Why?")])
     assert found.finish == "length"
-    assert (found.text or "").startswith("<think>")
