@@ -123,8 +123,9 @@ def compile_tree_automaton(tree: Node, pattern: str, *, budget: Budget | None = 
 
     Example:
         >>> from logitloom.automata.pattern import Repeat, parse_pattern
-        >>> compile_tree_automaton(Repeat(parse_pattern("a.{9}|b"), 0, None, True), "a list")
-        Dfa(states=64, classes=33, table_bytes=8768)
+        >>> automaton = compile_tree_automaton(Repeat(parse_pattern("a.{9}|b"), 0, None, True), "a list")
+        >>> automaton.fullmatch("bb"), automaton.fullmatch("ba12345678"), automaton.fullmatch("ba123456789")
+        (True, False, True)
     """
     tracker = _tracker(pattern, budget)
     return kept(
