@@ -6,6 +6,7 @@ import gc
 import random
 import time
 import tracemalloc
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -55,11 +56,15 @@ ADVERSARIAL = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _loaded() -> None:
+def _loaded() -> Iterator[None]:
     host_kernels()  # loading them belongs to the installation, not to a grammar
     for engine in ENGINES:
         pytest.importorskip(engine)
         processors.load(("grammar", {"grammar": 'root ::= "a" root | [a-z]', "engine": engine}))
+    gc.collect()
+    gc.freeze()  # what other tests have left takes the garbage collector's time, which is not the grammar's
+    yield
+    gc.unfreeze()
 
 
 WORDS = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
@@ -67,8 +72,6 @@ WORDS = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
 
 def check_time(grammar: str, engine: str) -> None:
     """Reading a grammar, and making its constraint, each end in time."""
-    gc.collect()
-    gc.freeze()  # what other tests have left takes the garbage collector's time, which is not the grammar's
     message, chain, begin = "", None, time.process_time()
     try:
         chain = processors.load(("grammar", {"grammar": grammar, "engine": engine, "max_seconds": SECONDS}))
