@@ -92,14 +92,16 @@ def main() -> None:
     if given.part:
         print(run_part(given.part, given.quick))
         return
-    head, comparisons = heading(*DISTRIBUTIONS), []
+    comparisons: list[Comparison] = []
+    print(heading(*DISTRIBUTIONS), flush=True)
     for name in given.only:
         begin = time.perf_counter()
         comparisons += measured(name, given.quick)
         print(f"{name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
-    print(f"{head}\n{page(comparisons)}")
+    print(page(comparisons))
     if given.write:
-        RESULT.write_text(f"# All comparisons with peers\n\n{head}\n{page(comparisons)}\n", encoding="utf-8")
+        text = f"# All comparisons with peers\n\n{heading(*DISTRIBUTIONS)}\n{page(comparisons)}\n"
+        RESULT.write_text(text, encoding="utf-8")
         PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), page(comparisons)), encoding="utf-8")
 
 

@@ -302,6 +302,15 @@ def test_what_is_behind_is_that_of_the_results() -> None:
         assert source[2] in header(result(source[1]))["date"], row["what"]
 
 
+def test_the_report_on_the_page_is_that_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    report = module_at(BENCHMARKS / "report.py")
+    begin, end = report.MARKS
+    shown = text_of(DOCS / "comparison.md").partition(begin)[2].partition(end)[0].strip()
+    assert shown.startswith("| work | count |")
+    assert result("report").endswith(f"{shown}\n")
+
+
 def test_the_failures_on_the_first_page_are_those_of_the_comparison() -> None:
     readme, page = text_of(ROOT / "README.md"), text_of(DOCS / "comparison.md")
     rows = {row["regular expressions: rows that match"]: row for row in table(page, "Correctness", "beams")}
