@@ -126,7 +126,7 @@ def comparisons(
                 work = f"{name}, {library}, {batch} rows"
                 yield Comparison(work, "transformers", "ms", ours, theirs, "samplers.py")
                 if name == ORDINARY:
-                    yield Comparison(f"{work}", "a copy of the logits", "ms", ours, copies, "samplers.py")
+                    yield Comparison(work, "a copy of the logits", "ms", ours, copies, "samplers.py")
 
 
 def main() -> None:

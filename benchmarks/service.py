@@ -24,11 +24,11 @@ import torch
 from comparison import Comparison, table
 from conditions import heading
 from json_schema import Tokenizer, sample
+from vllm_adapter import engine_of
 
 from logitloom import Vocabulary
 from logitloom.errors import LogitloomError
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
-from logitloom_contrib.engines.vllm.served_engine import ServedEngine
 from logitloom_plugins.json_schema.structure.compilation import compile_schema
 from tests.core.automata.vocabularies import tekken
 from tests.plugins.json_schema.serialisation import serialise
@@ -44,15 +44,7 @@ class Ours:
     name = "logitloom"
 
     def __init__(self, vocabulary: Vocabulary, rows: int) -> None:
-        width = vocabulary.size
-        model = SimpleNamespace(
-            max_model_len=1 << 16, get_vocab_size=lambda: width, is_diffusion=False, logits_processors=None
-        )
-        config = SimpleNamespace(
-            model_config=model, scheduler_config=SimpleNamespace(async_scheduling=False), use_v2_model_runner=False,
-            speculative_config=None, additional_config={}, num_speculative_tokens=0,
-        )  # fmt: skip
-        self.runner = RunnerV1(ServedEngine(config, environment={}, vocabulary=vocabulary))
+        self.runner = RunnerV1(engine_of(vocabulary, max_length=1 << 16))
         self.outputs: list[list[int]] = []
         self.update: Any = None
 

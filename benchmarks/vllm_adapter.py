@@ -43,10 +43,10 @@ WORK: dict[str, Callable[[int], Any]] = {
 }
 
 
-def engine_of(known: Vocabulary) -> ServedEngine:
+def engine_of(known: Vocabulary, max_length: int = MAX_LENGTH) -> ServedEngine:
     """An engine as data: what the adapter reads of vLLM's configuration."""
     model = SimpleNamespace(
-        max_model_len=MAX_LENGTH, get_vocab_size=lambda: WIDTH, is_diffusion=False, logits_processors=None
+        max_model_len=max_length, get_vocab_size=lambda: known.size, is_diffusion=False, logits_processors=None
     )
     config = SimpleNamespace(
         model_config=model, scheduler_config=SimpleNamespace(async_scheduling=False), use_v2_model_runner=False,

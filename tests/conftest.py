@@ -25,7 +25,6 @@ from hypothesis import settings
 from logitloom import load_backend
 from logitloom.backend import Backend
 from logitloom.errors import LogitloomError
-from logitloom.registry import load_plugin
 
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
 #: Bytes by which the memory may grow before it is given back between files of tests.
@@ -68,15 +67,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile the kernels before the first test, once for all workers."""
-    if hasattr(session.config, "workerinput") or find_spec("numba") is None:
-        return
-    if find_spec("vllm") is None:
-        load_plugin("kernels", "numba").compile()
-        return
-    # vLLM's build for CPUs starts no engine in a process that has loaded llvmlite.
-    code = "from logitloom.registry import load_plugin; load_plugin('kernels', 'numba').compile()"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    """Compile the kernels before the first test, once for all workers.
+
+    In a process of its own, because vLLM's build for CPUs starts no engine in a process that has loaded llvmlite.
+    """
+    if not hasattr(session.config, "workerinput") and find_spec("numba") is not None:
+        command = [sys.executable, "-m", "logitloom.cli.main", "kernels", "compile", "numba"]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -111,16 +108,15 @@ def _is_repeated(item: pytest.Item, params: Mapping[str, Any], seen: Counter[tup
         params: its parameters.
         seen: how many cases of a test were met on a library; this one is added.
     """
-    library = next((value for value in params.values() if isinstance(value, str) and value in FIRST_CASES), "")
-    cases = getattr(getattr(item, "cls", None), "cases", None)
-    if library not in FIRST_CASES:
+    library = next((value for value in params.values() if isinstance(value, str) and value in FIRST_CASES), None)
+    if library is None:
         return False
+    test, cases = item.nodeid.split("[")[0], getattr(getattr(item, "cls", None), "cases", None)
     if cases is not None and "case" in params:
-        checks, turns = f"{item.nodeid.split('[')[0]}", TURNS.get(library, 1)
-        return params["case"] not in list(cases)[: FIRST_CASES[library]] or crc32(checks.encode()) % turns != 0
-    test = (item.nodeid.split("[")[0], library)
-    seen[test] += 1
-    return seen[test] > FIRST_PARAMETERS.get(library, seen[test])
+        is_other_turn = crc32(test.encode()) % TURNS.get(library, 1) != 0
+        return is_other_turn or params["case"] not in list(cases)[: FIRST_CASES[library]]
+    seen[test, library] += 1
+    return library in FIRST_PARAMETERS and seen[test, library] > FIRST_PARAMETERS[library]
 
 
 @pytest.hookimpl(wrapper=True)

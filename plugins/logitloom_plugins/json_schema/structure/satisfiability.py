@@ -92,12 +92,13 @@ class Satisfiability:
         found = self._keys.get(key)
         if found is None:
             names, patterns, demands = key
-            languages = {
-                atom: self.content((self.keywords.of_nodes(atom[1], "string"),), plain=True).automaton
-                for atom in demands
-            }
+            languages = {atom: self._names_of(atom) for atom in demands}
             found = self._keys[key] = Keys(names, patterns, languages, self.tracker)
         return found
+
+    def _names_of(self, atom: Any) -> Any:
+        """The automaton of the names that satisfy a ``propertyNames`` atom."""
+        return self.content((self.keywords.of_nodes(atom[1], "string"),), plain=True).automaton
 
     def listed_names(self, hard: Iterable[Any]) -> list[str]:
         """The names that ``propertyNames`` and ``additionalProperties: false`` leave to a member, where they are few.
@@ -108,7 +109,7 @@ class Satisfiability:
         languages: list[Any] = []
         for atom in hard:
             if atom[0] == "names":
-                languages.append(self.content((self.keywords.of_nodes(atom[1], "string"),), plain=True).automaton)
+                languages.append(self._names_of(atom))
             elif atom[0] == "addl" and atom[3] is False and atom[2]:
                 languages.append(union(*[compile_ecma(p, self.tracker.budget) for p in sorted(atom[2])]))
         if not languages:
