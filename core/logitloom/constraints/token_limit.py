@@ -19,7 +19,7 @@ from logitloom.contract import UNKNOWN, Constraint, State
 from logitloom.errors import GenerationError, OptionError
 from logitloom.state import Rows
 
-__all__ = ["LimitedState", "row_limits", "tokens_left", "unlimited"]
+__all__ = ["LimitedState", "packed_limits", "row_limits", "tokens_left", "unlimited", "within"]
 
 
 class LimitedState(NamedTuple):

@@ -62,7 +62,7 @@ class StopRepetition(ConstraintProcessor):
         if self.shortest > self.longest:
             raise OptionError(
                 f"Option 'shortest' of 'stop_repetition' is {self.shortest}, which is above 'longest', {self.longest}. "
-                f"Give a group at least as many tokens at most as at least."
+                f"Raise 'longest' or lower 'shortest'."
             )
         if self.keep is not None and self.keep > self.times:
             raise OptionError(
