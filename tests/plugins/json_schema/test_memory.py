@@ -23,6 +23,7 @@ from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, c
 from logitloom_plugins.json_schema.structure.names import Chain
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
+from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
 from tests.core.automata.vocabularies import mixed
 
 WORDS = mixed()
@@ -222,3 +223,25 @@ def test_bytes_and_tokens_lead_to_equal_states() -> None:
             reached = step
         assert reached == at
         assert schema.accepts(reached) == tokens.may_end(at)
+
+
+def test_schemas_over_one_vocabulary_share_token_sets() -> None:
+    one, other = constraint({"properties": {"a": {"type": "string"}}}), constraint({"properties": {"b": {}}})
+    sets = [
+        [tokens.allowed(taken(tokens, tokens.start(), text)).ids for text in ('{"', f'{{"{name}":"x', "{")]
+        for tokens, name in ((one, "a"), (other, "b"))
+    ]
+    assert all(mine is theirs for mine, theirs in zip(*sets, strict=True))
+    assert not any(ids.flags.writeable for ids in sets[0])
+
+
+def test_shared_token_sets_are_bounded_and_may_be_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = TokenSets(WORDS, WORDS.size)
+    before = sets.few([3, 2])
+    assert sets.few([2, 3]) is before
+    monkeypatch.setattr("logitloom_plugins.json_schema.tokens.token_sets._MOST_BYTES", 1000)
+    for token in range(100):
+        sets.few([token])
+        assert sum(known.ids.nbytes for known in sets._known.values()) < 2000
+    again = sets.few([2, 3])
+    assert again is not before and again.ids.tolist() == before.ids.tolist() == [2, 3]

@@ -24,7 +24,8 @@ from logitloom_plugins.json_schema.structure.names import Chain
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
 from logitloom_plugins.json_schema.tokens.distances import TokenDistances
 from logitloom_plugins.json_schema.tokens.distinct_rows import DistinctRows
-from logitloom_plugins.json_schema.tokens.string_rows import Row, StringRows, words_of
+from logitloom_plugins.json_schema.tokens.string_rows import StringRows, words_of
+from logitloom_plugins.json_schema.tokens.token_sets import token_sets
 from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk, Words
 
 __all__ = ["SchemaConstraint", "can_write"]
@@ -36,8 +37,6 @@ _RARE: Final = re.compile(r"\\([pPu]\{|u[dD][89abAB])")
 _MOST_SET_BYTES: Final = 64 << 20
 _MOST_SETS: Final = 1 << 16
 _MOST_SHARED: Final = 1 << 7
-#: Above this number of ids a boolean mask puts them in order, below it a sort.
-_SORTED: Final = 6000
 
 
 def can_write(document: Any, vocabulary: Vocabulary) -> bool:
@@ -80,11 +79,7 @@ class SchemaConstraint(Constraint):
                 f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
             )
         self._texts = vocabulary.token_bytes
-        words = words_of(vocabulary)
-        padding = np.arange(vocabulary.size, self.vocab_size, dtype=np.int32)
-        textless = np.concatenate([words.trie.textless, padding])
-        self._textless: NDArray[np.int32] = textless.astype(np.int32)
-        self._masks = _Masks(schema, words, self)
+        self._masks = _Masks(schema, words_of(vocabulary), self)
         self._sets: dict[Configuration, TokenSet] = {}
         self._set_bytes = 0
 
@@ -163,19 +158,16 @@ class _Masks:
         self.words = words
         self._vocabulary = constraint.vocabulary
         self._texts = constraint.vocabulary.token_bytes
-        self._size = constraint.vocab_size
-        self._textless = constraint._textless
-        self._most = constraint.vocab_size // 2
+        self._sets = token_sets(constraint.vocabulary, constraint.vocab_size)
         self._begin(schema.machine)
 
     def _begin(self, machine: Machine) -> None:
         self.machine = machine
         self._walk = TokenWalk(machine)
-        self._strings = StringRows(machine, self._vocabulary, self._walk)
+        self._strings = StringRows(machine, self._vocabulary, self._walk, self._sets)
         self._distinct = DistinctRows(machine, self.words, self._texts)
         self._distances = TokenDistances(machine, self._schema.completions, self.words, self._vocabulary)
-        self._common: dict[tuple[int, Stack], Row] = {}
-        self._shared: dict[int, tuple[NDArray[np.int32], TokenSet]] = {}
+        self._common: dict[tuple[int, Stack], TokenSet] = {}
 
     def _follow_machine(self) -> None:
         if self.machine is not self._schema.machine:
@@ -205,26 +197,10 @@ class _Masks:
             row = self._written(position)
         if self.machine.opening:
             row = self._without(row, self._distinct.doubtful(position), position)
-        listed, ids = row
-        # Positions with the same array of ids share one token set, so that its mask is prepared once.
-        shared = self._shared.get(id(ids))
-        if shared is None or shared[0] is not ids:
-            if len(self._shared) >= _MOST_SHARED:
-                self._shared.clear()
-            members = ids if listed else np.concatenate([ids, self._textless])
-            if len(members) <= _SORTED:
-                members = members.copy()
-                members.sort()
-            else:
-                chosen = np.zeros(self._size, dtype=bool)
-                chosen[members] = True
-                members = chosen.nonzero()[0].astype(np.int32)
-            members.setflags(write=False)
-            shared = self._shared[id(ids)] = ids, TokenSet(listed, members)
-        return shared[1]
+        return row
 
-    def _written(self, position: Position) -> Row:
-        """The row of a position: the allowed ids if they are at most half of all, else the forbidden ids with bytes."""
+    def _written(self, position: Position) -> TokenSet:
+        """The tokens that may come next at a position, where items that must be different play no part."""
         state, stack, written, _ = position
         machine = self.machine
         if machine.states[state][0] == "text":
@@ -233,19 +209,19 @@ class _Masks:
             if tracked and stack is not None:
                 back, names = stack.entry
                 stack = Chain((back, NO_NAMES), stack.before)
-            known = self._strings.row(state, stack, self._most)
+            known = self._strings.row(state, stack)
             if known is not None:
                 return self._without(known, self._strings.doubtful(written, names), position) if tracked else known
             context = machine.states[state][1]
             if context.content.counts and context.content.is_far(machine.states[state][3], self._strings.longest):
                 # No token can reach a bound of the length, so the row is that of a string without bounds.
                 return self._elsewhere(context.unbounded.text(machine.states[state][2], 0), stack)
-        return self._walk.from_root(self.words, state, position.stack, written).row(self.words.trie, self._most)
+        return self._walk.from_root(self.words, state, position.stack, written).token_set(self.words, self._sets)
 
-    def _without(self, row: Row, doubtful: NDArray[np.int32], position: Position) -> Row:
+    def _without(self, row: TokenSet, doubtful: NDArray[np.int32], position: Position) -> TokenSet:
         """The row without those of the doubtful tokens that the machine refuses when it reads them one by one."""
         listed, ids = row
-        asked = np.zeros(self._size, dtype=bool)
+        asked = np.zeros(self._sets.size, dtype=bool)
         asked[doubtful] = True
         if listed:
             asked = asked.take(ids)
@@ -256,9 +232,11 @@ class _Masks:
         dead = [token for token in allowed.tolist() if self.machine.read(position, self._texts[token]) is None]
         if not dead:
             return row
-        return listed, ids[~np.isin(ids, dead)] if listed else np.append(ids, np.array(dead, dtype=np.int32))
+        ids = ids[~np.isin(ids, dead)] if listed else np.sort(np.append(ids, np.array(dead, dtype=np.int32)))
+        ids.setflags(write=False)
+        return TokenSet(listed, ids)
 
-    def _elsewhere(self, state: int, stack: Stack) -> Row:
+    def _elsewhere(self, state: int, stack: Stack) -> TokenSet:
         """The row of a position of which only state and stack matter, cached for all positions with the same ones."""
         known = self._common.get((state, stack))
         if known is None:

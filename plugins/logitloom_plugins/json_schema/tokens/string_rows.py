@@ -19,24 +19,26 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata import BudgetTracker
 from logitloom.automata.trie import Trie, joined, members, vocabulary_trie
+from logitloom.constraints import TokenSet
 from logitloom_plugins.json_schema.structure.machine import DEAD, Machine, name_of, read
 from logitloom_plugins.json_schema.structure.members import ValueConstraint
 from logitloom_plugins.json_schema.structure.string_states import NameContext, TextContext
 from logitloom_plugins.json_schema.structure.value_reader import Stack
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
 from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk, Words, may_name_again
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
-__all__ = ["Row", "StringRows", "StringTables", "string_tables", "words_of"]
+__all__ = ["StringRows", "StringTables", "string_tables", "words_of"]
 
 _MOST_REMEMBERED: Final = 1 << 12
-_MOST_ROWS: Final = 1 << 7
+_QUOTE: Final = ord('"')
 _CACHE: Final[weakref.WeakKeyDictionary[Vocabulary, dict[Any, Any]]] = weakref.WeakKeyDictionary()
 _LOCK: Final = threading.RLock()
 _LEADS: Final = np.array([not 0x80 <= byte < 0xC0 for byte in range(256)])
 
-Row = tuple[bool, NDArray[np.int32]]
-"""Whether the ids are the allowed tokens (else the forbidden tokens that have bytes), and the ids."""
+#: What may follow the closing quote: the numbers of the rests, in ascending order.
+Rests = tuple[int, ...]
 
 
 def words_of(vocabulary: Vocabulary) -> Words:
@@ -143,6 +145,13 @@ class StringTables:
         self.naming: NDArray[np.intp] = again[self.rest].nonzero()[0]
         self.rest_words = Words(Trie(Vocabulary(self.rests, name="rests"))) if len(self.rests) > 1 else None
 
+    def has_rest(self, rests: Rests) -> NDArray[np.bool_]:
+        """Per token of ``ending`` whether its rest is among some."""
+        chosen = np.zeros(len(self.rests), dtype=bool)
+        chosen[list(rests)] = True
+        found: NDArray[np.bool_] = chosen.take(self.rest)
+        return found
+
 
 class StringRows:
     """The rows of free strings of one machine and vocabulary.
@@ -151,85 +160,99 @@ class StringRows:
         machine: the automaton over bytes.
         vocabulary: the tokens.
         walk: the trie walk of the machine.
+        sets: the token sets of the vocabulary.
     """
 
-    def __init__(self, machine: Machine, vocabulary: Vocabulary, walk: TokenWalk) -> None:
+    def __init__(self, machine: Machine, vocabulary: Vocabulary, walk: TokenWalk, sets: TokenSets) -> None:
         self._machine = machine
         self._walk = walk
+        self._sets = sets
         self._words = words_of(vocabulary)
         self._values = string_tables(vocabulary, machine, names=False)
         self._names = string_tables(vocabulary, machine, names=True)
         #: The largest number of characters that one token adds to a string.
         self.longest = self._values.longest
-        self._after: dict[tuple[bool, int, Stack], NDArray[np.bool_]] = {}
-        self._far: dict[tuple[Any, ...], Row] = {}
-        self._named: dict[tuple[NameContext, int, Stack, int], Row] = {}
+        self._after: dict[tuple[bool, int, Stack], Rests] = {}
         self._completed: dict[tuple[MooreMachine, int], list[tuple[int, int]]] = {}
 
-    def row(self, state: int, stack: Stack, most: int) -> Row | None:
+    def row(self, state: int, stack: Stack) -> TokenSet | None:
         """The tokens of a state, ``None`` if the string is not free.
 
         Args:
             state: a state of the machine inside a string.
             stack: the stack; the caller handles member names that must not be repeated.
-            most: the largest number of allowed tokens for which the row lists the allowed ones.
         """
         _, context, place, count = self._machine.states[state]
         if isinstance(context, TextContext):
             if context.content.free and place == context.start:
-                return self._value(context, place, count, stack, most)
+                return self._value(context, place, count, stack)
         elif context.is_free and context.content.automaton.boundaries[place]:
-            return self._name(context, place, stack, most)
+            return self._name(context, place, stack)
         return None
 
-    def _value(self, context: TextContext, place: int, count: int, stack: Stack, most: int) -> Row:
+    def _value(self, context: TextContext, place: int, count: int, stack: Stack) -> TokenSet:
         tables, content = self._values, context.content
         room = content.free_from(place, count)
         near = min(room, tables.longest)
         # Far from its length bounds the row does not depend on the exact count of characters.
         ranges = [
-            (first, last, context.end(place, content.counted(count + first)))
+            (first, last, self._allowed_rests(tables, context.end(place, content.counted(count + first)), stack))
             for first, last in content.end_ranges(count, near)
         ]
-        key = (tuple(ranges), stack, near, most)
-        known = self._far.get(key)
-        if known is None:
-            ends = np.zeros(len(tables.ending), dtype=bool)
-            for first, last, code in ranges:
-                fits = (tables.lengths >= first) & (tables.lengths <= last)
-                ends |= fits & self._allowed_rests(tables, code, stack).take(tables.rest)
-            if len(self._far) >= _MOST_ROWS:
-                self._far.clear()
-            known = self._far[key] = _written(tables, room, ends, most)
-        return known
 
-    def _name(self, context: NameContext, place: int, stack: Stack, most: int) -> Row:
-        key = (context, place, stack, most)
-        known = self._named.get(key)
-        if known is not None:
-            return known
-        tables, trie = self._names, self._words.trie
+        def make() -> TokenSet:
+            ends = np.zeros(len(tables.ending), dtype=bool)
+            for first, last, rests in ranges:
+                ends |= (tables.lengths >= first) & (tables.lengths <= last) & tables.has_rest(rests)
+            return self._set(tables, room, ends)
+
+        return self._sets.once((id(tables), near, *ranges), make)
+
+    def _name(self, context: NameContext, place: int, stack: Stack) -> TokenSet:
+        tables = self._names
         other = self._machine.number(("colon", context.frame, ("other", ()), context.used))
-        ends = self._allowed_rests(tables, other, stack).take(tables.rest)
-        completed = self._completing(context.content.automaton, place, context) if place >= context.outside else []
-        if completed:
-            going: list[tuple[int, int]] = []
-            for node, named in completed:
-                first, own, last = int(trie.first[node]), int(trie.own[node]), int(trie.last[node])
+        rests = self._allowed_rests(tables, other, stack)
+        completed: list[tuple[int, bool]] = []
+        going: list[tuple[int, int]] = []
+        if place >= context.outside:
+            for node, named in self._completing(context.content.automaton, place, context):
                 code = context.end(named, 0)
                 if code in self._machine.naming:
                     code = self._machine.operations[-2 - code].target
-                ends[tables.place[trie.order[first:own]]] = code != DEAD
-                ends[tables.place[trie.order[own:last]]] = False
+                completed.append((node, code != DEAD))
                 if code != DEAD:
                     going.append((node, code))
-            if going:
-                nodes, codes = zip(*going, strict=True)
-                ends[tables.place[self._walk.below(self._words, nodes, codes, stack).row(trie, trie.nodes)[1]]] = True
-        if len(self._named) >= _MOST_ROWS:
-            self._named.clear()
-        known = self._named[key] = _written(tables, 1 << 30, ends, most)
-        return known
+        after: list[int] = []
+        if going:
+            nodes, codes = zip(*going, strict=True)
+            after = sorted(self._walk.below(self._words, nodes, codes, stack).allowed(self._words))
+
+        def make() -> TokenSet:
+            ends, trie = tables.has_rest(rests), self._words.trie
+            for node, lives in completed:
+                first, own, last = int(trie.first[node]), int(trie.own[node]), int(trie.last[node])
+                ends[tables.place[trie.order[first:own]]] = lives
+                ends[tables.place[trie.order[own:last]]] = False
+            ends[tables.place[after]] = True
+            return self._set(tables, 1 << 30, ends)
+
+        return self._sets.once((id(tables), rests, *completed, *after), make)
+
+    def _set(self, tables: StringTables, room: int, ends: NDArray[np.bool_]) -> TokenSet:
+        """The tokens that may come in a free string.
+
+        Args:
+            tables: the tables of the vocabulary.
+            room: the number of characters that the maximum length still permits.
+            ends: per ending token whether it is allowed.
+        """
+        fitting = len(tables.inside)
+        if room < tables.longest:
+            fitting = int(np.searchsorted(tables.needs, room, side="right"))
+        if fitting + int(np.add.reduce(ends)) > self._sets.most:
+            ids = np.concatenate([tables.dead, tables.inside[fitting:], tables.ending[~ends]])
+            return self._sets.many(False, ids)
+        return self._sets.many(True, np.concatenate([tables.inside[:fitting], tables.ending[ends]]))
 
     def doubtful(self, written: bytes, names: frozenset[str]) -> NDArray[np.int32]:
         """Ids that include every token that may complete a repeated member name; some occur twice.
@@ -256,59 +279,43 @@ class StringRows:
         if known is not None:
             return known
         found: list[tuple[int, int]] = []
-        trie = self._words.trie
-        nodes = np.zeros(1, dtype=np.int64)
-        places: NDArray[Any] = np.array([place], dtype=np.int64)
-        labels, byte_class, following = automaton.outputs, automaton.byte_class, automaton.next
-        while len(nodes):
-            counts = trie.child_count.take(nodes)
-            children = members(trie.child_start.take(nodes), counts)
-            before = places.repeat(counts)
-            read = trie.byte.take(children)
-            for i in (read == ord('"')).nonzero()[0].tolist():
-                label = labels[before[i]]
-                if label is not None and label[0] == "name":
-                    found.append((int(children[i]), int(before[i])))
-            after = following[before, byte_class.take(read)]
-            kept = (after >= context.outside).nonzero()[0]
-            nodes, places = children.take(kept), after.take(kept)
+        trie, find = self._words.trie, self._words.bytes.find
+        starts, sizes = trie.child_start.data, trie.child_count.data
+        pending = [(0, place)]
+        while pending:
+            node, before = pending.pop()
+            first = starts[node]
+            end = first + sizes[node]
+            label = automaton.outputs[before]
+            if label is not None and label[0] == "name":
+                child = find(_QUOTE, first, end)
+                if child >= 0:
+                    found.append((child, before))
+            for byte, after in context.keys.in_tree(before)[1].items():
+                child = find(byte, first, end)
+                if child >= 0:
+                    pending.append((child, after))
         if len(self._completed) >= _MOST_REMEMBERED:
             self._completed.clear()
         self._completed[automaton, place] = found
         return found
 
-    def _allowed_rests(self, tables: StringTables, code: int, stack: Stack) -> NDArray[np.bool_]:
-        """Per rest whether it may follow the closing quote."""
+    def _allowed_rests(self, tables: StringTables, code: int, stack: Stack) -> Rests:
+        """The rests that may follow the closing quote."""
         if code == DEAD:
-            return np.zeros(len(tables.rests), dtype=bool)
+            return ()
         state, stack = self._machine.applied(code, stack) if code < DEAD else (code, stack)
         key = (tables is self._names, state, stack)
         known = self._after.get(key)
         if known is None:
-            known = np.zeros(len(tables.rests), dtype=bool)
-            known[0] = True
+            rests = [0]
             if tables.rest_words is not None:
-                found = self._walk.from_root(tables.rest_words, state, stack)
-                known[found.row(tables.rest_words.trie, len(known))[1]] = True
+                rests += self._walk.from_root(tables.rest_words, state, stack).allowed(tables.rest_words)
+            known = tuple(sorted(rests))
             if len(self._after) >= _MOST_REMEMBERED:
                 self._after.clear()
             self._after[key] = known
         return known
-
-
-def _written(tables: StringTables, room: int, ends: NDArray[np.bool_], most: int) -> Row:
-    """The row in its shorter form.
-
-    Args:
-        tables: the tables of the vocabulary.
-        room: the number of characters that the maximum length still permits.
-        ends: per ending token whether it is allowed.
-        most: the largest number of allowed tokens for which the row lists the allowed ones.
-    """
-    fitting = len(tables.inside) if room >= tables.longest else int(np.searchsorted(tables.needs, room, side="right"))
-    if fitting + int(np.add.reduce(ends)) > most:
-        return False, np.concatenate([tables.dead, tables.inside[fitting:], tables.ending[~ends]])
-    return True, np.concatenate([tables.inside[:fitting], tables.ending[ends]])
 
 
 def _tokens(trie: Trie, nodes: NDArray[Any], stop: NDArray[np.int32]) -> NDArray[np.int32]:

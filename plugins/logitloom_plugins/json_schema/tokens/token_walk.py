@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.trie import Trie, joined, members
+from logitloom.constraints import TokenSet
 from logitloom_plugins.json_schema.structure.string_states import DEAD, DIGITS, NameContext
 from logitloom_plugins.json_schema.structure.value_reader import Stack
 from logitloom_plugins.json_schema.tokens.self_loops import SelfLoops
+from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
 
 __all__ = ["Found", "TokenWalk", "Words", "may_name_again"]
 
@@ -31,6 +33,8 @@ _VERY_FEW: Final = 12
 #: with at most ``_TWINS`` children look their bytes up without the whole row of the state.
 _SIBLINGS: Final = 24
 _TWINS: Final = 4
+#: Up to so many nodes the words are listed node by node.
+_LISTED: Final = 128
 _BLANKS: Final = b" \n\t\r"
 _QUOTE, _BACKSLASH = b'"\\'
 #: The least number of bytes from the end of one name to the end of the next (``:1,""``), and bytes that are among them.
@@ -47,6 +51,7 @@ class Words:
     Attributes:
         trie: the trie.
         bytes: the last byte of each node's prefix.
+        first, own, order: the trie's, as memory views, which are faster for single entries.
         blank_nodes, blank_depths: the nodes whose prefix is only whitespace, and the lengths of these prefixes.
         after: by byte the nodes whose prefix is whitespace followed by that byte, and the lengths of the whitespace,
             which may be 0.
@@ -55,6 +60,7 @@ class Words:
     def __init__(self, trie: Trie) -> None:
         self.trie = trie
         self.bytes = trie.byte.tobytes()
+        self.first, self.own, self.order = trie.first.data, trie.own.data, trie.order.data
         blank = np.zeros(256, dtype=bool)
         blank[list(_BLANKS)] = True
         level, depth = np.zeros(1, dtype=np.int64), 0
@@ -68,6 +74,7 @@ class Words:
             nodes.append(level)
             depths.append(np.full(len(level), depth))
         self.blank_nodes, self.blank_depths = np.concatenate(nodes), np.concatenate(depths).tolist()
+        self._blank_words: dict[int, list[int]] = {}
         # Levels are visited in order, so depths are ascending.
         following, depths_before = joined(after), joined(before)
         read = trie.byte[following]
@@ -75,6 +82,15 @@ class Words:
         for byte in np.unique(read).tolist():
             here = read == byte
             self.after[byte] = (following[here].tolist(), depths_before[here].tolist())
+
+    def blank_words(self, count: int) -> list[int]:
+        """The words at the first nodes of whitespace, as a new list."""
+        if count not in self._blank_words:
+            nodes = self.blank_nodes[:count]
+            first = self.trie.first.take(nodes)
+            own = members(first, self.trie.own.take(nodes) - first)
+            self._blank_words[count] = sorted(self.trie.order.take(own).tolist())
+        return self._blank_words[count].copy()
 
     def node(self, text: bytes) -> int:
         """The node whose prefix is ``text``, 0 if there is none."""
@@ -87,19 +103,23 @@ class Words:
         return node
 
 
-class Found(NamedTuple):
+class Found:
     """The result of a walk, as nodes of the trie.
 
-    Words below a node of ``whole``, and words at a node of ``alive`` or ``entered``, are allowed. Words below a node of
-    ``dead``, and words below a child of a node of ``opened`` that is not in ``entered``, are forbidden. Every word is
-    in exactly one of these classes.
+    Words below a node of ``whole``, and words at a node of ``alive`` or ``entered``, are allowed, and so are the words
+    at the first ``blanks`` nodes of whitespace. Words below a node of ``dead``, and words below a child of a node of
+    ``opened`` or of whitespace that is not among these, are forbidden. Every word is in exactly one of these classes.
     """
 
-    whole: list[NDArray[Any]]
-    alive: list[NDArray[Any]]
-    dead: list[NDArray[Any]]
-    opened: list[int]
-    entered: list[int]
+    __slots__ = ("alive", "blanks", "dead", "entered", "opened", "whole")
+
+    def __init__(self) -> None:
+        self.whole: list[NDArray[Any]] = []
+        self.alive: list[NDArray[Any]] = []
+        self.dead: list[NDArray[Any]] = []
+        self.opened: list[int] = []
+        self.entered: list[int] = []
+        self.blanks = 0
 
     def living(self, nodes: NDArray[Any], *columns: NDArray[np.int32]) -> tuple[NDArray[Any], ...]:
         """The nodes whose code, in the first column, is not ``DEAD``, and their columns; the others go to ``dead``."""
@@ -110,30 +130,54 @@ class Found(NamedTuple):
         kept = (~gone).nonzero()[0]
         return nodes.take(kept), *[column.take(kept) for column in columns]
 
-    def row(self, trie: Trie, most: int) -> tuple[bool, NDArray[np.int32]]:
-        """Whether at most ``most`` words are allowed, and the ids of the allowed words if so, else the forbidden ones.
+    def listed(self, words: Words) -> list[int] | None:
+        """The allowed words in no order; ``None`` if there may be many of them."""
+        if self.alive or self.whole or len(self.entered) > _LISTED:
+            return None
+        first, own, order = words.first, words.own, words.order
+        found = words.blank_words(self.blanks)
+        for node in self.entered:
+            begin = first[node]
+            end = own[node]
+            if begin != end:
+                found += order[begin:end]
+        return found
 
-        The ids are in no order.
-        """
-        alive = np.array(self.entered, dtype=np.int64)
-        if self.alive:
-            alive = joined([*self.alive, alive])
-        first = trie.first.take(alive)
-        counts = trie.own.take(alive) - first
-        if self.whole:
-            whole = joined(self.whole)
-            begun = trie.first.take(whole)
-            first = np.concatenate([begun, first])
-            counts = np.concatenate([trie.last.take(whole) - begun, counts])
-        if int(np.add.reduce(counts)) <= most:
-            return True, trie.order.take(members(first, counts))
-        dead = self.dead
+    def allowed(self, words: Words) -> list[int]:
+        """The allowed words in no order."""
+        found = self.listed(words)
+        return found if found is not None else words.trie.order.take(members(*self._ranges(words))).tolist()
+
+    def token_set(self, words: Words, sets: TokenSets) -> TokenSet:
+        """The allowed words."""
+        few = self.listed(words)
+        if few is not None and len(few) <= sets.most:
+            return sets.few(few)
+        trie = words.trie
+        first, counts = self._ranges(words)
+        if int(np.add.reduce(counts)) <= sets.most:
+            return sets.many(True, trie.order.take(members(first, counts)))
+        dead, entered = self.dead, self.entered
         if self.opened:
-            children = members(trie.child_start.take(self.opened), trie.child_count.take(self.opened))
-            dead = [*dead, np.setdiff1d(children, self.entered)]
+            blanks = words.blank_nodes[: self.blanks]
+            opened = np.concatenate([np.array(self.opened, dtype=np.int64), blanks])
+            children = members(trie.child_start.take(opened), trie.child_count.take(opened))
+            dead = [*dead, np.setdiff1d(children, np.concatenate([np.array(entered, dtype=np.int64), blanks]))]
         nodes = joined(dead)
         first = trie.first.take(nodes)
-        return False, trie.order.take(members(first, trie.last.take(nodes) - first))
+        return sets.many(False, trie.order.take(members(first, trie.last.take(nodes) - first)))
+
+    def _ranges(self, words: Words) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The ranges of the allowed words in the trie's order: where each begins, and how many they are."""
+        trie = words.trie
+        alive = joined([*self.alive, np.array(self.entered, dtype=np.int64), words.blank_nodes[: self.blanks]])
+        first = trie.first.take(alive)
+        counts = trie.own.take(alive) - first
+        if not self.whole:
+            return first, counts
+        whole = joined(self.whole)
+        begun = trie.first.take(whole)
+        return np.concatenate([begun, first]), np.concatenate([trie.last.take(whole) - begun, counts])
 
 
 class TokenWalk:
@@ -151,7 +195,7 @@ class TokenWalk:
         """The words that are allowed in a state; ``written`` is an unfinished member name that must not be repeated."""
         machine, pending = self._machine, [(0, state, stack)]
         kind = machine.states[state]
-        found = Found([], [], [], [], [])
+        found = Found()
         if state in machine.tracked:
             return self._walk(words, pending, written, found)
         if kind[0] == "text":
@@ -183,10 +227,8 @@ class TokenWalk:
             stack: the stack.
             found: the result to extend.
         """
-        fitting = words.blank_nodes[: bisect.bisect_right(words.blank_depths, more + 1)].tolist()
         found.opened.append(0)
-        found.opened.extend(fitting)
-        found.entered.extend(fitting)
+        found.blanks = bisect.bisect_right(words.blank_depths, more + 1)
         sizes = words.trie.child_count.data
         pending: Pending = []
         for codes, least, most in zip(codes_of, (0, 1), (0, more + 1), strict=True):
@@ -205,7 +247,7 @@ class TokenWalk:
     def below(self, words: Words, parents: Sequence[int], states: Sequence[int], stack: Stack) -> Found:
         """The allowed words below nodes with one state each; words at the nodes themselves are not in the result."""
         pending: Pending = [(node, state, stack) for node, state in zip(parents, states, strict=True)]
-        found = Found([], [], [], [], [])
+        found = Found()
         if len(pending) <= _VERY_FEW:
             return self._walk_on(words, pending, found)
         return self._walk(words, pending, b"", found)
