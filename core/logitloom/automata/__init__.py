@@ -36,7 +36,7 @@ from logitloom.automata.cache import AutomatonCache, default_cache
 from logitloom.automata.catalogue import Catalogue
 from logitloom.automata.catalogue_constraints import catalogue_constraint
 from logitloom.automata.compilation import compile_automaton, compile_pattern, compile_tree, compile_tree_automaton
-from logitloom.automata.compiled_store import compiled_in
+from logitloom.automata.compiled_store import compiled_in, stored_automaton, stored_values
 from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
 from logitloom.automata.lazy_dfa import LazyDfa
@@ -83,6 +83,8 @@ __all__ = [
     "optional",
     "repeat",
     "star",
+    "stored_automaton",
+    "stored_values",
     "texts_without",
     "union",
 ]

@@ -12,9 +12,28 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["packed", "unpacked", "within"]
+__all__ = ["checked", "packed", "unpacked", "with_checksum", "within"]
 
 _DIGEST: Final = 32
+
+
+def with_checksum(format: bytes, payload: bytes) -> bytes:
+    """The bytes of a file: its format, the checksum of what it holds, and that.
+
+    Example:
+        >>> content = with_checksum(b"kind 1", b"payload")
+        >>> checked(b"kind 1", content), checked(b"kind 2", content), checked(b"kind 1", content[:-1])
+        (b'payload', None, None)
+    """
+    return format + hashlib.blake2b(payload, digest_size=_DIGEST).digest() + payload
+
+
+def checked(format: bytes, content: bytes) -> bytes | None:
+    """What a file holds; ``None`` if it is damaged, or of another kind."""
+    head = len(format) + _DIGEST
+    payload = content[head:]
+    whole = content[:head] == format + hashlib.blake2b(payload, digest_size=_DIGEST).digest()
+    return payload if whole else None
 
 
 def packed(format: bytes, arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -32,8 +51,7 @@ def packed(format: bytes, arrays: Mapping[str, NDArray[Any]]) -> bytes:
     buffer = io.BytesIO()
     entries: dict[str, Any] = dict(arrays)
     np.savez(buffer, **entries)
-    payload = buffer.getvalue()
-    return format + hashlib.blake2b(payload, digest_size=_DIGEST).digest() + payload
+    return with_checksum(format, buffer.getvalue())
 
 
 def unpacked(
@@ -46,9 +64,8 @@ def unpacked(
         content: the bytes of the file.
         expected: the dtype and the number of axes of each array, by name.
     """
-    head = len(format) + _DIGEST
-    payload = content[head:]
-    if content[:head] != format + hashlib.blake2b(payload, digest_size=_DIGEST).digest():
+    payload = checked(format, content)
+    if payload is None:
         return None
     try:
         with zipfile.ZipFile(io.BytesIO(payload)) as members:

@@ -9,7 +9,7 @@ from logitloom.automata.alphabet import Alphabet, alphabet
 from logitloom.automata.boundaries import kind_sets
 from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.choice import choice
-from logitloom.automata.compiled_store import kept
+from logitloom.automata.compiled_store import stored_automaton
 from logitloom.automata.context_nfa import context_automaton, repeated_atomic_parts, without_boundaries
 from logitloom.automata.determinize import determinize
 from logitloom.automata.dfa import Dfa
@@ -74,7 +74,7 @@ def compile_pattern(pattern: str, flags: int = 0, *, budget: Budget | None = Non
         True
     """
     tracker = _tracker(pattern, budget)
-    return kept(
+    return stored_automaton(
         lambda: ("whole", pattern, int(flags), minimal, *_limits(tracker)),
         lambda: _of_pattern(pattern, flags, tracker, minimal),
     )
@@ -106,7 +106,7 @@ def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None, mini
         True
     """
     tracker = _tracker(pattern, budget)
-    return kept(
+    return stored_automaton(
         lambda: ("tree", *_described(tree), minimal, *_limits(tracker)),
         lambda: _whole(_subsets(tree, pattern, 0, tracker), tracker, minimal),
     )
@@ -128,7 +128,7 @@ def compile_tree_automaton(tree: Node, pattern: str, *, budget: Budget | None = 
         (True, False, True)
     """
     tracker = _tracker(pattern, budget)
-    return kept(
+    return stored_automaton(
         lambda: ("cheap tree", *_described(tree), *_limits(tracker)),
         lambda: _cheap(_subsets(tree, pattern, 0, tracker), tracker),
     )
@@ -169,7 +169,7 @@ def compile_automaton(pattern: str, flags: int = 0, *, budget: Budget | None = N
         LazyDfa(pattern '.{0,100} Darwin/\\d.{0,100}\\(Mac.{0,100}x')
     """
     tracker = _tracker(pattern, budget)
-    return kept(
+    return stored_automaton(
         lambda: ("cheap", pattern, int(flags), *_limits(tracker)), lambda: _whole_where_cheap(pattern, flags, tracker)
     )
 

@@ -1,8 +1,9 @@
-"""A folder of compiled automata over bytes that several processes share, so that each automaton is compiled once.
+"""A folder of compilation results that several processes share, so that each automaton is compiled once.
 
 The name of a file is a hash of the compiled content, so a changed pattern has another file. A file is replaced
-atomically, has a checksum, and holds only arrays, of which every index is checked. If a file is damaged, the automaton
-is compiled again.
+atomically and has a checksum. It holds either the arrays of an automaton over bytes, of which every index is checked,
+or values in the format of :mod:`logitloom.state_format`. Nothing is unpickled. If a file is damaged, its content is
+compiled again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.atomic_file import write_whole
-from logitloom.automata.array_file import packed, unpacked, within
+from logitloom.automata.array_file import checked, packed, unpacked, with_checksum, within
 from logitloom.automata.dfa import DEAD, Dfa
-from logitloom.errors import WriteError
+from logitloom.backend import backend_of
+from logitloom.errors import StateMismatch, WriteError
+from logitloom.state_format import decode, encode
 
-__all__ = ["Stored", "compiled_in", "kept"]
+__all__ = ["Stored", "compiled_in", "stored_automaton", "stored_values"]
 
 _FORMAT: Final = b"logitloom automaton over bytes 1\n"
 _ARRAYS: Final[dict[str, tuple[type[np.generic], int]]] = {
@@ -34,8 +37,12 @@ _ARRAYS: Final[dict[str, tuple[type[np.generic], int]]] = {
 }  # fmt: skip
 #: Automata that compile faster than this are not stored, because compiling again is faster than reading a file.
 _LEAST_SECONDS: Final = 0.002
+_VALUES_FORMAT: Final = b"logitloom values of a compilation 1\n"
+#: Values of a compilation that takes less than this are not stored.
+_LEAST_SECONDS_OF_VALUES: Final = 0.02
 
 Automaton = TypeVar("Automaton")
+Made = TypeVar("Made")
 
 
 @dataclass(slots=True)
@@ -83,42 +90,93 @@ def compiled_in(directory: Path | None, most_bytes: int = 256 << 20) -> Iterator
         _STORE.directory, _STORE.most_bytes, _STORE.stored = before
 
 
-def kept(subject: Callable[[], tuple[Any, ...]], build: Callable[[], Automaton]) -> Automaton | Dfa:
+def stored_automaton(subject: Callable[[], tuple[Any, ...]], build: Callable[[], Automaton]) -> Automaton | Dfa:
     """The result of ``build``, or the stored result of an earlier call with an equal subject.
 
     Args:
         subject: returns all values that the result depends on; different values must have a different ``repr``.
         build: compiles the automaton. Only a :class:`Dfa` is stored.
     """
-    directory = _STORE.directory
-    if directory is None:
+    path = _path(_FORMAT, subject, "dfa")
+    if path is None:
         return build()
-    # The character sets of \\w and similar escapes depend on the version of Unicode, the syntax on that of Python.
-    try:
-        parts = repr((*subject(), unicodedata.unidata_version, sys.version_info[:2])).encode("utf-8", "surrogatepass")
-    except RecursionError:
-        return build()
-    path = directory / f"{hashlib.blake2b(_FORMAT + parts, digest_size=24).hexdigest()}.dfa"
     found = _read(path)
     if found is not None:
         return found
-    begin, before = time.thread_time(), _STORE.stored.seconds
+    clock = _Clock()
     made = build()
-    if isinstance(made, Dfa) and time.thread_time() - begin >= _LEAST_SECONDS:
-        # If the disk is full or the folder is missing, the automaton is only not stored.
-        with suppress(WriteError, OSError):
-            start = np.array([made.start], dtype=np.int64)
-            arrays: dict[str, NDArray[Any]] = {
-                "byte_class": made.byte_class,
-                "next": made.next,
-                "accepting": made.accepting,
-                "start": start,
-            }
-            write_whole(path, packed(_FORMAT, arrays))
-            # Compilations within this one are part of it.
-            _STORE.stored.seconds = before + time.thread_time() - begin
-            _prune(directory, _STORE.most_bytes)
+    if isinstance(made, Dfa) and clock.seconds >= _LEAST_SECONDS:
+        start = np.array([made.start], dtype=np.int64)
+        arrays: dict[str, NDArray[Any]] = {
+            "byte_class": made.byte_class,
+            "next": made.next,
+            "accepting": made.accepting,
+            "start": start,
+        }
+        _write(path, packed(_FORMAT, arrays), clock)
     return made
+
+
+def stored_values(
+    subject: Callable[[], tuple[Any, ...]],
+    build: Callable[[Any], Made],
+    values: Callable[[Made], Any],
+    packages: Collection[str],
+) -> Made:
+    """The result of ``build``, which is given values of an earlier result with an equal subject.
+
+    Args:
+        subject: returns all values that the result depends on; different values must have a different ``repr``.
+        build: compiles. Its argument is ``None``, or what ``values`` returned for an earlier result, perhaps in another
+            process. It must check these values: a forged file can hold any.
+        values: returns what takes the time of a compilation: values that :mod:`logitloom.state_format` can write.
+        packages: top-level packages whose classes the values may be made of.
+    """
+    path = _path(_VALUES_FORMAT, subject, "values")
+    if path is None:
+        return build(None)
+    known = _read_values(path, packages)
+    clock = _Clock()
+    made = build(known)
+    if known is None and clock.seconds >= _LEAST_SECONDS_OF_VALUES:
+        with suppress(StateMismatch):  # one of the values has no form in a file
+            _write(path, with_checksum(_VALUES_FORMAT, encode(values(made))), clock)
+    return made
+
+
+class _Clock:
+    """The processor time since it was made. What was stored since then is part of it."""
+
+    def __init__(self) -> None:
+        self._begin, self._before = time.thread_time(), _STORE.stored.seconds
+
+    @property
+    def seconds(self) -> float:
+        return time.thread_time() - self._begin
+
+    def count_as_stored(self) -> None:
+        """Count all of the time as that of compilations which another process need not repeat."""
+        _STORE.stored.seconds = self._before + self.seconds
+
+
+def _path(format: bytes, subject: Callable[[], tuple[Any, ...]], suffix: str) -> Path | None:
+    """The file of a subject; ``None`` if there is no folder."""
+    if _STORE.directory is None:
+        return None
+    # The character sets of \w and similar escapes depend on the version of Unicode, the syntax on that of Python.
+    try:
+        parts = repr((*subject(), unicodedata.unidata_version, sys.version_info[:2])).encode("utf-8", "surrogatepass")
+    except RecursionError:
+        return None
+    return _STORE.directory / f"{hashlib.blake2b(format + parts, digest_size=24).hexdigest()}.{suffix}"
+
+
+def _write(path: Path, content: bytes, clock: _Clock) -> None:
+    # If the disk is full or the folder is missing, the result is only not stored.
+    with suppress(WriteError, OSError):
+        write_whole(path, content)
+        clock.count_as_stored()
+        _prune(path.parent, _STORE.most_bytes)
 
 
 def _read(path: Path) -> Dfa | None:
@@ -143,6 +201,14 @@ def _read(path: Path) -> Dfa | None:
         return None
     found = Dfa(arrays["byte_class"], step, arrays["accepting"], int(start[0]))
     return found if found.trimmed() is found else None
+
+
+def _read_values(path: Path, packages: Collection[str]) -> Any:
+    try:
+        content = checked(_VALUES_FORMAT, path.read_bytes())
+        return None if content is None else decode(content, backend_of(np.empty(0)), packages=packages)
+    except (OSError, StateMismatch):
+        return None
 
 
 def _prune(directory: Path, most_bytes: int) -> None:

@@ -6,8 +6,8 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from logitloom.automata import Budget, BudgetTracker, at_most
-from logitloom.errors import BudgetExceeded, UnsupportedSchema
+from logitloom.automata import Budget, BudgetTracker, at_most, stored_values
+from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedSchema
 from logitloom.masks.kernels import host_kernels
 from logitloom_plugins.json_schema.schema.container_keywords import MOST_UNIQUE, array_formulas, object_formulas
 from logitloom_plugins.json_schema.schema.document import Document
@@ -81,7 +81,12 @@ def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Bu
     try:
         # The budget is the schema's: each of its patterns gets what the others left.
         with at_most(tracker.remaining):
-            machine = _compiled(Document(schema, tracker), options, tracker)
+            machine = stored_values(
+                lambda: ("schema", schema, options, tracker.budget.states, tracker.budget.table_bytes),
+                lambda stored: _with_stored(schema, options, tracker, stored),
+                lambda machine: (tuple(sorted(machine.keywords.repeatable)), machine.values.solved()),
+                packages=("logitloom_plugins",),
+            )
             tracker.stop_the_clock()
             return machine
     except RecursionError as error:
@@ -90,8 +95,26 @@ def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Bu
         ) from error
 
 
-def _compiled(document: Document, options: SchemaOptions, tracker: BudgetTracker) -> Machine:
-    repeatable: frozenset[int] = frozenset()
+def _with_stored(schema: Any, options: SchemaOptions, tracker: BudgetTracker, stored: Any) -> Machine:
+    """Compile with what another process has found and stored; without it if these are not the values of a schema."""
+    if stored is not None:
+        # A file that was forged holds any values: errors of all kinds say that they do not fit, but for limits.
+        try:
+            repeatable, solved = stored
+            return _compiled(Document(schema, tracker), options, tracker, frozenset(repeatable), solved)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            if isinstance(error, LogitloomError):
+                raise
+    return _compiled(Document(schema, tracker), options, tracker)
+
+
+def _compiled(
+    document: Document,
+    options: SchemaOptions,
+    tracker: BudgetTracker,
+    repeatable: frozenset[int] = frozenset(),
+    solved: Any = None,
+) -> Machine:
     while True:
         keywords = Keywords(
             document,
@@ -104,8 +127,8 @@ def _compiled(document: Document, options: SchemaOptions, tracker: BudgetTracker
         leading = check(keywords, tracker)
         if options.strict and keywords.problems:
             break
-        machine = Machine(keywords, options.whitespace, options.escapes, tracker)
-        if machine.satisfiable:
+        machine = Machine(keywords, options.whitespace, options.escapes, tracker, solved=solved)
+        if machine.satisfiable and solved is None:
             visit_constraints(machine.values, machine.root, leading)
         repeatable |= machine.values.repeatable
         if options.strict or not machine.values.repeatable:

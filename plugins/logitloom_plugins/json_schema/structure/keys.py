@@ -74,10 +74,26 @@ class Keys:
         self._tracker = tracker
         self._known: dict[tuple[Any, Any], bool] = {}
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether the automaton is a product, which takes more time than the prefix trie of the names."""
+        return bool(self.patterns or self.demands)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the automaton has been asked for."""
+        return "automaton" in self.__dict__
+
+    def take(self, automaton: MooreMachine) -> None:
+        """Use an automaton that was made for equal keys."""
+        if not isinstance(automaton, MooreMachine) or not self.is_slow:
+            raise ValueError(f"{automaton!r:.60} is no automaton of names")
+        self.automaton = automaton
+
     @cached_property
     def automaton(self) -> MooreMachine:
         """The Moore machine over the UTF-8 bytes of unescaped names."""
-        if not self.patterns and not self.demands:
+        if not self.is_slow:
             return self.tree.automaton
         listed = choice(self.names, budget=self._tracker.budget, minimal=False)
         dfas = [compile_ecma(p, self._tracker.budget) for p in self.patterns]

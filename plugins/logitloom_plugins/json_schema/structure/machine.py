@@ -65,6 +65,7 @@ class Machine:
         escapes: how characters of strings may be written: ``any``, ``minimal`` or ``ascii``.
         tracker: the budget of the compilation.
         root: what is asked of the whole value; default: the schema.
+        solved: what another process has found of an equal schema, as :meth:`.Satisfiability.take_solved` takes it.
 
     Attributes:
         start: the first state.
@@ -83,12 +84,15 @@ class Machine:
         escapes: str,
         tracker: BudgetTracker,
         root: ValueConstraint | None = None,
+        solved: Any = None,
     ) -> None:
         #: For whoever reads on: states and rows are made as they are visited, by all who share the schema.
         self.lock = keywords.lock
         self.keywords = keywords
         self.whitespace = whitespace
         self.values = Satisfiability(keywords, tracker)
+        if solved is not None:
+            self.values.take_solved(solved)
         # Weakly, because texts that wait keep parts of the machine alive, and must not keep all of it.
         this = weakref.proxy(self)
         self.strings = StringStates(this, escapes)

@@ -66,6 +66,7 @@ class Satisfiability:
         self._keys: dict[Any, Keys] = {}
         self._plans: dict[tuple[Any, ...], Any] = {}
         self._contents: dict[Any, Content] = {}
+        self._numbers: dict[tuple[Formula, ...], MooreMachine] = {}
         self._distinct: set[ArrayFrame] = set()
         #: Nodes whose ``uniqueItems`` cannot be enforced in some array that has been opened.
         self.repeatable: set[int] = set()
@@ -167,7 +168,50 @@ class Satisfiability:
 
     def number(self, formulas: tuple[Formula, ...]) -> MooreMachine:
         """The Moore machine of the numbers that satisfy the first formula; its outputs are the truth of the others."""
-        return _number(formulas, self.tracker.budget)
+        found = self._numbers.get(formulas)
+        if found is None:
+            found = self._numbers[formulas] = _number(formulas, self.tracker.budget)
+        return found
+
+    # --- shared with other processes ---------------------------------------------------------------------------
+
+    def solved(self) -> tuple[Any, ...]:
+        """What has been found so far, as values for :meth:`take_solved`."""
+        keys = [(key, keys.automaton) for key, keys in self._keys.items() if keys.is_slow and keys.is_made]
+        # No answer is asked of a frame that any end would do for.
+        answers = [item for item in self._known.items() if getattr(item[0], "wanted", None) is not EVERYTHING]
+        return tuple(self._contents.items()), tuple(self._numbers.items()), tuple(keys), tuple(answers)
+
+    def take_solved(self, solved: Any) -> None:
+        """Take over what was found for an equal schema in another process.
+
+        Raises:
+            ValueError: if the values are not such as :meth:`solved` returns.
+        """
+        contents, numbers, keys, answers = solved
+        of_wrong_kind = [made for _, made in contents if not isinstance(made, Content)]
+        of_wrong_kind += [made for _, made in numbers if not isinstance(made, MooreMachine)]
+        if of_wrong_kind:
+            raise ValueError(f"{of_wrong_kind[0]!r:.60} is no automaton")
+        self._contents.update(contents)
+        self._numbers.update(numbers)
+        for about, automaton in keys:
+            self._keys_of(about).take(automaton)
+        for question, answer in answers:
+            self._known[self._adopted(question, answer)] = answer
+
+    def _adopted(self, question: Any, answer: Any) -> Any:
+        """A question of another process, with the plan that this process has of the same atoms."""
+        if isinstance(question, ValueConstraint):
+            vectors = answer if isinstance(answer, frozenset) else [None]
+            if any(type(truth) is not tuple or len(truth) != len(question.extras) for truth in vectors):
+                raise ValueError(f"{answer!r:.60} are no truth vectors")
+            return question
+        if not isinstance(question, Frame) or type(answer) is not bool:
+            raise ValueError(f"{question!r:.60} is no question")
+        kind, *parts = question.plan.parts
+        make: Any = self.object_plan if kind == "object" else self.array_plan
+        return question._replace(plan=make(*parts))
 
     # --- truth vectors -----------------------------------------------------------------------------------------
 

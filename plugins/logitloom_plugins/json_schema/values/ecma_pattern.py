@@ -16,7 +16,17 @@ import unicodedata
 from functools import cache, lru_cache
 from typing import Final, TypeGuard
 
-from logitloom.automata import Budget, BudgetTracker, Dfa, any_text, compile_tree, difference, intersection, union
+from logitloom.automata import (
+    Budget,
+    BudgetTracker,
+    Dfa,
+    any_text,
+    compile_tree,
+    difference,
+    intersection,
+    stored_automaton,
+    union,
+)
 from logitloom.automata.pattern import (
     Alternation,
     Boundary,
@@ -259,7 +269,10 @@ def compile_ecma(pattern: str, budget: Budget | None = None, counted: bool = Fal
     parts = _parsed(pattern, budget)
     if counted:
         parts = [part._replace(least=0, most=None) if _is_long(part) else part for part in parts]
-    return _searched(parts, True, True, pattern, budget)
+    limits = budget and (budget.states, budget.table_bytes)
+    return stored_automaton(
+        lambda: ("ECMA pattern", pattern, counted, limits), lambda: _searched(parts, True, True, pattern, budget)
+    )
 
 
 def _searched(parts: list[Node], before: bool, after: bool, pattern: str, budget: Budget | None) -> Dfa:

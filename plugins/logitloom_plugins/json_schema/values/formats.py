@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from logitloom.automata import Dfa, compile_pattern, concatenation, difference, intersection, union
+from logitloom.automata import Dfa, compile_pattern, concatenation, difference, intersection, stored_automaton, union
 
 __all__ = ["IRREGULAR", "format_automaton"]
 
@@ -130,6 +130,10 @@ def format_automaton(name: str) -> Dfa:
         >>> format_automaton("date").fullmatch("2023-02-29"), format_automaton("date").fullmatch("2024-02-29")
         (False, True)
     """
+    return stored_automaton(lambda: ("format", name), lambda: _format_automaton(name))
+
+
+def _format_automaton(name: str) -> Dfa:
     if name == "time":
         return _time()
     if name == "date-time":

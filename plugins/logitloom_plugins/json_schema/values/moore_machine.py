@@ -73,6 +73,37 @@ class MooreMachine(Dfa):
         """An automaton whose texts all have one output."""
         return cls(dfa.byte_class, dfa.next, [output if end else None for end in dfa.accepting.tolist()], dfa.start)
 
+    def state_parts(self) -> tuple[Any, ...]:
+        """What is written to a file: the table, each output once, and per state the number of its output."""
+        number: dict[Output, int] = {}
+        outputs = [-1 if output is None else number.setdefault(output, len(number)) for output in self.outputs]
+        return self.byte_class, self.next, self.start, tuple(number), np.array(outputs, dtype=np.int32)
+
+    @staticmethod
+    def from_state_parts(byte_class: Any, next: Any, start: Any, distinct: Any, outputs: Any) -> MooreMachine:
+        """The machine of these parts.
+
+        Raises:
+            ValueError: if one of them is of another kind, or a number leads outside a table.
+        """
+        kinds = ((byte_class, np.uint8, 1), (next, np.int32, 2), (outputs, np.int32, 1))
+        for array, dtype, axes in kinds:
+            if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != axes or not array.size:
+                raise ValueError("an automaton has an array of another kind")
+        fits = (
+            byte_class.shape == (256,)
+            and byte_class.max() < next.shape[1]
+            and DEAD <= next.min() <= next.max() < len(next) == len(outputs)
+            and type(start) is int
+            and 0 <= start < len(next)
+            and type(distinct) is tuple
+            and -1 <= outputs.min() <= outputs.max() < len(distinct)
+        )
+        if not fits:
+            raise ValueError("an automaton has a number outside its tables")
+        by_number = [*distinct, None]  # index -1
+        return MooreMachine(byte_class, next, [by_number[i] for i in outputs.tolist()], start)
+
     @cached_property
     def found(self) -> frozenset[Output]:
         """The outputs of all states."""

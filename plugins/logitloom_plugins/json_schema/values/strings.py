@@ -101,6 +101,24 @@ class Content:
         if inside and inside[-1] + 1 < len(self.at):
             self.most = self.points[inside[-1] + 1] - 1
 
+    def state_parts(self) -> tuple[Any, ...]:
+        """What is written to a file."""
+        return self.automaton, tuple(zip(self.points, self.at, strict=True)) if self.counts else None
+
+    @staticmethod
+    def from_state_parts(automaton: Any, outputs: Any) -> Content:
+        """The content of these parts.
+
+        Raises:
+            ValueError: if one of them is of another kind.
+        """
+        counted = outputs if outputs is not None else ((0, {}),)
+        lengths = [length for length, meanings in counted if type(length) is int and type(meanings) is dict]
+        is_sound = isinstance(automaton, MooreMachine) and len(lengths) == len(counted) and lengths[:1] == [0]
+        if not is_sound or lengths != sorted(set(lengths)):
+            raise ValueError("the content of a string has parts of another kind")
+        return Content(automaton, outputs)
+
     def restricted(self, wanted: Callable[[Output], bool]) -> Content:
         """Only some of the outputs."""
         at = [{own: output for own, output in meanings.items() if wanted(output)} for meanings in self.at]
