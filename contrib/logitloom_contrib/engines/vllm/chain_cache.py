@@ -34,13 +34,13 @@ class CompiledChain(NamedTuple):
     Attributes:
         key: the canonical text of those requests.
         chain: the processors.
-        first: a bit per token: which ones its constraints allow at the beginning of a text; empty
-            where that is not asked.
+        first: a bit per token: which ones its constraints allow at the beginning of a text; ``None`` if the chain was
+            not tried.
     """
 
     key: str
     chain: Chain
-    first: bytes = b""
+    first: bytes | None = None
 
 
 class _Refused(NamedTuple):
@@ -55,8 +55,8 @@ class ChainCache:
         permissions: what requests may ask for.
         vocabulary: of the served model, if the engine has a tokenizer.
         vocab_size: width of the logits.
-        shared: a folder in which the processes of a server keep the automata that they compile: what the frontend
-            compiled to check a request is not compiled again in the engine.
+        shared: a folder in which the processes of a server keep what they compile: what the API server's process
+            compiled to check a request is not compiled again in the engine's.
 
     Example:
         >>> words = Vocabulary([b"", b"a"], eos=[0])
@@ -77,13 +77,14 @@ class ChainCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, given: Any, admitting: bool = False) -> CompiledChain:
+    def get(self, given: Any, admitting: bool = False, tried: bool = False) -> CompiledChain:
         """The chain that a request asks for, compiled, bound to the engine, and tried on one row.
 
         Args:
             given: ``extra_args["logitloom"]``.
             admitting: whether another process will make the chain, too. The permitted seconds are then those of both:
                 what was stored in the shared folder counts once, and everything else twice.
+            tried: whether another process has tried the chain, so that this one need not.
 
         Raises:
             ChainDocumentError: in one sentence, whatever the reason is.
@@ -96,12 +97,13 @@ class ChainCache:
             raise ChainDocumentError(_sentence(error)) from error
         with self._lock:
             known = self._entries.get(request.key)
-            if isinstance(known, _Refused) and known.until < time.monotonic():
+            outdated = isinstance(known, _Refused) and known.until < time.monotonic()
+            if outdated or (isinstance(known, CompiledChain) and known.first is None and not tried):
                 known = None
             elif known is not None:
                 self._entries.move_to_end(request.key)
         if known is None:
-            known = self._keep(request.key, self._compiled(request, admitting))
+            known = self._keep(request.key, self._compiled(request, admitting, tried))
         if isinstance(known, _Refused):
             raise ChainDocumentError(known.message)
         return known
@@ -109,7 +111,7 @@ class ChainCache:
     def _keep(self, key: str, made: CompiledChain | _Refused) -> CompiledChain | _Refused:
         with self._lock:
             known = self._entries.get(key)
-            if not isinstance(known, CompiledChain):
+            if not isinstance(known, CompiledChain) or known.first is None:
                 # Another thread may have been faster: requests should share one chain.
                 known = self._entries[key] = made
             self._entries.move_to_end(key)
@@ -117,16 +119,18 @@ class ChainCache:
                 self._entries.popitem(last=False)
         return known
 
-    def _compiled(self, request: RequestDocument, admitting: bool) -> CompiledChain | _Refused:
+    def _compiled(self, request: RequestDocument, admitting: bool, tried: bool) -> CompiledChain | _Refused:
         seconds, begin = self.permissions.seconds, time.thread_time()
         try:
             guard = RequestGuard(self.permissions)
             with at_most(seconds), compiled_in(self.shared) as stored, loading(guard=guard):
                 chain = from_document(request.document, tokenizer=self.vocabulary)
                 chain = bind(chain, "vLLM", _GIVES)
-                first = self._try(chain)
+                compiling = time.thread_time() - begin
+                first = None if tried else self._try(chain)
             taken = time.thread_time() - begin
-            if admitting and taken + (taken - stored.seconds) > seconds:
+            # The other process tries nothing, and does not compile what was stored.
+            if admitting and taken + max(compiling - stored.seconds, 0.0) > seconds:
                 raise BudgetExceeded(
                     f"Compiling the request's chain ({', '.join(chain.labels)}) takes longer than the {seconds:.3g} "
                     f"seconds that requests to this server may take, with what the engine's process compiles again. "

@@ -108,7 +108,7 @@ class ServedEngine:
 
         Args:
             params: of the request.
-            admitting: as for :meth:`.ChainCache.get`.
+            admitting: as for :meth:`.ChainCache.get`; otherwise the request was admitted, by this or another process.
 
         Raises:
             LogitloomError: saying what is wrong with it.
@@ -116,7 +116,8 @@ class ServedEngine:
         extra = getattr(params, "extra_args", None)
         if not extra or KEY not in extra:
             return None
-        return self.chains.get(extra[KEY], admitting)
+        unchecked = self._environment.get(UNCHECKED_VARIABLE, "") not in ("", "0")
+        return self.chains.get(extra[KEY], admitting, tried=not admitting and not unchecked)
 
     def admit(self, params: Any) -> None:
         """Check a request before it enters the engine.

@@ -1,4 +1,4 @@
-"""What a server's frontend compiled to check a request, its engine does not compile again."""
+"""What the API server's process compiled to check a request, the engine's process does not compile again."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from logitloom.automata import compilation, compiled_in, compiled_store
 from logitloom_contrib.engines.vllm import chain_cache
 from logitloom_contrib.engines.vllm import shared_folder as shared
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
+from logitloom_plugins.json_schema.structure import satisfiability
+from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
+from logitloom_plugins.json_schema.values import ecma_pattern
 from tests.contrib.engines.conftest import VOCABULARY
 from tests.contrib.engines.vllm.conftest import config_of, one, params_of
 
@@ -25,12 +28,14 @@ CHAINS: dict[str, Any] = {
     "json": one(
         "json", schema={"properties": {"a": {"pattern": "^(?:[a-f]{1,30}[0-9]|[g-k]{2,40})+$"}}}, engine="table"
     ),
+    "structure": one("json", schema={"contains": {"multipleOf": 7}, "minContains": 2, "items": {"maximum": 99}}),
 }
 
 
 @pytest.fixture(autouse=True)
 def _everything_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_store, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(compiled_store, "_LEAST_SECONDS_OF_VALUES", 0.0)
 
 
 def served(folder: Path | str | None) -> ServedEngine:
@@ -43,17 +48,46 @@ def refused(*given: Any, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_the_engine_compiles_no_automaton_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_compiles_nothing_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o700)
+    _forget()
     expected = served(tmp_path).chains.get(CHAINS[name])
     assert list(tmp_path.iterdir())
     _forget()
     for phase in ("_subsets", "choice"):
         monkeypatch.setattr(compilation, phase, refused)
+    for method in ("_truth_vectors", "_can_be_closed"):
+        monkeypatch.setattr(Satisfiability, method, refused)
     assert served(tmp_path).chains.get(CHAINS[name]).first == expected.first
     _forget()
     with pytest.raises(Exception, match="compiled a second time"):
         served(None).chains.get(CHAINS[name])
+
+
+def test_the_engine_tries_no_chain_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server's process tries a chain on one row before it admits the request; the engine's does not."""
+    expected = served(None).chains.get(CHAINS["regex"])
+    monkeypatch.setattr(chain_cache.ChainCache, "_allowed", refused)
+    engine = served(None)
+    params = params_of(CHAINS["regex"])
+    compiled = engine.chain_of(params)
+    assert compiled is not None
+    assert compiled.first is None
+    assert engine.chain_of(params) is compiled
+    monkeypatch.undo()
+    # The same process may check requests, too: then the chain is tried.
+    admitted = engine.chain_of(params, admitting=True)
+    assert admitted is not None
+    assert admitted.first == expected.first
+    assert engine.chain_of(params) is admitted
+
+
+def test_a_chain_that_nobody_has_tried_is_tried_in_the_engine() -> None:
+    environment = {"LOGITLOOM_VLLM_UNCHECKED": "1"}
+    engine = ServedEngine(config_of(), environment=environment, vocabulary=VOCABULARY)
+    compiled = engine.chain_of(params_of(CHAINS["regex"]))
+    assert compiled is not None
+    assert compiled.first
 
 
 @pytest.mark.parametrize(("taken", "shared_part", "admitted"), [(0.9, 0.0, True), (1.2, 0.0, False), (1.2, 0.9, True)])
@@ -87,30 +121,26 @@ def test_the_time_of_what_is_stored_is_counted_once(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(compiled_store, "time", SimpleNamespace(thread_time=lambda: float(next(ticks))))
 
     def outer() -> Any:
-        compiled_store.kept(lambda: ("inner",), lambda: automaton)
+        compiled_store.stored_automaton(lambda: ("inner",), lambda: automaton)
         return automaton
 
     automaton = compilation.compile_pattern("a+")
     with compiled_in(tmp_path) as stored:
-        compiled_store.kept(lambda: ("outer",), outer)
+        compiled_store.stored_automaton(lambda: ("outer",), outer)
         assert stored.seconds == next(ticks) - 1  # from the first look at the clock to the last
     with compiled_in(tmp_path) as read:
-        compiled_store.kept(lambda: ("outer",), refused)
-        compiled_store.kept(lambda: ("lazy",), lambda: 5)
+        compiled_store.stored_automaton(lambda: ("outer",), refused)
+        compiled_store.stored_automaton(lambda: ("lazy",), lambda: 5)
         assert read.seconds == 0.0
     with compiled_in(None) as nowhere:
-        compiled_store.kept(lambda: ("outer",), outer)
+        compiled_store.stored_automaton(lambda: ("outer",), outer)
         assert nowhere.seconds == 0.0
 
 
 def _forget() -> None:
     """What this process remembers of patterns, as another one would not."""
-    from logitloom_plugins.json_schema.structure import satisfiability
-    from logitloom_plugins.json_schema.values import ecma_pattern
-
+    satisfiability._number.cache_clear()
     ecma_pattern.compile_ecma.cache_clear()
-    for found in vars(satisfiability).values():
-        getattr(found, "cache_clear", lambda: None)()
 
 
 _CHILD = """
