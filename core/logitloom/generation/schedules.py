@@ -1,11 +1,14 @@
-"""Draft lengths per row, adapted to the acceptance of its drafts, and the confidence below which drafting stops."""
+"""Draft lengths per row, adapted to what drafts gain and cost, and the confidence below which drafting stops."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+
+from logitloom.backend import Backend
 
 __all__ = ["BackOff", "Policy", "Schedule", "adapted_threshold", "next_count"]
 
@@ -14,8 +17,12 @@ Schedule = Literal["constant", "heuristic", "heuristic_transient"]
 
 #: The least number of verified tokens for adapting a threshold, and the largest number (of the latest) that is used.
 _FEWEST, _MOST = 6, 256
-#: The largest draft after 1, 2 and 3 (or more) rounds in which no token was accepted; the longest wait in rounds.
-_TRIALS, _LONGEST_WAIT = (3, 2, 1), 15
+#: The cost of verifying a draft of any length beside the pass for one token, in such passes: where the model is bound by
+#: the host's arithmetic, and on devices, which are bound by reading the weights.
+_HOST_PASS_COST, _DEVICE_PASS_COST = 0.7, 0.1
+#: The cost of each drafted token, in the same unit; the weight that a token loses with each later one; the highest rate
+#: that is assumed; the longest wait in rounds.
+_TOKEN_COST, _DECAY, _HIGHEST_RATE, _LONGEST_WAIT = 0.03, 0.8, 0.99, 32
 
 
 def next_count(schedule: Schedule, count: int, drafted: int, accepted: int) -> int:
@@ -72,41 +79,72 @@ def adapted_threshold(confidences: Sequence[float], matched: Sequence[bool], thr
 
 
 class BackOff(NamedTuple):
-    """Reduces the drafts of a row while none of its drafted tokens is accepted.
+    """Limits the drafts of a row to what they gain.
 
-    After such a round the row drafts at most three tokens, then two, then one. After the fourth such round in
-    succession it drafts no tokens for 1 round, after the next ones for 3, 7 and then 15 rounds. The first accepted
-    token resets the limit. A drafter with half of its tokens accepted is rarely rejected four times in succession.
+    The acceptance rate of the row's drafted tokens is an exponentially weighted mean over those that were verified. A
+    draft of ``n`` tokens is expected to add ``rate + rate**2 + ... + rate**n`` tokens, and its verification is expected
+    to cost ``pass_cost + 0.03 * n`` passes for one token. The limit is the ``n`` with the largest difference. If none
+    is positive, the row drafts nothing for 2 rounds, then one token as a probe. Each probe that is rejected makes
+    the next wait four times as long, up to 32 rounds.
 
     Attributes:
-        failures: number of successive rounds in which the first drafted token was rejected.
+        pass_cost: the cost of verifying any draft, in passes of the model for one token; see :meth:`on`.
+        hits: weighted number of accepted tokens.
+        tried: weighted number of verified tokens.
+        failures: number of rejected probes in succession.
         wait: number of next rounds without a draft.
 
     Example:
-        >>> once = BackOff().verified(drafted=5, accepted=0)
-        >>> once.limit(10), once.verified(drafted=3, accepted=1).limit(10)
-        (3, 10)
-        >>> BackOff(failures=3).verified(drafted=1, accepted=0)
-        BackOff(failures=4, wait=1)
+        >>> start = BackOff(pass_cost=0.7)
+        >>> start.limit(10), start.verified(drafted=10, accepted=2).limit(10)
+        (10, 7)
+        >>> failed = start.verified(drafted=10, accepted=0)
+        >>> failed.limit(10), failed.wait
+        (0, 2)
+
+    References:
+        Y. Leviathan, M. Kalman, Y. Matias, "Fast inference from transformers via speculative decoding", 2023 (expected
+        gain and cost of a draft).
     """
 
+    pass_cost: float
+    hits: float = 0.8
+    tried: float = 1.0
     failures: int = 0
     wait: int = 0
 
+    @staticmethod
+    def on(backend: Backend) -> BackOff:
+        """The state of a new row: on a host, a pass over several tokens costs much more than one over one token."""
+        return BackOff(_HOST_PASS_COST if backend.on_host else _DEVICE_PASS_COST)
+
     def limit(self, most: int) -> int:
         """The number of tokens that may be drafted in the next round, at most ``most``."""
-        if not self.failures:
-            return most
-        return 0 if self.wait else min(most, _TRIALS[min(self.failures, len(_TRIALS)) - 1])
+        return 0 if self.wait else min(max(self._best(), 1), most)
 
     def verified(self, drafted: int, accepted: int) -> BackOff:
         """The state after a round."""
-        if accepted:
-            return BackOff()
         if not drafted:
             return self._replace(wait=max(self.wait - 1, 0))
-        failures = self.failures + 1
-        return BackOff(failures, min(2 ** max(failures - len(_TRIALS), 0) - 1, _LONGEST_WAIT))
+        # Tokens after the first rejected one were not verified.
+        outcomes = [True] * accepted + [False] * (accepted < drafted)
+        hits, tried = self.hits, self.tried
+        for outcome in outcomes:
+            hits, tried = _DECAY * hits + outcome, _DECAY * tried + 1
+        after = self._replace(hits=hits, tried=tried)
+        if after._best():
+            return after._replace(failures=0, wait=0)
+        if accepted:
+            return after._replace(wait=0)
+        return after._replace(failures=self.failures + 1, wait=min(2 * 4**self.failures, _LONGEST_WAIT))
+
+    def _best(self) -> int:
+        """The number of drafted tokens with the largest expected gain; 0 if no draft gains more than it costs."""
+        rate = min(self.hits / self.tried, _HIGHEST_RATE)
+        # The last token whose own gain is above its own cost.
+        count = int(math.log(_TOKEN_COST) / math.log(rate)) if rate > _TOKEN_COST else 0
+        gain = rate * (1 - rate**count) / (1 - rate)
+        return count if gain > self.pass_cost + _TOKEN_COST * count else 0
 
 
 class Policy(NamedTuple):

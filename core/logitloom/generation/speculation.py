@@ -201,8 +201,8 @@ class _SpeculativeBatch(loop._Batch):
         #: By row number: the prompt and all accepted tokens.
         self.sequences = [list(prompt) for prompt in prompts]
         self.drafts = Drafts([[] for _ in prompts])
-        #: By row number: the limit of the row's drafts while no drafted token is accepted.
-        self.back_off = [BackOff()] * len(prompts)
+        #: By row number: the limit of the row's drafts.
+        self.back_off = [BackOff.on(model.backend)] * len(prompts)
         #: The target's logits at all positions of the drafts, ``[branches * rows * width, vocab]``; None in the first
         #: round, which has only the logits after the prompts.
         self.ahead: Array | None = None

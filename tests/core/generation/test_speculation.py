@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -221,14 +222,48 @@ def test_where_nothing_is_accepted_drafts_end_after_their_first_token() -> None:
     assert 0.9 < policy.threshold < 0.91
 
 
-def test_a_row_whose_drafts_are_rejected_drafts_ever_less_and_goes_on_trying() -> None:
-    back_off, drafted = BackOff(), []
-    for _ in range(80):
+@given(st.floats(0, 30), st.floats(0, 30), st.sampled_from([0.1, 0.7]))
+def test_the_draft_with_the_largest_expected_gain_is_allowed(hits: float, misses: float, pass_cost: float) -> None:
+    back_off = BackOff(pass_cost, hits, hits + misses + 0.01)
+    rate = min(back_off.hits / back_off.tried, 0.99)
+    gains = np.cumsum(rate ** np.arange(1, 401)) - pass_cost - 0.03 * np.arange(1, 401)
+    found = back_off.limit(400)
+    if gains.max() > 1e-9:
+        assert gains[found - 1] == pytest.approx(gains.max())
+    elif gains.max() < -1e-9:
+        assert found == 1  # a probe
+
+
+def test_a_row_whose_drafts_are_rejected_probes_ever_more_seldom() -> None:
+    back_off, drafted = BackOff(0.7), []
+    for _ in range(150):
         drafted.append(back_off.limit(5))
         back_off = back_off.verified(drafted[-1], 0)
-    assert drafted[:10] == [5, 3, 2, 1, 0, 1, 0, 0, 0, 1]
-    assert [n for n, limit in enumerate(drafted) if limit][-4:] == [17, 33, 49, 65]
-    assert back_off.verified(1, 1) == BackOff()
+    assert drafted[0] == 5
+    assert [n for n, limit in enumerate(drafted) if limit] == [0, 3, 12, 45, 78, 111, 144]
+    assert set(drafted[1:]) == {0, 1}
+
+
+def test_a_single_accepted_token_does_not_restore_the_whole_draft() -> None:
+    back_off = BackOff(0.7)
+    for _ in range(20):
+        back_off = back_off.verified(back_off.limit(5), 0)
+    limits = []
+    while not limits or limits[-1] < 5:
+        back_off = back_off._replace(wait=0)
+        limits.append(back_off.limit(5))
+        back_off = back_off.verified(limits[-1], limits[-1])
+    assert limits == [1, 1, 5]
+    assert back_off.failures == 0
+
+
+def test_where_several_tokens_cost_as_much_as_one_a_seldom_accepted_draft_is_made() -> None:
+    device: Any = SimpleNamespace(on_host=False)
+    rates = [0.2, 0.3, 0.4, 0.6]
+    on_host = [BackOff.on(load_backend("numpy"))._replace(hits=rate)._best() for rate in rates]
+    on_device = [BackOff.on(device)._replace(hits=rate)._best() for rate in rates]
+    assert on_host[:2] == [0, 0] and on_host[3] > 0
+    assert all(on_device)
 
 
 def test_a_drafter_that_is_always_wrong_drafts_little_and_one_that_is_right_again_all_it_can() -> None:

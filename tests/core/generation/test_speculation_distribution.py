@@ -25,7 +25,7 @@ OTHER = Vocabulary([b"d", b"x", b"b", b"a"])
 PROMPT = [0, 1, 2]
 CHAINS = {
     "none": (),
-    "regex": (("regex", {"pattern": "[abc][ad][a-d].*"}),),
+    "regex": (("regex", {"pattern": "[abc][ad][a-d].*", "finish_within": 0}),),
 }
 
 
