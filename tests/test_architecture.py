@@ -192,6 +192,8 @@ FLOORS = (
         "link",
         "direct_use",
         "chain_state",
+        "renumbering",
+        "score_arguments",
         "scoring",
         "survivors",
         "chain",

@@ -207,6 +207,16 @@ class Backend:
         """The function compiled by the library, where it can; else the function itself."""
         return function
 
+    def copied(self, x: Array, memory: Array | None = None) -> Array | None:
+        """A copy of an array that may be written into; None where the library writes into no array, or not into such.
+
+        Args:
+            x: ``[n, ...]``.
+            memory: an earlier copy of at least as many rows, which is overwritten.
+        """
+        del x, memory
+        return None
+
     # -- named operations ---------------------------------------------------------------------------
 
     def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -472,17 +473,25 @@ class Chain:
     @functools.cached_property
     def _parts(self) -> scoring.Parts:
         """The chain as it scores sequences."""
-        place, highest = split(self.links)
-        if place == len(self.links):
-            return scoring.Parts(self._part(), None, None)
-        whole, rest = (
-            Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)._part()
-            for links in (self.links[:place], self.links[place:])
+        place, highest = split(self.links, ids_as_well=True)
+        whole, rest = self.links[:place], self.links[place:]
+        first = [list(links) for _, links in itertools.groupby(whole, lambda link: link.declared("changes_only_seen"))]
+        return scoring.Parts(
+            self._part(whole), tuple(map(self._part, first)), self._part(rest) if rest else None, highest
         )
-        return scoring.Parts(whole, rest, highest)
 
-    def _part(self) -> scoring.Part:
-        return scoring.Part(self, self.labels, self._steps, self._afters, self._fresh, bool(self._tracked))
+    def _part(self, links: Sequence[Link]) -> scoring.Part:
+        chain = Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)
+        return scoring.Part(
+            chain,
+            chain.labels,
+            chain._steps,
+            chain._afters,
+            chain._fresh,
+            bool(chain._tracked),
+            tuple(not link.declared("ignores_ids") for link in links),
+            all(link.declared("changes_only_seen") for link in links),
+        )
 
     def state(self, position: Any, processors: tuple[Any, ...]) -> ChainState:
         """A state of this chain, of its parts."""

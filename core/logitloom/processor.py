@@ -88,6 +88,9 @@ class Processor:
         keeps_order: a token that was at most as likely as another is so afterwards, and what becomes of the likelier
             tokens does not depend on the others.
         keeps_at_most: how many tokens it leaves, the most likely ones, with those that tie; None: no fixed number.
+        changes_only_seen: changes only logits of tokens that the row has had, prompt included, and goes by which tokens
+            are equal, not by their ids. Such a processor may be given the columns of these tokens alone, with numbers
+            in the order of the ids in place of the ids; ``context.vocab_size`` is the number of columns then.
         uses_buffer_pool: may return its logits in a buffer of ``context.pool``, and does not write to them afterwards.
         sees_every_step: its state depends on the logits of every step, not on the tokens alone, as that of a sampler
             with feedback does. Such a state cannot be rebuilt from tokens: loops ask the model for forced tokens as
@@ -111,6 +114,7 @@ class Processor:
     ignores_ids: ClassVar[bool] = False
     keeps_order: ClassVar[bool] = False
     keeps_at_most: ClassVar[int | None] = None
+    changes_only_seen: ClassVar[bool] = False
     uses_buffer_pool: ClassVar[bool] = False
     sees_every_step: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True

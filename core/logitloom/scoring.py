@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from logitloom import position as positions
 from logitloom import state as rows
 from logitloom.backend import NEG_INF, Array
-from logitloom.context import Context, check_logits, padded
-from logitloom.errors import IllegalToken, InvalidContext
+from logitloom.context import Context
+from logitloom.errors import IllegalToken
+from logitloom.renumbering import Renumbering
+from logitloom.score_arguments import Tokens, check_arguments, checked
 from logitloom.step import Step
 from logitloom.step_arguments import note
-from logitloom.survivors import survivors_of
+from logitloom.survivors import Survivors, survivors_of
 
 __all__ = ["Part", "Parts", "Scores", "check_arguments", "score"]
 
@@ -23,9 +24,7 @@ __all__ = ["Part", "Parts", "Scores", "check_arguments", "score"]
 #: and the least, because with fewer the calls cost more than the passes over memory.
 _MOST_POSITIONS: Final = 128
 _LEAST_POSITIONS: Final = 16
-_MOST_BYTES: Final = 1 << 22
-
-Tokens = NDArray[np.int32]
+_MOST_BYTES: Final = 1 << 23
 
 
 class Scores(Protocol):
@@ -56,6 +55,8 @@ class Part(NamedTuple):
         afters: their ``states_after``, None for one that has none.
         fresh: whether what a step returns is an array of its own, unless it is the very input.
         tracked: whether one of them needs lengths or histories.
+        by_ids: whether a step goes by ids, so that it cannot be given survivors as they are.
+        changes_only_seen: whether all of them change only logits of tokens that the sequence has had.
     """
 
     chain: Scores
@@ -64,18 +65,22 @@ class Part(NamedTuple):
     afters: tuple[Callable[[Any, Context], Any] | None, ...]
     fresh: tuple[bool, ...]
     tracked: bool
+    by_ids: tuple[bool, ...]
+    changes_only_seen: bool
 
 
 class Parts(NamedTuple):
-    """A chain in two parts, the second of which needs to see only what is left of a row.
+    """A chain in parts, the last of which needs to see only what is left of a row.
 
     Attributes:
-        whole: sees the whole vocabulary.
+        whole: all of the first parts, as one.
+        first: those that see the whole vocabulary, of which some change only logits of tokens that were seen.
         rest: sees survivors, in order of their ids.
         highest: the survivors are the so many highest logits, with those that tie; None: all that are not -inf.
     """
 
     whole: Part
+    first: tuple[Part, ...]
     rest: Part | None
     highest: int | None
 
@@ -84,7 +89,8 @@ def score(parts: Parts, logits: Array, tokens: Sequence[Sequence[int]] | Tokens,
     """The log-probabilities with which a sampler chooses the tokens from what the chain makes of the logits.
 
     A position is a row of its own, so whatever processors do, they do it for many positions at once, and it is what
-    they do in decoding. Processors that go by the survivors of a truncation get those alone.
+    they do in decoding. Processors that go by the survivors of a truncation get those alone, and those that change only
+    logits of tokens that a sequence has had get the columns of these tokens.
 
     Args:
         parts: the processors.
@@ -100,7 +106,7 @@ def score(parts: Parts, logits: Array, tokens: Sequence[Sequence[int]] | Tokens,
         IllegalToken: a token is one that a constraint forbids; names sequence and position.
             (Constraints on devices read nothing back to find it; there it scores -inf.)
     """
-    taken = _checked(logits, tokens, context)
+    taken = checked(logits, tokens, context)
     context = context.with_fields(donate=False, donate_state=False, pool=None)
     if not logits.shape[1]:
         return context.backend.asarray(np.zeros((len(taken), 0), dtype=np.float32))
@@ -109,23 +115,38 @@ def score(parts: Parts, logits: Array, tokens: Sequence[Sequence[int]] | Tokens,
     xp, (batch, time, vocab) = context.backend.xp, logits.shape
     fitting = max(_MOST_BYTES // max(4 * batch * vocab, 1), _LEAST_POSITIONS)
     width = min(fitting, _MOST_POSITIONS, time)
-    runs = [_Run(part, context) for part in (parts.whole, parts.rest) if part is not None]
+    first, rest = _runs(parts, taken, context, vocab)
+    writes = any(run.part.steps for run in first) or (rest is not None and any(rest.part.by_ids))
     found: list[Array] = []
+    memory: Array | None = None
     for start in range(0, time, width):
-        here = taken[:, start : start + width]
-        # The last token is no position's past in this round. It is in the next.
-        before = here if start + width < time else here[:, :-1]
-        lines = xp.reshape(xp.permute_dims(logits[:, start : start + width, :], (1, 0, 2)), (-1, vocab))
+        end = min(start + width, time)
         try:
-            for run in runs:
-                run.go_on(before, here.shape[1])
-            found.append(xp.reshape(_chosen(runs, lines, here.T, parts.highest, context), here.T.shape))
+            for run in (*first, *([rest] if rest is not None else [])):
+                # The last token is no position's past in this round. It is in the next.
+                run.go_on(start, end, end < time)
+            lines = xp.permute_dims(logits[:, start:end, :], (1, 0, 2))
+            own = context.backend.copied(lines, memory) if writes else None
+            memory = own if memory is None else memory
+            here = taken[:, start:end].T
+            given = lines if own is None else own
+            found.append(xp.reshape(_chosen(first, rest, given, own is not None, here, parts.highest), here.shape))
         except IllegalToken as error:
             place, row = divmod(error.row, batch)
             message = f"Sequence {row}, before its position {start + place}: {error}"
             raise IllegalToken(message, row=row) from error
     logprob = xp.permute_dims(xp.concat(found, axis=0), (1, 0))
     return xp.where(context.backend.asarray(taken) >= 0, logprob, xp.zeros_like(logprob))
+
+
+def _runs(parts: Parts, taken: Tokens, context: Context, vocab: int) -> tuple[list[_Run], _Run | None]:
+    """The parts on their way: those that see whole rows, and the one that sees survivors."""
+    numbered = None
+    if any(part.changes_only_seen for part in parts.first):
+        numbered = Renumbering.of(taken, context, vocab)
+    chosen = (parts.whole,) if numbered is None else parts.first
+    first = [_Run(part, taken, context, numbered if part.changes_only_seen else None) for part in chosen]
+    return first, None if parts.rest is None else _Run(parts.rest, taken, context)
 
 
 def _one_by_one(chain: Scores, logits: Array, taken: Tokens, context: Context) -> Array:
@@ -144,25 +165,30 @@ def _one_by_one(chain: Scores, logits: Array, taken: Tokens, context: Context) -
     return backend.xp.concat(found, axis=1)
 
 
-def _chosen(runs: list[_Run], lines: Array, here: Tokens, highest: int | None, context: Context) -> Array:
-    """The log-probabilities of the tokens at some positions, ``[positions, 1]``.
+def _chosen(
+    first: list[_Run], rest: _Run | None, lines: Array, donate: bool, here: Tokens, highest: int | None
+) -> Array:
+    """The log-probabilities of the tokens at some positions, ``[positions * batch, 1]``.
 
     Args:
-        runs: the parts of the chain.
-        lines: ``[positions, vocab]``, the logits.
-        here: the tokens.
+        first: the parts that see whole rows.
+        rest: the part that sees survivors.
+        lines: ``[positions, batch, vocab]``, the logits.
+        donate: whether they may be overwritten.
+        here: ``[positions, batch]``, the tokens.
         highest: see :class:`Parts`.
-        context: of the start.
     """
-    backend = context.backend
+    backend = first[0].backend
     chosen = np.maximum(here, 0).reshape(-1, 1)
-    processed = runs[0].process(lines)
-    if len(runs) == 1:
-        return backend.log_probability(processed, backend.asarray(chosen))
-    found = survivors_of(backend, processed, highest)
-    if found is None:
-        return backend.log_probability(runs[1].process(processed), backend.asarray(chosen))
-    left = runs[1].process(found.logits)
+    for run in first:
+        lines, donate = run.process(lines, donate)
+    flat = backend.xp.reshape(lines, (-1, lines.shape[-1]))
+    found = None if rest is None else survivors_of(backend, flat, highest)
+    if rest is None or found is None:
+        if rest is not None:
+            flat, _ = rest.process_rows(flat, donate)
+        return backend.log_probability(flat, backend.asarray(chosen))
+    left = rest.process_survivors(found, flat, donate)
     same = backend.to_numpy(found.ids) == chosen
     logprob = backend.log_probability(left, backend.asarray(same.argmax(-1)[:, None]))
     return backend.masked_fill(logprob, backend.asarray(~same.any(-1)[:, None]), NEG_INF)
@@ -174,11 +200,17 @@ class _Run:
 
     Args:
         part: the processors.
+        tokens: ``[batch, time]``, the sequences.
         context: of the start.
+        numbered: the numbers by which the processors know the tokens, if those are not their ids.
     """
 
-    def __init__(self, part: Part, context: Context) -> None:
-        self._part, self._context = part, part.chain.with_resources(context)
+    def __init__(self, part: Part, tokens: Tokens, context: Context, numbered: Renumbering | None = None) -> None:
+        context = context if numbered is None else numbered.context
+        self.part, self.backend = part, context.backend
+        self._tokens = tokens if numbered is None else numbered.tokens
+        self._numbered = numbered
+        self._context = part.chain.with_resources(context)
         state = part.chain.init_state(context)
         self._batch = context.batch
         #: The state at the end of what was seen, per processor.
@@ -190,25 +222,27 @@ class _Run:
         self._unread: Tokens = np.full((self._batch, 0), -1, dtype=np.int32)
         self._behind: Array = None
 
-    def go_on(self, tokens: Tokens, count: int) -> None:
+    def go_on(self, start: int, end: int, others: bool) -> None:
         """Stand at the next positions.
 
         Args:
-            tokens: ``[batch, n]``, the tokens at these positions that others come behind.
-            count: how many positions there are, ``n`` or one more.
+            start: the first of them.
+            end: behind the last of them.
+            others: whether positions come behind.
         """
-        backend, rows_here = self._context.backend, count * self._batch
+        tokens, count = self._tokens[:, start : end if others else end - 1], end - start
+        backend, rows_here = self.backend, count * self._batch
         context = self._context.with_fields(donate_state=False).accept(tokens)
         self._given = self._context.with_fields(batch=rows_here, donate_state=True)
         self._here, self._behind = [], None
         if not tokens.shape[1]:
             self._here = list(self._states)
-            self._given = positions.describe(self._given, self._position) if self._part.tracked else self._given
+            self._given = positions.describe(self._given, self._position) if self.part.tracked else self._given
             return
-        if self._part.tracked:
+        if self.part.tracked:
             here, self._position = _divided(positions.states_after(self._position, context), rows_here)
             self._given = positions.describe(self._given, here)
-        for place, after in enumerate(self._part.afters):
+        for place, after in enumerate(self.part.afters):
             state = self._states[place]
             if not any(True for _ in rows.leaves(state)):
                 self._here.append(state)
@@ -221,22 +255,57 @@ class _Run:
                     self._behind = backend.asarray(_before_each(self._unread, tokens, count))
         self._unread = tokens[:, -1:]
 
-    def process(self, logits: Array) -> Array:
-        """The logits of the positions processed."""
-        given = self._given.with_fields(vocab_size=logits.shape[1])
-        for place, step in enumerate(self._part.steps):
-            state, after, before = self._here[place], self._part.afters[place], logits
-            behind = after is None and self._behind is not None
-            context = given.with_fields(tokens=self._behind) if behind else given
-            try:
-                logits, state = step(logits, state, context)
-            except Exception as error:
-                note(error, self._part.labels[place], "process", context)
-                raise
-            if behind:
-                self._states[place] = rows.take(state, np.arange(-self._batch, 0, dtype=np.int32) + logits.shape[0])
-            if not given.donate and self._part.fresh[place] and logits is not before:
-                given = given.with_fields(donate=True)
+    def process(self, logits: Array, donate: bool) -> tuple[Array, bool]:
+        """The logits of the positions, ``[positions, batch, vocab]``, processed; whether they may be overwritten."""
+        if not self.part.steps:
+            return logits, donate
+        backend, shape = self.backend, tuple(logits.shape)
+        if self._numbered is not None:
+            few, _ = self.process_rows(self._numbered.columns(backend, logits), True)
+            return self._numbered.restored(backend, logits, few, donate), True
+        flat, donate = self.process_rows(backend.xp.reshape(logits, (-1, shape[-1])), donate)
+        return backend.xp.reshape(flat, shape), donate
+
+    def process_rows(self, logits: Array, donate: bool) -> tuple[Array, bool]:
+        """The same for ``[rows, vocab]``."""
+        for place in range(len(self.part.steps)):
+            before = logits
+            logits = self._step(place, logits, donate)
+            donate = donate or (self.part.fresh[place] and logits is not before)
+        return logits, donate
+
+    def process_survivors(self, found: Survivors, wide: Array, donate: bool) -> Array:
+        """The logits of the survivors, ``[rows, n]``, processed.
+
+        Args:
+            found: the survivors.
+            wide: ``[rows, vocab]``, the logits that they are from.
+            donate: whether those may be overwritten.
+        """
+        backend, left = self.backend, found.logits
+        for place, by_ids in enumerate(self.part.by_ids):
+            if not by_ids:
+                left = self._step(place, left, True)
+                continue
+            wide = self._step(place, backend.spread(left, found.ids, wide, donate), True)
+            donate, gaps = True, found.ids < 0
+            left = backend.gather(wide, backend.xp.where(gaps, backend.xp.zeros_like(found.ids), found.ids))
+            left = backend.masked_fill(left, gaps, NEG_INF, True)
+        return left
+
+    def _step(self, place: int, logits: Array, donate: bool) -> Array:
+        """What one processor makes of the logits."""
+        behind = self.part.afters[place] is None and self._behind is not None
+        context = self._given.with_fields(vocab_size=logits.shape[1], donate=donate)
+        if behind:
+            context = context.with_fields(tokens=self._behind)
+        try:
+            logits, state = self.part.steps[place](logits, self._here[place], context)
+        except Exception as error:
+            note(error, self.part.labels[place], "process", context)
+            raise
+        if behind:
+            self._states[place] = rows.take(state, np.arange(-self._batch, 0, dtype=np.int32) + logits.shape[0])
         return logits
 
 
@@ -264,54 +333,3 @@ def _before_each(past: Tokens, tokens: Tokens, count: int) -> Tokens:
     known = np.arange(given.shape[1])[None, :] < np.arange(count)[:, None] + past.shape[1]
     before: Tokens = np.where(known[:, None, :], given[None, :, :], np.int32(-1))
     return before.reshape(-1, given.shape[1])
-
-
-def check_arguments(logits: Any, context: Any, kept: Any) -> None:
-    """Raise unless these are what :func:`score` takes.
-
-    Raises:
-        InvalidContext: saying which is not, and what it must be.
-    """
-    if not isinstance(context, Context):
-        raise InvalidContext(f"Sequences are scored with the Context of their start, not with {context!r:.100}.")
-    shape = getattr(logits, "shape", None)
-    if shape is None or len(shape) != 3:
-        given = f"are a {type(logits).__name__}" if shape is None else f"have the shape {list(shape)}"
-        raise InvalidContext(
-            f"Sequences are scored with logits [batch, time, vocab] for the {context.batch} rows of the context, but "
-            f"the logits {given}."
-        )
-    check_logits(logits[:, 0, :] if shape[1] else logits[:, :, 0])
-    if kept is not None:
-        wanted = [int(shape[0]), int(shape[1]), -(-int(shape[2]) // 32)]
-        if list(getattr(kept, "shape", ())) != wanted:
-            found: Any = list(kept.shape) if hasattr(kept, "shape") else f"{kept!r:.100}"
-            raise InvalidContext(f"'kept' must be an array of bits of the shape {wanted}, but is {found}.")
-
-
-def _checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Context) -> Tokens:
-    """The tokens as ``[batch, time] int32``."""
-    if logits.ndim != 3 or logits.shape[0] != context.batch:
-        raise InvalidContext(
-            f"Sequences are scored with logits [batch, time, vocab] for the {context.batch} rows of the context, but "
-            f"the logits have the shape {list(logits.shape)}."
-        )
-    try:
-        host = padded(tokens)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidContext(
-            f"Tokens to be scored are ids, a sequence of them per row, but {tokens!r:.100} was given: {error!s:.100}."
-        ) from error
-    batch, time = logits.shape[:2]
-    if len(host) != batch or host.shape[1] > time:
-        raise InvalidContext(
-            f"The logits are those of {batch} sequences of {time} tokens at most, but {len(host)} sequences of up to "
-            f"{host.shape[1]} tokens are to be scored."
-        )
-    whole = np.full((batch, time), -1, dtype=np.int32)
-    whole[:, : host.shape[1]] = host
-    gaps = (whole[:, :-1] < 0) & (whole[:, 1:] >= 0)
-    if gaps.any():
-        row, place = (int(i) for i in np.argwhere(gaps)[0])
-        raise InvalidContext(f"Sequence {row} has no token at position {place}, but one behind it. Close the gap.")
-    return whole

@@ -23,28 +23,44 @@ class Survivors(NamedTuple):
     logits: Array
 
 
-def split(links: Sequence[Link]) -> tuple[int, int | None]:
+def split(links: Sequence[Link], ids_as_well: bool = False) -> tuple[int, int | None]:
     """How many links see the whole vocabulary, and which survivors the others see.
+
+    Args:
+        links: of a chain.
+        ids_as_well: whether links that go by ids can be shown the survivors, too.
 
     Returns:
         A number of links, and how many of the highest logits of a row are its survivors, with those that tie; None: all
         that are not -inf.
     """
+    end = len(links)
+    while end and _keeps_the_rest(links[end - 1]) and (ids_as_well or links[end - 1].declared("ignores_ids")):
+        end -= 1
+    for place in range(end, len(links)):
+        highest = links[place].declared("keeps_at_most")
+        if highest is None:
+            continue
+        start = place
+        while start and _takes_survivors(links[start - 1]) and links[start - 1].declared("keeps_order"):
+            start -= 1
+        if start <= end or ids_as_well:
+            return start, int(highest)
+        break
     start = len(links)
     while start and _takes_survivors(links[start - 1]):
         start -= 1
-    for place in range(start, len(links)):
-        if links[place].declared("keeps_at_most") is not None:
-            return start, int(links[place].declared("keeps_at_most"))
-        if not links[place].declared("keeps_order"):
-            break
     masks = [place for place in range(start, len(links)) if links[place].declared("mask_only")]
     return (masks[0] + 1 if masks else len(links)), None
 
 
+def _keeps_the_rest(link: Link) -> bool:
+    """Whether what is -inf stays so, and the state does not depend on it."""
+    return bool(link.declared("preserves_masked")) and not link.sees_every_step
+
+
 def _takes_survivors(link: Link) -> bool:
-    inert = link.declared("preserves_masked")
-    return bool(link.declared("ignores_ids") and inert and not link.sees_every_step)
+    return bool(link.declared("ignores_ids")) and _keeps_the_rest(link)
 
 
 def survivors_of(backend: Backend, logits: Array, highest: int | None) -> Survivors | None:

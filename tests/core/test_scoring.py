@@ -9,6 +9,7 @@ import pytest
 
 from logitloom import Backend, Chain, Context, Vocabulary, load_backend, processors
 from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet
+from logitloom_plugins.processors.repetition_penalty import RepetitionPenalty
 
 VOCAB, TIME = 24, 70
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9], []]
@@ -161,6 +162,72 @@ def test_the_survivors_of_a_wide_vocabulary_score_as_the_whole_row_does(seed: in
         wanted = backend.log_softmax(out)[[0, 1], tokens[:, place]]
         np.testing.assert_allclose(found[:, place], wanted, atol=1e-5)
         given = context.accept(tokens[:, place : place + 1])
+
+
+WIDE_PROMPTS = [[1, 2, 3, 2999], [4], []]
+
+
+def in_decoding(chain: Chain, logits: Any, tokens: np.ndarray, context: Context) -> list[Any]:
+    """The log-probabilities of given tokens, step by step: ``[batch, 1]`` each."""
+    backend, state, given, found = context.backend, chain.init_state(context), context, []
+    for place in range(tokens.shape[1]):
+        out, state = chain.process(logits[:, place], state, given)
+        now = tokens[:, place : place + 1]
+        found.append(backend.gather(backend.log_softmax(out), backend.asarray(now)))
+        given = context.accept(now)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_scores_over_a_wide_vocabulary_are_those_of_decoding_for_random_chains(backend: Backend, seed: int) -> None:
+    dice, vocab, time = np.random.default_rng(100 + seed), 3000, 9
+    chain = processors.load(*(POOL[i] for i in dice.choice(len(POOL), 5, replace=False)))
+    host = dice.normal(scale=3.0, size=(len(WIDE_PROMPTS), time, vocab)).astype(np.float32)
+    # Few tokens, so that they come again, and mostly likely ones, so that they survive truncations.
+    tokens = np.where(dice.random(host.shape[:2]) < 0.5, dice.integers(1, 6, host.shape[:2]), host.argmax(-1))
+    host[..., 1:6] += 9
+    logits = backend.asarray(host)
+    context = Context.start(logits[:, 0], prompt=WIDE_PROMPTS, max_length=time + 8, seed=3)
+    wanted = np.concatenate([backend.to_numpy(line) for line in in_decoding(chain, logits, tokens, context)], axis=1)
+    found = backend.to_numpy(chain.score(logits, tokens, context))
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(wanted))
+    assert np.isfinite(wanted).any()
+    np.testing.assert_allclose(found[np.isfinite(wanted)], wanted[np.isfinite(wanted)], atol=1e-5)
+    assert (backend.to_numpy(logits) == host).all()
+
+
+def test_processors_of_seen_tokens_get_their_columns_alone() -> None:
+    widths = []
+
+    class Watched(RepetitionPenalty):
+        def process(self, logits: Any, state: Any, context: Context) -> Any:
+            widths.append((logits.shape, context.vocab_size))
+            return super().process(logits, state, context)
+
+    chain = processors.load(Watched(penalty=1.3), ("temperature", {"temperature": 0.7}))
+    logits = np.random.default_rng(0).normal(size=(2, 5, 3000)).astype(np.float32)
+    tokens = np.full((2, 5), 7)
+    # An id beyond the logits, as of a prompt with ids of pictures, has no column.
+    context = Context.start(logits[:, 0], prompt=[[1, 5000, 7], [2999]])
+    wanted = np.concatenate(in_decoding(chain, logits, tokens, context), axis=1)
+    widths.clear()
+    np.testing.assert_allclose(chain.score(logits, tokens, context), wanted, atol=1e-5)
+    assert widths == [((10, 64), 64)]
+
+
+@pytest.mark.torch
+def test_gradients_pass_where_only_columns_of_seen_tokens_are_processed() -> None:
+    torch = pytest.importorskip("torch", reason="gradients are those of PyTorch")
+    chain = processors.load(
+        ("repetition_penalty", {"penalty": 1.3}), ("frequency_penalty", {"penalty": 0.4}), ("min_p", {"p": 1e-6})
+    )
+    host = np.random.default_rng(4).normal(size=(2, 6, 3000)).astype(np.float32)
+    tokens = np.array([[3, 3, 4, 3, 9, 9], [2999, 1, 1, 1, 5, 1]])
+    given = [torch.tensor(host, requires_grad=True) for _ in range(2)]
+    context = Context.start(given[0][:, 0].detach(), prompt=[[1, 2], []], max_length=9)
+    chain.score(given[0], tokens, context).sum().backward()
+    torch.cat(in_decoding(chain, given[1], tokens, context)).sum().backward()
+    np.testing.assert_allclose(given[0].grad.numpy(), given[1].grad.numpy(), atol=1e-6)
 
 
 LOGITS = np.zeros((2, 3, 4), dtype=np.float32)

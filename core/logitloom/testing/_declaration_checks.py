@@ -13,8 +13,10 @@ import pytest
 from logitloom import errors, processors, registry
 from logitloom import options as opts
 from logitloom.backend import NEG_INF, Backend
+from logitloom.context import padded
 from logitloom.document import from_document, to_toml
 from logitloom.processor import NEEDS, STAGES
+from logitloom.renumbering import Renumbering
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same
 from logitloom.testing.stories import Run, Story, accepting, stacked
@@ -88,6 +90,30 @@ class DeclarationChecks(ProcessorSubject):
             shifted, _ = chain.process(backend.asarray(lines + np.float32(4.0)), state, context)
             found = host(backend, backend.softmax(shifted))
             same(found, expected, "Probabilities after all logits of a row were shifted", 1e-4)
+
+    def test_columns_of_seen_tokens_are_enough_where_that_is_declared(self, backend: Backend, case: str) -> None:
+        """A processor that declares ``changes_only_seen`` makes the same of the columns of seen tokens alone.
+
+        Troubleshooting: it changes the logit of a token that the row never had, or the id of a token plays a part.
+        """
+        if not self.declared(case, "changes_only_seen"):
+            pytest.skip("the processor does not declare changes_only_seen")
+        chain, stories = self.chain(case, backend), self.stories(case)[:4]
+        run, text = self.run(chain, backend, stories), padded([story.tokens for story in stories])
+        numbered = Renumbering.of(text, run.context, self.vocab_size, least_saved=0)
+        assert numbered is not None
+        each = [dict(zip(a.tolist(), b.tolist(), strict=True)) for a, b in zip(text, numbered.tokens, strict=True)]
+        state = chain.init_state(numbered.context)
+        for age in range(STEPS + 1):
+            blocks = [story.block(age - 1) if age else () for story in stories]
+            now = [[known.get(token, -1) for token in block] for known, block in zip(each, blocks, strict=True)]
+            context = accepting(chain, numbered.context, now) if age else numbered.context
+            before = run.logits()
+            narrow = numbered.columns(backend, before[None, :, :])
+            found, state = chain.process(narrow, state, context)
+            wanted = host(backend, run.step())
+            whole = numbered.restored(backend, before[None, :, :], found, False)
+            same(host(backend, whole)[0], wanted, f"Step {age} with the columns of seen tokens", TOLERANCE)
 
     def test_survivors_are_enough_where_that_is_declared(self, backend: Backend, case: str) -> None:
         """A processor that declares ``ignores_ids`` makes of the possible tokens alone what it makes of the whole row.

@@ -13,6 +13,7 @@ from logitloom import Array, Backend
 from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
+from logitloom_plugins.backends._log_probability import log_probability
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold
 from logitloom_plugins.backends._set_places import set_places
 from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
@@ -40,6 +41,12 @@ class NumpyBackend(Backend):
     def to_numpy(self, array: Array) -> NDArray[Any]:
         """The array itself."""
         return np.asarray(array)
+
+    def copied(self, x: Array, memory: Array | None = None) -> Array | None:
+        """The given memory again, which spares the pages of a fresh array."""
+        copy = np.empty(x.shape, dtype=x.dtype) if memory is None else memory[: len(x)]
+        np.copyto(copy, x)
+        return copy
 
     def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
         """One pass, over the mask alone where that is empty if ``x`` is donated."""
@@ -101,12 +108,8 @@ class NumpyBackend(Backend):
         return np.take_along_axis(x, index, axis=-1)
 
     def log_probability(self, x: Array, index: Array) -> Array:
-        """One buffer for shift and exponential."""
-        x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
-        top = _finite_top(x)
-        e = x - top
-        np.exp(e, out=e)
-        return np.take_along_axis(x, index, axis=-1) - (top + np.log(_mass(e)))
+        """A few rows at a time, so that their exponentials stay in the cache."""
+        return log_probability(x, index)
 
     def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
         """Selection first, then a sort of k values only; equal values in order of their index."""
@@ -162,7 +165,12 @@ class NumpyBackend(Backend):
         """Touches only the named entries (after the copy, if not donated)."""
         if not donate:
             x = x.copy()
-        row, column = _set((index >= 0) & (index < x.shape[-1]))
+        valid = (index >= 0) & (index < x.shape[-1])
+        if x.flags.c_contiguous and valid.all():
+            places = index + np.arange(len(x))[:, None] * x.shape[-1]
+            x.reshape(-1)[places.reshape(-1)] = np.broadcast_to(values, index.shape).reshape(-1)
+            return x
+        row, column = _set(valid)
         x[row, index[row, column]] = values[row, column]
         return x
 

@@ -23,6 +23,7 @@ from logitloom import Array, Backend
 from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
+from logitloom_plugins.backends._log_probability import log_probability
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold
 from logitloom_plugins.backends._set_places import set_places
 from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
@@ -120,6 +121,13 @@ class TorchBackend(Backend):
         compiled: Callable[..., Any] = torch.compile(function, fullgraph=True)
         return compiled
 
+    def copied(self, x: Array, memory: Array | None = None) -> Array | None:
+        """The given memory again, which spares the pages of a fresh tensor; nothing is written into gradients."""
+        if x.requires_grad or torch.compiler.is_compiling():
+            return None
+        copy = torch.empty(x.shape, dtype=x.dtype, device=x.device) if memory is None else memory[: len(x)]
+        return copy.copy_(x)
+
     def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
         """In place when donated."""
         if donate and _writable(x):
@@ -197,7 +205,9 @@ class TorchBackend(Backend):
         return None if found is None else torch.from_numpy(found)
 
     def log_probability(self, x: Array, index: Array) -> Array:
-        """The fused sum of exponentials."""
+        """The fused sum of exponentials; on the CPU NumPy's, on the same memory."""
+        if self._shared(x) and not x.requires_grad:
+            return torch.from_numpy(log_probability(x.numpy(), index.numpy()))
         x = x.to(_wide(x))
         total = torch.logsumexp(x, -1, keepdim=True)
         return torch.gather(x, -1, index.long()) - torch.where(total == NEG_INF, 0.0, total)

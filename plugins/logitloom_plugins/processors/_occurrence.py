@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import itertools
+from typing import NamedTuple
 
 import numpy as np
 
 from logitloom import Array, Context
 
 __all__ = ["Recent", "Seen", "count", "mark", "recent", "seen", "seen_after", "slide", "windows"]
-
-
-#: From this vocabulary on it is faster to go over the tables one after the other than to sum them up at once.
-_WIDE: Final = 512
 
 
 class Seen(NamedTuple):
@@ -91,12 +88,11 @@ def seen_after(state: Seen, context: Context) -> Seen:
     each = xp.reshape(tokens.T, (-1, 1))
     news = backend.add_at(blank, each, 1.0, True) if counts else backend.set_at(blank, each, True, True)
     tables = xp.reshape(xp.concat([table, news], axis=0), (steps + 1, rows, vocab))
-    if backend.assignable and vocab >= _WIDE:
-        for step in range(steps):
-            if counts:
-                tables[step + 1] += tables[step]
-            else:
-                tables[step + 1] |= tables[step]
+    if backend.on_host and backend.assignable:
+        # One after the other: sums along the first axis are not vectorised. The memory is that of the tables.
+        add, host = np.add if counts else np.logical_or, backend.to_numpy(tables)
+        for before, line in itertools.pairwise(host):
+            add(before, line, out=line)
     elif counts:
         tables = xp.cumulative_sum(tables, axis=0)
     else:

@@ -38,6 +38,7 @@ class EncoderRepetitionPenalty(Processor):
     needs = frozenset({"prompt"})
     preserves_masked = True
     keeps_last = True
+    changes_only_seen = True
 
     penalty: float = option(help="Factor of the prompt's tokens; above 1 favours them.", ge=0.01, le=100.0)
 

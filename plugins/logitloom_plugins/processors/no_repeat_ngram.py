@@ -34,6 +34,7 @@ class NoRepeatNgram(Processor):
     stage = "constraint"
     needs = frozenset({"prompt", "history"})
     mask_only = True
+    changes_only_seen = True
     shift_invariant = True
 
     n: int = option(help="Length of the n-grams.", ge=1, unit="tokens")

@@ -35,6 +35,7 @@ class PresencePenalty(Processor):
     stage = "penalty"
     preserves_masked = True
     keeps_last = True
+    changes_only_seen = True
     shift_invariant = True
 
     penalty: float = option(

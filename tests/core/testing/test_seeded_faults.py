@@ -101,7 +101,7 @@ PROCESSORS: list[tuple[str, Fault]] = [
     ("cfg", Fault(P + "_branch", "return _placed(logits, model.backend, backend), Branch(cache, tails)\n    # At the",
                   "return _placed(logits, model.backend, backend), Branch(branch.cache, tails)\n    # At the",
                   "test_rows_are_independent", "two passes")),
-    ("frequency_penalty", Fault(P + "_occurrence", "xp.cumulative_sum(tables, axis=0)", "tables",
+    ("frequency_penalty", Fault(P + "_occurrence", "add(before, line, out=line)", "add(line, 0, out=line)",
                                 "test_sequences_score_as_they_are_decoded", "all")),
     ("top_k", Fault(P + "top_k", "return self.k\n", "return self.k - 1\n",
                     "test_survivors_are_enough_where_that_is_declared", "half")),

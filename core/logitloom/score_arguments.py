@@ -1,0 +1,68 @@
+"""What is given to be scored, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.backend import Array
+from logitloom.context import Context, check_logits, padded
+from logitloom.errors import InvalidContext
+
+__all__ = ["Tokens", "check_arguments", "checked"]
+
+Tokens = NDArray[np.int32]
+
+
+def check_arguments(logits: Any, context: Any, kept: Any) -> None:
+    """Raise unless these are what :func:`score` takes.
+
+    Raises:
+        InvalidContext: saying which is not, and what it must be.
+    """
+    if not isinstance(context, Context):
+        raise InvalidContext(f"Sequences are scored with the Context of their start, not with {context!r:.100}.")
+    shape = getattr(logits, "shape", None)
+    if shape is None or len(shape) != 3:
+        given = f"are a {type(logits).__name__}" if shape is None else f"have the shape {list(shape)}"
+        raise InvalidContext(
+            f"Sequences are scored with logits [batch, time, vocab] for the {context.batch} rows of the context, but "
+            f"the logits {given}."
+        )
+    check_logits(logits[:, 0, :] if shape[1] else logits[:, :, 0])
+    if kept is not None:
+        wanted = [int(shape[0]), int(shape[1]), -(-int(shape[2]) // 32)]
+        if list(getattr(kept, "shape", ())) != wanted:
+            found: Any = list(kept.shape) if hasattr(kept, "shape") else f"{kept!r:.100}"
+            raise InvalidContext(f"'kept' must be an array of bits of the shape {wanted}, but is {found}.")
+
+
+def checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Context) -> Tokens:
+    """The tokens as ``[batch, time] int32``."""
+    if logits.ndim != 3 or logits.shape[0] != context.batch:
+        raise InvalidContext(
+            f"Sequences are scored with logits [batch, time, vocab] for the {context.batch} rows of the context, but "
+            f"the logits have the shape {list(logits.shape)}."
+        )
+    try:
+        host = padded(tokens)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidContext(
+            f"Tokens to be scored are ids, a sequence of them per row, but {tokens!r:.100} was given: {error!s:.100}."
+        ) from error
+    batch, time = logits.shape[:2]
+    if len(host) != batch or host.shape[1] > time:
+        raise InvalidContext(
+            f"The logits are those of {batch} sequences of {time} tokens at most, but {len(host)} sequences of up to "
+            f"{host.shape[1]} tokens are to be scored."
+        )
+    whole = np.full((batch, time), -1, dtype=np.int32)
+    whole[:, : host.shape[1]] = host
+    gaps = (whole[:, :-1] < 0) & (whole[:, 1:] >= 0)
+    if gaps.any():
+        row, place = (int(i) for i in np.argwhere(gaps)[0])
+        raise InvalidContext(f"Sequence {row} has no token at position {place}, but one behind it. Close the gap.")
+    return whole
