@@ -24,7 +24,7 @@ from logitloom_plugins.json_schema.structure import objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, NameContext
-from logitloom_plugins.json_schema.structure.value_reader import Position, Stack, number_of
+from logitloom_plugins.json_schema.structure.value_reader import Position, Stack, characters_of, number_of
 from logitloom_plugins.json_schema.structure.whitespace import is_begun, relaid, settled
 from logitloom_plugins.json_schema.values.strings import Content
 
@@ -174,7 +174,7 @@ class Completions:
         a short text that ends it, and short texts of its members, names included.
 
         Raises:
-            BudgetExceeded: if there are more than ``most`` members.
+            BudgetExceeded: if there are more than ``most`` members, or if names can run out.
         """
         values, queue = self._values, [self._machine.root]
         seen = {*queue}
@@ -190,6 +190,8 @@ class Completions:
                 if frame is None or not values.lives(frame):
                     continue
                 simple = frame.soft is True and not frame.extras
+                if kind == "object" and frame.tracked and self._machine.structure.name_context(frame).scarce:
+                    raise BudgetExceeded("How far away the next name is depends on the names that have come.")
                 for reached in [frame] if simple else values.explored(frame):
                     members: list[tuple[bytes, ValueConstraint]]
                     if isinstance(reached, ArrayFrame):
@@ -400,12 +402,13 @@ class Completions:
                 name = label[1]
             else:
                 context = self._machine.structure.name_context(frame)
-                written = self._name(context, context.start, label, names, "")
+                written = self._name(context, context.start, label, names, b"")
                 if written is None:
                     continue
-                name = written
-            more = names | {name} if frame.tracked and (label[0] == "other" or name not in plan.index) else names
-            if not (more is names and name in names):
+                name = written.decode()
+            once = frame.tracked and not plan.declares(label)
+            if not (once and name in names):
+                more = names | {name} if once else names
                 yield b'"%b":' % self._escaped(name.encode()), member, more, self._value(member.demand)
 
     def _required(self, frame: Any) -> Any:
@@ -450,7 +453,7 @@ class Completions:
             found = {label: self._text(content, place, count, label) for label in content.found}
             return {label: self._escaped(text) + b'"' for label, text in found.items() if text is not None}
         frame = context.frame
-        already = _decoded(written) if context.tracks else ""
+        already = characters_of(written)
         simple = frame.soft is True and not frame.extras and not frame.plan.counts
         required = self._required(frame) if simple else None
         if required is not None and self._name(context, place, required, names, already) is None:
@@ -460,14 +463,13 @@ class Completions:
             rest = self._name(context, place, label, names, already)
             if rest is None:
                 continue
-            other = context.tracks and (label[0] == "other" or label[1] not in frame.plan.index)
-            after = self._local(
-                ("colon", frame, label, context.used), names | {already + rest} if other else names, b""
-            )
-            _merge(texts, _before(self._escaped(rest.encode("utf-8", "surrogateescape")) + b'"', after))
+            once = context.tracks and not frame.plan.declares(label)
+            more = names | {(already + rest).decode()} if once else names
+            after = self._local(("colon", frame, label, context.used), more, b"")
+            _merge(texts, _before(self._escaped(rest) + b'"', after))
         return texts
 
-    def _name(self, context: Any, place: int, label: Any, names: frozenset[str], already: str) -> str | None:
+    def _name(self, context: Any, place: int, label: Any, names: frozenset[str], already: bytes) -> bytes | None:
         """The rest of a short name with a label that may come and has not; ``None`` if there is none."""
         bit = context.keys.bit[label] & context.mask
         if not bit & context.below[place]:
@@ -477,14 +479,14 @@ class Completions:
             encoded, at, next_state = label[1].encode(), context.start, context.content.automaton.walk
             for size in range(len(encoded) + 1):
                 if at == place:
-                    rest: str = encoded[size:].decode("utf-8", "surrogateescape")
+                    rest: bytes = encoded[size:]
                     return rest
                 at = next_state(encoded[size : size + 1], at)
-        tries = len(names) + 1 if context.tracks else 1
+        taken = {name.encode() for name in names} if context.tracks else set()
+        tries = len(taken) + 1
         for text, _ in _several(context.content, place, tries, tries, lambda at: context.below[at] & bit, label=label):
-            found = text.decode("utf-8", "surrogateescape")
-            if not context.tracks or already + found not in names:
-                return found
+            if already + text not in taken:
+                return text
         return None
 
     def _escape(self, state: Any, names: frozenset[str], written: bytes) -> Texts:
@@ -552,10 +554,12 @@ def _several(
         if length is not None:
             yield bytes([_CHARACTER]) * (length - count), label
         return
-    columns: dict[int, int] = {}
+    columns: dict[int, list[int]] = {}
     for byte in _BYTES:
-        columns.setdefault(int(automaton.byte_class[byte]), byte)
-    steps = [(byte, column) for column, byte in columns.items()]
+        columns.setdefault(int(automaton.byte_class[byte]), []).append(byte)
+    # Of the bytes that lead to the same state as many as ways to it are followed.
+    most_alike = min(visits, max(map(len, columns.values())))
+    steps = [(alike[i], column) for i in range(most_alike) for column, alike in columns.items() if i < len(alike)]
     boundaries, table = automaton.boundaries, automaton.next
     queue = [(place, count)]
     texts: list[tuple[int, int]] = [(-1, -1)]
@@ -608,10 +612,3 @@ def _merge(found: Texts, more: Texts) -> None:
 
 def _shortlex(text: bytes) -> tuple[int, bytes]:
     return len(text), text
-
-
-def _decoded(written: bytes) -> str:
-    try:
-        return str(json.loads(b'"' + written + b'"'))
-    except ValueError:
-        return ""

@@ -6,11 +6,12 @@ with one flag per pattern and per ``propertyNames`` atom.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
@@ -73,6 +74,7 @@ class Keys:
         self.demands = demands
         self._tracker = tracker
         self._known: dict[tuple[Any, Any], bool] = {}
+        self._left: dict[int, NDArray[np.float64]] = {}
 
     @property
     def is_slow(self) -> bool:
@@ -186,6 +188,58 @@ class Keys:
     def bit(self) -> dict[Any, int]:
         """The bit of each label."""
         return {label: 1 << i for i, label in enumerate([*[("name", n) for n in self.names], *self.others])}
+
+    def label(self, name: str) -> Any:
+        """The label of a name."""
+        return self.automaton.outputs[self.automaton.walk(name.encode())]
+
+    def count(self, label: Any) -> float:
+        """How many names have a label, infinity included."""
+        if label == ("other", ()):
+            return np.inf
+        return 1.0 if label[0] == "name" else float(self.left(self.bit[label])[self.automaton.start])
+
+    def left(self, mask: int) -> NDArray[np.float64]:
+        """``[states]``: how many names with one of some labels, given as bits, go on from there, infinity included."""
+        known = self._left.get(mask)
+        if known is None:
+            automaton = self.automaton
+            alive = np.array([bits & mask != 0 for bits in self.below], dtype=bool)
+            ends = np.array([label is not None and self.bit[label] & mask != 0 for label in automaton.outputs])
+            width = np.bincount(automaton.byte_class, minlength=automaton.next.shape[1])
+            columns = automaton.next[:, width > 0]
+            known, before = np.where(alive, np.inf, 0.0), np.zeros(0)
+            # From infinity downwards: what leads to no loop becomes finite, the ends first.
+            while not np.array_equal(known, before):
+                before = known
+                known = np.where(alive, ends + np.append(before, 0.0)[columns] @ width[width > 0].astype(float), 0.0)
+            self._left[mask] = known
+        return known
+
+    def has_another(self, state: int, mask: int, ends: Collection[bytes]) -> bool:
+        """Whether a name with one of some labels goes on from a state otherwise than with some bytes.
+
+        Args:
+            state: of the automaton.
+            mask: the labels, as bits.
+            ends: how the names go on that are not meant.
+        """
+        automaton, classes, below = self.automaton, self.automaton.byte_class.tolist(), self.below
+        pending = [(state, set(ends))]
+        while pending:
+            at, taken = pending.pop()
+            label = automaton.outputs[at]
+            if label is not None and self.bit[label] & mask and b"" not in taken:
+                return True
+            row = automaton.row_list(at)
+            begun = {rest[0] for rest in taken if rest}
+            for byte, column in enumerate(classes):
+                target = row[column]
+                if target >= 0 and below[target] & mask:
+                    if byte not in begun:
+                        return True
+                    pending.append((target, {rest[1:] for rest in taken if rest[:1] == bytes([byte])}))
+        return False
 
     @cached_property
     def below(self) -> list[int]:

@@ -21,11 +21,11 @@ from logitloom_plugins.json_schema.schema.keywords import Keywords
 from logitloom_plugins.json_schema.structure.distinct_items import DistinctItems
 from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.names import Chain, Name
-from logitloom_plugins.json_schema.structure.objects import ObjectFrame
+from logitloom_plugins.json_schema.structure.objects import ObjectFrame, counted
 from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, StringStates
 from logitloom_plugins.json_schema.structure.structure_states import DEAD, Operation, Return, StructureStates
-from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
+from logitloom_plugins.json_schema.structure.value_reader import Position, Stack, characters_of
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace, is_begun
 
 __all__ = ["DEAD", "DONE", "NO_NAMES", "Machine", "accepts", "name_of", "read"]
@@ -72,6 +72,7 @@ class Machine:
         operations: by ``-2 - code``.
         codes: results of :meth:`few`, by state.
         tracked: states inside names of which what is written must be remembered.
+        scarce: those of them inside names of which others might not be left.
         naming: codes of operations ``name``.
         distinct: what texts have written in arrays whose items must all be different.
         opening: states in which such an array has just begun.
@@ -105,6 +106,7 @@ class Machine:
         self._ready: NDArray[np.bool_] = np.zeros(_CAPACITIES[0], dtype=bool)
         self.codes: dict[int, dict[int, int] | None] = {}
         self.tracked: set[int] = set()
+        self.scarce: set[int] = set()
         self.naming: set[int] = set()
         self.distinct = DistinctItems(this)
         self.opening: set[int] = set()
@@ -160,6 +162,8 @@ class Machine:
             if state[0] in STRING_KINDS:
                 if state[1].tracks:
                     self.tracked.add(known)
+                    if state[1].scarce:
+                        self.scarce.add(known)
             elif state[0] == "array" and state[2] == "open" and not is_begun(state[3]) and state[1].plan.distinct:
                 self.opening.add(known)
             if known % 256 == 255:
@@ -187,7 +191,7 @@ class Machine:
 
     def named(self, frame: ObjectFrame, label: Any, used: Any = 0) -> int:
         """The code for the end of a name that must not come twice."""
-        return self._operation_code("name", None, self.number(("colon", frame, label, used)))
+        return self._operation_code("name", label, self.number(("colon", frame, label, used)))
 
     def returning(self, states: dict[TruthVector, State]) -> Return:
         """The return with one state for each of some truth vectors."""
@@ -329,13 +333,29 @@ class Machine:
         """
         assert stack is not None
         back, names = stack.entry
+        target = self.operations[-2 - code].target
         if names or remember:
             name = name_of(written)
             if name in names:
                 return DEAD, stack
+            if names:
+                kind, frame, label, used = self.states[target]
+                left = counted(frame, label, names)
+                target = target if left is frame else self.number((kind, left, label, used))
             if remember:
                 stack = Chain((back, names | {name}), stack.before)
-        return self.operations[-2 - code].target, stack
+        return target, stack
+
+    def has_another_name(self, state: int, names: frozenset[str], written: bytes) -> bool:
+        """Whether a name that is being written can become one that has not come."""
+        kind, context, place, *_ = self.states[state]
+        if kind == "text":
+            begun = characters_of(written)
+            ends = [name[len(begun) :] for name in map(str.encode, names) if name.startswith(begun)]
+            return not ends or bool(context.keys.has_another(place, context.mask, ends))
+        # Digits above nine in one case: in the other they write the same.
+        codes = [(code, bytes([byte])) for byte, code in (self.few(state) or {}).items() if byte not in b"ABCDEF"]
+        return any(self.has_another_name(code, names, written + byte) for code, byte in codes)
 
     def read(self, reached: Position, text: bytes) -> Position | None:
         """Read some bytes; ``None`` if they are not allowed."""
@@ -378,6 +398,10 @@ class Machine:
             elif code in opening:
                 items = self.distinct.begin()
             state = code
+        if state in self.scarce and stack is not None:
+            names = stack.entry[1]
+            if names and not self.has_another_name(state, names, written):
+                return None
         # As the constructor does it, less a call.
         return tuple.__new__(Position, (state, stack, written, items))
 

@@ -19,6 +19,7 @@ from logitloom_plugins.json_schema.structure.names import Name
 __all__ = [
     "ObjectFrame",
     "ObjectPlan",
+    "counted",
     "end_object",
     "member",
     "member_effects",
@@ -43,8 +44,10 @@ class ObjectFrame(NamedTuple):
         soft: the soft formula.
         extras: formulas whose truth is determined at the end.
         wanted: the truth vectors of ``extras`` with which the object may be closed.
-        tracked: whether an undeclared name must not be repeated, because readers of JSON keep the last of equal names
-            and so the truth of a formula could change. The names written so far are then kept in :mod:`.stacks`.
+        tracked: why an undeclared name must not be repeated: readers of JSON keep the last of equal names, so that the
+            members are fewer (``counted``, until there are enough), or that what a formula has found true of a value
+            is not (``judged``). The names written so far are then kept on the stack. Empty if names may be repeated.
+        left: in a tracked object the labels with no more names left than may be needed, and how many these are.
     """
 
     plan: ObjectPlan
@@ -54,7 +57,8 @@ class ObjectFrame(NamedTuple):
     soft: Formula
     extras: tuple[Formula, ...]
     wanted: frozenset[TruthVector]
-    tracked: bool = False
+    tracked: str = ""
+    left: tuple[tuple[Any, int], ...] = ()
 
 
 class ObjectPlan(Name):
@@ -106,6 +110,10 @@ class ObjectPlan(Name):
         self.members: dict[tuple[ObjectFrame, Any], Member | None] = {}
         self._children: dict[Any, Formula] = {}
         self._possible: tuple[list[int], int] | None = None
+
+    def declares(self, key: Any) -> bool:
+        """Whether a key is one of the declared names, which come in their order and so never twice."""
+        return key[0] == "name" and key[1] in self.index
 
     def hard_child(self, key: Any) -> Formula:
         """The formula over nodes that the value of a key must satisfy; ``False`` for names that UTF-8 cannot encode."""
@@ -161,30 +169,54 @@ def start_object(
         return None
     everything = list(dict.fromkeys(atom for formula in (must, *extras) for atom in atoms(formula)))
     hard, soft = split(must, _OBJECT_HARD)
-    tracked = _tracked(must, extras)
-    # Where no name may come twice, a small number of names is declared, so that there is a next one as long as needed.
-    listed = owner.listed_names(hard) if tracked else []
-    names = tuple(dict.fromkeys([*(a[1] for a in everything if a[0] == "prop"), *listed]))
+    names = tuple(dict.fromkeys(a[1] for a in everything if a[0] == "prop"))
     others = frozenset(a[1] for a in everything if a[0] == "req") - set(names)
     limits = [a[1] for a in everything if a[0] in ("minp", "maxp")]
     keys = owner.keys(names, others, everything)
     plan = owner.object_plan(names, others, keys, hard)
-    frame = ObjectFrame(plan, 0, 0 if limits else -1, plan.required_others, soft, extras, wanted, tracked)
+    frame = ObjectFrame(plan, 0, 0 if limits else -1, plan.required_others, soft, extras, wanted)
     if plan.most is not None and plan.most < 0:
         return None
+    tracked = _tracked(must, extras)
+    if tracked:
+        frame = frame._replace(tracked=tracked)
+        for label in plan.keys.bit:
+            if not plan.declares(label) and plan.hard_child(label) is not False:
+                frame = counted(frame, label, frozenset())
     return frame
 
 
-def _tracked(must: Formula, extras: tuple[Formula, ...]) -> bool:
-    """Whether a repeated undeclared name could change the truth of a formula."""
+def counted(frame: ObjectFrame, label: Any, names: frozenset[str]) -> ObjectFrame:
+    """A tracked frame with the number of names that are left with a label, where that is no more than may be needed.
+
+    Args:
+        frame: the object before a name with the label.
+        label: of undeclared names.
+        names: the undeclared names that have come.
+    """
+    open_ones = {atom for formula in (frame.soft, *frame.extras) for atom in atoms(formula)}
+    counts = [atom[1] + 1 for atom in open_ones if atom[0] in ("minp", "maxp")]
+    needed = max([frame.plan.least, *counts]) + len(open_ones)
+    left = frame.plan.keys.count(label)
+    # Each of the names may have the label or not.
+    if left - len(names) <= needed and all(label != other for other, _ in frame.left):
+        left -= sum(frame.plan.keys.label(name) == label for name in names)
+        if left <= needed:
+            return frame._replace(left=(*frame.left, (label, int(left))))
+    return frame
+
+
+def _tracked(must: Formula, extras: tuple[Formula, ...]) -> str:
+    """Why a repeated undeclared name could change the truth of a formula, if it could."""
     _, soft = split(must, _OBJECT_HARD)
-    counted = any(atom[0] == "minp" and atom[1] > 1 for f in (must, *extras) for atom in atoms(f))
     open_ones = [atom for f in (soft, *extras) for atom in atoms(f)]
-    judged = any(
+    is_counted = any(atom[0] == "minp" and atom[1] > 1 for f in (must, *extras) for atom in atoms(f))
+    is_counted = is_counted or any(atom[0] == "maxp" for atom in open_ones)
+    is_judged = any(
         (atom[0] == "addl" and not isinstance(atom[3], bool)) or (atom[0] == "patp" and not isinstance(atom[2], bool))
         for atom in open_ones
     )
-    return counted or judged
+    return "judged" if is_judged else "counted" if is_counted else ""
 
 
 def skip(frame: ObjectFrame) -> ObjectFrame | None:
@@ -227,13 +259,13 @@ def settled(
         if late:
             return None
         plan = plan.owner.object_plan(plan.names, plan.tracked, plan.keys.key, (*plan.hard, *new))
-    return ObjectFrame(plan, place, count, missing, soft, extras, frame.wanted, frame.tracked)
+    return ObjectFrame(plan, place, count, missing, soft, extras, frame.wanted, frame.tracked, frame.left)
 
 
 def member(frame: ObjectFrame, key: Any) -> Member | None:
     """The member with the given key, or ``None`` if the key cannot come next. Declared names before it are omitted."""
     plan = frame.plan
-    if key[0] == "name" and key[1] in plan.index:
+    if plan.declares(key):
         target = plan.index[key[1]]
         if target < frame.place:
             return None
@@ -275,15 +307,19 @@ def next_members(frame: ObjectFrame) -> Iterator[tuple[Any, Member]]:
         reached = _skipped(reached, reached.place + 1) if reached is not None else None
     if reached is not None:
         for key in plan.keys.bit:
-            found = member(reached, key) if key[0] == "other" or key[1] not in plan.index else None
+            found = member(reached, key) if not plan.declares(key) else None
             if found is not None:
                 yield key, found
 
 
 def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
     plan = frame.plan
-    if frame.tracked and frame.soft is True and not frame.extras and frame.length + 1 >= plan.least:
-        frame = frame._replace(tracked=False)
+    if frame.left:
+        if (key, 0) in frame.left:
+            return None
+        frame = frame._replace(left=tuple([(label, left - (label == key)) for label, left in frame.left]))
+    if frame.tracked == "counted" and frame.soft is True and not frame.extras and frame.length + 1 >= plan.least:
+        frame = frame._replace(tracked="", left=())
     must = plan.hard_child(key)
     if must is False:
         return None
@@ -291,8 +327,7 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
     if plan.most is not None and count > plan.most:
         return None
     name = key[1] if key[0] == "name" else None
-    declared = name is not None and name in plan.index
-    place = frame.place + 1 if declared else frame.place
+    place = frame.place + 1 if plan.declares(key) else frame.place
     missing = frame.missing - {name} if name in frame.missing else frame.missing
     if frame.soft is True and not frame.extras:
         following = frame._replace(place=place, length=count, missing=missing)

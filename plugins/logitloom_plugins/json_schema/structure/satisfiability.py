@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from logitloom.automata import DEAD, Budget, BudgetTracker, intersection, union
+from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.schema.formula import Formula, substitute
 from logitloom_plugins.json_schema.schema.keywords import TYPES, Keywords
@@ -22,7 +22,6 @@ from logitloom_plugins.json_schema.structure.keys import Keys
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.structure.value_counts import values_of
-from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.numbers import number_automaton
 from logitloom_plugins.json_schema.values.strings import Content, content_of
@@ -31,8 +30,6 @@ __all__ = ["EVERYTHING", "Satisfiability"]
 
 Frame = ObjectFrame | ArrayFrame
 _MOST_EXTRAS = 24
-#: Up to how many names an object declares that allows no others, and of about how many bytes.
-_MOST_NAMES, _LONGEST_NAME = 256, 64
 
 
 class _Everything(frozenset[Any]):
@@ -93,30 +90,12 @@ class Satisfiability:
         found = self._keys.get(key)
         if found is None:
             names, patterns, demands = key
-            languages = {atom: self._names_of(atom) for atom in demands}
+            languages: dict[Any, Any] = {}
+            for atom in demands:
+                formulas = (self.keywords.of_nodes(atom[1], "string"),)
+                languages[atom] = self.content(formulas, plain=True).automaton
             found = self._keys[key] = Keys(names, patterns, languages, self.tracker)
         return found
-
-    def _names_of(self, atom: Any) -> Any:
-        """The automaton of the names that satisfy a ``propertyNames`` atom."""
-        return self.content((self.keywords.of_nodes(atom[1], "string"),), plain=True).automaton
-
-    def listed_names(self, hard: Iterable[Any]) -> list[str]:
-        """The names that ``propertyNames`` and ``additionalProperties: false`` leave to a member, where they are few.
-
-        Args:
-            hard: the atoms that an object satisfies in any case.
-        """
-        languages: list[Any] = []
-        for atom in hard:
-            if atom[0] == "names":
-                languages.append(self._names_of(atom))
-            elif atom[0] == "addl" and atom[3] is False and atom[2]:
-                languages.append(union(*[compile_ecma(p, self.tracker.budget) for p in sorted(atom[2])]))
-        if not languages:
-            return []
-        first, *others = languages
-        return _few_texts(intersection(first, *others) if others else first) or []
 
     def check_distinct(self, frame: ArrayFrame, nodes: Iterable[int]) -> None:
         """Note whether the ``uniqueItems`` of some nodes can be enforced in an array that has just been opened.
@@ -404,10 +383,13 @@ class Satisfiability:
                 yield from self._after(objects.member(frame, key))
             return
         for key in plan.keys.bit:
-            if key[0] == "name" and key[1] in plan.index:
+            if plan.declares(key):
                 continue
-            if key[0] == "other" or self._matters(frame, key) or key[1] in frame.missing:
-                yield from self._after(objects.member(frame, key))
+            if (key[0] == "other" and not frame.left) or self._matters(frame, key) or key[1] in frame.missing:
+                for following in self._after(objects.member(frame, key)):
+                    # A name that changes nothing is better left for later.
+                    if not frame.left or following._replace(left=frame.left) != frame:
+                        yield following
 
     def _matters(self, frame: ObjectFrame, key: Any) -> bool:
         """Whether a member with the given key can change the soft formula, the extra formulas or the count."""
@@ -424,24 +406,6 @@ class Satisfiability:
             following = member.after(truth)
             if following is not None:
                 yield following
-
-
-def _few_texts(automaton: Any) -> list[str] | None:
-    """All texts of an automaton over bytes; ``None`` if they are more than a few, or very long."""
-    steps, classes = automaton.next.tolist(), automaton.byte_class.tolist()
-    found: list[str] = []
-    begun = [(automaton.start, b"")]
-    for state, text in begun:
-        if automaton.accepting[state]:
-            found.append(text.decode())
-        begun += [
-            (steps[state][column], text + bytes([byte]))
-            for byte, column in enumerate(classes)
-            if steps[state][column] != DEAD
-        ]
-        if len(found) > _MOST_NAMES or len(begun) > _MOST_NAMES * _LONGEST_NAME:
-            return None
-    return found
 
 
 def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Any], TruthVector | None]:

@@ -129,7 +129,7 @@ class NameContext(StringContext):
         self.keys = keys
         self.mask = mask
         self.below = keys.below
-        self.tracks = frame.tracked
+        self.tracks = bool(frame.tracked)
         self.plain = not keys.patterns and not keys.demands
         self.outside = keys.base if self.plain else len(keys.below)
         self.others = any(mask & keys.bit[label] for label in keys.others)
@@ -142,6 +142,14 @@ class NameContext(StringContext):
         """Whether the name can become one that may come next."""
         return state >= 0 and bool(self.below[state] & self.mask)
 
+    @cached_property
+    def scarce(self) -> bool:
+        """Whether a name must not come twice, and only finitely many go on from some state."""
+        if not self.tracks or (self.plain and self.others):
+            return False
+        left = self.keys.left(self.mask)
+        return bool(((left > 0) & (left < np.inf)).any())
+
     def living(self) -> NDArray[np.bool_]:
         """``[states]``: where :meth:`alive` holds."""
         mask = self.mask
@@ -152,7 +160,7 @@ class NameContext(StringContext):
         label = self.content.automaton.outputs[state]
         if label is None or not self.keys.bit[label] & self.mask:
             return DEAD
-        if self.tracks and (label[0] == "other" or label[1] not in self.frame.plan.index):
+        if self.tracks and not self.frame.plan.declares(label):
             return int(self.machine.named(self.frame, label, self.used))
         return int(self.machine.number(("colon", self.frame, label, self.used)))
 

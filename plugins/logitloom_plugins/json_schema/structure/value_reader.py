@@ -10,6 +10,7 @@ References:
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final, NamedTuple
 
 from logitloom_plugins.json_schema.structure.names import Chain
@@ -26,6 +27,7 @@ __all__ = [
     "Position",
     "Stack",
     "ValueReader",
+    "characters_of",
     "goes_on",
     "number_of",
 ]
@@ -42,6 +44,8 @@ _MOST_DIGITS: Final = 1000
 #: Items and members that are listed again and again.
 _MOST_LISTED: Final = 1 << 18
 
+#: One character as it is escaped.
+_COMPLETE: Final = re.compile(rb"\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u]")
 #: What is remembered of open strings, objects and arrays: a return for each, and names that must not come again in it.
 Stack = Chain[tuple[Any, frozenset[str]]] | None
 
@@ -256,6 +260,11 @@ def goes_on(place: Place, content: bytes) -> bool:
     units = rest.decode("utf-8", "surrogatepass")[:1].encode("utf-16-be", "surrogatepass")
     written = b"".join(b"\\u%02x%02x" % (units[at], units[at + 1]) for at in range(0, len(units), 2))
     return written.startswith(place.escape.lower())
+
+
+def characters_of(written: bytes) -> bytes:
+    """The characters, as UTF-8, of a name that is written like this after its quote; the last may only be begun."""
+    return _COMPLETE.sub(lambda escape: _escaped(escape[0]) or b"", written) if b"\\" in written else written
 
 
 def _escaped(escape: bytes) -> bytes | None:

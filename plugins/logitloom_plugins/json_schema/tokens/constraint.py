@@ -197,6 +197,8 @@ class _Masks:
             row = self._written(position)
         if self.machine.opening:
             row = self._without(row, self._distinct.doubtful(position), position)
+        if self.machine.scarce:
+            row = self._without(row, self._distinct.doubtful_names(position), position)
         return row
 
     def _written(self, position: Position) -> TokenSet:

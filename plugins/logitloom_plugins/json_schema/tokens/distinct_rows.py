@@ -1,10 +1,13 @@
-"""The tokens that may complete a repeated item in an array with ``uniqueItems``, and so must be read one by one."""
+"""The tokens that must be read one by one: those that may complete a repeated item in an array with ``uniqueItems``,
+and those that may begin a member name of which only repetitions are left.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +15,15 @@ from numpy.typing import NDArray
 from logitloom.automata.trie import members
 from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS
-from logitloom_plugins.json_schema.structure.value_reader import BLANKS, Position
+from logitloom_plugins.json_schema.structure.value_reader import BACKSLASH, BLANKS, Position, characters_of
 from logitloom_plugins.json_schema.tokens.token_walk import Words
 
 __all__ = ["DistinctRows"]
+
+#: A quote that may begin a name, and what comes after it and does not end it.
+_BEGUN: Final = re.compile(rb'(?:^|[{,\s])"((?:[^"\\]|\\.)+\\?|\\)$', re.DOTALL)
+#: The end of a name, and the comma after the member.
+_MEMBER: Final = re.compile(rb":.*,", re.DOTALL)
 
 
 class _Commas(NamedTuple):
@@ -33,7 +41,8 @@ class _Commas(NamedTuple):
 
 
 class DistinctRows:
-    """The doubtful tokens of one machine and vocabulary: those whose row entries may be wrong under ``uniqueItems``.
+    """The doubtful tokens of one machine and vocabulary: those whose row entries may be wrong where something must not
+    come twice.
 
     Args:
         machine: the automaton over bytes.
@@ -60,6 +69,42 @@ class DistinctRows:
         if not self._machine.distinct.candidates(place):
             return commas
         return np.concatenate([commas, self._alike(reached)])
+
+    def doubtful_names(self, reached: Position) -> NDArray[np.int32]:
+        """Token ids ``[n] int32`` that include every token that leads into a name of which no other is left."""
+        every, by_beginning = _begun_names(self._texts)
+        found = [every]
+        if reached.state in self._machine.scarce:
+            found.append(self._below(self._begun_again(reached)))
+        else:
+            stack = reached.stack
+            while stack is not None:
+                for name in map(str.encode, stack.entry[1]):
+                    found += [by_beginning.get(name[:size], every) for size in range(1, len(name) + 1)]
+                stack = stack.before
+        return np.concatenate(found)
+
+    def _begun_again(self, reached: Position) -> list[int]:
+        """The nodes with which an unfinished name goes on as one that has come, and cannot become another."""
+        machine, trie = self._machine, self._words.trie
+        assert reached.stack is not None
+        names = [name.encode() for name in reached.stack.entry[1]]
+        dead: list[int] = []
+        pending = [(0, reached)] if names else []
+        while pending:
+            node, before = pending.pop()
+            first = int(trie.child_start[node])
+            begun = characters_of(before.written)
+            next_bytes = {name[len(begun)] for name in names if name.startswith(begun) and name != begun}
+            in_escape = machine.states[before.state][0] != "text"
+            for child, byte in enumerate(self._words.bytes[first : first + int(trie.child_count[node])], first):
+                if in_escape or byte in next_bytes or byte == BACKSLASH:
+                    after = machine.follow(before, bytes([byte]))
+                    if after is None:
+                        dead.append(child)
+                    elif after.state in machine.scarce:
+                        pending.append((child, after))
+        return dead
 
     @cached_property
     def _commas(self) -> _Commas:
@@ -108,3 +153,20 @@ class DistinctRows:
                     pending.append((child, after))
         begins = trie.first.take(here)
         return np.concatenate([trie.order.take(members(begins, trie.own.take(here) - begins)), self._below(ended)])
+
+
+@lru_cache(maxsize=8)
+def _begun_names(texts: tuple[bytes, ...]) -> tuple[NDArray[np.int32], dict[bytes, NDArray[np.int32]]]:
+    """The tokens that may end in a name: with an escape in it or after another name; the others by what is begun."""
+    every: list[int] = []
+    by_beginning: dict[bytes, list[int]] = {}
+    for token, text in enumerate(texts):
+        found = _BEGUN.search(text) if b'"' in text else None
+        if found is None:
+            continue
+        if b"\\" in found[1] or _MEMBER.search(text, 0, found.start(1)):
+            every.append(token)
+        else:
+            by_beginning.setdefault(found[1], []).append(token)
+    listed = {text: np.array(tokens, dtype=np.int32) for text, tokens in by_beginning.items()}
+    return np.array(every, dtype=np.int32), listed
