@@ -34,8 +34,8 @@ from json_schema import sample
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from logitloom.errors import ChainDocumentError
-from logitloom_contrib.engines.vllm.chain_cache import ChainCache
-from logitloom_contrib.engines.vllm.permissions import Permissions
+from logitloom_contrib.requests.chain_cache import ChainCache
+from logitloom_contrib.requests.permissions import Permissions
 from tests.core.automata.vocabularies import tekken
 from tests.plugins.json_schema.test_budget import ADVERSARIAL, made_up
 
@@ -97,7 +97,7 @@ def forked(task: Callable[[], Any]) -> Any:
 
 def work(case: Case, shared: Path | None, role: str) -> float | None:
     """Processor time of one chain in ms; ``None`` if it is refused."""
-    cache = ChainCache(Permissions(bytes=8 << 20), tekken(), tekken().size, shared)
+    cache = ChainCache(Permissions(bytes=8 << 20), tekken(), tekken().size, shared, engine="vLLM")
     gc.collect()
     gc.disable()
     begin = time.thread_time()

@@ -274,7 +274,7 @@ def test_imports_of_core_go_down():
 
 
 #: The floors of contrib, from the ground up.
-CONTRIB_FLOORS = ({"llama", "response_format", "row_tracking"}, {"engines"}, {"conformance", "servers"})
+CONTRIB_FLOORS = ({"llama", "response_format", "row_tracking"}, {"requests"}, {"engines"}, {"conformance", "servers"})
 
 
 def test_imports_of_contrib_go_down():

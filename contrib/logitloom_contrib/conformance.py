@@ -243,8 +243,8 @@ class TestVllm(EngineConformance):
     def open(self, chain: Chain) -> Call:
         """Model runner V1: what changes between two calls is told as updates of the batch."""
         torch: Any = pytest.importorskip("torch", reason="needs torch")
-        from logitloom_contrib.engines.vllm.chain_cache import CompiledChain
         from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
+        from logitloom_contrib.requests.chain_cache import CompiledChain
 
         compiled = CompiledChain("conformance", chain)
         engine: Any = SimpleNamespace(max_length=256, chain_of=lambda params: compiled, ends=lambda params: (0,))

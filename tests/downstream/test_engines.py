@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from logitloom_contrib import conformance
-from logitloom_contrib.engines.vllm.chain_rows import ChainRows, DraftRows
-from logitloom_contrib.engines.vllm.request import Request
+from logitloom_contrib.requests.chain_rows import ChainRows, DraftRows
+from logitloom_contrib.requests.request import Request
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode
 from tests.downstream.pairs import PAIRS, loaded
 

@@ -23,9 +23,9 @@ from logitloom import Chain
 from logitloom.document import VERSION, from_document, to_json
 from logitloom.engines import bind
 from logitloom.errors import NeedsNotMet
-from logitloom_contrib.engines.vllm.chain_cache import CompiledChain
-from logitloom_contrib.engines.vllm.chain_rows import ChainRows, force_end
-from logitloom_contrib.engines.vllm.request import Request
+from logitloom_contrib.requests.chain_cache import CompiledChain
+from logitloom_contrib.requests.chain_rows import ChainRows, force_end
+from logitloom_contrib.requests.request import Request
 
 __all__ = ["KEYWORD", "BatchedChains", "batch_with", "bind_batched", "refuse_where_ignored"]
 

@@ -24,9 +24,9 @@ from llama_cpp.server import app as server
 from logitloom import Chain, read_vocabulary
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom_contrib.engines.llama_cpp import LlamaCppProcessor, to_llama_cpp
-from logitloom_contrib.engines.vllm.chain_cache import ChainCache
-from logitloom_contrib.engines.vllm.misplaced import require_right_key
-from logitloom_contrib.engines.vllm.permissions import Permissions
+from logitloom_contrib.requests.chain_cache import ChainCache
+from logitloom_contrib.requests.permissions import Permissions
+from logitloom_contrib.requests.request_key import require_right_key
 
 __all__ = ["ChainedLlama", "Chains", "create_app", "install", "main"]
 
@@ -54,7 +54,8 @@ class Chains:
         vocabulary = read_vocabulary(llama.model_path)
         permissions = Permissions.read(os.environ, None)
         permissions = dataclasses.replace(permissions, allow=permissions.allow | {"structural_tag"})
-        self._chains = ChainCache(permissions, vocabulary, max(llama.n_vocab(), vocabulary.size))
+        width = max(llama.n_vocab(), vocabulary.size)
+        self._chains = ChainCache(permissions, vocabulary, width, engine="llama-cpp-python's server")
 
     async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
         """Serve one request."""

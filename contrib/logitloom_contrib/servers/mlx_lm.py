@@ -24,8 +24,8 @@ from logitloom import Array, Chain, read_vocabulary
 from logitloom.engines import stop_strings
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom_contrib.engines.mlx_lm import MlxProcessor, to_mlx_lm
-from logitloom_contrib.engines.vllm.chain_cache import ChainCache
-from logitloom_contrib.engines.vllm.permissions import Permissions
+from logitloom_contrib.requests.chain_cache import ChainCache
+from logitloom_contrib.requests.permissions import Permissions
 from logitloom_contrib.response_format import processors_of
 
 __all__ = ["ChainHandler", "asked_chain", "install", "main", "run"]
@@ -156,7 +156,7 @@ def _chains_for(tokenizer: Any, width: int | None) -> ChainCache:
     vocabulary = read_vocabulary(getattr(tokenizer, "_tokenizer", tokenizer))
     permissions = Permissions.read(os.environ, None)
     permissions = dataclasses.replace(permissions, allow=permissions.allow | {"structural_tag", "tool_call"})
-    return ChainCache(permissions, vocabulary, max(width or 0, vocabulary.size))
+    return ChainCache(permissions, vocabulary, max(width or 0, vocabulary.size), engine="mlx-lm's server")
 
 
 def _chains_of(provider: Any) -> ChainCache:

@@ -17,8 +17,8 @@ Schedule = Literal["constant", "heuristic", "heuristic_transient"]
 
 #: The least number of verified tokens for adapting a threshold, and the largest number (of the latest) that is used.
 _FEWEST, _MOST = 6, 256
-#: The cost of verifying a draft of any length beside the pass for one token, in such passes: where the model is bound by
-#: the host's arithmetic, and on devices, which are bound by reading the weights.
+#: The cost of verifying a draft of any length beside the pass for one token, in such passes: on a host, which is bound
+#: by arithmetic, and on devices, which are bound by reading the weights.
 _HOST_PASS_COST, _DEVICE_PASS_COST = 0.7, 0.1
 #: The cost of each drafted token, in the same unit; the weight that a token loses with each later one; the highest rate
 #: that is assumed; the longest wait in rounds.

@@ -6,9 +6,9 @@ request brings its chain as plain data, checked before it is admitted::
     SamplingParams(extra_args=to_vllm(chain))                       # in Python
     extra_body={"vllm_xargs": to_vllm(chain, text=True)}            # over HTTP
 
-``record`` holds what tokens were chosen from, ``request_document`` reads what a request says, ``permissions`` what
-requests may say, ``served_engine`` what an engine can run, ``chain_rows`` holds the state of the requests that share a
-chain, and ``batch_order`` and ``device_history`` translate what the two runners tell about their batches.
+:mod:`logitloom_contrib.requests` reads, checks and runs the chains of requests. ``served_engine`` says what an engine
+can run, ``misplaced`` refuses requests whose chain the engine would not see, and ``batch_order`` and
+``device_history`` translate what the two runners tell about their batches.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Final
 from logitloom import Chain
 from logitloom.document import to_document, to_json
 from logitloom.engines import bind
-from logitloom_contrib.engines.vllm.record import RECORD_KEY, read_record, record_name
-from logitloom_contrib.engines.vllm.request_document import KEY
+from logitloom_contrib.requests.record import RECORD_KEY, read_record, record_name
+from logitloom_contrib.requests.request_document import KEY
 
 __all__ = ["ENGINE", "GIVES", "read_record", "to_vllm"]
 

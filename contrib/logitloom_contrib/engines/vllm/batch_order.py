@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from logitloom_contrib.engines.vllm.request import Request
+from logitloom_contrib.requests.request import Request
 
 __all__ = ["follow"]
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Container, Iterable
-from difflib import SequenceMatcher
+from collections.abc import Container
 from typing import Any, Final
 
 from logitloom.errors import NeedsNotMet
-from logitloom_contrib.engines.vllm.record import RECORD_KEY
-from logitloom_contrib.engines.vllm.request_document import KEY
 from logitloom_contrib.engines.vllm.shared_folder import offer_shared_folder
+from logitloom_contrib.requests.record import RECORD_KEY
+from logitloom_contrib.requests.request_document import KEY
+from logitloom_contrib.requests.request_key import is_alike, require_right_key
 
-__all__ = ["require_chain", "require_right_key", "require_right_place", "watch"]
+__all__ = ["require_chain", "require_right_place", "watch"]
 
 #: The request classes over HTTP that can bring a chain: module, class.
 _REQUESTS: Final = (
@@ -26,29 +26,6 @@ _REQUESTS: Final = (
     ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest"),
     ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest"),
 )
-#: From this share of equal letters on, a key is taken for a misspelling.
-_ALIKE: Final = 0.8
-
-
-def require_right_key(keys: Iterable[str]) -> None:
-    """Refuse keys of ``extra_args`` that are nearly the one of a chain.
-
-    Raises:
-        NeedsNotMet: naming the key.
-
-    Example:
-        >>> require_right_key(["logitloom", "seed_of_mine"])
-        >>> require_right_key(["logit_loom"])
-        Traceback (most recent call last):
-        ...
-        logitloom.errors.NeedsNotMet: The request has the key 'logit_loom', ... Write 'logitloom'.
-    """
-    for key in keys:
-        if key not in (KEY, RECORD_KEY) and _is_alike(key):
-            raise NeedsNotMet(
-                f"The request has the key {key!r:.100}, which nobody reads, so its answer would not be constrained. "
-                f"Write {KEY!r}."
-            )
 
 
 def require_chain(keys: Container[str]) -> None:
@@ -72,7 +49,7 @@ def require_right_place(request: Any, beams: bool) -> None:
         NeedsNotMet: naming the place or the option.
     """
     for key in getattr(request, "model_extra", None) or ():
-        if _is_alike(key):
+        if is_alike(key):
             raise NeedsNotMet(
                 f"The request has the field {key!r:.100}, which vLLM ignores, so its answer would not be constrained. "
                 f'Put the chain into vllm_xargs: {{"vllm_xargs": {{"{KEY}": ...}}}}.'
@@ -105,10 +82,3 @@ def _watched(original: Any, beams: bool) -> Any:
 
     looking.looks_for_chains = True  # type: ignore[attr-defined]
     return looking
-
-
-def _is_alike(key: Any) -> bool:
-    if not isinstance(key, str) or len(key) > 4 * len(KEY):
-        return False
-    plain = "".join(letter for letter in key.lower() if letter.isalpha())
-    return SequenceMatcher(None, plain, KEY).ratio() >= _ALIKE

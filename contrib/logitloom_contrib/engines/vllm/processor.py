@@ -6,6 +6,7 @@ needs the engine.
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from typing import Any, Final
@@ -13,13 +14,17 @@ from typing import Any, Final
 from logitloom import Array
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines.vllm.interfaces import BASES, MISSING
-from logitloom_contrib.engines.vllm.misplaced import require_chain, require_right_key
-from logitloom_contrib.engines.vllm.request import LOG
-from logitloom_contrib.engines.vllm.request_document import KEY
+from logitloom_contrib.engines.vllm.misplaced import require_chain
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
 from logitloom_contrib.engines.vllm.served_engine import UNCHECKED_VARIABLE, ServedEngine, config_of_caller
+from logitloom_contrib.requests.request import LOG
+from logitloom_contrib.requests.request_document import KEY
+from logitloom_contrib.requests.request_key import require_right_key
 
 __all__ = ["LogitloomProcessor"]
+
+# Lines about requests appear where the engine's do.
+LOG.parent = logging.getLogger("vllm")
 
 #: Configuration (by identity) -> the object that serves it: the class may be found by entry point and named besides.
 _SERVING: Final[weakref.WeakValueDictionary[int, LogitloomProcessor]] = weakref.WeakValueDictionary()

@@ -12,9 +12,9 @@ from logitloom.backend import TokenIds
 from logitloom.masks.mask_row import MaskRow
 from logitloom.trace import RecordedChain
 from logitloom_contrib.engines.vllm import batch_order
-from logitloom_contrib.engines.vllm.chain_rows import ChainRows, closed_rows, force_end
-from logitloom_contrib.engines.vllm.request import Request
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
+from logitloom_contrib.requests.chain_rows import ChainRows, closed_rows, force_end
+from logitloom_contrib.requests.request import Request
 
 __all__ = ["RunnerV1", "begin"]
 

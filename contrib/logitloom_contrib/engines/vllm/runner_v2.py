@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from logitloom import Array
-from logitloom_contrib.engines.vllm.chain_rows import ChainRows, DraftRows, force_end
 from logitloom_contrib.engines.vllm.device_history import DeviceHistory
-from logitloom_contrib.engines.vllm.request import Request
-from logitloom_contrib.engines.vllm.request_document import KEY
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
+from logitloom_contrib.requests.chain_rows import ChainRows, DraftRows, force_end
+from logitloom_contrib.requests.request import Request
+from logitloom_contrib.requests.request_document import KEY
 
 __all__ = ["RunnerV2"]
 

@@ -17,12 +17,12 @@ from logitloom import Chain, Vocabulary
 from logitloom.engines import stop_strings
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom.registry import read_vocabulary
-from logitloom_contrib.engines.vllm.chain_cache import ChainCache, CompiledChain
-from logitloom_contrib.engines.vllm.engine_constraints import require_agreement
-from logitloom_contrib.engines.vllm.permissions import Permissions
-from logitloom_contrib.engines.vllm.record import RECORD_KEY, record_name
-from logitloom_contrib.engines.vllm.request_document import KEY
 from logitloom_contrib.engines.vllm.shared_folder import shared_folder
+from logitloom_contrib.requests.chain_cache import ChainCache, CompiledChain
+from logitloom_contrib.requests.engine_constraints import require_agreement
+from logitloom_contrib.requests.permissions import Permissions
+from logitloom_contrib.requests.record import RECORD_KEY, record_name
+from logitloom_contrib.requests.request_document import KEY
 
 __all__ = ["CLASS_PATH", "ServedEngine", "config_of_caller"]
 
@@ -78,7 +78,8 @@ class ServedEngine:
                 if self._vocabulary is None:
                     self._vocabulary = _vocabulary_of(self.config.model_config)
                 width = int(self.config.model_config.get_vocab_size())
-                self._chains = ChainCache(permissions, self._vocabulary, width, shared_folder(self._environment))
+                shared = shared_folder(self._environment)
+                self._chains = ChainCache(permissions, self._vocabulary, width, shared, engine="vLLM")
         return self._chains
 
     @property

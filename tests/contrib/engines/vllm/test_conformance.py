@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="vLLM hands over torch tensors")
 from logitloom import Chain  # noqa: E402
 from logitloom.testing import EngineConformance  # noqa: E402
 from logitloom.testing.engine import Call  # noqa: E402
-from logitloom_contrib.engines.vllm.chain_cache import CompiledChain  # noqa: E402
+from logitloom_contrib.requests.chain_cache import CompiledChain  # noqa: E402
 from tests.contrib.engines.vllm.conftest import params_of  # noqa: E402
 from tests.contrib.engines.vllm.test_runner_v2 import Emulation  # noqa: E402
 

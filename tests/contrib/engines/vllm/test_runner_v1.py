@@ -26,10 +26,10 @@ torch = pytest.importorskip("torch", reason="vLLM hands over torch tensors")
 from logitloom import Context, Processor, backend_of, processors  # noqa: E402
 from logitloom.errors import NeedsNotMet  # noqa: E402
 from logitloom.generation import Sampled  # noqa: E402
-from logitloom_contrib.engines.vllm.chain_rows import ChainRows  # noqa: E402
-from logitloom_contrib.engines.vllm.record import read_record, write_record  # noqa: E402
-from logitloom_contrib.engines.vllm.request import Request  # noqa: E402
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1  # noqa: E402
+from logitloom_contrib.requests.chain_rows import ChainRows  # noqa: E402
+from logitloom_contrib.requests.record import read_record, write_record  # noqa: E402
+from logitloom_contrib.requests.request import Request  # noqa: E402
 from logitloom_plugins.processors.repetition_penalty import RepetitionPenalty  # noqa: E402
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode  # noqa: E402
 from tests.contrib.engines.vllm.conftest import MAX_LENGTH, engine_of, one, params_of  # noqa: E402
@@ -269,7 +269,7 @@ def test_an_exception_in_one_row_ends_that_request_alone(caplog: pytest.LogCaptu
     runner.apply(torch.zeros(3, WIDTH))
     broken += encode("x")  # somebody overrode the chain
     healthy += encode("e")
-    with caplog.at_level(logging.ERROR, logger="vllm.logitloom"):
+    with caplog.at_level(logging.ERROR, logger="logitloom.requests"):
         out = runner.apply(torch.zeros(3, WIDTH))
     assert [legal(line) for line in out[:2]] == [[EOS], encode("d")]
     assert len(legal(out[2])) == WIDTH
@@ -300,7 +300,7 @@ def test_a_row_that_the_engine_left_no_legal_token_ends(caplog: pytest.LogCaptur
     runner = runner_with((RED, encode("red")), (A, []))
     logits = torch.zeros(2, WIDTH)
     logits[:, EOS] = -torch.inf  # min_tokens of the engine
-    with caplog.at_level(logging.ERROR, logger="vllm.logitloom"):
+    with caplog.at_level(logging.ERROR, logger="logitloom.requests"):
         out = runner.apply(logits)
     assert [legal(line) for line in out] == [[EOS], encode("a")]
     assert "No token is legal" in caplog.text
@@ -318,14 +318,14 @@ def test_placeholders_end_the_request_and_not_the_engine(caplog: pytest.LogCaptu
     runner = runner_with((A, output), (A, []))
     runner.apply(torch.zeros(2, WIDTH))
     output.append(-1)
-    with caplog.at_level(logging.ERROR, logger="vllm.logitloom"):
+    with caplog.at_level(logging.ERROR, logger="logitloom.requests"):
         out = runner.apply(torch.zeros(2, WIDTH))
     assert [legal(line) for line in out] == [[EOS], encode("a")]
     assert "asynchronous scheduling" in caplog.text
 
 
 def test_a_request_that_was_never_validated_ends(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR, logger="vllm.logitloom"):
+    with caplog.at_level(logging.ERROR, logger="logitloom.requests"):
         runner = runner_with(("nonsense", []), (A, []))
         out = runner.apply(torch.zeros(2, WIDTH))
     assert [legal(line) for line in out] == [[EOS], encode("a")]

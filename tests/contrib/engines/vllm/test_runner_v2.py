@@ -227,7 +227,7 @@ def test_rejected_drafts_leave_no_trace() -> None:
 def test_a_forbidden_draft_harms_nobody(caplog: pytest.LogCaptureFixture, place: str) -> None:
     engine = Emulation(drafts=2)
     sequence, other = entered(engine, RED), entered(engine, RED, "r")
-    with caplog.at_level(logging.ERROR, logger="vllm.logitloom"):
+    with caplog.at_level(logging.ERROR, logger="logitloom.requests"):
         out = engine.apply([(sequence, encode("xe")), (other, encode("e"))], torch.zeros(5, WIDTH))
     assert encode("r")[0] in legal(out[0])
     assert [legal(line) for line in out[1:3]] == [[EOS], [EOS]]  # never looked at, but computed with
@@ -241,7 +241,7 @@ def test_an_exception_in_one_row_ends_that_request_alone(caplog: pytest.LogCaptu
     engine.apply([(broken, []), (healthy, [])], torch.zeros(2, WIDTH))
     engine.commit(broken, encode("x"))
     engine.commit(healthy, encode("r"))
-    with caplog.at_level(logging.ERROR, logger="vllm.logitloom"):
+    with caplog.at_level(logging.ERROR, logger="logitloom.requests"):
         out = engine.apply([(healthy, []), (broken, [])], torch.zeros(2, WIDTH))
     assert [legal(line) for line in out] == [encode("e"), [EOS]]
     assert len(caplog.records) == 1

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from logitloom.automata import compilation, compiled_in, compiled_store
-from logitloom_contrib.engines.vllm import chain_cache
 from logitloom_contrib.engines.vllm import shared_folder as shared
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
+from logitloom_contrib.requests import chain_cache
 from logitloom_plugins.json_schema.structure import satisfiability
 from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.values import ecma_pattern

@@ -23,7 +23,7 @@ from logitloom.document import VERSION
 from logitloom.errors import ChainDocumentError, LogitloomError
 from logitloom.loading import loading
 from logitloom.registry import load_plugin
-from logitloom_contrib.engines.vllm.permissions import Permissions
+from logitloom_contrib.requests.permissions import Permissions
 from logitloom_contrib.response_format import FORMS, processors_of
 
 __all__ = ["KEY", "RequestDocument", "RequestGuard", "read"]

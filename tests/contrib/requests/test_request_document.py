@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from logitloom.errors import LogitloomError
-from logitloom_contrib.engines.vllm.permissions import SAFE, Permissions
-from logitloom_contrib.engines.vllm.request_document import read
+from logitloom_contrib.requests.permissions import SAFE, Permissions
+from logitloom_contrib.requests.request_document import read
 from tests.contrib.engines.vllm.conftest import HOSTILE, engine_of, one, params_of
 
 CHAIN = [{"use": "regex", "options": {"pattern": "[a-z]+"}}, {"use": "min_p", "options": {"p": 0.1}}]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from logitloom.errors import NeedsNotMet
-from logitloom_contrib.engines.vllm.engine_constraints import engine_constraints, no_token_left
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
+from logitloom_contrib.requests.engine_constraints import engine_constraints, no_token_left
 from tests.contrib.engines.conftest import EOS, WIDTH, encode
 from tests.contrib.engines.vllm.conftest import one, params_of
 

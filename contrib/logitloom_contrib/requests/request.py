@@ -10,14 +10,13 @@ from typing import Any, Final
 from logitloom import rng
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom.trace import RecordedChain
-from logitloom_contrib.engines.vllm.chain_cache import CompiledChain
-from logitloom_contrib.engines.vllm.engine_constraints import engine_constraints
-from logitloom_contrib.engines.vllm.record import record_name, write_record
+from logitloom_contrib.requests.chain_cache import CompiledChain
+from logitloom_contrib.requests.engine_constraints import engine_constraints
+from logitloom_contrib.requests.record import record_name, write_record
 
 __all__ = ["LOG", "Request"]
 
-#: A child of vLLM's own logger, so that lines appear where the engine's do.
-LOG: Final = logging.getLogger("vllm.logitloom")
+LOG: Final = logging.getLogger("logitloom.requests")
 _SMALLEST_HISTORY: Final = 256
 
 

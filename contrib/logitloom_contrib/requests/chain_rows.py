@@ -11,8 +11,8 @@ from logitloom import Array, Backend, Chain, ChainState, Context, backend_of
 from logitloom import state as row_state
 from logitloom.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.errors import NoLegalToken
-from logitloom_contrib.engines.vllm.engine_constraints import no_token_left
-from logitloom_contrib.engines.vllm.request import Request
+from logitloom_contrib.requests.engine_constraints import no_token_left
+from logitloom_contrib.requests.request import Request
 
 __all__ = ["ChainRows", "DraftRows", "closed_rows", "force_end"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from logitloom import Chain
 from logitloom.errors import NeedsNotMet
-from logitloom_contrib.engines.vllm.chain_cache import CompiledChain
+from logitloom_contrib.requests.chain_cache import CompiledChain
 
 __all__ = ["engine_constraints", "no_token_left", "require_agreement"]
 

@@ -17,8 +17,8 @@ from logitloom.document import from_document
 from logitloom.engines import bind
 from logitloom.errors import BudgetExceeded, ChainDocumentError, LogitloomError
 from logitloom.loading import loading
-from logitloom_contrib.engines.vllm.permissions import Permissions
-from logitloom_contrib.engines.vllm.request_document import RequestDocument, RequestGuard, read
+from logitloom_contrib.requests.permissions import Permissions
+from logitloom_contrib.requests.request_document import RequestDocument, RequestGuard, read
 
 __all__ = ["ChainCache", "CompiledChain"]
 
@@ -57,20 +57,27 @@ class ChainCache:
         vocab_size: width of the logits.
         shared: a folder in which the processes of a server keep what they compile: what the API server's process
             compiled to check a request is not compiled again in the engine's.
+        engine: the name of the engine, for messages.
 
     Example:
         >>> words = Vocabulary([b"", b"a"], eos=[0])
-        >>> store = ChainCache(Permissions(), words, 2)
+        >>> store = ChainCache(Permissions(), words, 2, engine="a server")
         >>> same = [{"use": "regex", "options": {"pattern": "a+"}}]
         >>> store.get(same).chain is store.get(same).chain
         True
     """
 
     def __init__(
-        self, permissions: Permissions, vocabulary: Vocabulary | None, vocab_size: int, shared: Path | None = None
+        self,
+        permissions: Permissions,
+        vocabulary: Vocabulary | None,
+        vocab_size: int,
+        shared: Path | None = None,
+        *,
+        engine: str,
     ) -> None:
         self.permissions, self.vocabulary, self.vocab_size = permissions, vocabulary, vocab_size
-        self.shared = shared
+        self.shared, self.engine = shared, engine
         self._entries: OrderedDict[str, CompiledChain | _Refused] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -125,7 +132,7 @@ class ChainCache:
             guard = RequestGuard(self.permissions)
             with at_most(seconds), compiled_in(self.shared) as stored, loading(guard=guard):
                 chain = from_document(request.document, tokenizer=self.vocabulary)
-                chain = bind(chain, "vLLM", _GIVES)
+                chain = bind(chain, self.engine, _GIVES)
                 compiling = time.thread_time() - begin
                 first = None if tried else self._try(chain)
             taken = time.thread_time() - begin

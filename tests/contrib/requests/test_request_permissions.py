@@ -183,8 +183,8 @@ def test_a_processor_whose_option_is_a_path_gets_none_from_requests(tmp_path: Pa
 
 
 def test_the_document_of_a_request_is_json_after_all_checks() -> None:
-    from logitloom_contrib.engines.vllm.permissions import Permissions
-    from logitloom_contrib.engines.vllm.request_document import read
+    from logitloom_contrib.requests.permissions import Permissions
+    from logitloom_contrib.requests.request_document import read
 
     request = read(nested("after", ["regex", {"pattern": "a"}]), Permissions(allow=frozenset({"after", "regex"})))
     assert json.loads(request.key) == request.document
