@@ -13,7 +13,9 @@ set of tools with budgets from the least upwards. Every text must be finished an
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
+import itertools
 import json
 import re
 import sys
@@ -22,7 +24,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +54,8 @@ def main() -> None:
     parser.add_argument("--patterns", type=int, default=200)
     parser.add_argument("--tools", type=int, default=50, help="sets of tools")
     parser.add_argument("--budgets", type=int, default=8)
+    parser.add_argument("--skip", type=int, default=0, help="leave out so many of each, to run in parts")
+    parser.add_argument("--rows", type=int, default=32, help="texts that the model writes at a time")
     parser.add_argument("--backend", default="numpy")
     parser.add_argument(
         "--ways", type=int, nargs="*", default=[*range(len(WAYS))], help="which rows of the first table"
@@ -61,7 +65,8 @@ def main() -> None:
     print(heading("jsonschema", "transformers"))
     model = load(backend=given.backend)
     if given.schemas:
-        with_model(model, given.schemas, given.tokens, [list(WAYS)[place] for place in given.ways])
+        ways = [list(WAYS)[place] for place in given.ways]
+        with_model(model, given.skip, given.schemas, given.tokens, ways, given.rows)
     vocabulary = model.vocabulary
     print("\n| random walks | subjects | texts | finished | valid | refused |\n| --- | --- | --- | --- | --- | --- |")
     rows: list[tuple[str, Iterator[Any], int]] = [
@@ -69,52 +74,99 @@ def main() -> None:
         ("sets of tools", tool_sets(), given.tools),
     ]  # fmt: skip
     for name, subjects, count in rows:
-        counts = walked(subjects, count, given.budgets, vocabulary)
+        counts = walked(subjects, given.skip, count, given.budgets, vocabulary)
         shown = " | ".join(str(counts[each]) for each in ("subjects", "texts", "finished", "valid", "refused"))
         print(f"| {name} | {shown} |", flush=True)
 
 
-def with_model(model: Any, count: int, tokens: int, ways: list[str]) -> None:
+def with_model(model: Any, skip: int, count: int, tokens: int, ways: list[str], rows: int) -> None:
     """The first table."""
     import jsonschema
 
     counts = {way: Counter[str]() for way in ways}
-    begun, done = time.perf_counter(), 0
-    for row in benchmark():
-        if done == count:
-            break
-        schema = row["schema"]
-        prompt = model.tokenizer.encode(f"JSON for the schema {json.dumps(schema)[:200]}:\n")
-        try:
-            chains = {
-                way: processors.load(
-                    ("json", {"schema": schema, "engine": "table", **options}), tokenizer=model.vocabulary
-                )
-                for way, options in WAYS.items()
-                if way in ways
-            }
-        except LogitloomError:
-            continue
-        done += 1
-        for way, chain in chains.items():
+    begun = time.perf_counter()
+    places = iter(model_subjects(model, skip, count, ways))
+    while batch := list(itertools.islice(places, rows)):
+        for (way, schema, _, _), text in zip(batch, greedy_texts(model, batch, tokens), strict=True):
             counts[way]["schemas"] += 1
-            try:
-                text = Generator(model, chain, Greedy(), max_tokens=tokens)([prompt])[0]
-            except GenerationError:
+            if text is None:
                 counts[way]["least"] += 1
                 continue
-            counts[way]["finished"] += text.finish == "eos"
+            counts[way]["finished"] += text.finished
             try:
-                jsonschema.Draft202012Validator(schema).validate(json.loads(text.text or ""))
+                jsonschema.Draft202012Validator(schema).validate(json.loads(text.text))
                 counts[way]["valid"] += 1
             except (ValueError, jsonschema.ValidationError):
                 pass
-        if done % 2 == 0:
-            print(f"# {done} schemas, {time.perf_counter() - begun:.0f} s: {dict(counts)}", file=sys.stderr, flush=True)
+        print(f"# {time.perf_counter() - begun:.0f} s: {dict(counts)}", file=sys.stderr, flush=True)
     names = ("schemas", "finished", "valid", "least")
     print("| way | " + " | ".join(names) + " |\n|" + " --- |" * (len(names) + 1))
     for way, found in counts.items():
         print(f"| {way} | " + " | ".join(str(found[name]) for name in names) + " |", flush=True)
+
+
+class Document(NamedTuple):
+    """A text of the model, and whether it ended by itself."""
+
+    text: str
+    finished: bool
+
+
+ModelSubject = tuple[str, Any, Chain, list[int]]
+
+
+def model_subjects(model: Any, skip: int, count: int, ways: list[str]) -> Iterator[ModelSubject]:
+    """Way, schema, chain and prompt for each schema that the table takes, ``skip`` of these left out."""
+    done = 0
+    for row in benchmark():
+        if done == skip + count:
+            return
+        schema = row["schema"]
+        try:
+            chains = {
+                way: processors.load(
+                    ("json", {"schema": schema, "engine": "table", **WAYS[way]}), tokenizer=model.vocabulary
+                )
+                for way in ways
+            }
+        except LogitloomError:
+            continue
+        done += 1
+        if done > skip:
+            prompt = model.tokenizer.encode(f"JSON for the schema {json.dumps(schema)[:200]}:\n")
+            yield from ((way, schema, chain, prompt) for way, chain in chains.items())
+
+
+def greedy_texts(model: Any, batch: list[ModelSubject], most: int) -> list[Document | None]:
+    """One greedy text per prompt, in one batch, each with a chain of its own; ``None`` where no text is so short."""
+    width, ends = model.vocab_size, set(model.vocabulary.eos)
+    blank = np.zeros((1, width), dtype=np.float32)
+    found: list[Document | None] = [None] * len(batch)
+    live: list[tuple[int, Context, Any, list[int]]] = []
+    for place, (_, _, chain, prompt) in enumerate(batch):
+        context = Context.start(blank, vocabulary=model.vocabulary, prompt=[prompt])
+        context = context.with_fields(max_new_tokens=most)
+        with contextlib.suppress(GenerationError):
+            live.append((place, context, chain.init_state(context), []))
+    cache, new = model.empty_cache(len(live)), [batch[place][3] for place, *_ in live]
+    while live:
+        widest = max(map(len, new))
+        given = np.array([[*row, *[-1] * (widest - len(row))] for row in new], dtype=np.int32)
+        logits, cache = model.forward(given, cache)
+        host, going, new = model.backend.to_numpy(logits), list[int](), []
+        for row, (place, context, state, taken) in enumerate(live):
+            masked, state = batch[place][2].process(np.array(host[row : row + 1]), state, context)
+            token = int(masked[0].argmax())
+            if token in ends or len(taken) + 1 == most:
+                taken += [] if token in ends else [token]
+                found[place] = Document(model.vocabulary.decode(taken), token in ends)
+                continue
+            taken.append(token)
+            live[row] = place, context.accept([[token]]), state, taken
+            going.append(row)
+            new.append([token])
+        live, cache = [live[row] for row in going], cache.take_rows(going)
+    return found
 
 
 Subject = tuple[Any, Callable[[str], bool]]
@@ -153,14 +205,12 @@ def tool_sets() -> Iterator[Subject]:
         yield ("tool_call", {"tools": tools, "choice": "required"}), valid
 
 
-def walked(subjects: Iterator[Subject], count: int, budgets: int, vocabulary: Any) -> Counter[str]:
+def walked(subjects: Iterator[Subject], skip: int, count: int, budgets: int, vocabulary: Any) -> Counter[str]:
     """Random texts of some subjects, with budgets from the least upwards."""
     counts: Counter[str] = Counter()
-    dice = np.random.default_rng(0)
     blank = np.zeros((1, vocabulary.size), dtype=np.float32)
-    for spec, valid in subjects:
-        if counts["subjects"] == count:
-            break
+    for number, (spec, valid) in enumerate(itertools.islice(subjects, skip, skip + count)):
+        dice = np.random.default_rng([skip + number])
         try:
             chain = processors.load(spec, tokenizer=vocabulary)
             context = Context.start(blank, vocabulary=vocabulary, prompt=[[1]])
