@@ -34,7 +34,6 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.conditions import heading  # noqa: E402
 from logitloom import Chain, Context, processors  # noqa: E402
 from logitloom.errors import GenerationError, LogitloomError  # noqa: E402
-from logitloom.generation import Generator, Greedy  # noqa: E402
 from logitloom_contrib.llama import load  # noqa: E402
 from tests.plugins.json_schema.schema_data import benchmark, data_folder  # noqa: E402
 

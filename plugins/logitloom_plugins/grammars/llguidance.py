@@ -109,7 +109,9 @@ class LLGuidance:
         self, grammar: Grammar, *, longest_tokens: bool = True, max_items: int = 50_000
     ) -> LLGuidanceGrammar:
         """The grammar that rules over characters describe, exactly."""
-        return self.lark(to_lark(lexed(grammar)), longest_tokens=longest_tokens, max_items=max_items)
+        made = self.lark(to_lark(lexed(grammar)), longest_tokens=longest_tokens, max_items=max_items)
+        # Where the engine leaves tokens out, a text may need more of them than its shortest completion has.
+        return LLGuidanceGrammar(made.grammar, made.max_items, None if longest_tokens else grammar)
 
 
 def _mentions(schema: Any, keyword: str) -> bool:
@@ -128,15 +130,16 @@ def _sentence(text: str) -> str:
 
 
 class LLGuidanceGrammar:
-    """A grammar that the engine has accepted."""
+    """A grammar that the engine has accepted, and its rules if it was read from rules."""
 
-    def __init__(self, grammar: str, max_items: int = 50_000) -> None:
+    def __init__(self, grammar: str, max_items: int = 50_000, rules: Grammar | None = None) -> None:
         self.grammar = grammar
         self.max_items = max_items
+        self.rules = rules
 
     def bind(self, vocabulary: Vocabulary, vocab_size: int) -> _LLGuidanceConstraint:
         """The grammar for a vocabulary and a width of logits."""
-        return _LLGuidanceConstraint(self.grammar, vocabulary, vocab_size, self.max_items)
+        return _LLGuidanceConstraint(self, vocabulary, vocab_size)
 
 
 class _Wrapped:
@@ -183,10 +186,10 @@ def engine_tokenizer(vocabulary: Vocabulary, vocab_size: int) -> Any:
 
 
 class _LLGuidanceConstraint(MatcherConstraint):
-    def __init__(self, grammar: str, vocabulary: Vocabulary, vocab_size: int, max_items: int) -> None:
-        self._grammar = grammar
-        self._limits = _limits(max_items)
-        super().__init__(vocabulary, vocab_size, f"{_NAME}, {max_items}: {grammar}")
+    def __init__(self, read: LLGuidanceGrammar, vocabulary: Vocabulary, vocab_size: int) -> None:
+        self._grammar = read.grammar
+        self._limits = _limits(read.max_items)
+        super().__init__(vocabulary, vocab_size, f"{_NAME}, {read.max_items}: {read.grammar}", read.rules)
 
     def start_threads(self) -> Any:
         return llguidance.LLExecutor()

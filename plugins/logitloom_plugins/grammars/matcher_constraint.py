@@ -20,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
-from logitloom.constraints import Constraint, State, TokenSet
-from logitloom.errors import StateMismatch, VocabularyError
+from logitloom.constraints import UNKNOWN, Constraint, State, TokenSet
+from logitloom.errors import BudgetExceeded, StateMismatch, VocabularyError
+from logitloom_plugins.grammars.completions import TokenCompletions
+from logitloom_plugins.grammars.context_free import Grammar as ContextFree
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 
 __all__ = ["MatcherConstraint"]
@@ -44,14 +46,17 @@ class MatcherConstraint(Constraint):
         vocabulary: needs at least one end-of-sequence id.
         vocab_size: width of the logits; ids from ``vocabulary.size`` on are never allowed.
         grammar: the engine, its version, the grammar and the limits: what the matchers depend on.
+        rules: the same grammar as rules, without useless parts, if it is known as such: only then can the constraint
+            tell how many tokens complete a text.
 
     Raises:
         VocabularyError: if the vocabulary cannot end a text.
     """
 
     _buffer: NDArray[np.int32]
+    _made_completions: TokenCompletions | None
 
-    def __init__(self, vocabulary: Vocabulary, vocab_size: int, grammar: str) -> None:
+    def __init__(self, vocabulary: Vocabulary, vocab_size: int, grammar: str, rules: ContextFree | None = None) -> None:
         if not vocabulary.eos:
             raise VocabularyError(
                 f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
@@ -60,6 +65,7 @@ class MatcherConstraint(Constraint):
         self.vocab_size = vocab_size
         self.words = (vocab_size + 31) // 32
         self._grammar_text = grammar
+        self._rules = rules
         self._kept_bits: NDArray[np.uint32] = self._bits_of_texts()
         self._begin()
         self._matcher(NOTHING_READ)  # whatever the engine has against the grammar is said now
@@ -135,6 +141,35 @@ class MatcherConstraint(Constraint):
             found = {state: self._token_set(row) for state, row in zip(distinct, self._buffer, strict=False)}
         return [found[_tokens_read(state)] for state in states]
 
+    # --- distance to the end --------------------------------------------------------------------------------------
+
+    def least_tokens(self, state: State) -> int | None:
+        """The fewest tokens that write the shortest text to an end; ``None`` without rules, or if they are too large.
+
+        It is an upper bound: a text of more bytes may take fewer tokens.
+        """
+        return None if self._completions is None else self._completions.least(_tokens_read(state))
+
+    def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The tokens that the engine allows, and :meth:`least_tokens` after each."""
+        ids = self.allowed(state).listed(self.vocab_size)
+        if self._completions is None:
+            return ids, np.full(len(ids), UNKNOWN, dtype=np.int32)
+        return ids, self._completions.after(_tokens_read(state), ids)
+
+    def most_after(self, state: State) -> int:
+        """A bound by what the bytes of a token can open in the grammar."""
+        return UNKNOWN if self._completions is None else self._completions.most_after(_tokens_read(state))
+
+    @property
+    def _completions(self) -> TokenCompletions | None:
+        if self._rules is not None and self._made_completions is None:
+            try:
+                self._made_completions = TokenCompletions(self._rules, self.vocabulary, self.vocab_size)
+            except (BudgetExceeded, VocabularyError):
+                self._rules = None
+        return self._made_completions
+
     # --- matchers -------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
@@ -145,6 +180,7 @@ class MatcherConstraint(Constraint):
         self._room = _CAPACITY
         self._first: Any = None
         self._threads: Any = None
+        self._made_completions = None
 
     @property
     def threads(self) -> Any:

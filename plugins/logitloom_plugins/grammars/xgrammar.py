@@ -121,7 +121,7 @@ class XGrammar:
                 f"{_MOST_NESTED}, since it would take minutes. Use smaller counts, or the engine 'llguidance'."
             )
         try:
-            return XGrammarGrammar(xgrammar.Grammar.from_ebnf(to_ebnf(grammar)))
+            return XGrammarGrammar(xgrammar.Grammar.from_ebnf(to_ebnf(grammar)), grammar)
         except (RuntimeError, ValueError) as error:
             raise UnsupportedGrammar(f"{_NAME} refuses the grammar: {_last_line(error)}") from error
 
@@ -151,14 +151,15 @@ def _last_line(error: Exception) -> str:
 
 
 class XGrammarGrammar:
-    """A grammar that the engine has accepted."""
+    """A grammar that the engine has accepted, and its rules if it was read from rules."""
 
-    def __init__(self, grammar: Any) -> None:
+    def __init__(self, grammar: Any, rules: Grammar | None = None) -> None:
         self.grammar = grammar
+        self.rules = rules
 
     def bind(self, vocabulary: Vocabulary, vocab_size: int) -> _XGrammarConstraint:
         """The grammar for a vocabulary and a width of logits."""
-        return _XGrammarConstraint(self.grammar, vocabulary, vocab_size)
+        return _XGrammarConstraint(self.grammar, vocabulary, vocab_size, self.rules)
 
 
 def _compiler(vocabulary: Vocabulary, vocab_size: int) -> tuple[Any, Any]:
@@ -206,9 +207,9 @@ def estimated_seconds(text: str, vocab_size: int) -> float:
 
 
 class _XGrammarConstraint(MatcherConstraint):
-    def __init__(self, grammar: Any, vocabulary: Vocabulary, vocab_size: int) -> None:
+    def __init__(self, grammar: Any, vocabulary: Vocabulary, vocab_size: int, rules: Grammar | None) -> None:
         self._grammar = grammar
-        super().__init__(vocabulary, vocab_size, f"{_NAME}: {grammar}")
+        super().__init__(vocabulary, vocab_size, f"{_NAME}: {grammar}", rules)
 
     def start_threads(self) -> Any:
         return xgrammar.BatchGrammarMatcher(_THREADS)

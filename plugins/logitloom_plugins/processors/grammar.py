@@ -80,6 +80,9 @@ class Grammar(ConstraintProcessor):
         help="Where one text must come next, allow only its longest token, so that loops need not ask the model "
         "for it.",
     )
+    finish_within: int | None = option(  # type: ignore[misc]
+        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
+    )
     max_size: int = option(500_000, help="Most characters of the grammar.", ge=1, unit="characters")
     max_items: int = option(50_000, help="Most items of llguidance's parser in one step.", ge=1)
     max_seconds: float = option(

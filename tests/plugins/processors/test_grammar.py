@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from logitloom import Backend, Context, load_backend, processors, state
 from logitloom.errors import (
     BudgetExceeded,
+    GenerationError,
     IllegalToken,
     LogitloomError,
     OptionError,
@@ -99,6 +101,64 @@ def test_an_illegal_token_names_row_and_processor(brackets: Any) -> None:
 
 LEVELS = 'root ::= "[" one "]" | "()"\none ::= two | "()" two? | "(" two "[" two "])"\ntwo ::= "[]"{1,2}'
 STRATEGIES = [Greedy(), Multinomial(3), BeamSearch(3, samples=3)]
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("engine", ["llguidance", "xgrammar"])
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=["greedy", "sampling", "beams"])
+@pytest.mark.parametrize("skip", [True, False], ids=["skip", "step"])
+def test_every_text_is_finished_within_the_limit_of_the_loop(engine: str, strategy: Any, skip: bool) -> None:
+    pytest.importorskip(engine, reason=f"the package {engine} is not installed")
+    spec = ("grammar", {"grammar": f"root ::= {WRAPPED}", "engine": engine})
+    model = ToyModel(load_backend("numpy"), WIDTH, seed=3)
+    for limit in (7, 8, 11):
+        generator = Generator(
+            model, processors.load(spec, tokenizer=WORDS), strategy, max_tokens=limit, skip_forced=skip
+        )
+        for result in generator([[300], [301, 302]], seed=4):
+            assert result.finish == "eos"
+            assert result.text[0] == "["
+            assert result.text[-1] == "]"
+            assert are_brackets(result.text)
+
+
+WRAPPED = '"[" "(" in ")" "[" in "]" "]"\nin ::= "(" in ")" in | "[" in "]" in | ""'
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("engine", ["llguidance", "xgrammar"])
+def test_a_limit_that_is_too_small_is_an_error_that_names_the_least(engine: str) -> None:
+    pytest.importorskip(engine, reason=f"the package {engine} is not installed")
+    spec = ("grammar", {"grammar": f"root ::= {WRAPPED}", "engine": engine})
+    model = ToyModel(load_backend("numpy"), WIDTH, seed=3)
+    with pytest.raises(
+        GenerationError, match=r"Row 0 may generate 3 tokens, but the shortest text .* needs (\d+)"
+    ) as error:
+        Generator(model, processors.load(spec, tokenizer=WORDS), max_tokens=3)([[300]])
+    least = int(re.search(r"needs (\d+)", str(error.value))[1])  # type: ignore[index]
+    limited = (spec[0], {**spec[1], "finish_within": least})
+    (result,) = Generator(model, processors.load(limited, tokenizer=WORDS), max_tokens=99)([[300]])
+    assert (result.finish, result.text) == ("eos", "[()[]]")
+    limited = (spec[0], {**spec[1], "finish_within": least - 1})
+    generator = Generator(model, processors.load(limited, tokenizer=WORDS), max_tokens=99)
+    with pytest.raises(OptionError, match=f"Give at least {least}"):
+        generator([[300]])
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("engine", ["llguidance", "xgrammar"])
+def test_combinators_with_a_grammar_are_finished_too(engine: str) -> None:
+    pytest.importorskip(engine, reason=f"the package {engine} is not installed")
+    inner = ("grammar", {"grammar": f"root ::= {WRAPPED}", "engine": engine})
+    thinking = ("thinking", {"budget": 2, "open": "<", "close": ">", "then": inner, "begin": "outside"})
+    model = ToyModel(load_backend("numpy"), WIDTH, seed=3)
+    for limit in (12, 13, 16):
+        generator = Generator(model, processors.load(thinking, tokenizer=WORDS), Multinomial(), max_tokens=limit)
+        for result in generator([[300], [301], [302]], seed=5):
+            assert result.finish == "eos"
+            answer = result.text.rpartition(">")[2]
+            assert answer[:1] + answer[-1:] == "[]"
+            assert are_brackets(answer)
 
 
 @pytest.mark.extras

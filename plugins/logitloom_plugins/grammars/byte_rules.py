@@ -1,0 +1,310 @@
+"""A context-free grammar as positions over bytes, and the shortest text from each to the end of its rule.
+
+Each byte set and each named rule in the body of a rule is a position; a position knows those that may come next
+(Glushkov's construction). Repetitions of more than a byte set, and choices of many, become rules of their own, so that
+the links stay few. The shortest texts are least derivations, found in the order of their length (Knuth). Of texts that
+are equally short, one is chosen by an order of the bytes, so that the rest of a shortest text is the shortest text of
+what is left.
+
+References:
+    V. M. Glushkov, "The abstract theory of automata", 1961.
+    D. E. Knuth, "A generalization of Dijkstra's algorithm", Information Processing Letters 6, 1977.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata import BudgetTracker
+from logitloom.automata.utf8 import byte_sequences
+from logitloom.errors import BudgetExceeded
+from logitloom_plugins.grammars.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, children, nullable
+from logitloom_plugins.grammars.context_free import is_nullable as stands_for_nothing
+
+__all__ = ["BEGIN", "END", "ORDER", "ByteRules"]
+
+#: The positions before a whole text and after it.
+BEGIN: Final = 0
+END: Final = 1
+_MOST_POSITIONS: Final = 50_000
+_MOST_LINKS: Final = 200_000
+_MOST_TEXT: Final = 1 << 24
+#: Choices of more options are rules of their own.
+_MANY: Final = 4
+_MOST_FOLLOWED: Final = 2_000_000
+_PRINTED: Final = bytes(range(0x61, 0x7B)) + bytes(range(0x30, 0x3A)) + bytes(range(0x20, 0x7F))
+#: Bytes by preference: what people can read comes first. ``ORDER[rank]`` is a byte.
+ORDER: Final = bytes(dict.fromkeys(_PRINTED + bytes(range(256))))
+_RANK: Final = bytes(ORDER.index(byte) for byte in range(256))
+
+
+class _Part(NamedTuple):
+    """A node in the making.
+
+    Attributes:
+        empty: whether it can stand for the empty text.
+        first, last: the positions that its texts begin and end with.
+    """
+
+    empty: bool
+    first: list[int]
+    last: list[int]
+
+
+class ByteRules:
+    """The positions of a grammar, by number.
+
+    Args:
+        grammar: without useless parts (``pruned``).
+        usable: the bytes that shortest texts may have.
+
+    Attributes:
+        mask: of a byte set, bit ``b`` for byte ``b``; 0 for a named rule.
+        called: the number of the rule that is named; -1 for a byte set.
+        follow: the positions that may come next in the rule.
+        last: whether the rule may end after it.
+        alike: the first position with the same ``follow`` and ``last``.
+        rest: a shortest text from after it to the end of the rule, by rank (:data:`ORDER`); ``None`` if no text of
+            usable bytes does.
+        first: by rule, the positions that it may begin with.
+        start: the rule that a whole text follows.
+        growth: ``[256]``, by how many bytes each byte can at most move the end of a text away; ``None`` if not every
+            rest of a rule has a text.
+
+    Raises:
+        BudgetExceeded: if the grammar has too many positions or rules, or a shortest text is too long.
+    """
+
+    def __init__(self, grammar: Grammar, usable: Iterable[int]) -> None:
+        self._tracker = BudgetTracker(subject="the grammar")
+        self._rules = dict(grammar.rules)
+        self._empty = nullable(grammar)
+        self._number = {name: number for number, name in enumerate(grammar.rules)}
+        self._made: dict[Node, str] = {}
+        self.mask: list[int] = [0, 0]
+        self.called: list[int] = [-1, -1]
+        self._follow: list[list[int]] = [[], []]
+        self.last: list[bool] = [False, True]
+        self._links = 0
+        self.start = self._number[grammar.start]
+        self.first: list[tuple[int, ...]] = []
+        waiting = list(self._number)
+        for name in waiting:
+            before = len(self._made)
+            part = self._part(self._rules[name])
+            self.first.append(tuple(dict.fromkeys(part.first)))
+            for position in part.last:
+                self.last[position] = True
+            waiting += list(self._made.values())[before:]
+        self._follow[BEGIN] = list(self.first[self.start])
+        self.last[BEGIN] = grammar.start in self._empty
+        self.follow: list[tuple[int, ...]] = [tuple(dict.fromkeys(after)) for after in self._follow]
+        known: dict[tuple[tuple[int, ...], bool], int] = {}
+        self.alike = [known.setdefault((self.follow[at], self.last[at]), at) for at in range(len(self.follow))]
+        self.rest = self._shortest(usable)
+        self.growth = self._most_growth()
+
+    # --- positions ------------------------------------------------------------------------------------------------
+
+    def _leaf(self, mask: int, called: int) -> int:
+        if len(self.mask) >= _MOST_POSITIONS:
+            raise BudgetExceeded(f"The grammar has more than {_MOST_POSITIONS} positions.")
+        self._tracker.check_time()
+        self.mask.append(mask)
+        self.called.append(called)
+        self._follow.append([])
+        self.last.append(False)
+        return len(self.mask) - 1
+
+    def _link(self, before: list[int], after: list[int]) -> None:
+        self._links += len(before) * len(after)
+        if self._links > _MOST_LINKS:
+            raise BudgetExceeded(f"The positions of the grammar have more than {_MOST_LINKS} links.")
+        for position in before:
+            self._follow[position] += after
+
+    def _call(self, name: str, empty: bool) -> _Part:
+        position = self._leaf(0, self._number[name])
+        return _Part(empty, [position], [position])
+
+    def _own_rule(self, node: Node) -> _Part:
+        """A node as a rule of its own, the same for equal nodes."""
+        if node not in self._made:
+            name = f" {len(self._made)}"  # no rule of a grammar begins with a blank
+            self._made[node] = name
+            self._rules[name] = node
+            self._number[name] = len(self._number)
+        return self._call(self._made[node], stands_for_nothing(node, self._empty))
+
+    def _part(self, node: Node) -> _Part:
+        if isinstance(node, Chars):
+            return self._characters(node)
+        if isinstance(node, Reference):
+            return self._call(node.name, node.name in self._empty)
+        if isinstance(node, Repeat):
+            return self._repeated(node)
+        if isinstance(node, Choice):
+            parts = [self._own_rule(each) if _is_long(each) else self._part(each) for each in node.options]
+            first = [position for part in parts for position in part.first]
+            return _Part(any(part.empty for part in parts), first, [last for part in parts for last in part.last])
+        found = _Part(True, [], [])
+        for each in node.parts:
+            part = self._own_rule(each) if _is_long(each) else self._part(each)
+            self._link(found.last, part.first)
+            first = found.first + part.first if found.empty else found.first
+            found = _Part(found.empty and part.empty, first, part.last + found.last if part.empty else part.last)
+        return found
+
+    def _repeated(self, node: Repeat) -> _Part:
+        copies = max(node.least, 1) if node.most is None else node.most
+        simple = isinstance(node.part, (Chars, Reference)) or copies == 1
+        parts = [self._part(node.part) if simple else self._own_rule(node.part) for _ in range(copies)]
+        if not parts:
+            return _Part(True, [], [])
+        for one, other in itertools.pairwise(parts):
+            self._link(one.last, other.first)
+        if node.most is None:
+            self._link(parts[-1].last, parts[-1].first)
+        empty = parts[0].empty or not node.least
+        enough = 0 if empty else node.least - 1
+        return _Part(empty, parts[0].first, [last for part in parts[enough:] for last in part.last])
+
+    def _characters(self, node: Chars) -> _Part:
+        tails: dict[tuple[tuple[int, int], ...], int] = {}
+        for low, high in node.ranges:
+            for head, *tail in byte_sequences(low, high):
+                tails[tuple(tail)] = tails.get(tuple(tail), 0) | _mask(head)
+        first, last = [], []
+        for following, mask in tails.items():
+            position = self._leaf(mask, -1)
+            first.append(position)
+            for each in following:
+                before, position = position, self._leaf(_mask(each), -1)
+                self._link([before], [position])
+            last.append(position)
+        return _Part(False, first, last)
+
+    # --- shortest texts -------------------------------------------------------------------------------------------
+
+    def _shortest(self, usable: Iterable[int]) -> list[bytes | None]:
+        """:attr:`rest`."""
+        kept = sum(1 << byte for byte in set(usable))
+        ranks = [bytes([min(_RANK[b] for b in _members(m))]) if (m := mask & kept) else None for mask in self.mask]
+        rest: list[bytes | None] = [None] * len(self.mask)
+        texts: list[bytes | None] = [None] * len(self.first)
+        before: list[list[int]] = [[] for _ in self.mask]
+        for position, after in enumerate(self.follow):
+            for each in after:
+                before[each].append(position)
+        heads: list[list[int]] = [[] for _ in self.mask]
+        for rule, first in enumerate(self.first):
+            for position in first:
+                heads[position].append(rule)
+        callers: list[list[int]] = [[] for _ in self.first]
+        for position, rule in enumerate(self.called):
+            if rule >= 0:
+                callers[rule].append(position)
+        # Entries are a length, a text, and what it is the text of: a position, or a rule by its complement.
+        heap: list[tuple[int, bytes, int]] = [(0, b"", at) for at, last in enumerate(self.last) if last]
+        total = 0
+
+        def reached(position: int) -> None:
+            """A text from a position on is known: of what stands there and what follows."""
+            rule = self.called[position]
+            own, after = (ranks[position] if rule < 0 else texts[rule]), rest[position]
+            if own is None or after is None:
+                return
+            text = own + after
+            for each in before[position]:
+                if rest[each] is None:
+                    heapq.heappush(heap, (len(text), text, each))
+            for each in heads[position]:
+                if texts[each] is None:
+                    heapq.heappush(heap, (len(text), text, ~each))
+
+        while heap:
+            size, text, what = heapq.heappop(heap)
+            if (rest[what] if what >= 0 else texts[~what]) is not None:
+                continue
+            total += size
+            if total > _MOST_TEXT:
+                raise BudgetExceeded("The shortest texts of the grammar are too long.")
+            self._tracker.check_time()
+            if what >= 0:
+                rest[what] = text
+                reached(what)
+            else:
+                texts[~what] = text
+                for position in callers[~what]:
+                    reached(position)
+        return rest
+
+    def _most_growth(self) -> NDArray[np.int64] | None:
+        """:attr:`growth`."""
+        if None in self.rest:
+            return None
+        rest = [len(text) for text in self.rest if text is not None]
+        named = [[at for at in first if self.called[at] >= 0] for first in self.first]
+        if len(named) * (sum(map(len, named)) + len(named)) > _MOST_FOLLOWED:
+            raise BudgetExceeded("The grammar has too many rules that begin with each other.")
+        own = [max((rest[at] for at in first), default=0) for first in self.first]
+        begins = self._first_bytes(named)
+        deepest = [self._deepest(rule, rest, named, own) for rule in range(len(named))]
+        found = [0] * 256
+        for position, after in enumerate(self.follow):
+            for at in after:
+                rule = self.called[at]
+                grown = rest[at] - rest[position] + (deepest[rule] if rule >= 0 else 0)
+                if grown > 0:
+                    for byte in _members(begins[rule] if rule >= 0 else self.mask[at]):
+                        found[byte] = max(found[byte], grown)
+        return np.array(found, dtype=np.int64)
+
+    def _first_bytes(self, named: list[list[int]]) -> list[int]:
+        """By rule the bytes that its texts begin with."""
+        found = [0] * len(named)
+        changed = True
+        while changed:
+            changed = False
+            for rule, first in enumerate(self.first):
+                mask = found[rule]
+                for at in first:
+                    mask |= self.mask[at] if self.called[at] < 0 else found[self.called[at]]
+                changed |= mask != found[rule]
+                found[rule] = mask
+        return found
+
+    def _deepest(self, rule: int, rest: list[int], named: list[list[int]], own: list[int]) -> int:
+        """The longest of the shortest rests of what the first byte of a rule can open, that of the rule left out."""
+        distance = {rule: 0}
+        heap, done, deepest = [(0, rule)], set[int](), 0
+        while heap:
+            size, at = heapq.heappop(heap)
+            if at in done:
+                continue
+            done.add(at)
+            deepest = max(deepest, size + own[at])
+            for position in named[at]:
+                other, opened = self.called[position], size + rest[position]
+                if opened < distance.get(other, opened + 1):
+                    distance[other] = opened
+                    heapq.heappush(heap, (opened, other))
+        return deepest
+
+
+def _is_long(node: Node) -> bool:
+    return isinstance(node, Choice) and len(children(node)) > _MANY
+
+
+def _mask(span: tuple[int, int]) -> int:
+    return (1 << span[1] + 1) - (1 << span[0])
+
+
+def _members(mask: int) -> list[int]:
+    return [byte for byte in range(256) if mask >> byte & 1]

@@ -1,0 +1,97 @@
+"""How many tokens complete a text of a grammar that an engine follows.
+
+Engines say which token may come next, and not how far the end is. The rules of the grammar do: a recogniser of the
+same texts reads what the engine has read, and tells the shortest completion.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom import Vocabulary
+from logitloom.constraints import UNKNOWN, State, lift
+from logitloom_plugins.grammars.byte_rules import ByteRules
+from logitloom_plugins.grammars.context_free import Grammar
+from logitloom_plugins.grammars.recogniser import Recogniser
+from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
+
+__all__ = ["TokenCompletions"]
+
+_MOST_MADE: Final = 200_000
+_MOST_REMEMBERED: Final = 1 << 16
+
+
+class TokenCompletions:
+    """The tokens that complete texts of a grammar, by the tokens that were read.
+
+    Args:
+        grammar: without useless parts (``pruned``).
+        vocabulary: the tokens.
+        vocab_size: width of the logits.
+
+    Raises:
+        BudgetExceeded: if the grammar is too large for a recogniser.
+        VocabularyError: if no sequence of tokens writes a text of the grammar.
+    """
+
+    def __init__(self, grammar: Grammar, vocabulary: Vocabulary, vocab_size: int) -> None:
+        self._rules = ByteRules(grammar, {text[0] for text in vocabulary.token_bytes if len(text) == 1})
+        self._vocabulary, self._vocab_size = vocabulary, vocab_size
+        growth = np.zeros(256, dtype=np.int64) if self._rules.growth is None else self._rules.growth
+        sums, offsets = np.append(0, np.cumsum(growth.take(vocabulary.flat_bytes))), vocabulary.offsets
+        #: By how many bytes one token can move the end away.
+        self._growth = int(np.max(sums.take(offsets[1:]) - sums.take(offsets[:-1]), initial=0))
+        self._lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._recogniser = Recogniser(self._rules)
+        self._texts = lift(self._recogniser, self._vocabulary, self._vocab_size)
+        self._states: dict[TokensRead, State | None] = {NOTHING_READ: self._texts.start()}
+
+    def least(self, read: TokensRead) -> int | None:
+        """The fewest tokens that write the shortest completion; ``None`` if there is none."""
+        with self._lock:
+            state = self._state(read)
+            return None if state is None else self._texts.least_tokens(state)
+
+    def most_after(self, read: TokensRead) -> int:
+        """No more tokens than these are needed after any one that may come; :data:`UNKNOWN` if that is not known."""
+        with self._lock:
+            state = self._state(read)
+            bound = None if state is None else self._recogniser.bound(state)
+            return UNKNOWN if bound is None else bound + self._growth
+
+    def after(self, read: TokensRead, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """``[n] int32``: :meth:`least` after each of some ids (sorted), :data:`UNKNOWN` for ``None``."""
+        found = np.full(len(ids), UNKNOWN, dtype=np.int32)
+        with self._lock:
+            state = self._state(read)
+            if state is not None and len(ids):
+                known, least = self._texts.least_after(state)
+                places = np.searchsorted(ids, known)
+                there = ids.take(places, mode="clip") == known
+                found[places[there]] = least[there]
+        return found
+
+    def _state(self, read: TokensRead) -> State | None:
+        """The recogniser's state; ``None`` after a text that no tokens complete."""
+        if self._recogniser.made > _MOST_MADE:
+            self._begin()
+        elif len(self._states) > _MOST_REMEMBERED:
+            self._states = {NOTHING_READ: self._texts.start()}
+        missing: list[TokensRead] = []
+        at = read
+        while at not in self._states:
+            missing.append(at)
+            assert at.before is not None
+            at = at.before
+        state = self._states[at]
+        for each in reversed(missing):
+            state = None if state is None else self._texts.advance(state, each.token)
+            self._states[each] = state
+        return state

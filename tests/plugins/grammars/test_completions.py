@@ -1,0 +1,197 @@
+"""How texts of a grammar are completed, against all texts of random grammars, and with the engines behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logitloom.constraints import UNKNOWN
+from logitloom.registry import load_plugin
+from logitloom.vocabulary import Vocabulary
+from logitloom_plugins.grammars.byte_rules import ByteRules
+from logitloom_plugins.grammars.completions import TokenCompletions
+from logitloom_plugins.grammars.context_free import Grammar, pruned
+from logitloom_plugins.grammars.gbnf import parse_gbnf
+from logitloom_plugins.grammars.recogniser import Recogniser
+from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
+from tests.core.automata.vocabularies import mixed
+from tests.plugins.grammars.languages import ENGINES, RECURSIVE, allowed, engine, language, vocabulary
+
+__all__ = ["engine", "vocabulary"]  # fixtures
+
+NODES = st.recursive(
+    st.sampled_from(['"a"', '"b"', "[ab]", '"ab"', '""', "root", "x", "y"]),
+    lambda inner: st.one_of(
+        st.builds("({} | {})".format, inner, inner),
+        st.builds("({} {})".format, inner, inner),
+        st.builds("({}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{1,2}"])),
+    ),
+    max_leaves=6,
+)
+GRAMMARS = st.builds('root ::= {} | "ba"\nx ::= {}\ny ::= {}'.format, NODES, NODES, NODES).map(
+    lambda text: pruned(parse_gbnf(text))
+)
+#: Tokens of one to three letters.
+AB = Vocabulary([b"", b"a", b"b", b"ab", b"ba", b"bb", b"aba", b"bbb", b"x"], eos=[0])
+TEXTS = [format(i, f"0{n}b").translate({48: "a", 49: "b"}) if n else "" for n in range(7) for i in range(2**n)]
+
+
+def reached(recogniser: Recogniser, text: str) -> Any:
+    state: Any = recogniser.start()
+    for byte in text.encode():
+        state = None if state is None else recogniser.step(state, byte)
+    return state
+
+
+@given(grammar=GRAMMARS)
+@settings(max_examples=60)
+def test_random_grammars_have_exactly_their_texts_and_the_shortest_completions(grammar: Grammar) -> None:
+    recogniser, texts = Recogniser(ByteRules(grammar, range(256))), language(grammar, "ab", 6)
+    for text in TEXTS:
+        state = reached(recogniser, text)
+        assert (state is not None and recogniser.accepts(state)) == (text in texts)
+        rests = [each[len(text) :] for each in texts if each.startswith(text)]
+        if state is None:
+            assert not rests
+            continue
+        completion = (recogniser.completion(state) or b"").decode()
+        if rests:
+            assert completion == min(rests, key=lambda rest: (len(rest), rest))
+        else:
+            assert len(text) + len(completion) > 6
+
+
+@given(grammar=GRAMMARS, text=st.text("ab", max_size=12))
+@settings(max_examples=100)
+def test_a_completion_counts_down_and_bounds_hold(grammar: Grammar, text: str) -> None:
+    rules = ByteRules(grammar, range(256))
+    recogniser = Recogniser(rules)
+    assert rules.growth is not None
+    state: Any = recogniser.start()
+    for byte in text.encode():
+        completion, bound = recogniser.completion(state), recogniser.bound(state)
+        assert completion is not None
+        assert bound is not None
+        assert len(completion) <= bound
+        if completion:
+            following = recogniser.step(state, completion[0])
+            assert following is not None
+            assert recogniser.completion(following) == completion[1:]
+        state = recogniser.step(state, byte)
+        if state is None:
+            return
+        after = recogniser.bound(state)
+        assert after is not None
+        assert after <= bound + int(rules.growth[byte])
+
+
+def fewest(completions: Recogniser, words: Vocabulary, most: int) -> int | None:
+    """The least number of tokens of a text, by trying all of them."""
+    layer = {completions.start()}
+    for count in range(most + 1):
+        if any(completions.accepts(state) for state in layer):
+            return count
+        after = set()
+        for state in layer:
+            for text in filter(None, words.token_bytes):
+                at: Any = state
+                for byte in text:
+                    at = None if at is None else completions.step(at, byte)
+                if at is not None:
+                    after.add(at)
+        layer = after
+    return None
+
+
+@given(grammar=GRAMMARS)
+@settings(max_examples=30)
+def test_tokens_are_few(grammar: Grammar) -> None:
+    """At most one more than the fewest, in these grammars: the shortest text by bytes may have more tokens."""
+    least = TokenCompletions(grammar, AB, AB.size).least(NOTHING_READ)
+    wanted = fewest(Recogniser(ByteRules(grammar, range(256))), AB, 8)
+    assert least is not None
+    assert wanted is not None
+    assert wanted <= least <= wanted + 1
+
+
+def walk(bound: Any, budget: int, dice: np.random.Generator) -> str:
+    """A random text of a constraint that is complete within a number of tokens, end-of-sequence included."""
+    state, written = bound.start(), []
+    for left in range(budget, 0, -1):
+        ids, least = bound.least_after(state)
+        assert len(least) == 0 or least.max() <= bound.most_after(state)
+        needed = bound.least_tokens(state)
+        assert needed == 0 or least.min() <= needed - 1
+        kept = ids[least <= left - 2]
+        if bound.may_end(state) and (not len(kept) or dice.random() < 0.1):
+            return str(bound.vocabulary.decode(written))
+        written.append(int(dice.choice(kept)))
+        state = bound.advance(state, written[-1])
+    raise AssertionError(f"not finished within {budget} tokens: {bound.vocabulary.decode(written)!r}")
+
+
+def bound_to(engine: Any, text: str, words: Vocabulary) -> Any:
+    return engine.context_free(pruned(parse_gbnf(text)), longest_tokens=False, max_items=50_000).bind(words, words.size)
+
+
+@pytest.mark.parametrize("label", RECURSIVE)
+def test_every_text_of_an_engine_is_finished(engine: Any, vocabulary: Vocabulary, label: str) -> None:
+    text, recognised, _ = RECURSIVE[label]
+    bound, dice = bound_to(engine, text, vocabulary), np.random.default_rng(3)
+    least = bound.least_tokens(bound.start())
+    small = vocabulary.size < 1000
+    for more in (0, 1, 2, 5, 12) if small else (1, 7):
+        for _ in range(10 if small else 2):
+            assert recognised(walk(bound, least + 1 + more, dice))
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("name", ENGINES)
+@given(grammar=GRAMMARS, seed=st.integers(0, 99))
+@settings(max_examples=25)
+def test_random_grammars_are_finished_on_engines(name: str, grammar: Grammar, seed: int) -> None:
+    pytest.importorskip(name, reason=f"the package {name} is not installed")
+    made = load_plugin("grammars", name)().context_free(grammar, longest_tokens=False, max_items=50_000)
+    bound, recogniser = made.bind(AB, AB.size), Recogniser(ByteRules(grammar, range(256)))
+    for more in range(5):
+        text = walk(bound, bound.least_tokens(bound.start()) + 1 + more, np.random.default_rng([seed, more]))
+        assert recogniser.accepts(reached(recogniser, text))
+
+
+def states_of(bound: Any, count: int) -> Iterator[TokensRead]:
+    dice, state = np.random.default_rng(5), bound.start()
+    for _ in range(count):
+        yield state
+        ids = [token for token in allowed(bound, state) if token not in bound.vocabulary.eos]
+        state = bound.advance(state, int(dice.choice(ids)))
+
+
+def test_what_is_forgotten_is_found_again(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = bound_to(engine, RECURSIVE["arithmetic"][0], mixed())
+    states = list(states_of(bound, 12))
+    before = [(bound.least_tokens(state), bound.most_after(state)) for state in states]
+    monkeypatch.setattr("logitloom_plugins.grammars.completions._MOST_MADE", 1)
+    monkeypatch.setattr("logitloom_plugins.grammars.completions._MOST_REMEMBERED", 1)
+    assert [(bound.least_tokens(state), bound.most_after(state)) for state in reversed(states)] == before[::-1]
+
+
+def test_a_text_that_needs_missing_bytes_has_no_completion() -> None:
+    words = Vocabulary([b"", b"a", b"(", b")", b"(("], eos=[0])
+    completions = TokenCompletions(pruned(parse_gbnf('root ::= "(" root ")" | "(" "é" | "a"')), words, words.size)
+    assert completions.least(NOTHING_READ) == 1
+    assert completions.after(NOTHING_READ, np.array([1, 2, 4], dtype=np.int32)).tolist() == [0, 2, 3]
+    assert completions.most_after(NOTHING_READ) == UNKNOWN
+
+
+def test_deep_texts_are_completed_level_by_level() -> None:
+    words = mixed()
+    opened = words.token_bytes.index(b"(")
+    completions = TokenCompletions(pruned(parse_gbnf('root ::= "(" root ")" | ""')), words, words.size)
+    state = TokensRead.of([opened] * 3000)
+    assert completions.least(state) == 3000
+    assert completions.least(state.then(words.token_bytes.index(b")"))) == 2999
