@@ -15,7 +15,17 @@ from typing import Final
 from logitloom.automata import char_sets
 from logitloom.automata.char_sets import CharSet
 
-__all__ = ["ALL_CONTEXTS", "BEGIN", "END", "KINDS", "LAST_NEWLINE", "boundary_contexts", "context_bit", "kind_sets"]
+__all__ = [
+    "AFTER",
+    "ALL_CONTEXTS",
+    "BEGIN",
+    "END",
+    "KINDS",
+    "LAST_NEWLINE",
+    "boundary_contexts",
+    "context_bit",
+    "kind_sets",
+]
 
 # Kinds of a character: a word character in ASCII, one above ASCII, a newline, any other.
 ASCII_WORD, HIGH_WORD, NEWLINE, OTHER = range(4)
@@ -23,15 +33,15 @@ KINDS: Final = 4
 BEGIN: Final = 4  # as the kind before: nothing, the text begins here
 END: Final = 4  # as the kind after: nothing, the text ends here
 LAST_NEWLINE: Final = 5  # as the kind after: a newline, and then the text ends
-_AFTER: Final = 6
+AFTER: Final = 6
 
 
 def context_bit(before: int, after: int) -> int:
     """The bit of a pair: ``before`` is a kind or ``BEGIN``; ``after`` a kind, ``END`` or ``LAST_NEWLINE``."""
-    return 1 << (before * _AFTER + after)
+    return 1 << (before * AFTER + after)
 
 
-ALL_CONTEXTS: Final = (1 << ((KINDS + 1) * _AFTER)) - 1
+ALL_CONTEXTS: Final = (1 << ((KINDS + 1) * AFTER)) - 1
 
 # Python before 3.14 lets \B fail on the empty text.
 _NON_BOUNDARY_IN_EMPTY_TEXT: Final = re.fullmatch(r"\B", "") is not None
@@ -52,7 +62,7 @@ def _contexts(anchor: str, multiline: bool, ascii_only: bool) -> int:
     word = {ASCII_WORD} if ascii_only else {ASCII_WORD, HIGH_WORD}
     result = 0
     for before in range(KINDS + 1):
-        for after in range(_AFTER):
+        for after in range(AFTER):
             if anchor == "AT_BEGINNING_STRING" or (anchor == "AT_BEGINNING" and not multiline):
                 holds = before == BEGIN
             elif anchor == "AT_BEGINNING":

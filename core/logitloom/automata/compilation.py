@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from logitloom.automata.alphabet import Alphabet, alphabet
+from logitloom.automata.anchors import without_decided_anchors
 from logitloom.automata.boundaries import kind_sets
 from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.choice import choice
@@ -222,6 +223,8 @@ def _subsets(tree: Node, pattern: str, flags: int, tracker: BudgetTracker) -> tu
     for part in nodes(tree, LookAround):
         raise unsupported(pattern, LOOK_AROUND, part.ordinal)
     try:
+        if any(nodes(tree, Boundary)):
+            tree = without_decided_anchors(tree)
         if not any(nodes(tree, Boundary)):
             nfa = position_automaton(tree, tracker, refuse)
             letters = alphabet(nfa.chars, tracker)
