@@ -27,6 +27,7 @@ __all__ = [
     "CompiledStep",
     "Constraint",
     "Ended",
+    "Run",
     "State",
     "TokenSet",
     "TokenTables",
@@ -127,6 +128,22 @@ class CompiledStep(NamedTuple):
     closing: NDArray[np.bool_]
 
 
+class Run(NamedTuple):
+    """A set of characters, and how many of them an automaton can read.
+
+    Attributes:
+        characters: every text of at most so many characters of the set can be read.
+        ascii: the ASCII characters of the set: bit ``c`` for each character ``c`` below 128.
+        words: whether the set holds every character above ASCII that ``\\w`` matches; surrogates are no characters.
+        others: whether it holds every other character above ASCII.
+    """
+
+    characters: int
+    ascii: int
+    words: bool
+    others: bool
+
+
 class ByteAutomaton(ABC):
     """A deterministic automaton over bytes: a pure function of state and byte. This is what most authors write.
 
@@ -191,6 +208,15 @@ class ByteAutomaton(ABC):
         without alternatives is its own; after a few more bytes it must have some, or none on the way to it had any.
         """
         return (state,)
+
+    def runs(self, state: State) -> Sequence[Run]:
+        """Sets of characters of which this state reads any text up to some length; none if nothing is known.
+
+        A state between the bytes of a character has none. The tokens of such texts are allowed without reading them,
+        so a first mask is found sooner where a pattern reads ``.{0,200}``. Runs may be too short and sets too small.
+        """
+        del state
+        return ()
 
 
 class Constraint(ABC):

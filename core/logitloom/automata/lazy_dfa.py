@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.alphabet import Alphabet
+from logitloom.automata.runs import PositionRuns
 from logitloom.automata.subsets import SubsetAutomaton
 from logitloom.automata.utf8 import DEAD
-from logitloom.contract import ByteAutomaton, State
+from logitloom.contract import ByteAutomaton, Run, State
 
 __all__ = ["LazyDfa"]
 
@@ -75,7 +77,10 @@ class LazyDfa(ByteAutomaton):
         self._known_bytes = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_known": {}, "_known_bytes": 0}
+        return {name: value for name, value in self.__dict__.items() if name != "_runs"} | {
+            "_known": {},
+            "_known_bytes": 0,
+        }
 
     def __repr__(self) -> str:
         return f"LazyDfa({self._name})"
@@ -116,6 +121,14 @@ class LazyDfa(ByteAutomaton):
         if type(state) is not bytes:
             return (state,)
         return [self._subsets.packed(part) for part in self._subsets.members(self._subsets.unpacked(state))]
+
+    def runs(self, state: State) -> Sequence[Run]:
+        """The largest runs of single positions of the state; within a character none."""
+        return self._runs.of(self._subsets.positions(self._subsets.unpacked(state))) if type(state) is bytes else ()
+
+    @cached_property
+    def _runs(self) -> PositionRuns:
+        return PositionRuns(self._subsets, self._letters)
 
     def byte_classes(self) -> NDArray[np.uint8]:
         """The byte classes of the pattern's character sets."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata import trie_walk
 from logitloom.automata.kernels import ENDLESS, NO_PATHS, AutomatonKernels, Progress, automaton_kernels
-from logitloom.automata.row_walk import SORTED_BY_MASK
+from logitloom.automata.row_walk import SORTED_BY_MASK, reads_on
 from logitloom.automata.trie import Trie, vocabulary_trie
 from logitloom.automata.visited import VisitedStates
 from logitloom.automata.walk_memory import MEMORY, note
@@ -38,6 +38,8 @@ _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
 #: If fewer tokens than this remain below the nodes of a walk, it continues node by node, which is faster.
 _THIN: Final = 512
+#: With more tokens than this below the nodes of a walk, it looks for subtrees that are allowed as a whole.
+_MANY: Final = 8192
 
 
 def lift(
@@ -288,22 +290,24 @@ class LiftedAutomaton(Constraint):
         trie, visited = self._trie, self._room()
         with MEMORY.room(trie.nodes, len(trie.order)) as (pairs, notes):
             pairs[0] = 0, visited.number(state)
-            end, found = 1, 0
+            end, found, paths = 1, 0, NO_PATHS
             while end:
                 automaton = ByteTable(visited.table, visited.every_row, visited.byte_class)
                 at = Progress(0, end, 0, len(pairs), found)
-                *_, special, found = kernels.walk(
-                    automaton, trie.records, trie.byte, NO_PATHS, pairs, notes, at, ENDLESS
-                )
+                *_, special, found = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, notes, at, ENDLESS)
                 nodes = pairs[special:, 0].copy()
                 reached = visited.step(-2 - pairs[special:, 1], trie.byte.take(nodes))
                 alive = (reached >= 0).nonzero()[0]
                 nodes, reached = nodes.take(alive), reached.take(alive)
-                found = note(notes, trie.first.take(nodes), trie.own.take(nodes), found)
-                inner = trie.child_count.take(nodes).nonzero()[0]
+                first, own, last = trie.first.take(nodes), trie.own.take(nodes), trie.last.take(nodes)
+                if paths.known >= 0 or int((last - own).sum()) > _MANY:
+                    paths = visited.paths(trie)
+                    own = np.where(reads_on(paths, trie, nodes, reached), last, own)
+                found = note(notes, first, own, found)
+                inner = (own < last).nonzero()[0]
                 end = len(inner)
                 below = nodes.take(inner)
-                if int((trie.last.take(below) - trie.own.take(below)).sum()) < _THIN:
+                if int((last - own).sum()) < _THIN:
                     alive = self._one_by_one(visited, below.tolist(), reached.take(inner).tolist())
                     found = note(notes, trie.first.take(alive), trie.own.take(alive), found)
                     break

@@ -34,7 +34,7 @@ from logitloom.automata.utf8_expansion import Utf8Expansion
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.masks.kernels import ByteTable, KernelFailed
 
-__all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns", "default_transitions", "followed", "levels_of"]
+__all__ = ["SORTED_BY_MASK", "RowWalk", "ascii_columns", "default_transitions", "followed", "levels_of", "reads_on"]
 
 # With fewer pairs than this, testing whole subtrees costs more than it saves.
 _LEAST_PAIRS: Final = 96
@@ -157,7 +157,7 @@ class RowWalk:
                 dead.append(nodes.take((~live).nonzero()[0]))
                 nodes, states = nodes.take(kept), states.take(kept)
             if len(nodes) > _LEAST_PAIRS:
-                known = _reads_on(self._paths, trie, nodes, states)
+                known = reads_on(self._paths, trie, nodes, states)
                 done = known.nonzero()[0]
                 if len(done):
                     whole.append(nodes.take(done))
@@ -228,7 +228,7 @@ class RowWalk:
         return Paths(low, high, marks, level_of * (known + 1), known)
 
 
-def _reads_on(paths: Paths, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_]:
+def reads_on(paths: Paths, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_]:
     """For each pair (node, state), whether no character below the node can leave the default path of the state."""
     # All states between the bytes of a character share the last entry, for which the answer is no.
     place = paths.row_of_height.take(trie.height.take(nodes)) + paths.stride * np.minimum(states, paths.known)

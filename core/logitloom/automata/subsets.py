@@ -20,17 +20,31 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from logitloom.automata.boundaries import BEGIN, END, KINDS, LAST_NEWLINE, NEWLINE, context_bit
-from logitloom.automata.char_sets import CharSet
+from logitloom.automata.boundaries import ALL_CONTEXTS, BEGIN, END, KINDS, LAST_NEWLINE, NEWLINE, context_bit
+from logitloom.automata.char_sets import HIGH_ALL, NEVER, CharSet
 from logitloom.automata.context_nfa import ContextAutomaton
 from logitloom.automata.nfa import END_POSITION, Order, PositionAutomaton
 from logitloom.automata.utf8 import DEAD
 
-__all__ = ["ContextSubsets", "PositionsRead", "SubsetAutomaton", "Subsets", "numbered_sets"]
+__all__ = ["ContextSubsets", "PositionsRead", "Runs", "SubsetAutomaton", "Subsets", "numbered_sets"]
 
 S = TypeVar("S", bound=Hashable)
 
 _EMPTY: Final[frozenset[int]] = frozenset()
+
+
+class Runs(NamedTuple):
+    """What each position of a pattern reads whatever comes next, and the position after it.
+
+    Attributes:
+        sets: the sets of characters; the last is empty.
+        set_at: the index of the set of each position.
+        then: the next position.
+    """
+
+    sets: list[CharSet]
+    set_at: list[int]
+    then: list[int]
 
 
 class SubsetAutomaton(Protocol[S]):
@@ -65,6 +79,15 @@ class SubsetAutomaton(Protocol[S]):
 
     def unpacked(self, data: bytes) -> S:
         """The inverse of :meth:`packed`."""
+        ...
+
+    def positions(self, state: S) -> list[int]:
+        """The positions of a state, as indices of :attr:`runs`."""
+        ...
+
+    @property
+    def runs(self) -> Runs:
+        """What each position reads whatever comes next."""
         ...
 
     @property
@@ -149,6 +172,21 @@ def _is_deterministic(follow: Iterable[Collection[int]], set_at: list[int], clas
     return True
 
 
+def _sizes(sets: list[CharSet], set_at: list[int]) -> list[int]:
+    """A measure of how many characters the set of each position has; position 0 has none."""
+    of_set = [s.ascii.bit_count() + min(len(s.high.ranges), 64) + 128 * (s.high is HIGH_ALL) for s in sets]
+    return [0, *[of_set[number] for number in set_at[1:]]]
+
+
+def _longest_run(positions: Iterable[int], sizes: list[int]) -> int:
+    """The position with the largest set; of several the first, which has the most positions after it."""
+    best, size = END_POSITION, 0
+    for p in positions:
+        if sizes[p] > size or (sizes[p] == size and p < best):
+            best, size = p, sizes[p]
+    return best
+
+
 def _digest(*parts: Any) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
@@ -175,8 +213,8 @@ class Subsets:
     def __init__(self, nfa: PositionAutomaton, members: Mapping[CharSet, tuple[int, ...]], classes: int) -> None:
         self.nfa = nfa
         self.classes = classes
-        sets, self._set_at = numbered_sets(nfa.chars)
-        self.classes_of = [members[chars] for chars in sets]
+        self._sets, self._set_at = numbered_sets(nfa.chars)
+        self.classes_of = [members[chars] for chars in self._sets]
         self._plans: dict[tuple[int, ...], _Plan] = {}
         self.start: frozenset[int] = _undominated(nfa.first, nfa.order) if nfa.order else nfa.first
 
@@ -199,6 +237,17 @@ class Subsets:
     def unpacked(self, data: bytes) -> frozenset[int]:
         """See :class:`SubsetAutomaton`."""
         return frozenset(struct.unpack(f"<{len(data) // 4}i", data))
+
+    def positions(self, state: frozenset[int]) -> list[int]:
+        """See :class:`SubsetAutomaton`."""
+        return list(state)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """See :class:`SubsetAutomaton`. A position of a state is read next; none is read at the end of the text."""
+        sizes = _sizes(self._sets, self._set_at)
+        then = [_longest_run(ps, sizes) if len(ps) != 1 else next(iter(ps)) for ps in self.nfa.follow]
+        return Runs([*self._sets, NEVER], [len(self._sets), *self._set_at[1:]], then)
 
     @property
     def is_deterministic(self) -> bool:
@@ -296,8 +345,8 @@ class ContextSubsets:
         self.classes = classes
         self._kind_of = kind_of
         self._classes_at = [members[chars] for chars in nfa.chars]
-        sets, self._set_at = numbered_sets(nfa.chars)
-        self._classes_of = [members[chars] for chars in sets]
+        self._sets, self._set_at = numbered_sets(nfa.chars)
+        self._classes_of = [members[chars] for chars in self._sets]
         self._after: dict[tuple[int, int], list[tuple[_Reading, tuple[int, ...]]]] = {}
         self._plans: dict[tuple[_Reading, ...], _ContextPlan] = {}
         self._alive = self._living()
@@ -308,6 +357,7 @@ class ContextSubsets:
         nfa = self.nfa
         kinds_at = [sum({1 << self._kind_of[c] for c in classes}) for classes in self._classes_at]
         kinds_at[END_POSITION] = 1 << BEGIN
+        self._kinds_at = kinds_at
         alive = [0] * len(nfa.chars)
         before: list[list[tuple[int, int]]] = [[] for _ in nfa.chars]
         ends = context_bit(NEWLINE, END)
@@ -367,6 +417,22 @@ class ContextSubsets:
         """See :class:`SubsetAutomaton`."""
         before, count, *positions = struct.unpack(f"<{len(data) // 4}i", data)
         return PositionsRead(before, frozenset(positions[:count]), frozenset(positions[count:]))
+
+    def positions(self, state: PositionsRead) -> list[int]:
+        """See :class:`SubsetAutomaton`."""
+        return list(state.positions)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """See :class:`SubsetAutomaton`. A position of a state was read before."""
+        alive, kinds_at = self._alive, self._kinds_at
+        sizes = _sizes(self._sets, self._set_at)
+        set_at, then = [], []
+        for following in self.nfa.follow:
+            always = [q for q, contexts in following.items() if contexts == ALL_CONTEXTS and alive[q] == kinds_at[q]]
+            then.append(_longest_run(always, sizes))
+            set_at.append(self._set_at[then[-1]] if always else len(self._sets))
+        return Runs([*self._sets, NEVER], set_at, then)
 
     @property
     def is_deterministic(self) -> bool:

@@ -17,6 +17,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.kernels import Paths
+from logitloom.automata.runs import RunPaths
+from logitloom.automata.trie import Trie
 from logitloom.contract import ByteAutomaton, State
 
 __all__ = ["VisitedStates"]
@@ -51,10 +54,17 @@ class VisitedStates:
         columns, first = np.unique(self.byte_class, return_index=True)
         self._byte_of = dict(zip(columns.tolist(), first.tolist(), strict=True))
         self._lock = threading.Lock()
+        self._paths: RunPaths | None = None
         self._numbers: dict[State, int] = {}
         self.values: list[State] = []
         self.table: NDArray[np.int32] = np.empty((0, self.classes), dtype=np.int32)
         self.every_row: NDArray[np.bool_] = np.ones(0, dtype=bool)
+
+    def paths(self, trie: Trie) -> Paths:
+        """The runs of all states for a walk of a trie, which is the same in each call."""
+        if self._paths is None:
+            self._paths = RunPaths(self._automaton, trie)
+        return self._paths.of(self.values)
 
     @property
     def nbytes(self) -> int:
