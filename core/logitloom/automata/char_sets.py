@@ -14,6 +14,7 @@ from functools import cache, lru_cache, reduce
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["ANY", "NEVER", "NEWLINE", "CharSet", "HighSet", "char_set", "literal", "literal_set"]
 
@@ -29,11 +30,19 @@ class HighSet:
     The hash is computed once, because sets such as ``\\w`` have hundreds of ranges and are used as keys.
     """
 
-    __slots__ = ("_hash", "ranges")
+    __slots__ = ("_edges", "_hash", "ranges")
 
     def __init__(self, ranges: Ranges) -> None:
         self.ranges = ranges
         self._hash = hash(ranges)
+        self._edges: NDArray[np.int64] | None = None
+
+    @property
+    def edges(self) -> NDArray[np.int64]:
+        """``[2 * ranges]``: the first code point of each range and the first after it, computed once."""
+        if self._edges is None:
+            self._edges = np.array([(low, high + 1) for low, high in self.ranges], dtype=np.int64).ravel()
+        return self._edges
 
     def __hash__(self) -> int:
         return self._hash
@@ -214,9 +223,14 @@ def ignore_case(items: tuple[tuple[int, int], ...], categories: str, flags: int)
     # The pattern matches single characters, because the result is a set of characters. The caller applies a negation.
     found = re.findall(f"[{text}]", candidates, re.IGNORECASE | (flags & re.ASCII))
     answer = char_set_of(map(ord, found))
-    asked = char_set_of(map(ord, candidates))
+    asked = _set_of_text(candidates)
     kept = intersect(plain.high, complement_high(asked.high))
     return CharSet((plain.ascii & ~asked.ascii) | answer.ascii, unite(kept, answer.high))
+
+
+@cache
+def _set_of_text(text: str) -> CharSet:
+    return char_set_of(map(ord, text))
 
 
 def char_set_of(code_points: Iterable[int]) -> CharSet:

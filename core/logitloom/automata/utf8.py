@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +103,7 @@ class HighPartition:
     def __init__(self, sets: tuple[HighSet, ...], tracker: BudgetTracker) -> None:
         flat = []
         for high_set in sets:
-            flat.append(np.array([(low, high + 1) for low, high in high_set.ranges], dtype=np.int64).ravel())
+            flat.append(high_set.edges)
             tracker.check_time()
         bounds = np.unique(np.concatenate([np.array([0x80, 0xD800, 0xE000, 0x110000]), *flat]))
         self._starts: NDArray[np.int64] = bounds[:-1]
@@ -130,12 +130,18 @@ class HighPartition:
             tracker.check_bytes(size, "its sets of characters")
         nodes, root = self._compress(labels)
         table = np.concatenate([nodes, root[None]], axis=0)
+        columns = table.T
+        # Most columns equal the previous column.
+        changes = np.concatenate([[True], (columns[1:] != columns[:-1]).any(axis=1)])
         seen: dict[bytes, int] = {}
-        column_of = [seen.setdefault(column.tobytes(), len(seen)) for column in table.T.copy()]
-        self.column_of = np.array(column_of, dtype=np.uint8)
+        column_of = [seen.setdefault(column.tobytes(), len(seen)) for column in columns[changes]]
+        self.column_of = np.array(column_of, dtype=np.uint8).take(np.cumsum(changes) - 1)
         self.columns = len(seen)
-        self._representative = np.unique(self.column_of, return_index=True)[1]
-        self._shapes: dict[tuple[int, ...], Shape] = {tuple(range(self.classes)): self._shape(nodes, root)}
+        first_of = np.unique(self.column_of, return_index=True)[1]
+        # With one column per byte class instead of one per byte. The dtype is intp, because NumPy would convert other
+        # integers at each use as an index.
+        self._finest = Shape(nodes[:, first_of].astype(np.intp, order="C"), root[first_of].astype(np.intp))
+        self._shapes: dict[tuple[int, ...], Shape] = {tuple(range(self.classes)): self._finest}
 
     @cached_property
     def kinds(self) -> NDArray[np.bool_]:
@@ -157,18 +163,31 @@ class HighPartition:
         """The table for a grouping: ``groups[c]`` is the group of class ``c``, or ``DEAD``."""
         known = self._shapes.get(groups)
         if known is None:
-            lookup = np.array([*groups, DEAD], dtype=np.int64)
-            nodes, root = self._compress(lookup[self._labels])
-            known = self._shape(nodes, root)
+            known = self._regrouped(groups)
             if len(self._shapes) < 256:
                 self._shapes[groups] = known
         return known
 
-    def _shape(self, nodes: NDArray[np.int32], root: NDArray[np.int32]) -> Shape:
-        """The table with one column per byte class instead of one per byte."""
-        columns = self._representative
-        # With dtype intp, because NumPy would convert other integers at each use as an index.
-        return Shape(nodes[:, columns].astype(np.intp, order="C"), root[columns].astype(np.intp))
+    @cached_property
+    def _levels(self) -> list[NDArray[np.intp]]:
+        """The nodes of the finest shape, by the number of bytes that complete a character."""
+        nodes = self._finest.nodes
+        height = np.zeros(len(nodes) + 1, dtype=np.intp)  # the last entry is for DEAD and completed characters
+        for _ in range(3):
+            height[:-1] = height.take(np.maximum(nodes, DEAD)).max(axis=1, initial=0) + 1
+        return [np.flatnonzero(height[:-1] == level) for level in (1, 2, 3)]
+
+    def _regrouped(self, groups: tuple[int, ...]) -> Shape:
+        """The finest shape with its classes grouped, and with equal nodes merged."""
+        nodes, root = self._finest
+        # What each entry of the finest shape becomes: nodes from the front, the negative codes of classes from the end.
+        meaning = np.full(len(nodes) + len(groups) + 1, DEAD, dtype=np.intp)
+        codes = [DEAD if group == DEAD else -2 - group for group in groups]
+        meaning[len(nodes) : -1] = codes[::-1]
+        rows = _Rows(self.columns, np.intp)
+        for level in self._levels:
+            meaning[level] = rows.add(meaning.take(nodes[level]))
+        return Shape(rows.table(), meaning.take(root))
 
     @cached_property
     def _blocks(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -188,8 +207,9 @@ class HighPartition:
         segment, mixed, inside = self._blocks
         labels = np.append(labels, DEAD)  # for segment -1
         codes = np.where(labels >= 0, -2 - labels, DEAD).astype(np.int32)
-        rows = _Rows()
-        uniform = np.unique(np.delete(segment, mixed))
+        rows = _Rows(64, np.int32)
+        uniform = np.zeros(len(codes), dtype=bool)
+        uniform[np.delete(segment, mixed)] = True
         of_segment = np.full(len(codes), DEAD, dtype=np.int32)
         of_segment[uniform] = rows.add(np.repeat(codes[uniform, None], 64, axis=1))
         leaf = of_segment[segment]
@@ -205,35 +225,33 @@ class HighPartition:
         planes[1:4] = upper[64:256].reshape(3, 64)
         planes[4, :16] = upper[256:]
         root[0x70:0x75] = rows.add(planes)
-        nodes = np.full((len(rows.table), 128), DEAD, dtype=np.int32)
-        if rows.table:
-            nodes[:, :64] = np.stack(rows.table)
+        table = rows.table()
+        nodes = np.full((len(table), 128), DEAD, dtype=np.int32)
+        nodes[:, :64] = table
         return nodes, root
 
 
 class _Rows:
-    """Distinct rows of 64 entries; the number of a row with only ``DEAD`` entries is ``DEAD``."""
+    """Distinct rows of a table; the number of a row with only ``DEAD`` entries is ``DEAD``."""
 
-    def __init__(self) -> None:
-        self.table: list[NDArray[np.int32]] = []
-        self.index: dict[bytes, int] = {np.full(64, DEAD, dtype=np.int32).tobytes(): DEAD}
+    def __init__(self, width: int, dtype: type[np.signedinteger[Any]]) -> None:
+        self._width, self._dtype = width, dtype
+        self._size = width * np.dtype(dtype).itemsize
+        self._numbers: dict[bytes, int] = {np.full(width, DEAD, dtype=dtype).tobytes(): DEAD}
 
-    def add(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Add rows ``[n, 64]`` and return their numbers ``[n]``."""
+    def add(self, rows: NDArray[Any]) -> NDArray[np.int32]:
+        """Add rows ``[n, width]`` and return their numbers ``[n]``."""
         if not len(rows):
             return np.zeros(0, dtype=np.int32)
         # Most rows equal the previous row, so only changed rows are looked up.
         changes = np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])
-        numbers = []
-        for row in rows[changes]:
-            key = row.tobytes()
-            number = self.index.get(key)
-            if number is None:
-                number = self.index[key] = len(self.table)
-                self.table.append(row)
-            numbers.append(number)
-        distinct: NDArray[np.int32] = np.array(numbers, dtype=np.int32)
-        return distinct.take(np.cumsum(changes) - 1)
+        data, size, numbers = rows[changes].tobytes(), self._size, self._numbers
+        distinct = [numbers.setdefault(data[at : at + size], len(numbers) - 1) for at in range(0, len(data), size)]
+        return np.array(distinct, dtype=np.int32).take(np.cumsum(changes) - 1)
+
+    def table(self) -> NDArray[Any]:
+        """All rows but that of ``DEAD`` entries."""
+        return np.frombuffer(b"".join([*self._numbers][1:]), dtype=self._dtype).reshape(-1, self._width)
 
 
 _partitions: Cache[frozenset[HighSet], HighPartition] = Cache(256)

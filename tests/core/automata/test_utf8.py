@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import any_text, compile_pattern
-from logitloom.automata.utf8 import byte_sequences
+from logitloom.automata.budget import BudgetTracker
+from logitloom.automata.char_sets import CharSet, category, normalized
+from logitloom.automata.utf8 import DEAD, byte_sequences, high_partition
 
 EDGES = [
     0,
@@ -93,3 +95,25 @@ def test_ranges_and_their_negation_split_all_characters(low: str, high: str, cha
     outside = compile_pattern(f"[^\\U{ord(low):08x}-\\U{ord(high):08x}]")
     assert inside.fullmatch(char) == (low <= char <= high)
     assert outside.fullmatch(char) == (not low <= char <= high)
+
+
+@pytest.mark.parametrize("groups", [(0, 0, 0), (0, DEAD, 1), (DEAD, 0, DEAD), (1, 0, 1), (DEAD, DEAD, DEAD)])
+def test_a_shape_leads_each_character_to_the_group_of_its_class(groups: tuple[int, ...]) -> None:
+    word = category("w", 0).high
+    astral = normalized([(0x1F000, 0x1FFFF), (0x2000, 0x20FF)])
+    partition = high_partition(frozenset([word, astral]), BudgetTracker())
+    assert partition.classes == 3  # both, one, the other
+    nodes, root = partition.shape(groups)
+    in_both = set(partition.members[word]) & set(partition.members[astral])
+    of_kind = {(True, True): in_both, (True, False): set(partition.members[word]) - in_both}
+    of_kind[False, True] = set(partition.members[astral]) - in_both
+    for point in [*range(0x80, 0xD800, 97), *range(0xE000, 0x110000, 997), *range(0x1F000, 0x1FFFF, 97)]:
+        kind = CharSet(0, word).contains(point), CharSet(0, astral).contains(point)
+        expected = DEAD if kind == (False, False) else groups[min(of_kind[kind])]
+        code = None
+        for byte in chr(point).encode():
+            row = root if code is None else nodes[code]
+            code = int(row[partition.column_of[byte - 0x80]])
+            if code < 0:
+                break
+        assert code == (DEAD if expected == DEAD else -2 - expected), hex(point)
