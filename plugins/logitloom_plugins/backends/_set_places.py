@@ -1,4 +1,4 @@
-"""Which entries of a large table in host memory are set, for the backends that touch only those."""
+"""Single entries of a large table in host memory, for the backends that touch only those."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["set_places"]
+__all__ = ["set_places", "set_tokens"]
 
 #: One word in so many may be set for the words to be looked through first: beyond, NumPy's own search is faster.
 _SPARSE: Final = 64
@@ -31,3 +31,15 @@ def set_places(table: NDArray[Any]) -> NDArray[np.intp]:
             return at[word] * 8 + byte
     places: NDArray[np.intp] = mask.nonzero()[0]
     return places
+
+
+def set_tokens(x: NDArray[Any], tokens: NDArray[np.integer[Any]], value: float | bool) -> None:
+    """Write ``x[row, tokens[row, j]] = value``, without the tokens that are negative or beyond the row.
+
+    Args:
+        x: ``[rows, vocab]``, written to.
+        tokens: ``[rows, n]``.
+        value: cast to the dtype of ``x``.
+    """
+    row, column = np.divmod(((tokens >= 0) & (tokens < x.shape[1])).reshape(-1).nonzero()[0], tokens.shape[1])
+    x[row, tokens[row, column]] = value

@@ -15,7 +15,7 @@ from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
 from logitloom_plugins.backends._log_probability import log_probability
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold
-from logitloom_plugins.backends._set_places import set_places
+from logitloom_plugins.backends._set_places import set_places, set_tokens
 from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
@@ -140,8 +140,7 @@ class NumpyBackend(Backend):
         """Touches only the named entries (after the copy, if not donated)."""
         if not donate:
             x = x.copy()
-        row, column = _set((tokens >= 0) & (tokens < x.shape[-1]))
-        x[row, tokens[row, column]] = value
+        set_tokens(x, tokens, value)
         return x
 
     def update_where(

@@ -25,7 +25,7 @@ from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
 from logitloom_plugins.backends._log_probability import log_probability
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold
-from logitloom_plugins.backends._set_places import set_places
+from logitloom_plugins.backends._set_places import set_places, set_tokens
 from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
 
 __all__ = ["TorchBackend", "TorchPlugin"]
@@ -35,6 +35,9 @@ _CREATION = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "z
 
 #: Dtypes that NumPy sorts many times faster than PyTorch does on the CPU.
 _NUMPY_SORTS = frozenset({torch.float32, torch.float64})
+
+#: Dtypes of which NumPy writes single entries with less overhead per call.
+_SHARED = _NUMPY_SORTS | {torch.bool}
 
 #: The bits of -inf in bfloat16, as a signed integer.
 _BFLOAT16_NEG_INF = -128
@@ -268,6 +271,9 @@ class TorchBackend(Backend):
         target = _target(x, donate)
         if tokens.shape[1] == 0:
             return target
+        if self.on_host and x.dtype in _SHARED and not torch.compiler.is_compiling():
+            set_tokens(target.numpy(), tokens.numpy(), value)
+            return _changed(target)
         if self._all_valid(tokens, x.shape[-1]):
             return target.scatter_(1, tokens.long(), value)
         valid, index = _valid(tokens, x.shape[-1])
@@ -283,10 +289,16 @@ class TorchBackend(Backend):
         if not self.on_host or x.requires_grad or torch.compiler.is_compiling():
             return super().update_where(x, table, function)
         target = _target(x, donate and x.is_contiguous()).contiguous()
-        flat, table = target.view(-1), table.reshape(-1)
-        place = torch.from_numpy(set_places(table.numpy()))
-        changed = function(flat.index_select(0, place), table.index_select(0, place))
-        flat.index_copy_(0, place, changed.to(x.dtype))
+        flags = table.reshape(-1).numpy()
+        place = set_places(flags)
+        if x.dtype not in _NUMPY_SORTS:
+            flat, index = target.view(-1), torch.from_numpy(place)
+            changed = function(flat.index_select(0, index), torch.from_numpy(flags.take(place)))
+            return flat.index_copy_(0, index, changed.to(x.dtype)).view(target.shape)
+        memory = target.numpy().reshape(-1)
+        changed = function(torch.from_numpy(memory.take(place)), torch.from_numpy(flags.take(place)))
+        memory[place] = changed.numpy()
+        _changed(target)
         return target
 
     def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
@@ -459,6 +471,12 @@ def _writable(x: Array) -> bool:
 def _target(x: Array, donate: bool) -> Array:
     """The tensor to write to."""
     return x if donate and _writable(x) else x.clone()
+
+
+def _changed(x: Array) -> Array:
+    """The tensor, after NumPy wrote to its memory: PyTorch counts changes."""
+    torch.autograd.graph.increment_version(x)
+    return x
 
 
 def _valid(tokens: Array, vocab: int) -> tuple[Array, Array]:
