@@ -1,4 +1,7 @@
-"""Self-loop summaries: checked against the automata, character by character, and against walks without them."""
+"""Self-loop summaries: checked against the automata, character by character, and against walks without them.
+
+Walks by the compiled loop, with and without it by levels must find the same tokens.
+"""
 
 from __future__ import annotations
 
@@ -135,19 +138,21 @@ def test_names_that_begin_and_end_within_one_token_are_not_written_twice(schema:
 @pytest.mark.parametrize("escapes", ["any", "ascii"])
 def test_rows_of_schemas(schema: Any, escapes: str) -> None:
     machine = compile_schema(schema, SchemaOptions(Whitespace("flexible", 3), escapes))
-    summed, plain = (NumberedTokens(machine, tekken()) for _ in "12")
+    compiled, summed, plain = (NumberedTokens(machine, tekken()) for _ in "123")
     assert isinstance(summed.walk._loops, SelfLoops)
+    summed.walk._content = plain.walk._content = lambda *given: None
     plain.walk._loops = NoSummaries(machine.strings)
     random = np.random.default_rng(len(str(schema)))
-    state, same = summed.start, plain.start
+    state, same, third = summed.start, plain.start, compiled.start
     for step in range(25):
         allowed = summed.row(state)
-        assert allowed.tolist() == plain.row(same).tolist()
+        assert allowed.tolist() == plain.row(same).tolist() == compiled.row(third).tolist()
         begins = [
             token for token in allowed.tolist() if tekken().token_bytes[token][:1] in (b'"', b"{", b"[", b"a", b"1")
         ]
         token = int(random.choice(begins if begins and step % 3 else allowed))
         state, same = summed.advance(state, token), plain.advance(same, token)
+        third = compiled.advance(third, token)
         if state == -2:
             break
 
@@ -219,9 +224,10 @@ def lengths(content: Content) -> range:
 
 
 def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginning: bytes = b'"') -> None:
-    summed, plain = (NumberedTokens(machine, vocabulary) for _ in "12")
+    every = _, summed, plain = [NumberedTokens(machine, vocabulary) for _ in "123"]
+    summed.walk._content = plain.walk._content = lambda *given: None
     plain.walk._loops = NoSummaries(machine.strings)
-    for tokens in (summed, plain):
+    for tokens in every:
         begun = tokens.start
         for byte in beginning:
             begun = tokens.advance(begun, vocabulary.token_bytes.index(bytes([byte])))
@@ -233,8 +239,8 @@ def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginnin
             state = context.text(place, count)
             if state >= 0:
                 here = Position(state, stack)
-                rows = [tokens.row(tokens.at(here)).tolist() for tokens in (summed, plain)]
-                assert rows[0] == rows[1], (place, count)
+                rows = [tokens.row(tokens.at(here)).tolist() for tokens in every]
+                assert rows[0] == rows[1] == rows[2], (place, count)
 
 
 @pytest.mark.parametrize("automaton", automata()[:6])

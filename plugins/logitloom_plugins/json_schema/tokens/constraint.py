@@ -163,7 +163,7 @@ class _Masks:
 
     def _begin(self, machine: Machine) -> None:
         self.machine = machine
-        self._walk = TokenWalk(machine)
+        self._walk = TokenWalk(machine, int(self.words.trie.height[0]))
         self._strings = StringRows(machine, self._vocabulary, self._walk, self._sets)
         self._distinct = DistinctRows(machine, self.words, self._texts)
         self._distances = TokenDistances(machine, self._schema.completions, self.words, self._vocabulary)

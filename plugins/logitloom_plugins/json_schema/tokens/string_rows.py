@@ -250,9 +250,8 @@ class StringRows:
         if room < tables.longest:
             fitting = int(np.searchsorted(tables.needs, room, side="right"))
         if fitting + int(np.add.reduce(ends)) > self._sets.most:
-            ids = np.concatenate([tables.dead, tables.inside[fitting:], tables.ending[~ends]])
-            return self._sets.many(False, ids)
-        return self._sets.many(True, np.concatenate([tables.inside[:fitting], tables.ending[ends]]))
+            return self._sets.without(np.concatenate([tables.dead, tables.inside[fitting:], tables.ending[~ends]]))
+        return self._sets.many(np.concatenate([tables.inside[:fitting], tables.ending[ends]]))
 
     def doubtful(self, written: bytes, names: frozenset[str]) -> NDArray[np.int32]:
         """Ids that include every token that may complete a repeated member name; some occur twice.

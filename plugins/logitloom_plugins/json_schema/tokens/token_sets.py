@@ -72,20 +72,20 @@ class TokenSets:
         key = tuple(ids)
         return self._known.get(key) or self.once(key, lambda: _frozen(True, np.array(key, dtype=np.int32)))
 
-    def many(self, listed: bool, ids: NDArray[np.int32]) -> TokenSet:
-        """The set of some ids in any order.
-
-        Args:
-            listed: whether these ids are allowed; else they are forbidden, and so are all ids without bytes.
-            ids: distinct ids with bytes.
-        """
-        if not listed:
-            ids = np.concatenate([ids, self._textless])
-        if len(ids) <= _SORTED:
-            return _frozen(listed, np.sort(ids))
-        chosen = np.zeros(self.size, dtype=bool)
-        chosen[ids] = True
+    def many(self, ids: NDArray[np.int32]) -> TokenSet:
+        """The set of some allowed ids in any order, each once."""
+        listed = len(ids) <= self.most
+        if listed and len(ids) <= _SORTED:
+            return _frozen(True, np.sort(ids))
+        chosen = np.full(self.size, not listed)
+        chosen[ids] = listed
         return _frozen(listed, chosen.nonzero()[0].astype(np.int32))
+
+    def without(self, ids: NDArray[np.int32]) -> TokenSet:
+        """The set of all ids with bytes but some, in any order."""
+        ids = np.concatenate([ids, self._textless])
+        ids.sort()
+        return _frozen(False, ids)
 
 
 def _frozen(listed: bool, ids: NDArray[np.int32]) -> TokenSet:

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from logitloom.automata.trie import Trie, joined, members
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.structure.string_states import DEAD, DIGITS, NameContext
+from logitloom_plugins.json_schema.structure.string_states import DEAD, DIGITS, NameContext, StringContext
 from logitloom_plugins.json_schema.structure.value_reader import Stack
+from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Ends
 from logitloom_plugins.json_schema.tokens.self_loops import SelfLoops
 from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
 
@@ -104,35 +105,27 @@ class Words:
 
 
 class Found:
-    """The result of a walk, as nodes of the trie.
+    """The words that a walk has allowed.
 
-    Words below a node of ``whole``, and words at a node of ``alive`` or ``entered``, are allowed, and so are the words
-    at the first ``blanks`` nodes of whitespace. Words below a node of ``dead``, and words below a child of a node of
-    ``opened`` or of whitespace that is not among these, are forbidden. Every word is in exactly one of these classes.
+    Attributes:
+        whole: nodes below and at which all words are allowed.
+        alive, entered: nodes at which words are allowed.
+        places: places of allowed words in the trie's order.
+        blanks: the words at so many first nodes of whitespace are allowed.
     """
 
-    __slots__ = ("alive", "blanks", "dead", "entered", "opened", "whole")
+    __slots__ = ("alive", "blanks", "entered", "places", "whole")
 
     def __init__(self) -> None:
         self.whole: list[NDArray[Any]] = []
         self.alive: list[NDArray[Any]] = []
-        self.dead: list[NDArray[Any]] = []
-        self.opened: list[int] = []
         self.entered: list[int] = []
+        self.places: list[NDArray[np.int32]] = []
         self.blanks = 0
-
-    def living(self, nodes: NDArray[Any], *columns: NDArray[np.int32]) -> tuple[NDArray[Any], ...]:
-        """The nodes whose code, in the first column, is not ``DEAD``, and their columns; the others go to ``dead``."""
-        gone = columns[0] == DEAD
-        if not gone.any():
-            return nodes, *columns
-        self.dead.append(nodes[gone])
-        kept = (~gone).nonzero()[0]
-        return nodes.take(kept), *[column.take(kept) for column in columns]
 
     def listed(self, words: Words) -> list[int] | None:
         """The allowed words in no order; ``None`` if there may be many of them."""
-        if self.alive or self.whole or len(self.entered) > _LISTED:
+        if self.alive or self.whole or self.places or len(self.entered) > _LISTED:
             return None
         first, own, order = words.first, words.own, words.order
         found = words.blank_words(self.blanks)
@@ -146,38 +139,24 @@ class Found:
     def allowed(self, words: Words) -> list[int]:
         """The allowed words in no order."""
         found = self.listed(words)
-        return found if found is not None else words.trie.order.take(members(*self._ranges(words))).tolist()
+        return found if found is not None else self._ids(words).tolist()
 
     def token_set(self, words: Words, sets: TokenSets) -> TokenSet:
         """The allowed words."""
         few = self.listed(words)
-        if few is not None and len(few) <= sets.most:
-            return sets.few(few)
-        trie = words.trie
-        first, counts = self._ranges(words)
-        if int(np.add.reduce(counts)) <= sets.most:
-            return sets.many(True, trie.order.take(members(first, counts)))
-        dead, entered = self.dead, self.entered
-        if self.opened:
-            blanks = words.blank_nodes[: self.blanks]
-            opened = np.concatenate([np.array(self.opened, dtype=np.int64), blanks])
-            children = members(trie.child_start.take(opened), trie.child_count.take(opened))
-            dead = [*dead, np.setdiff1d(children, np.concatenate([np.array(entered, dtype=np.int64), blanks]))]
-        nodes = joined(dead)
-        first = trie.first.take(nodes)
-        return sets.many(False, trie.order.take(members(first, trie.last.take(nodes) - first)))
+        return sets.few(few) if few is not None and len(few) <= sets.most else sets.many(self._ids(words))
 
-    def _ranges(self, words: Words) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The ranges of the allowed words in the trie's order: where each begins, and how many they are."""
+    def _ids(self, words: Words) -> NDArray[np.int32]:
         trie = words.trie
         alive = joined([*self.alive, np.array(self.entered, dtype=np.int64), words.blank_nodes[: self.blanks]])
         first = trie.first.take(alive)
         counts = trie.own.take(alive) - first
-        if not self.whole:
-            return first, counts
-        whole = joined(self.whole)
-        begun = trie.first.take(whole)
-        return np.concatenate([begun, first]), np.concatenate([trie.last.take(whole) - begun, counts])
+        if self.whole:
+            whole = joined(self.whole)
+            begun = trie.first.take(whole)
+            first = np.concatenate([begun, first])
+            counts = np.concatenate([trie.last.take(whole) - begun, counts])
+        return trie.order.take(joined([members(first, counts), *self.places]))
 
 
 class TokenWalk:
@@ -185,11 +164,14 @@ class TokenWalk:
 
     Args:
         machine: the automaton over bytes.
+        longest: no word adds more characters to a string.
     """
 
-    def __init__(self, machine: Any) -> None:
+    def __init__(self, machine: Any, longest: int) -> None:
         self._machine = machine
+        self._longest = longest
         self._loops = SelfLoops(machine.strings)
+        self._content = ContentWalk(machine.strings.escapes == "ascii", machine.strings.plain)
 
     def from_root(self, words: Words, state: int, stack: Stack, written: bytes = b"") -> Found:
         """The words that are allowed in a state; ``written`` is an unfinished member name that must not be repeated."""
@@ -200,7 +182,7 @@ class TokenWalk:
             return self._walk(words, pending, written, found)
         if kind[0] == "text":
             if not machine.strings.is_narrow(kind):
-                return self._walk(words, pending, written, found)
+                return self._walk_on(words, pending, found)
             inside: Pending = []
             self._in_string(words, (0, kind, stack), inside, found)
             return self._walk_on(words, inside, found) if inside else found
@@ -227,7 +209,6 @@ class TokenWalk:
             stack: the stack.
             found: the result to extend.
         """
-        found.opened.append(0)
         found.blanks = bisect.bisect_right(words.blank_depths, more + 1)
         sizes = words.trie.child_count.data
         pending: Pending = []
@@ -272,14 +253,14 @@ class TokenWalk:
             states, stacks = states.repeat(counts), stacks.repeat(counts)
             table = machine.rows(states)
             codes = table.ravel().take(states.astype(np.int64) * 256 + trie.byte.take(nodes))
-            nodes, codes, stacks = found.living(nodes, codes, stacks)
+            nodes, codes, stacks = _living(nodes, codes, stacks)
             special = (codes < DEAD).nonzero()[0]
             if len(special) and machine.naming:
                 stacks = stacks.copy()
                 for i in [i for i in special.tolist() if int(codes[i]) in machine.naming]:
                     ended = self._end_name(trie, int(nodes[i]), int(codes[i]), held[stacks[i]], written)
                     codes[i], stacks[i] = number(*ended)
-                nodes, codes, stacks = found.living(nodes, codes, stacks)
+                nodes, codes, stacks = _living(nodes, codes, stacks)
                 special = (codes < DEAD).nonzero()[0]
             if len(special):
                 stacks = stacks.copy()
@@ -311,7 +292,7 @@ class TokenWalk:
         machine, trie = self._machine, words.trie
         starts, sizes = trie.child_start.data, trie.child_count.data
         texts, place_of, naming, known = words.bytes, words.bytes.find, machine.naming, machine.codes
-        opened, entered = found.opened, found.entered
+        entered = found.entered
         wide: Pending = []
         while pending:
             node, state, stack = pending.pop()
@@ -324,7 +305,6 @@ class TokenWalk:
             if kind[0] != "text":
                 if kind[0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
                     # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
-                    opened.append(node)
                     continue
                 few = known.get(state) or machine.few(state)
             elif state not in machine.tracked and machine.strings.is_narrow(kind):
@@ -356,12 +336,57 @@ class TokenWalk:
             if naming and any(code in naming for _, code in codes):
                 wide.append((node, state, stack))
                 continue
-            opened.append(node)
             for child, code in codes:
                 entered.append(child)
                 if sizes[child]:
                     pending.append((child, code, stack) if code >= 0 else (child, *machine.applied(code, stack)))
+        if wide:
+            wide = self._compiled(words, wide, found)
         return self._walk(words, wide, written, found) if wide else found
+
+    def _compiled(self, words: Words, wide: Pending, found: Found) -> Pending:
+        """Walk below nodes where many bytes may come by the compiled loop; what must be walked by levels instead."""
+        machine = self._machine
+        left: Pending = []
+        inside: dict[tuple[StringContext, Stack], list[tuple[int, int, int]]] = {}
+        for node, state, stack in wide:
+            kind = machine.states[state]
+            if kind[0] != "text" or kind[1].tracks:
+                left.append((node, state, stack))
+                continue
+            _, context, place, count = kind
+            if context.content.is_far(count, self._longest):
+                context, count = context.unbounded, 0
+            inside.setdefault((context, stack), []).append((node, place, count))
+        for (context, stack), begun in inside.items():
+            walked = self._content(words.trie, context, begun)
+            if walked is None:
+                left += [(node, context.text(place, count), stack) for node, place, count in begun]
+            else:
+                self._ended(words, context, stack, walked, found)
+        return left
+
+    def _ended(
+        self, words: Words, context: StringContext, stack: Stack, walked: tuple[NDArray[Any], Ends], found: Found
+    ) -> None:
+        """Walk on where a compiled walk inside a string has met quotes and backslashes."""
+        machine = self._machine
+        places, ends = walked
+        found.places.append(places)
+        sizes = words.trie.child_count.data
+        reached: dict[tuple[tuple[int, int], bool], tuple[int, Stack]] = {}
+        pending: Pending = []
+        for node, at, ended in ends:
+            after = reached.get((at, ended))
+            if after is None:
+                code = context.end(*at) if ended else machine.strings.escape(context, *at)
+                after = reached[at, ended] = machine.applied(code, stack) if code < DEAD else (code, stack)
+            if after[0] != DEAD:
+                found.entered.append(node)
+                if sizes[node]:
+                    pending.append((node, *after))
+        if pending:
+            self._walk_on(words, pending, found)
 
     def _in_string(self, words: Words, begun: tuple[int, Any, Stack], pending: Pending, found: Found) -> None:
         """Walk inside a string whose content allows a small number of bytes, without a machine state per character."""
@@ -378,7 +403,6 @@ class TokenWalk:
             node, place, count = inside.pop()
             first = starts[node]
             end = first + sizes[node]
-            found.opened.append(node)
             following = content.counted(count + boundaries[place]) if counts else 0
             steps = known.get(place)
             for byte, target in (strings.steps(context, place) if steps is None else steps).items():
@@ -432,6 +456,12 @@ class TokenWalk:
         while at and (text[at - 1] != ord('"') or _is_escaped(text, at - 1)):
             at -= 1
         return self._machine.after_name(code, stack, text[at:], remember=again)  # type: ignore[no-any-return]
+
+
+def _living(nodes: NDArray[Any], *columns: NDArray[np.int32]) -> tuple[NDArray[Any], ...]:
+    """The nodes whose code, in the first column, is not ``DEAD``, and their columns."""
+    kept = (columns[0] != DEAD).nonzero()[0]
+    return (nodes, *columns) if len(kept) == len(nodes) else tuple([part.take(kept) for part in (nodes, *columns)])
 
 
 def may_name_again(rest: bytes) -> bool:

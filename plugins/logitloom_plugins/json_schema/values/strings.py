@@ -160,6 +160,30 @@ class Content:
         before = self._lengths_before
         return bool(before[min(self.most - count, last) + 1, state] > before[min(least, last + 1), state])
 
+    def counted_steps(self) -> NDArray[np.int32]:
+        """``[counts * states, classes]``: next pairs of a number of characters and a state, as far as they are alive.
+
+        A pair is ``count * states + state``, and -1 stands for none.
+        """
+        automaton, limit = self.automaton, self.points[-1]
+        following, states = automaton.next, automaton.states
+        count = np.arange(limit + 1)
+        if self.free:
+            alive = np.repeat(count[:, None] <= (limit if self.most is None else self.most), states, axis=1)
+        else:
+            last = len(self._lengths) - 1
+            least = np.maximum(self.least - count, 0)
+            if self.most is None:
+                alive = self._lengths[np.minimum(least, last)]
+            else:
+                room = np.clip(self.most - count, -1, last)
+                before = self._lengths_before
+                alive = before[room + 1] > before[np.minimum(least, last + 1)]
+        boundaries = np.frombuffer(self.automaton.boundaries, dtype=bool)
+        after = np.minimum(count[:, None] + boundaries, limit)[:, :, None]
+        kept = (following >= 0) & alive[after, following]
+        return np.where(kept, after * states + following, -1).reshape(-1, following.shape[1]).astype(np.int32)
+
     def ends(self, state: int, count: int) -> Output:
         """The output of a content that ends here, or ``None``."""
         return self.at[bisect.bisect_right(self.points, count) - 1].get(self.automaton.outputs[state])

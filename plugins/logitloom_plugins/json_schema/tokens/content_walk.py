@@ -1,0 +1,143 @@
+"""The compiled walk of a trie inside strings: one table of next states per content, without a machine state per place.
+
+The loop is that of patterns (:class:`logitloom.automata.kernels.AutomatonKernels`). Quotes and backslashes are left to
+the caller, who knows what follows the string.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.kernels import ENDLESS, NO_PATHS, Paths, Progress, automaton_kernels
+from logitloom.automata.trie import Trie
+from logitloom.automata.walk_memory import MEMORY
+from logitloom.masks.kernels import ByteTable, KernelFailed
+from logitloom_plugins.json_schema.structure.string_states import NameContext, StringContext
+from logitloom_plugins.json_schema.tokens.self_loops import self_loops
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
+
+__all__ = ["ContentWalk", "Ends"]
+
+#: Entries of a table that is worth its memory.
+_MOST_ENTRIES: Final = 1 << 20
+#: The number of nodes that a walk visits before it is asked which subtrees it may skip.
+_SHORT: Final = 1024
+_QUOTE, _BACKSLASH = b'"\\'
+
+#: Where strings end or an escape begins: a node, state and number of characters before it, and whether it is the end.
+Ends = list[tuple[int, tuple[int, int], bool]]
+
+
+class _Table(NamedTuple):
+    """The automaton of a content, with codes for quotes and backslashes: ``-2 - 2 * state``, and one less.
+
+    Where characters are counted, its states are pairs: ``count * states + state``.
+
+    Attributes:
+        automaton: the table.
+        states: number of states of the content.
+        between: per state whether it stands between two characters.
+        paths: which subtrees may be skipped, once that is known.
+    """
+
+    automaton: ByteTable
+    states: int
+    between: NDArray[np.bool_]
+    paths: list[Paths]
+
+
+class ContentWalk:
+    """Walks inside the strings of one machine.
+
+    Args:
+        ascii_only: whether characters above ASCII must be escaped.
+        plain: per byte whether it stands for itself.
+    """
+
+    def __init__(self, ascii_only: bool, plain: list[bool]) -> None:
+        self._ascii_only = ascii_only
+        self._plain = np.array(plain)
+        self._tables: dict[Any, _Table | None] = {}
+
+    def __call__(
+        self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]
+    ) -> tuple[NDArray[Any], Ends] | None:
+        """The words below nodes of a trie that stay inside a string.
+
+        Args:
+            trie: the words.
+            context: the string.
+            begun: nodes with the state of the content and the number of characters at each.
+
+        Returns:
+            The places of the words in the trie's order, and where strings end; ``None`` without compiled loops.
+        """
+        kernels = automaton_kernels()
+        table = None if kernels is None else self._table(context)
+        if kernels is None or table is None:
+            return None
+        pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
+        pairs[: len(begun)] = [(node, count * table.states + place) for node, place, count in begun]
+        at, paths, limit = Progress(0, len(begun), 0, len(pairs), 0), NO_PATHS, _SHORT
+        try:
+            while at.begin < at.end:
+                at = kernels.walk(table.automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
+                if at.begin < at.end:
+                    paths, limit = self._paths(table, trie), ENDLESS
+        except KernelFailed:
+            return None
+        listed, marked = notes
+        places = listed[: at.found].copy() if at.found <= len(listed) else marked.view(bool).nonzero()[0]
+        ends: Ends = []
+        for node, code in pairs[at.special :].tolist():
+            count, place = divmod((-2 - code) >> 1, table.states)
+            ends.append((node, (place, count), not code & 1))
+        return places, ends
+
+    def _table(self, context: StringContext) -> _Table | None:
+        content = context.content
+        key: Any = content if content.counts else content.automaton
+        if isinstance(context, NameContext) and not context.is_free:
+            living = context.living()
+            key = content.automaton, living.tobytes()
+        if key not in self._tables:
+            automaton, counts = content.automaton, content.points[-1] + 1 if content.counts else 1
+            known = None
+            if counts * automaton.next.size <= _MOST_ENTRIES and automaton.classes < 0x100 - 3:
+                if content.counts:
+                    following = content.counted_steps()
+                else:
+                    following = automaton.among(living) if type(key) is tuple else automaton.next
+                known = self._made(following, automaton, context.escapes is not False)
+            self._tables[key] = known
+        return self._tables[key]
+
+    def _made(self, following: NDArray[np.int32], automaton: MooreMachine, escapes: bool) -> _Table:
+        pairs, classes = following.shape
+        counts = pairs // automaton.states
+        byte_class = automaton.byte_class.copy()
+        byte_class[~self._plain] = classes
+        byte_class[_QUOTE], byte_class[_BACKSLASH] = classes + 1, classes + 2
+        table = np.full((pairs, classes + 3), -1, dtype=np.int32)
+        table[:, :classes] = following
+        codes = -2 - 2 * np.arange(pairs, dtype=np.int32)
+        between = np.tile(np.frombuffer(automaton.boundaries, dtype=bool), counts)
+        table[:, classes + 1] = np.where(np.tile(automaton.accepting, counts) & between, codes, -1)
+        if escapes:
+            table[:, classes + 2] = np.where(between, codes - 1, -1)
+        return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, between, [])
+
+    def _paths(self, table: _Table, trie: Trie) -> Paths:
+        """Which characters lead from a state anywhere but back to itself."""
+        if not table.paths:
+            following, _, byte_class = table.automaton
+            leaving = self_loops(following, byte_class, self._ascii_only)
+            # Within a character nothing leads back; the last entry is asked for by nobody.
+            parts = (np.where(table.between, part, ~part.dtype.type(0)) for part in leaving)
+            low, high, marks = (np.append(part, ~part.dtype.type(0)) for part in parts)
+            table.paths.append(Paths(low, high, marks, np.zeros(1, dtype=np.int64), len(following)))
+        heights = np.zeros(int(trie.height[0]) + 1, dtype=np.int64)
+        return table.paths[0]._replace(row_of_height=heights)
