@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, substitute
-from logitloom_plugins.json_schema.structure.members import Effects, Member, TruthVector, ValueConstraint, answer, split
+from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction
+from logitloom_plugins.json_schema.structure.members import (
+    Effects,
+    Member,
+    TruthVector,
+    ValueConstraint,
+    answer,
+    settled,
+    split,
+)
 from logitloom_plugins.json_schema.structure.names import Name
 
 __all__ = ["ArrayFrame", "ArrayPlan", "end_array", "item", "start_array"]
@@ -118,13 +126,10 @@ def item(frame: ArrayFrame) -> Member | None:
             effects.of[atom] = False
 
     def after(truth: TruthVector) -> ArrayFrame | None:
-        value = effects.after(truth)
-        soft = substitute(frame.soft, value)
-        if soft is False:
+        left = settled(frame, effects.after(truth), _ARRAY_HARD)
+        if left is None:
             return None
-        extras = tuple([substitute(extra, value) for extra in frame.extras])
-        hard, soft = split(soft, _ARRAY_HARD)
-        new = tuple([atom for atom in hard if atom not in plan.hard])
+        new, soft, extras = left
         following = plan.owner.array_plan(plan.limit, (*plan.hard, *new)) if new else plan
         return ArrayFrame(following, count, soft, extras, frame.wanted)
 

@@ -114,24 +114,14 @@ class Completions:
         names = frozenset() if stack is None else stack.entry[1]
         state = self._machine.states[number]
         found = self._joined(self._local(state, names, written), stack)
-        whitespace = self._machine.whitespace
-        if found is None or whitespace.policy in ("compact", "flexible"):
+        if found is None or not self._machine.whitespace.start:
             return found
         if state[0] in STRING_KINDS:
-            layout, place = getattr(state[1], "used", None), "close"
-            if layout is None:  # of a value: what it is in says more
-                layout = self._layout(stack)
-            return relaid(found, settled(layout), place, int(state[0] == "escape"), True)
-        layout = state[3] if state[0] in ("object", "array", "colon", "value") else self._layout_of(state)
-        if state[0] == "value":
-            place = state[4]
-        else:
-            place = (
-                {"open": "open", "comma": "comma"}.get(state[2], "close")
-                if state[0] in ("object", "array")
-                else "close"
-            )
-        return relaid(found, settled(layout), place, None, True)
+            # The layout of a value in a string is that of what it is in.
+            layout = state[1].used if isinstance(state[1], NameContext) else self._layout(stack)
+            return relaid(found, settled(layout), "close", int(state[0] == "escape"))
+        place = state[4] if state[0] == "value" else state[2] if state[0] in ("object", "array") else "close"
+        return relaid(found, settled(self._layout_of(state)), "close" if place == "next" else place)
 
     def _layout(self, stack: Stack) -> Any:
         """The layout of a text after a value that is open at the top of a stack."""
@@ -139,7 +129,7 @@ class Completions:
         return self._layout_of(self._machine.states[next(iter(stack.entry[0].targets.values()))])
 
     def _layout_of(self, state: Any) -> Any:
-        """The layout of a text in a state that does not hold it: in a number or literal, or at the end."""
+        """The layout of a text in a state outside strings."""
         if state[0] == "number":
             return self._layout_of(self._machine.states[next(iter(state[3].targets.values()))])
         if state[0] == "literal":
@@ -339,7 +329,7 @@ class Completions:
             begun: whether a line was begun for what comes: for a member after the bracket, for the end after a member.
         """
         is_array = isinstance(frame, ArrayFrame)
-        begun = begun and phase != "comma" and self._machine.whitespace.policy == "json_dumps"
+        begun = begun and phase != "comma"
         key = frame, phase, names, begun
         known = self._of_rest.get(key)
         if known is not None:

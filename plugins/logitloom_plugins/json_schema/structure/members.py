@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, is_atom, parts_of, substitute
 
-__all__ = ["Effects", "Member", "TruthVector", "ValueConstraint", "answer", "split"]
+__all__ = ["Effects", "Member", "TruthVector", "ValueConstraint", "answer", "settled", "split"]
 
 TruthVector = tuple[bool, ...]
 
@@ -41,6 +41,24 @@ def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Any, ...], F
     parts = parts_of(must)
     hard = tuple([part for part in parts if is_atom(part) and part[0] in hard_kinds])
     return hard, conjunction([part for part in parts if not (is_atom(part) and part[0] in hard_kinds)])
+
+
+def settled(
+    frame: Any, value: Callable[[Any], Formula], hard_kinds: frozenset[str]
+) -> tuple[tuple[Any, ...], Formula, tuple[Formula, ...]] | None:
+    """What is left of a frame's soft and extra formulas after ``value`` is substituted for their atoms.
+
+    Conjuncts of the soft formula that are single atoms become hard. ``None`` if the result cannot be satisfied.
+
+    Returns:
+        The new hard atoms, the soft formula, and the extra formulas.
+    """
+    soft = substitute(frame.soft, value)
+    if soft is False:
+        return None
+    hard, soft = split(soft, hard_kinds)
+    new = tuple([atom for atom in hard if atom not in frame.plan.hard])
+    return new, soft, tuple([substitute(extra, value) for extra in frame.extras])
 
 
 def answer(frame: Any, value: Callable[[Any], Formula]) -> TruthVector | None:

@@ -8,12 +8,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import cache
-from operator import is_
 from typing import Any, Final, NamedTuple
 
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, substitute
+from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction
 from logitloom_plugins.json_schema.structure.keys import Keys
-from logitloom_plugins.json_schema.structure.members import Effects, Member, TruthVector, ValueConstraint, answer, split
+from logitloom_plugins.json_schema.structure.members import (
+    Effects,
+    Member,
+    TruthVector,
+    ValueConstraint,
+    answer,
+    settled,
+    split,
+)
 from logitloom_plugins.json_schema.structure.names import Name
 
 __all__ = [
@@ -233,27 +240,20 @@ def skip(frame: ObjectFrame) -> ObjectFrame | None:
         def value(atom: Any) -> Formula:
             return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] == name else atom
 
-        plan.skipped[frame] = settled(frame, frame.place + 1, frame.length, frame.missing, value)
+        plan.skipped[frame] = _settled(frame, frame.place + 1, frame.length, frame.missing, value)
     return plan.skipped[frame]
 
 
-def settled(
+def _settled(
     frame: ObjectFrame, place: int, count: int, missing: frozenset[str], value: Callable[[Any], Formula]
 ) -> ObjectFrame | None:
-    """The frame after ``value`` is substituted for the atoms of its soft and extra formulas.
-
-    Conjuncts of the soft formula that are single atoms move to the plan. ``None`` if the result cannot be satisfied.
-    """
+    """The frame after ``value`` is substituted for the atoms of its formulas; ``None`` if it cannot be satisfied."""
     plan = frame.plan
-    soft = substitute(frame.soft, value)
-    if soft is False:
+    rest = settled(frame, value, _OBJECT_HARD)
+    if rest is None:
         return None
-    extras = tuple([substitute(extra, value) for extra in frame.extras])
-    if soft is frame.soft and all(map(is_, extras, frame.extras)):
-        return frame._replace(place=place, length=count, missing=missing)
-    hard, soft = split(soft, _OBJECT_HARD)
-    if hard:
-        new = [atom for atom in hard if atom not in plan.hard]
+    new, soft, extras = rest
+    if new:
         missing = missing | {a[1] for a in new if a[0] == "req" and a[1] not in plan.index}
         late = [a for a in new if a[0] == "req" and a[1] in plan.index and plan.index[a[1]] < place]
         if late:
@@ -336,7 +336,7 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
 
     @cache
     def after(truth: TruthVector) -> ObjectFrame | None:
-        return settled(frame, place, count, missing, effects.after(truth))
+        return _settled(frame, place, count, missing, effects.after(truth))
 
     return Member(ValueConstraint(must, tuple(effects.asked)), after)
 

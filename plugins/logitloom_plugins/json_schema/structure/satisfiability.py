@@ -217,8 +217,6 @@ class Satisfiability:
 
     def possible(self, demand: ValueConstraint) -> bool:
         """Whether any value satisfies ``demand.must``."""
-        if demand.must is True and not demand.extras:
-            return True
         return bool(self.answers(demand))
 
     def lives(self, frame: Frame) -> bool:
@@ -369,7 +367,7 @@ class Satisfiability:
 
     def _following(self, frame: Frame) -> Any:
         if isinstance(frame, ArrayFrame):
-            yield from self._after(arrays.item(frame))
+            yield from self._frames_after(arrays.item(frame))
             return
         plan = frame.plan
         if frame.place < len(plan.names):
@@ -380,13 +378,13 @@ class Satisfiability:
                 if skipped is not None:
                     yield skipped
             if required or self._matters(frame, key):
-                yield from self._after(objects.member(frame, key))
+                yield from self._frames_after(objects.member(frame, key))
             return
         for key in plan.keys.bit:
             if plan.declares(key):
                 continue
             if (key[0] == "other" and not frame.left) or self._matters(frame, key) or key[1] in frame.missing:
-                for following in self._after(objects.member(frame, key)):
+                for following in self._frames_after(objects.member(frame, key)):
                     # A name that changes nothing is better left for later.
                     if not frame.left or following._replace(left=frame.left) != frame:
                         yield following
@@ -395,9 +393,11 @@ class Satisfiability:
         """Whether a member with the given key can change the soft formula, the extra formulas or the count."""
         return frame.length >= 0 or bool(objects.member_effects(frame, key, frame.length).of)
 
-    def _after(self, member: Member | None) -> Any:
-        if member is None:
-            return
+    def _frames_after(self, member: Member | None) -> Iterator[Any]:
+        return (frame for _, frame in self.after(member)) if member is not None else iter(())
+
+    def after(self, member: Member) -> Iterator[tuple[TruthVector, Frame]]:
+        """Yield the truth vectors that values of a member can have, each with the frame after it."""
         for truth in self.answers(member.demand):
             # With long formulas one step may take milliseconds.
             self._steps += 1
@@ -405,7 +405,7 @@ class Satisfiability:
                 self.tracker.check_time()
             following = member.after(truth)
             if following is not None:
-                yield following
+                yield truth, following
 
 
 def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Any], TruthVector | None]:

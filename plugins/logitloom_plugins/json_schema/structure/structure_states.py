@@ -71,9 +71,7 @@ class StructureStates:
     def __init__(self, machine: Any) -> None:
         self.machine = machine
         self.values = machine.values
-        whitespace = machine.whitespace
-        self._most_blanks = whitespace.most
-        self._gaps = {gap: whitespace.gap(gap) for gap in ("none", "open", "close", "comma", "colon")}
+        self._most_blanks = machine.whitespace.most
         self._masks: dict[ObjectFrame, int] = {}
         self._contexts: dict[tuple[Any, ...], Any] = {}
 
@@ -119,7 +117,10 @@ class StructureStates:
         Either is ``None`` if the gap must go on. The arguments tell which of them may come at all.
         """
         if isinstance(used, int):
-            return (0, 0) if self._spaces(codes, gap, used, state, place) else (None, None)
+            if gap != "none" and self._most_blanks:
+                # The states after more whitespace have the same codes but for how much may still come.
+                codes.update(dict.fromkeys(_BLANKS, self.machine.number(("gap", state, 1))))
+            return 0, 0
         name, depth, read = used
         after: list[Any] = [None, None]
         for closing, wanted in enumerate((member, ends)):
@@ -130,19 +131,6 @@ class StructureStates:
                 elif len(text) == read:
                     after[closing] = after_gap(layout, depth)
         return after[0], after[1]
-
-    def _spaces(self, codes: Codes, gap: str, used: int, state: State, place: int) -> bool:
-        """Add the whitespace that may come; returns whether it need not."""
-        least, most, characters = self._gaps[gap]
-        if not least:
-            if most:
-                # The states after more whitespace have the same codes but for how much may still come.
-                codes.update(dict.fromkeys(_BLANKS, self.machine.number(("gap", state, 1))))
-            return True
-        if used < most:
-            more = self.machine.number((*state[:place], used + 1, *state[place + 1 :]))
-            codes.update({ord(character): more for character in characters})
-        return bool(used >= least)
 
     # --- values ------------------------------------------------------------------------------------------------
 
@@ -222,23 +210,17 @@ class StructureStates:
 
     # --- members -----------------------------------------------------------------------------------------------
 
-    def _answers(self, member: Member) -> Any:
-        """The truth vectors that values of a member can have."""
-        demand = member.demand
-        if demand.must is False:
-            return ()
-        return self.values.answers(demand) if demand.must is not True or demand.extras else [()]
-
-    def _returns(self, member: Member | None, kind: str, used: Any) -> dict[TruthVector, State]:
-        """The states after a member by its truth vector, where the container can be completed."""
-        result: dict[TruthVector, State] = {}
-        if member is None:
-            return result
-        for truth in self._answers(member):
-            following = member.after(truth)
-            if following is not None and self.values.lives(following):
-                result[truth] = (kind, following, "next", used)
+    def _return(self, member: Member, kind: str, used: Any) -> Return:
+        """Where a text goes on after a member, if the container can be completed there."""
+        after, lives = self.values.after(member), self.values.lives
+        result: Return = self.machine.returning(
+            {truth: (kind, frame, "next", used) for truth, frame in after if lives(frame)}
+        )
         return result
+
+    def _leads_on(self, member: Member) -> bool:
+        """Whether some value of a member leaves a container that can be completed."""
+        return any(self.values.lives(frame) for _, frame in self.values.after(member))
 
     def _object(self, codes: Codes, state: State) -> None:
         _, frame, phase, used = state
@@ -270,31 +252,26 @@ class StructureStates:
             self._masks[frame] = known
         return known
 
-    def _leads_on(self, member: Member) -> bool:
-        """Whether some value of a member leaves a container that can be completed."""
-        following = (member.after(truth) for truth in self._answers(member))
-        return any(frame is not None and self.values.lives(frame) for frame in following)
-
     def _colon(self, codes: Codes, state: State) -> None:
         _, frame, label, used = state
         used, _ = self._blanks(codes, "close", used, state, 3, True, False)
         if used is not None:
             member = objects.member(frame, label)
             assert member is not None
-            back = self.machine.returning(self._returns(member, "object", used))
+            back = self._return(member, "object", used)
             codes[ord(":")] = self.machine.number(("value", member.demand, back, used, "colon"))
 
     def _array(self, codes: Codes, state: State) -> None:
         _, frame, phase, used = state
         truth, member = arrays.end_array(frame), arrays.item(frame)
-        returns = self._returns(member, "array", used)
+        leads_on = member is not None and self._leads_on(member)
         gap = "open" if phase == "open" else "close"
-        used, closed = self._blanks(codes, gap, used, state, 3, bool(returns), truth is not None)
+        used, closed = self._blanks(codes, gap, used, state, 3, leads_on, truth is not None)
         if truth is not None and closed is not None:
             codes[ord("]")] = self.machine.pop(truth, closed)
-        if member is None or not returns or used is None:
+        if member is None or not leads_on or used is None:
             return
-        back = self.machine.returning(self._returns(member, "array", used))
+        back = self._return(member, "array", used)
         if phase == "open":
             self._value(codes, member.demand, back, used)
         else:

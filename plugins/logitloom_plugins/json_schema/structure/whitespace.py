@@ -15,6 +15,8 @@ Layout = tuple[str, int, int]
 #: Whitespace that may fill a gap, each a beginning of the next, and the name of the layout after it.
 Fillings = list[tuple[bytes, str]]
 
+#: The layout before the text.
+_FIRST: Final = {"json_dumps": "open", "compact": "compact", "one_space": "spaced"}
 _INDENTS: Final = {"indent 2": 2, "indent 4": 4}
 
 
@@ -28,8 +30,8 @@ class Whitespace(NamedTuple):
         most: longest gap under ``flexible``.
 
     Example:
-        >>> Whitespace("one_space").gap("comma")
-        (1, 1, ' ')
+        >>> Whitespace("one_space").start, Whitespace("flexible").start
+        (('spaced', 0, 0), 0)
     """
 
     policy: str = "flexible"
@@ -37,27 +39,19 @@ class Whitespace(NamedTuple):
 
     @property
     def start(self) -> Layout | int:
-        """The layout before the text; 0 if the policy has none."""
-        return ("open", 0, 0) if self.policy == "json_dumps" else 0
-
-    def gap(self, place: str) -> tuple[int, int, str]:
-        """Least and most characters, and which, for a gap: after ``comma``, ``colon`` or an ``open`` bracket, before
-        a comma, colon or bracket that ``close`` s something, or ``none`` around the whole text. Not for layouts.
-        """
-        if place == "none" or self.policy in ("compact", "json_dumps"):
-            return 0, 0, ""
-        if self.policy == "one_space":
-            return (1, 1, " ") if place in ("comma", "colon") else (0, 0, "")
-        return 0, self.most, " \n\t\r"
+        """The layout before the text; 0 under ``flexible``, which has none."""
+        return (_FIRST[self.policy], 0, 0) if self.policy in _FIRST else 0
 
 
 def is_begun(layout: Any) -> bool:
     """Whether whitespace was read in the gap where a text is."""
-    return bool(layout[2] if isinstance(layout, tuple) else layout)
+    return bool(layout and layout[2])
 
 
 def fillings(layout: Layout, place: str, ends: bool) -> Fillings:
-    """What may fill a gap before a member, a comma or a colon, or with ``ends`` before a closing bracket."""
+    """What may fill a gap: after ``comma``, ``colon`` or an ``open`` bracket, before a comma, colon or bracket that
+    ``close`` s something, or ``none`` around the whole text; with ``ends``, before a closing bracket.
+    """
     name, depth, _ = layout
     if name in _INDENTS:
         line = b"\n" + b" " * (_INDENTS[name] * (depth - (place == "close")))
@@ -93,9 +87,7 @@ def settled(layout: Layout | int) -> Layout | int:
     return indent, depth if read else 0, read
 
 
-def relaid(
-    text: bytes, layout: Layout | int, place: str, string_from: int | None = None, one_space: bool = False
-) -> bytes:
+def relaid(text: bytes, layout: Layout | int, place: str, string_from: int | None = None) -> bytes:
     """The rest of a compact text with the whitespace of a layout.
 
     Args:
@@ -103,12 +95,9 @@ def relaid(
         layout: of the place where it begins, settled.
         place: the gap in which it begins; ``close`` if in none.
         string_from: if it begins in a string, from where on a quote ends that.
-        one_space: whether commas and colons have a space, where there are no layouts.
     """
     if isinstance(layout, int):
-        if not one_space:
-            return text
-        layout = "spaced", 0, layout
+        return text
     name, depth, read = layout
     at = 0 if string_from is None else _after_string(text, string_from)
     found = bytearray(text[:at])

@@ -79,8 +79,9 @@ class DistinctRows:
         else:
             stack = reached.stack
             while stack is not None:
-                for name in map(str.encode, stack.entry[1]):
-                    found += [by_beginning.get(name[:size], every) for size in range(1, len(name) + 1)]
+                names = [name.encode() for name in stack.entry[1]]
+                begun = {name[:size] for name in names for size in range(1, len(name) + 1)}
+                found += [by_beginning[beginning] for beginning in begun.intersection(by_beginning)]
                 stack = stack.before
         return np.concatenate(found)
 
