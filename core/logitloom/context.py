@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -289,6 +290,9 @@ def padded(rows: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
         return np.ascontiguousarray(rows if rows.ndim == 2 else rows[:, None], dtype=np.int32)
     lists = [row if hasattr(row, "__len__") and not isinstance(row, str) else [row] for row in rows]
     width = max((len(row) for row in lists), default=0)
+    if width == 1:  # the usual step
+        with suppress(TypeError, OverflowError):  # told below
+            return np.fromiter((operator.index(row[0]) if row else -1 for row in lists), np.int32, len(lists))[:, None]
     out = np.full((len(lists), width), -1, dtype=np.int32)
     for i, row in enumerate(lists):
         try:

@@ -18,6 +18,8 @@ __all__ = ["ChainRows", "DraftRows", "closed_rows", "force_end"]
 
 #: Ids among which an open row mostly has one that it allows: bytes and the commonest words.
 _BEGINNING: Final = 1024
+#: The declarations of a processor that raises before it writes.
+_BEFORE_WRITING: Final = ("reports_illegal", "writes_last")
 
 
 class DraftRows(NamedTuple):
@@ -79,10 +81,13 @@ class ChainRows:
         self._base: Context | None = None
         # A mask alone keeps what the engine forbade; anything else might raise it again.
         self.keeps_masked = all(link.declared("preserves_masked") for link in chain.links)
-        # Such a chain says that a row cannot go on before it writes anything.
-        self.all_or_nothing = len(chain.links) == 1 and chain.links[0].declared("reports_illegal")
+        # Such a chain raises before it writes anything, so it may be lent the engine's logits.
+        self.all_or_nothing = len(chain.links) == 1 and any(map(chain.links[0].declared, _BEFORE_WRITING))
         # The same as a mask, unless somebody wants to see what it is applied to.
-        self._one_mask = self.all_or_nothing and chain.links[0].declared("mask_only") and type(chain) is Chain
+        mask = len(chain.links) == 1 and all(map(chain.links[0].declared, ("reports_illegal", "mask_only")))
+        self._one_mask = mask and type(chain) is Chain
+        # A state that was overwritten by a step that failed can be made again.
+        self._rebuilds = not chain.sees_every_step
         self._collector: _MaskCollector | None = None
 
     def settle(self, requests: Sequence[Request], logits: Array, *, absent: Sequence[Request] = ()) -> None:
@@ -184,10 +189,14 @@ class ChainRows:
         if drafts is None:
             drafts = DraftRows(list(range(len(self.requests))), [False] * len(self.requests), self._listed)
         rows = list(range(len(drafts.owner)))
+        overwrites = self._rebuilds and drafts.tokens == self._listed
         try:
             tokens = drafts.tokens(rows)
-            out, after = self._run(logits, tokens, self._expanded(drafts.owner), donate)
+            out, after = self._run(logits, tokens, self._expanded(drafts.owner), donate, overwrites)
         except Exception:  # whatever a plug-in raises concerns its own row alone: find out which one it is
+            if overwrites:
+                seen = [list(request.output[: request.fed]) for request in self.requests]
+                self._state = self._rebuilt(self.requests, seen)
             return self._one_by_one(again(), drafts)
         committed = [row for row in rows if not drafts.drafted[row]]
         self._state = after if len(committed) == len(rows) else row_state.take(after, committed)
@@ -202,11 +211,13 @@ class ChainRows:
     def _expanded(self, owner: list[int]) -> ChainState | None:
         return self._state if owner == list(range(len(self.requests))) else row_state.take(self._state, owner)
 
-    def _run(self, logits: Array, tokens: Any, state: ChainState | None, donate: bool) -> tuple[Array, ChainState]:
+    def _run(
+        self, logits: Array, tokens: Any, state: ChainState | None, donate: bool, donate_state: bool = False
+    ) -> tuple[Array, ChainState]:
         assert self._base is not None
         assert state is not None
         donate = donate and self.keeps_masked
-        context = self._base.with_fields(batch=int(logits.shape[0]), donate=donate, donate_state=False)
+        context = self._base.with_fields(batch=int(logits.shape[0]), donate=donate, donate_state=donate_state)
         if not isinstance(tokens, list) or any(tokens):
             context = context.accept(tokens)
         out, after = self.chain.process(logits, state, context)
@@ -279,8 +290,15 @@ class ChainRows:
         return requests, state
 
     def _started(self, requests: list[Request]) -> ChainState:
-        assert self._base is not None
         pending = [request.pending() for request in requests]
+        state = self._rebuilt(requests, pending)
+        for request, tokens in zip(requests, pending, strict=True):
+            request.advance(tokens)
+        return state
+
+    def _rebuilt(self, requests: list[Request], tokens: list[list[int]]) -> ChainState:
+        """The state of requests after some tokens of each, from their prompts."""
+        assert self._base is not None
         prompts: Any = [request.prompt for request in requests]
         context = self._base.with_fields(
             batch=len(requests),
@@ -288,10 +306,7 @@ class ChainRows:
             seed=tuple(request.seed for request in requests),
             max_new_tokens=tuple(request.most for request in requests),
         ).validated()
-        state = self.chain.replay(pending, context)
-        for request, tokens in zip(requests, pending, strict=True):
-            request.advance(tokens)
-        return state
+        return self.chain.replay(tokens, context)
 
 
 def _row(state: ChainState, row: int) -> ChainState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import tomllib
 from collections.abc import Callable, Mapping
@@ -114,6 +115,29 @@ class DeclarationChecks(ProcessorSubject):
             wanted = host(backend, run.step())
             whole = numbered.restored(backend, before[None, :, :], found, False)
             same(host(backend, whole)[0], wanted, f"Step {age} with the columns of seen tokens", TOLERANCE)
+
+    def test_logits_are_written_last_where_that_is_declared(self, backend: Backend, case: str) -> None:
+        """A processor that declares ``writes_last`` leaves donated logits alone if an operation of the backend fails.
+
+        Troubleshooting: it writes to the logits before it calls another operation.
+        """
+        if not self.declared(case, "writes_last"):
+            pytest.skip("the processor does not declare writes_last")
+        chain = self.chain(case, backend)
+        run, calls = self.run(chain, backend, self.stories(case)[:4]), 0
+        run.step()
+        interrupted = _Interrupted(backend)
+        context = run.step_context().with_fields(donate=True, donate_state=False, backend=interrupted.backend)
+        while True:
+            interrupted.left, logits = calls, run.logits()
+            before = host(backend, logits).copy()
+            try:
+                chain.process(logits, run.state, context)
+            except _Interruption:
+                same(host(backend, logits), before, f"Logits after the backend's operation {calls + 1} failed", 0.0)
+                calls += 1
+            else:
+                return
 
     def test_survivors_are_enough_where_that_is_declared(self, backend: Backend, case: str) -> None:
         """A processor that declares ``ignores_ids`` makes of the possible tokens alone what it makes of the whole row.
@@ -330,3 +354,30 @@ def _outside(option: opts.Option) -> list[Any]:
     if option.type in known:
         wrong.append(object())
     return wrong
+
+
+class _Interruption(Exception):
+    """An operation failed on purpose."""
+
+
+class _Interrupted:
+    """A backend whose operations fail after a number of calls.
+
+    Attributes:
+        backend: a copy of the given one.
+        left: how many calls are left.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.left = 0
+        self.backend: Any = object.__new__(type(backend))  # a copy would be the very backend, which all share
+        vars(self.backend).update(vars(backend))
+        for name, function in inspect.getmembers(type(backend), inspect.isfunction):
+            if not name.startswith("_"):
+                vars(self.backend)[name] = functools.partial(self._counted, function)
+
+    def _counted(self, function: Callable[..., Any], *given: Any, **more: Any) -> Any:
+        if not self.left:
+            raise _Interruption
+        self.left -= 1
+        return function(self.backend, *given, **more)

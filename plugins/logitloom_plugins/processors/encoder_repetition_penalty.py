@@ -39,6 +39,7 @@ class EncoderRepetitionPenalty(Processor):
     preserves_masked = True
     keeps_last = True
     changes_only_seen = True
+    writes_last = True
 
     penalty: float = option(help="Factor of the prompt's tokens; above 1 favours them.", ge=0.01, le=100.0)
 

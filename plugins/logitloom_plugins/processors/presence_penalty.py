@@ -36,6 +36,7 @@ class PresencePenalty(Processor):
     preserves_masked = True
     keeps_last = True
     changes_only_seen = True
+    writes_last = True
     shift_invariant = True
 
     penalty: float = option(

@@ -37,6 +37,7 @@ class RepetitionPenalty(Processor):
     preserves_masked = True
     keeps_last = True
     changes_only_seen = True
+    writes_last = True
 
     penalty: float = option(
         help="Factor of tokens that occurred; above 1 discourages them, below 1 encourages them.", ge=0.01, le=100.0

@@ -26,6 +26,7 @@ class Sound(Processor):
     keeps_last = True
     shift_invariant = True
     changes_only_seen = True
+    writes_last = True
 
     amount: float = option(0.5, help="What is taken per occurrence.", ge=0.0)
 
@@ -88,6 +89,13 @@ class FeedbackUndeclared(Sound):
 @breaks("test_tokens_alone_tell_the_state_unless_every_step_must_be_seen")
 class FeedbackDeclaredInVain(Sound):
     sees_every_step = True
+
+
+@breaks("test_logits_are_written_last_where_that_is_declared")
+class WritingFirst(Sound):
+    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
+        logits = context.backend.scale(logits, 0.5, context.donate)
+        return super().process(logits, state, context)
 
 
 @breaks("test_same_input_gives_same_output")

@@ -30,6 +30,7 @@ from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1  # noqa: E402
 from logitloom_contrib.requests.chain_rows import ChainRows  # noqa: E402
 from logitloom_contrib.requests.record import read_record, write_record  # noqa: E402
 from logitloom_contrib.requests.request import Request  # noqa: E402
+from logitloom_plugins.processors.frequency_penalty import FrequencyPenalty  # noqa: E402
 from logitloom_plugins.processors.repetition_penalty import RepetitionPenalty  # noqa: E402
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode  # noqa: E402
 from tests.contrib.engines.vllm.conftest import MAX_LENGTH, engine_of, one, params_of  # noqa: E402
@@ -423,6 +424,9 @@ def test_a_failure_after_writing_leaves_neighbours_what_they_had(others: int, mo
         return out, state
 
     monkeypatch.setattr(RepetitionPenalty, "process", broken)
+    monkeypatch.setattr(RepetitionPenalty, "writes_last", False)
+    for group, _, _ in runner._rows:
+        group.all_or_nothing = False
     [chain] = {request.compiled.chain for request in runner.places.values() if request.compiled is not None}
     chain._assemble()
     outputs[0].append(7)
@@ -432,6 +436,37 @@ def test_a_failure_after_writing_leaves_neighbours_what_they_had(others: int, mo
     expected = torch.ones(WIDTH)
     expected[[5, 6, 8]] = 0.5
     torch.testing.assert_close(out[others + 1], expected)
+
+
+def test_a_penalty_that_fails_has_overwritten_neither_logits_nor_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is lent the engine's logits and its own state; the state is made again from the tokens."""
+    outputs: list[list[int]] = [[], []]
+    asked = one("frequency_penalty", penalty=0.5)
+    runner = runner_with(*zip((asked, asked), outputs, strict=True))
+    for token in (8, 9, 8):
+        runner.apply(torch.ones(2, WIDTH))
+        for output in outputs:
+            output.append(token)
+    process = FrequencyPenalty.process
+
+    def failing(self: Any, logits: Any, state: Any, context: Any) -> Any:
+        if not (context.tokens == 7).any():
+            return process(self, logits, state, context)
+        with monkeypatch.context() as patched:
+            patched.setattr(type(context.backend), "update_where", None)
+            return process(self, logits, state, context)  # the state is overwritten, then an operation is missing
+
+    monkeypatch.setattr(FrequencyPenalty, "process", failing)
+    [chain] = {request.compiled.chain for request in runner.places.values() if request.compiled is not None}
+    chain._assemble()
+    outputs[0].append(7)
+    outputs[1].append(8)
+    given = torch.ones(2, WIDTH)
+    out = runner.apply(given)
+    assert legal(out[0]) == [EOS]
+    expected = torch.ones(WIDTH)
+    expected[[8, 9]] -= torch.tensor([1.5, 0.5])  # three times and once
+    torch.testing.assert_close(out[1], expected)
 
 
 def test_requests_complete_their_texts_within_their_own_limits() -> None:
