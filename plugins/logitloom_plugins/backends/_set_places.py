@@ -10,23 +10,24 @@ from numpy.typing import NDArray
 __all__ = ["set_places", "set_tokens"]
 
 #: One word in so many may be set for the words to be looked through first: beyond, NumPy's own search is faster.
-_SPARSE: Final = 64
+_SPARSE: Final = 8
 
 
 def set_places(table: NDArray[Any]) -> NDArray[np.intp]:
     """The places of the entries that are true, or not 0, of ``table: [n]``, in order.
 
-    NumPy looks at each entry. Of a table of truth values with few that are set, eight are looked at together first.
+    NumPy looks at each entry. Of a table of truth values with few that are set, eight are looked at together first, and of
+    what is found there eight again.
 
     >>> set_places(np.array([False, True, False, True] * 4)).tolist()
     [1, 3, 5, 7, 9, 11, 13, 15]
     """
     mask = table if table.dtype == np.bool_ else table != 0
-    if mask.size % 8 == 0 and mask.flags.c_contiguous:
+    if mask.size and mask.size % 8 == 0 and mask.flags.c_contiguous:
         words = mask.view(np.uint64)
         some = words != 0
         if np.count_nonzero(some) * _SPARSE <= words.size:
-            at = np.flatnonzero(some)
+            at = set_places(some)
             word, byte = words[at].view(np.bool_).reshape(-1, 8).nonzero()
             return at[word] * 8 + byte
     places: NDArray[np.intp] = mask.nonzero()[0]
