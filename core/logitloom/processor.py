@@ -98,8 +98,8 @@ class Processor:
             ``chosen_logprob`` declares it by that.
         reports_illegal: raises ``IllegalToken`` in host memory for rows that were fed a token which the processor had
             forbidden, before it writes anything.
-        writes_last: writes to logits that it may overwrite with its last operation, so that they are what they were if it
-            raises. Engines then lend it their own logits without a copy.
+        writes_last: writes to logits that it may overwrite with its last operation, so that they are what they were if
+            it raises. Engines then lend it their own logits without a copy.
         differentiable: gradients pass from the result to the logits wherever the formula has one; through masks they
             pass straight. Without, the result is a constant.
         compilable: works inside compiled loops (array operations only; no host objects, no values read back).

@@ -16,8 +16,8 @@ _SPARSE: Final = 8
 def set_places(table: NDArray[Any]) -> NDArray[np.intp]:
     """The places of the entries that are true, or not 0, of ``table: [n]``, in order.
 
-    NumPy looks at each entry. Of a table of truth values with few that are set, eight are looked at together first, and of
-    what is found there eight again.
+    NumPy looks at each entry. Of a table of truth values with few that are set, eight are looked at together first, and
+    of what is found there eight again.
 
     >>> set_places(np.array([False, True, False, True] * 4)).tolist()
     [1, 3, 5, 7, 9, 11, 13, 15]
