@@ -33,9 +33,16 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.conditions import heading  # noqa: E402
 from logitloom import Chain, Context, processors  # noqa: E402
+from logitloom.constraints import lift  # noqa: E402
 from logitloom.errors import GenerationError, LogitloomError  # noqa: E402
 from logitloom_contrib.llama import load  # noqa: E402
+from logitloom_plugins.grammars.byte_rules import ByteRules  # noqa: E402
+from logitloom_plugins.grammars.context_free import pruned  # noqa: E402
+from logitloom_plugins.grammars.gbnf import parse_gbnf  # noqa: E402
+from logitloom_plugins.grammars.recogniser import Recogniser  # noqa: E402
 from tests.plugins.json_schema.schema_data import benchmark, data_folder  # noqa: E402
+
+_MOST_STATES = 500
 
 WAYS: dict[str, dict[str, Any]] = {
     "any whitespace, no limit (before)": {"whitespace": "flexible", "finish_within": 0},
@@ -52,6 +59,8 @@ def main() -> None:
     parser.add_argument("--walks", type=int, default=400, help="schemas of random walks")
     parser.add_argument("--patterns", type=int, default=200)
     parser.add_argument("--tools", type=int, default=50, help="sets of tools")
+    parser.add_argument("--grammars", type=int, default=2 * len(GRAMMARS), help="grammars, each on two engines")
+    parser.add_argument("--states", type=int, default=100, help="states of each grammar in the third table")
     parser.add_argument("--budgets", type=int, default=8)
     parser.add_argument("--skip", type=int, default=0, help="leave out so many of each, to run in parts")
     parser.add_argument("--rows", type=int, default=32, help="texts that the model writes at a time")
@@ -71,11 +80,19 @@ def main() -> None:
     rows: list[tuple[str, Iterator[Any], int]] = [
         ("schemas", schemas(), given.walks), ("patterns", patterns(), given.patterns),
         ("sets of tools", tool_sets(), given.tools),
+        ("grammars and engines", grammars(vocabulary), given.grammars),
     ]  # fmt: skip
     for name, subjects, count in rows:
         counts = walked(subjects, given.skip, count, given.budgets, vocabulary)
         shown = " | ".join(str(counts[each]) for each in ("subjects", "texts", "finished", "valid", "refused"))
         print(f"| {name} | {shown} |", flush=True)
+    if given.states:
+        print("\n| grammar | states | fewest tokens | one more | two more | three or more | too many ways to try |")
+        print("| --- | --- | --- | --- | --- | --- | --- |")
+        for name, above in above_fewest(vocabulary, given.states):
+            more = sum(count for size, count in above.items() if size is not None and size > 2)
+            shown = above.total(), above[0], above[1], above[2], more, above[None]
+            print(f"| {name} | {' | '.join(map(str, shown))} |", flush=True)
 
 
 def with_model(model: Any, skip: int, count: int, tokens: int, ways: list[str], rows: int) -> None:
@@ -204,6 +221,126 @@ def tool_sets() -> Iterator[Subject]:
         yield ("tool_call", {"tools": tools, "choice": "required"}), valid
 
 
+GRAMMARS: dict[str, str] = {
+    "brackets": 'root ::= "(" root ")" root | "[" root "]" root | ""',
+    "arithmetic": r"""
+root   ::= sum
+sum    ::= term (" "? [-+] " "? term)*
+term   ::= factor (" "? [*/] " "? factor)*
+factor ::= number | "(" sum ")" | "-" factor | name "(" sum ("," sum)* ")"
+number ::= "0" | [1-9] [0-9]{0,3} ("." [0-9]{1,2})?
+name   ::= [a-z] [a-z0-9_]*
+""",
+    "json": r"""
+root   ::= value
+value  ::= object | array | string | number | "true" | "false" | "null"
+object ::= "{" ws (pair ("," ws pair)*)? "}"
+pair   ::= string ":" ws value
+array  ::= "[" ws (value ("," ws value)*)? "]"
+string ::= "\"" ([^"\\\x00-\x1f] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4}))* "\""
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9]+)?
+ws     ::= [ \n]{0,8}
+""",
+    "statements": r"""
+root  ::= block
+block ::= "{\n" stmts "}\n"
+stmts ::= stmts stmt | stmt
+stmt  ::= name " = " expr ";\n" | "return " expr ";\n" | "while (" expr ") " block
+        | "if (" expr ") " block ("else " block)?
+expr  ::= expr " " op " " atom | atom
+atom  ::= name | [0-9]+ | "(" expr ")"
+op    ::= "+" | "-" | "*" | "<" | "==" | "&&"
+name  ::= [a-z_] [a-z0-9_]*
+""",
+    "query": r"""
+root   ::= select ";"
+select ::= "SELECT " names " FROM " (name | "(" select ")") (" WHERE " cond)? (" ORDER BY " name)?
+names  ::= name ", " names | name | "*"
+cond   ::= cond " AND " cond | cond " OR " cond | "(" cond ")" | name " = " literal | name " IN (" select ")"
+literal ::= [0-9]+ | "'" [^'\n]* "'"
+name   ::= [a-z_]+
+""",
+    "markup": r"""
+root ::= "<page>" part+ "</page>"
+part ::= "<b>" part* "</b>" | "<i>" part* "</i>" | "<list>" item{2,5} "</list>" | text
+item ::= "<item>" part* "</item>"
+text ::= [^<>&]+ | "&lt;" | "&gt;" | "&amp;"
+""",
+    "palindromes": 'root ::= "a" root "a" | "b" root "b" | "c" root "c" | [abc]?',
+    "lambda": r"""
+root ::= term
+term ::= "\\" name ". " term | term " " atom | atom
+atom ::= name | "(" term ")"
+name ::= [a-z] [0-9]*
+""",
+}  # fmt: skip
+
+
+def grammars(vocabulary: Any) -> Iterator[Subject]:
+    """``grammar`` processors on each engine; the other engine tells whether a text is valid."""
+    engines = ("llguidance", "xgrammar")
+    for text in GRAMMARS.values():
+        for engine, other in (engines, engines[::-1]):
+            judge = processors.load(("grammar", {"grammar": text, "engine": other}), tokenizer=vocabulary)["grammar"]
+            constraint = judge.constraint(vocabulary, vocabulary.size)
+
+            def valid(written: str, constraint: Any = constraint) -> bool:
+                state = constraint.start()
+                for token in greedily(vocabulary, written.encode()):
+                    state = None if state is None else constraint.advance(state, token)
+                return state is not None and bool(constraint.may_end(state))
+
+            yield ("grammar", {"grammar": text, "engine": engine}), valid
+
+
+def greedily(vocabulary: Any, text: bytes) -> Iterator[int]:
+    """A text cut into tokens, the longest first."""
+    ids = {each: token for token, each in reversed([*enumerate(vocabulary.token_bytes)]) if each}
+    while text:
+        size = next(size for size in range(min(len(text), 32), 0, -1) if text[:size] in ids)
+        yield ids[text[:size]]
+        text = text[size:]
+
+
+def above_fewest(vocabulary: Any, states: int, steps: int = 24) -> Iterator[tuple[str, Counter[int | None]]]:
+    """Per grammar, by how many tokens the bound is above the fewest that end a text, at states of random texts."""
+    longest = max(map(len, vocabulary.token_bytes))
+    singles = {text[0] for text in vocabulary.token_bytes if len(text) == 1}
+    for name, text in GRAMMARS.items():
+        recogniser = Recogniser(ByteRules(pruned(parse_gbnf(text)), singles))
+        texts, dice, counts = lift(recogniser, vocabulary), np.random.default_rng(1), Counter[int | None]()
+        while counts.total() < states:
+            state: Any = texts.start()
+            for _ in range(steps):
+                counts[tokens_above(texts, recogniser, state, longest)] += 1
+                ids = texts.allowed(state).listed(vocabulary.size)
+                if counts.total() == states or not len(ids):
+                    break
+                state = texts.advance(state, int(dice.choice(ids)))
+        yield name, counts
+
+
+def tokens_above(texts: Any, recogniser: Any, state: Any, longest: int) -> int | None:
+    """By how many tokens the bound of a state is above the fewest, found by trying all tokens, layer by layer.
+
+    ``None`` if there are too many ways.
+    """
+    bound = texts.least_tokens(state)
+    layer = {state}
+    for taken in range(bound):
+        if any(texts.may_end(each) for each in layer):
+            return int(bound - taken)
+        after = set()
+        for each in layer:
+            # A state is left out where even the longest tokens would take as many as the bound.
+            if taken + -(-len(recogniser.completion(each)) // longest) < bound:
+                after.update(texts._successors_of(each)[2])
+        if len(after) > _MOST_STATES:
+            return None
+        layer = after
+    return 0
+
+
 def walked(subjects: Iterator[Subject], skip: int, count: int, budgets: int, vocabulary: Any) -> Counter[str]:
     """Random texts of some subjects, with budgets from the least upwards."""
     counts: Counter[str] = Counter()
@@ -224,8 +361,12 @@ def walked(subjects: Iterator[Subject], skip: int, count: int, budgets: int, voc
         for more in range(budgets):
             counts["texts"] += 1
             text = random_text(chain, context.with_fields(max_new_tokens=least + 1 + more * more), blank, dice)
-            counts["finished"] += text is not None
-            counts["valid"] += text is not None and valid(text)
+            finished = text is not None
+            fits = text is not None and valid(text)
+            counts["finished"] += finished
+            counts["valid"] += fits
+            if not fits:
+                print(f"# finished: {finished}, within {least + 1 + more * more}: {spec} {text!r}", file=sys.stderr)
     return counts
 
 
