@@ -78,14 +78,15 @@ class LongestTokens(Constraint):
         return self.inner.text_end(state)
 
     def least_tokens(self, state: State) -> int | None:
-        """That of the inner constraint: the longest tokens lead there in no more steps."""
+        """That of the inner constraint."""
         return self.inner.least_tokens(state)
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Those of the inner constraint, for the tokens that are left."""
-        ids, least = self.inner.least_after(state)
-        kept = self.allowed(state).mask(self.vocab_size).take(ids)
-        return ids[kept], least[kept]
+        """Those of the inner constraint, shorter tokens included: one of these comes where no longest one fits a limit.
+
+        After ``ab`` of ``abcd``, ``c`` and ``d`` may be needed, and after ``a`` the token ``bcd`` alone.
+        """
+        return self.inner.least_after(state)
 
     def most_after(self, state: State) -> int:
         """That of the inner constraint."""

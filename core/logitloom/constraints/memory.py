@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.backend import Array, HostTable
+from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.context import Context
 from logitloom.contract import FINISHED, UNKNOWN, Constraint, Ended, State, TokenSet
 from logitloom.masks.kernels import KernelFailed, MaskKernels, StepTables, host_kernels
@@ -25,7 +26,11 @@ _NODE_BYTES: Final = 96
 
 
 class DeviceTables:
-    """The tables of a finite constraint for devices. The last row is the dead state, so no index is negative."""
+    """The tables of a finite constraint for devices. The last row is the dead state, so no index is negative.
+
+    Attributes:
+        gives_way: whether tokens that are not allowed may come where no allowed one leads to an end within the limit.
+    """
 
     def __init__(self, constraint: Constraint) -> None:
         tables = constraint.tables()
@@ -35,6 +40,7 @@ class DeviceTables:
         self.classes = tables.next.shape[1]
         self.next = HostTable(tables.total().ravel())
         self.allowed = HostTable(tables.allowed)
+        self.gives_way = isinstance(constraint, LongestTokens)
         self._constraint, self._tables = constraint, tables
         self._needed: HostTable | None = None
         self.token_class = HostTable(tables.token_class)
@@ -48,7 +54,8 @@ class DeviceTables:
             for state in range(states):
                 found = self._constraint.least_tokens(state)
                 least[state] = UNKNOWN if found is None else found
-            needed = np.where(tables.allowed, least[tables.next], np.int32(UNKNOWN))
+            followed = tables.next != Ended.DEAD.value if self.gives_way else tables.allowed
+            needed = np.where(followed, least[tables.next], np.int32(UNKNOWN))
             # End-of-sequence is a class of its own, the last; it needs nothing more, also where nothing is left.
             needed[:, -1] = np.where(tables.allowed[:, -1], -UNKNOWN, UNKNOWN)
             self._needed = HostTable(needed)
@@ -243,6 +250,9 @@ class ConstraintMemory:
                 return None
         ids, least = node.least_after
         kept = TokenSet(True, ids[least <= left - 2])
+        if isinstance(self.constraint, LongestTokens):
+            longest = kept.ids[self.constraint.allowed(node.state).mask(self.constraint.vocab_size).take(kept.ids)]
+            kept = TokenSet(True, longest) if len(longest) else kept
         ends = self.may_end(node.state)
         return MaskRow(True, self._with_ends(kept) if ends else kept.ids, self.constraint.vocab_size)
 

@@ -155,7 +155,9 @@ class ConstraintProcessor(Processor):
         limits = row_limits(type(self).__name__, memory.constraint, starts, self.finish_within, context)
         if on_device:
             tables = memory.device_tables
-            for table in (tables.next, tables.allowed if limits is None else tables.needed, tables.token_class):
+            masks = [tables.allowed] if limits is None or tables.gives_way else []
+            masks += [] if limits is None else [tables.needed]
+            for table in (tables.next, *masks, tables.token_class):
                 table.on(backend)
         states = self._packed(starts, memory, backend)
         return states if limits is None else LimitedState(states, packed_limits(limits, backend, on_device))
@@ -178,6 +180,9 @@ class ConstraintProcessor(Processor):
                 allowed = backend.take_rows(tables.allowed.on(backend), state)
             else:
                 allowed = within(backend.take_rows(tables.needed.on(backend), state), left)
+                if tables.gives_way:
+                    kept = backend.xp.logical_and(allowed, backend.take_rows(tables.allowed.on(backend), state))
+                    allowed = backend.xp.where(backend.xp.any(kept, axis=1, keepdims=True), kept, allowed)
             return backend.apply_class_mask(logits, allowed, tables.token_class.on(backend), context.donate), state
         if memory.dense and context.batch >= _MANY and context.tokens is not None:
             # The bound of a finite automaton is one for all of its states.

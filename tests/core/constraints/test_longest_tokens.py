@@ -56,3 +56,12 @@ def test_the_same_texts_can_be_written_with_uneven_vocabularies(pattern: str, to
     except ValueError:
         return
     assert texts(LongestTokens(automaton), 8) == texts(automaton, 8)
+
+
+def test_where_the_longest_token_leads_to_more_tokens_the_shorter_way_stays_open_at_the_limit() -> None:
+    words = Vocabulary([b"", b"a", b"ab", b"b", b"bcd", b"c", b"d"], eos=[0])
+    longest = LongestTokens(TokenAutomaton(compile_pattern("abcd"), words))
+    assert longest.allowed(longest.start()).ids.tolist() == [2]
+    assert longest.least_tokens(longest.start()) == 2
+    ids, least = longest.least_after(longest.start())
+    assert dict(zip(ids.tolist(), least.tolist(), strict=True)) == {1: 1, 2: 2}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, load_backend, processors
+from logitloom import Backend, Context, Vocabulary, load_backend, processors
 from logitloom import state as row_state
 from logitloom.automata import compile_pattern
 from logitloom.errors import GenerationError, OptionError
@@ -145,6 +145,17 @@ def test_the_limit_of_the_loop_can_be_ignored() -> None:
     spec, options = SPECS["lazy"]
     results = generator((spec, {**options, "finish_within": 0}), Multinomial(), 2)([[300]], seed=1)
     assert [result.finish for result in results] == ["length"]
+
+
+def test_longest_tokens_give_way_where_shorter_ones_need_fewer(backend: Backend) -> None:
+    words = Vocabulary([b"", b"a", b"ab", b"b", b"bcd", b"c", b"d"], eos=[0])
+    for left, wanted in ((4, [2]), (3, [1])):
+        spec = ("regex", {"pattern": "abcd", "longest_tokens": True, "finish_within": left})
+        chain = processors.load(spec, tokenizer=words)
+        blank = backend.asarray(np.zeros((1, 7), dtype=np.float32))
+        context = Context.start(blank, vocabulary=words)
+        logits, _ = chain.process(blank, chain.init_state(context), context)
+        assert np.isfinite(backend.to_numpy(logits)[0]).nonzero()[0].tolist() == wanted
 
 
 def test_rows_have_limits_of_their_own() -> None:
