@@ -18,7 +18,7 @@ from logitloom.atomic_file import write_whole
 from logitloom.errors import NeedsNotMet
 from logitloom.generation import Sampled
 
-__all__ = ["RECORD_KEY", "read_record", "record_name", "write_record"]
+__all__ = ["RECORD_KEY", "admitted_record", "read_record", "record_name", "write_record"]
 
 #: The key of ``extra_args`` and ``vllm_xargs`` that names a request's record.
 RECORD_KEY: Final = "logitloom_record"
@@ -43,6 +43,29 @@ def record_name(extra: Mapping[str, Any] | None) -> str | None:
             f"{RECORD_KEY!r} of the request must be a name of 1 to 64 letters, digits, '-' and '_', but is "
             f"{name!r:.100}."
         )
+    return name
+
+
+def admitted_record(extra: Mapping[str, Any] | None, folder: str) -> str | None:
+    """The name of the record that a request asks for, if it can be written; None if it asks for none.
+
+    Args:
+        extra: of the request.
+        folder: where records are; empty if the operator named none.
+
+    Raises:
+        NeedsNotMet: it is no name, there is no folder, or there is such a record already.
+    """
+    name = record_name(extra)
+    if name is None:
+        return None
+    if not folder:
+        raise NeedsNotMet(
+            f"The request asks for a record ({RECORD_KEY!r}), and this server keeps none. The operator names a "
+            f"folder for them in LOGITLOOM_SERVER_RECORD."
+        )
+    if (Path(folder) / f"{name}.json").exists():
+        raise NeedsNotMet(f"There is a record {name!r} already. Choose another name.")
     return name
 
 

@@ -14,7 +14,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import mlx.core as mx
@@ -23,9 +23,11 @@ from mlx_lm import server
 from logitloom import Array, Chain, read_vocabulary
 from logitloom.engines import stop_strings
 from logitloom.errors import LogitloomError, NeedsNotMet
+from logitloom.trace import RecordedChain
 from logitloom_contrib.engines.mlx_lm import MlxProcessor, to_mlx_lm
 from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import Permissions
+from logitloom_contrib.requests.record import RECORD_KEY, admitted_record, write_record
 from logitloom_contrib.response_format import processors_of
 
 __all__ = ["ChainHandler", "asked_chain", "install", "main", "run"]
@@ -80,6 +82,7 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
 
     def __init__(self, response_generator: Any, *args: Any, **more: Any) -> None:
         self.chain: Chain | None = None
+        self.record: str | None = None
         super().__init__(_Carrier(response_generator, self), *args, **more)
 
     def validate_model_parameters(self) -> None:
@@ -89,21 +92,42 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
             ValueError: in a sentence.
         """
         super().validate_model_parameters()
-        self.chain = None
+        self.chain = self.record = None
         try:
             provider = self._loaded()
             template = getattr(provider.tokenizer, "chat_template", None)
             asked = asked_chain(self.body, chat_template=template if isinstance(template, str) else None)
+            extra = {**(self.body.get("vllm_xargs") or {}), **self.body}
             if asked is None:
+                if extra.get(RECORD_KEY) is not None:
+                    raise NeedsNotMet(f"The request has {RECORD_KEY!r} and no chain: records are written by chains.")
                 return
             if self.requested_model not in ("default_model", provider.cli_args.model) or provider.is_distributed:
                 raise NeedsNotMet("Chains run with the model that the server was started with, on one machine.")
-            self.chain = _chains_of(provider).get(asked).chain
+            chains = _chains_of(provider)
+            self.record = admitted_record(extra, chains.permissions.record)
+            chain = chains.get(asked).chain
+            self.chain = chain if self.record is None else RecordedChain(chain)
         except LogitloomError as error:
             raise ValueError(str(error)) from error
         # The server cuts texts before its stop strings, as a chain's texts are.
         own = self.body.get("stop") or []
         self.body["stop"] = [*([own] if isinstance(own, str) else own), *stop_strings(self.chain)]
+
+    def recorded(self, prompt: list[int], responses: Iterator[Any]) -> Iterator[Any]:
+        """The responses, and after the last one the record of their tokens is written."""
+        tokens = []
+        try:
+            for response in responses:
+                tokens.append(int(response.token))
+                yield response
+        finally:
+            if tokens and self.record is not None and isinstance(self.chain, RecordedChain):
+                folder = Permissions.read(os.environ, None).record
+                try:
+                    write_record(folder, self.record, self.chain.sampled(tokens, prompt=prompt))
+                except (OSError, LogitloomError) as error:
+                    LOG.error("logitloom could not write the record %r: %s", self.record, error)
 
     def _loaded(self) -> Any:
         """The library's provider, when it has loaded the model."""
@@ -128,7 +152,8 @@ class _Carrier:
 
     def generate(self, request: Any, arguments: Any, *args: Any, **more: Any) -> Any:
         arguments.logits.chain = self._handler.chain
-        return self._generator.generate(request, arguments, *args, **more)
+        context, responses = self._generator.generate(request, arguments, *args, **more)
+        return context, responses if self._handler.record is None else self._handler.recorded(context.prompt, responses)
 
 
 class _Contained:

@@ -71,6 +71,8 @@ class Distributions:
     def __init__(self, backend: Backend, before: Array, after: Array) -> None:
         self._before = backend.log_softmax(before[: after.shape[0]])
         self._after = backend.log_softmax(after)
+        # Who asks for tokens may be another thread, and a library may compute only in the thread that began.
+        backend.synchronize(self._before, self._after)
         self._kept, self._entropy = _kept_and_entropy(backend, after, self._after)
         #: What the arrays take, if they are float32.
         self.nbytes = 2 * 4 * int(after.shape[0]) * int(after.shape[1])

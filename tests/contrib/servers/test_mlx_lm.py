@@ -22,7 +22,11 @@ pytest.importorskip("transformers", reason="needs transformers for the tokenizer
 
 from mlx_lm import server as library  # noqa: E402
 
+from logitloom import processors  # noqa: E402
 from logitloom.errors import NeedsNotMet  # noqa: E402
+from logitloom.generation import Generator  # noqa: E402
+from logitloom_contrib.engines.mlx_lm import MlxModel  # noqa: E402
+from logitloom_contrib.requests.record import read_record  # noqa: E402
 from logitloom_contrib.servers import mlx_lm as ours  # noqa: E402
 from logitloom_contrib.servers.mlx_lm import asked_chain  # noqa: E402
 from logitloom_plugins.processors.tool_call import ToolCall  # noqa: E402
@@ -67,9 +71,15 @@ def write_folder(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder, servers = tmp_path_factory.mktemp("tiny"), []
-    write_folder(folder)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("tiny")
+    write_folder(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    servers: list[Any] = []
 
     class Reachable(ThreadingHTTPServer):
         daemon_threads = True
@@ -84,6 +94,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setattr(sys, "argv", ["mlx_lm.server", "--model", str(folder), "--port", "0", "--host", "127.0.0.1"])
         patch.setenv("LOGITLOOM_SERVER_SECONDS", "20")  # test machines may be busy
         patch.setenv("LOGITLOOM_TOOL_FORMAT", "hermes")
+        patch.setenv("LOGITLOOM_SERVER_RECORD", str(folder))
         patch.setattr(library, "_make_logits_processors", library._make_logits_processors)
         original = library.ResponseGenerator
 
@@ -178,9 +189,39 @@ def test_streams_and_batches_give_what_requests_alone_give(address: str) -> None
         assert "".join(piece["choices"][0]["text"] for piece in pieces if piece["choices"]) == text
 
 
+def test_a_record_holds_what_our_own_loop_records(address: str, folder: Path) -> None:
+    from mlx_lm.utils import load
+
+    model, tokenizer = load(str(folder))[:2]
+    asked = [
+        {"use": "regex", "options": {"pattern": "[0-9]{3}-[a-f]{4}"}},
+        {"use": "temperature", "options": {"temperature": 0.7}},
+        {"use": "top_k", "options": {"k": 5}},
+    ]
+    chain = processors.load(*((each["use"], each["options"]) for each in asked), tokenizer=tokenizer._tokenizer)
+    prompt = tokenizer.encode("12 birds")
+    loop = Generator(MlxModel(model), chain, max_tokens=120, record=True, skip_forced=False)
+    [ours] = loop([prompt])
+    text = completed(address, logitloom=asked, logitloom_record="first")
+    assert re.fullmatch("[0-9]{3}-[a-f]{4}", text)
+    told = read_record(folder, "first")
+    assert len(told) >= 8
+    compared = list(zip(told, ours.sampled, strict=False))
+    assert [each.token for each, _ in compared] == [own.token for _, own in compared]
+    for each, own in compared:
+        assert each.kept == own.kept
+        for name in ("logprob", "logprob_before", "entropy"):
+            assert getattr(each, name) == pytest.approx(getattr(own, name), abs=1e-3), name
+    # Sampled texts have records, too, and a stream writes its own.
+    post(address, "/v1/completions", prompt="12 birds", stream=True, logitloom=asked, logitloom_record="streamed")
+    assert [each.token for each in read_record(folder, "streamed")] == [each.token for each in told]
+
+
 @pytest.mark.parametrize(
     ("body", "part"),
     [
+        ({"logitloom_record": "alone"}, "'logitloom_record' and no chain"),
+        ({"logitloom": DIGITS, "logitloom_record": "../up"}, "a name of 1 to 64 letters"),
         ({"logitloom": "nonsense"}, "is no JSON"),
         ({"logitloom": [{"use": "cfg"}]}, "may not use the processor 'cfg'"),
         ({"logitloom": [{"use": "regex", "options": {"pattern": "("}}]}, "no valid regular expression"),

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from logitloom import Chain, Vocabulary
@@ -21,7 +20,7 @@ from logitloom_contrib.engines.vllm.shared_folder import shared_folder
 from logitloom_contrib.requests.chain_cache import ChainCache, CompiledChain
 from logitloom_contrib.requests.engine_constraints import require_agreement
 from logitloom_contrib.requests.permissions import Permissions
-from logitloom_contrib.requests.record import RECORD_KEY, record_name
+from logitloom_contrib.requests.record import RECORD_KEY, admitted_record
 from logitloom_contrib.requests.request_document import KEY
 
 __all__ = ["CLASS_PATH", "ServedEngine", "config_of_caller"]
@@ -155,23 +154,14 @@ class ServedEngine:
         Raises:
             NeedsNotMet: it cannot be written.
         """
-        name = record_name(params.extra_args)
-        if name is None:
+        if admitted_record(params.extra_args, self.chains.permissions.record) is None:
             return
-        folder = self.chains.permissions.record
-        if not folder:
-            raise NeedsNotMet(
-                f"The request asks for a record ({RECORD_KEY!r}), and this server keeps none. The operator names a "
-                f"folder for them in LOGITLOOM_SERVER_RECORD."
-            )
         if self.config.use_v2_model_runner:
             raise NeedsNotMet(
                 f"The request asks for a record ({RECORD_KEY!r}), and model runner V2 keeps its tokens on the device."
             )
         if getattr(params, "n", 1) > 1:
             raise NeedsNotMet(f"A record ({RECORD_KEY!r}) is of one text, but the request asks for n={params.n}.")
-        if (Path(folder) / f"{name}.json").exists():
-            raise NeedsNotMet(f"There is a record {name!r} already. Choose another name.")
 
     def ends(self, params: Any) -> tuple[int, ...]:
         """Ids with which the engine ends this request, the most usual first."""
