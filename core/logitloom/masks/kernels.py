@@ -1,4 +1,4 @@
-"""Protocol of the compiled loops over masks in a plug-in of the group ``logitloom.kernels``, and their lookup.
+"""Protocol of the compiled loops over masks and logits of a plug-in of ``logitloom.kernels``, and their lookup.
 
 NumPy is fast on long arrays. For a walk through a few hundred trie nodes or a mask of a few ids, the overhead of its
 calls dominates; a compiled loop has no such overhead. The plug-in is optional, and ``LOGITLOOM_BLOCK=kernels/NAME``
@@ -77,7 +77,7 @@ class StepTables(NamedTuple):
 
 
 class MaskKernels(Protocol):
-    """Functions on masks. All arrays are C-contiguous. An array that is only read may be read-only.
+    """Functions on masks and logits. All arrays are C-contiguous. An array that is only read may be read-only.
 
     A function that raises an error does so before it writes to logits. The process then calls no kernel again.
     """
@@ -139,6 +139,49 @@ class MaskKernels(Protocol):
             written: ``[len(after), 3]``: the mask records of the rows of ``after``. If the kind is :data:`ALLOWED`, all
                 other entries of the row hold ``forbidden``. The function replaces the records by the new ones.
             masks, forbidden: as for :meth:`write`.
+        """
+        ...
+
+    def exponentials(self, x: NDArray[np.float32], top: NDArray[np.float32], total: NDArray[np.float32]) -> None:
+        """Sum the exponentials of each row, with a relative error of about 1e-6.
+
+        Args:
+            x: ``[rows, vocab]``.
+            top: ``[rows]``, finite: what is subtracted from each row first, at least its largest entry.
+            total: ``[rows]``: output.
+        """
+        ...
+
+    def nucleus(
+        self, x: NDArray[np.float32], top: NDArray[np.float32], p: float, threshold: NDArray[np.float32]
+    ) -> None:
+        """Find the least logit of each row's nucleus; see :meth:`logitloom.backend.Backend.nucleus_threshold`.
+
+        Args:
+            x: ``[rows, vocab]``.
+            top: ``[rows]``, the largest entry of each row; one that is not finite gives a threshold of -inf.
+            p: mass of the nucleus, from 0 to 1.
+            threshold: ``[rows]``: output.
+        """
+        ...
+
+    def reaching(
+        self,
+        x: NDArray[np.float32],
+        maxima: NDArray[np.float32],
+        least: NDArray[np.float32],
+        ids: NDArray[np.int64],
+    ) -> int:
+        """List the ids of the values of each row that reach a bound.
+
+        Args:
+            x: ``[rows, vocab]``.
+            maxima: ``[rows, blocks]``: of each row's values whose ids leave the same rest when divided by ``blocks``.
+            least: ``[rows]``: the bounds.
+            ids: ``[rows, n]``: output, ascending, -1 behind them.
+
+        Returns:
+            The largest number of ids of a row; -1 if one has more than ``n``.
         """
         ...
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from logitloom.masks.kernels import KernelFailed, host_kernels
+from logitloom_plugins.backends._log_probability import read_only
 
 __all__ = ["LEAST_VOCAB", "mass_threshold", "nucleus_threshold"]
 
@@ -31,6 +35,11 @@ def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
         ``[batch, 1]``; -inf, which keeps everything, for a row that is -inf or has what is not a number.
     """
     thresholds = np.full((len(x), 1), -np.inf, dtype=x.dtype)
+    kernels = host_kernels()
+    if kernels is not None and x.dtype == np.float32 and x.flags.c_contiguous:
+        with contextlib.suppress(KernelFailed):
+            kernels.nucleus(read_only(x), read_only(np.maximum.reduce(x, axis=-1)), p, thresholds[:, 0])
+            return thresholds
     share = (1.0 - p) / x.shape[1]
     for place, line in enumerate(x):  # row by row, so that the passes find the row in the cache
         top = line.max()

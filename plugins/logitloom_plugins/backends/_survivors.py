@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.masks.kernels import KernelFailed, host_kernels
+from logitloom_plugins.backends._log_probability import read_only
 from logitloom_plugins.backends._set_places import set_places
 
 __all__ = ["kth_largest", "spread_places", "survivors"]
@@ -19,6 +22,8 @@ _COARSE: Final = 8
 #: Least size of a block, below which selection from the whole row is as fast.
 _LEAST_BLOCK: Final = 4
 _LARGEST_BLOCK: Final = 64
+#: So many more than twice the wanted ids are listed at most: those that tie, and others above the bound.
+_MORE: Final = 64
 #: From this vocabulary on rows are taken one by one, so that each pass finds the row in the cache.
 _WIDE: Final = 1 << 15
 
@@ -83,7 +88,20 @@ def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:
     least = np.where(np.isfinite(slack), bound - slack, np.finfo(x.dtype).min).astype(x.dtype)
     if maxima is None:
         return _by_row(set_places((x >= least).reshape(-1)), len(x), vocab)
-    return _reaching(x, maxima, least)
+    found = _listed(x, maxima, least, highest)
+    return _reaching(x, maxima, least) if found is None else found
+
+
+def _listed(x: NDArray[Any], maxima: NDArray[Any], least: NDArray[Any], highest: int) -> NDArray[np.int64] | None:
+    """As :func:`_reaching`, by a compiled loop; None if there is none, or a row has many more than it should have."""
+    kernels = host_kernels()
+    if kernels is None or x.dtype != np.float32 or not x.flags.c_contiguous:
+        return None
+    ids = np.empty((len(x), min(2 * highest + _MORE, x.shape[1] // 4)), dtype=np.int64)
+    with contextlib.suppress(KernelFailed):
+        most = kernels.reaching(read_only(x), read_only(maxima), read_only(least[:, 0]), ids)
+        return ids[:, :most].copy() if most >= 0 else None
+    return None
 
 
 def _of_rows(x: NDArray[Any], highest: int) -> NDArray[np.int64] | None:

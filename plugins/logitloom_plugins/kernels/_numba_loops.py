@@ -21,7 +21,21 @@ from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORM
 from logitloom.constraints import FINISHED
 from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, ByteTable, StepTables
 
-__all__ = ["collect", "determinize", "marks", "paths", "product", "rewrite", "step", "walk", "works", "write"]
+__all__ = [
+    "collect",
+    "determinize",
+    "exponentials",
+    "marks",
+    "nucleus",
+    "paths",
+    "product",
+    "reaching",
+    "rewrite",
+    "step",
+    "walk",
+    "works",
+    "write",
+]
 
 _compiled: Callable[..., Callable[[Callable[..., Any]], Any]] = numba.njit
 _code: Callable[[Callable[..., Any]], Any] = intrinsic
@@ -698,6 +712,122 @@ def rewrite(after: Any, before: int, written: Any, masks: Any, forbidden: Any) -
                 for i in ids:
                     line[i] = source[i]
         written[row, 0], written[row, 1], written[row, 2] = kind, address, length
+
+
+#: What lets sums be taken in any order, so that they are vectorised. Infinities and what is not a number stay.
+_SUMMED: Final = {"reassoc", "contract", "nsz", "arcp"}
+_BINS: Final = 1024
+_LOWEST: Final = np.finfo(np.float32).min
+_ROWS_OF_LOGITS: Final = _given(types.float32, 2)
+_LOGITS: Final = _given(types.float32)
+
+
+@_compiled(types.float32(types.float32), cache=True, nogil=True, fastmath=_SUMMED)
+def _exponential(x: Any) -> Any:  # pragma: no cover - compiled
+    """``exp(x)`` for x up to 0, vectorisable: a power of two and the Taylor polynomial of the rest."""
+    x = x * np.float32(1.4426950408889634)
+    x = x if x > np.float32(-126.0) else np.float32(-126.0)
+    whole = np.int32(x - np.float32(0.5))
+    y = x - np.float32(whole)
+    found = np.float32(1.5403530e-4)
+    for factor in (1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.4022651e-1, 6.9314718e-1, 1.0):
+        found = found * y + np.float32(factor)
+    return found * np.int32((whole + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@_compiled(types.float32(_LOGITS, types.float32), cache=True, nogil=True, fastmath=_SUMMED)
+def _exponentials(line: Any, top: Any) -> Any:  # pragma: no cover - compiled
+    """The sum of ``exp(line - top)``."""
+    total = np.float32(0)
+    for place in range(len(line)):
+        total += _exponential(line[place] - top)
+    return total
+
+
+@_compiled(types.void(_ROWS_OF_LOGITS, _LOGITS, types.float32[::1]), cache=True, nogil=True)
+def exponentials(x: Any, top: Any, total: Any) -> None:  # pragma: no cover - compiled
+    """See :meth:`logitloom.masks.kernels.MaskKernels.exponentials`."""
+    for row in range(len(x)):
+        total[row] = _exponentials(x[row], top[row])
+
+
+@_compiled(types.void(_ROWS_OF_LOGITS, _LOGITS, types.float64, types.float32[::1]), cache=True, nogil=True)
+def nucleus(x: Any, top: Any, p: float, threshold: Any) -> None:  # pragma: no cover - compiled
+    """See :meth:`logitloom.masks.kernels.MaskKernels.nucleus`.
+
+    Tokens with less than ``(1 - p) / vocab`` of the mass are not in the nucleus. The mass of bins of the others tells
+    in which bin the border lies, and only that one is sorted.
+    """
+    vocab = x.shape[1]
+    likely, weights = np.empty(vocab, np.float32), np.empty(vocab, np.float32)
+    mass = np.empty(_BINS, np.float64)
+    for row in range(len(x)):
+        line, highest = x[row], top[row]
+        threshold[row] = -np.inf
+        if not np.isfinite(highest):
+            continue
+        total = np.float64(_exponentials(line, highest))
+        reached = p * total
+        share = total * (1.0 - p) / vocab
+        # No forbidden token is likely, whatever the share.
+        least = highest + np.float32(np.log(share)) if share > 0 else _LOWEST
+        found = 0
+        for place in range(vocab):
+            likely[found] = line[place]
+            found += line[place] >= least
+        if not found:
+            continue
+        lowest = highest
+        for place in range(found):
+            weights[place] = _exponential(likely[place] - highest)
+            lowest = min(lowest, max(likely[place], highest - np.float32(126)))
+        factor = np.float32(_BINS) / max(highest - lowest, np.float32(1e-6))
+        mass[:] = 0
+        for place in range(found):
+            mass[np.uint64(min((highest - likely[place]) * factor, np.float32(_BINS - 1)))] += weights[place]
+        border, above = 0, 0.0
+        while border < _BINS - 1 and above + mass[border] < reached:
+            above += mass[border]
+            border += 1
+        inside = 0
+        for place in range(found):
+            if np.uint64(min((highest - likely[place]) * factor, np.float32(_BINS - 1))) == np.uint64(border):
+                likely[inside] = likely[place]
+                inside += 1
+        if not inside:  # the last bin, which rounding leaves empty
+            threshold[row] = lowest
+            continue
+        likely[:inside].sort()
+        place = inside - 1
+        while place > 0:
+            above += _exponential(likely[place] - highest)
+            if above >= reached:
+                break
+            place -= 1
+        threshold[row] = likely[place]
+
+
+@_compiled(types.int64(_ROWS_OF_LOGITS, _ROWS_OF_LOGITS, _LOGITS, types.int64[:, ::1]), cache=True, nogil=True)
+def reaching(x: Any, maxima: Any, least: Any, ids: Any) -> int:  # pragma: no cover - compiled
+    """See :meth:`logitloom.masks.kernels.MaskKernels.reaching`."""
+    (rows, vocab), count, width, most = x.shape, maxima.shape[1], ids.shape[1], 0
+    hit = np.empty(count, np.int64)
+    for row in range(rows):
+        line, bound, hits, found = x[row], least[row], 0, 0
+        for block in range(count):
+            hit[hits] = block
+            hits += maxima[row, block] >= bound
+        for first in range(0, vocab, count):
+            for place in range(hits):
+                at = first + hit[place]
+                if at < vocab and line[at] >= bound:
+                    if found == width:
+                        return -1
+                    ids[row, found] = at
+                    found += 1
+        ids[row, found:] = -1
+        most = max(most, found)
+    return most
 
 
 def _alike(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -34,7 +34,10 @@ _TOLD: Final = (
     "logitloom: compiled kernels are made in a process beside this one, once per installation; until then NumPy does "
     "their work. `logitloom kernels compile` makes them beforehand."
 )
-_FUNCTIONS: Final = ("marks", "product", "determinize", "paths", "walk", "collect", "step", "write", "rewrite")
+_FUNCTIONS: Final = (
+    "collect", "determinize", "exponentials", "marks", "nucleus", "paths", "product", "reaching", "rewrite", "step",
+    "walk", "write",
+)  # fmt: skip
 
 
 class NumbaKernels:

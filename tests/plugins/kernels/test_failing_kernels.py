@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Context, Vocabulary, processors
+from logitloom import Context, Vocabulary, load_backend, processors
 from logitloom.automata import (
     Dfa,
     TokenAutomaton,
@@ -83,6 +83,12 @@ def everything() -> list[Any]:
     for pool in (None, LogitsPool()):
         for donate in (False, True):
             found += steps(words, pool, donate)
+    numpy, x = load_backend("numpy"), np.random.default_rng(2).normal(scale=3.0, size=(4, 5000)).astype(np.float32)
+    for _ in range(2):
+        ids = numpy.survivors(x, 20)
+        assert ids is not None
+        found += [ids.tolist(), numpy.nucleus_threshold(x, 0.8).tolist()]
+        found.append(numpy.log_probability(x, np.array([[0], [1], [2], [3]])).round(3).tolist())
     return found
 
 
