@@ -8,6 +8,7 @@ References:
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
@@ -151,24 +152,15 @@ def asserting_only(schema: Any, formats: str, inherited: Dialect | None = None) 
         >>> asserting_only({"$schema": "http://json-schema.org/draft-04/schema#", "format": "date"}, "auto")
         {'$schema': 'http://json-schema.org/draft-04/schema#'}
     """
-    if not isinstance(schema, dict):
-        return schema
-    dialect = dialect_of(schema, inherited, "")
-    asserted = {"assert": FORMATS, "annotate": frozenset[str]()}.get(formats, dialect.asserted_formats)
-    copied = {
-        keyword: value
-        for keyword, value in schema.items()
-        if keyword != "format" or not isinstance(value, str) or value in asserted
-    }
-    for keyword in _ONE:
-        if isinstance(copied.get(keyword), dict):
-            copied[keyword] = asserting_only(copied[keyword], formats, dialect)
-    for keyword in _LIST:
-        if isinstance(copied.get(keyword), list):
-            copied[keyword] = [asserting_only(part, formats, dialect) for part in copied[keyword]]
-    for keyword in _MAP:
-        if isinstance(copied.get(keyword), dict):
-            copied[keyword] = {name: asserting_only(part, formats, dialect) for name, part in copied[keyword].items()}
+    copied = copy.deepcopy(schema)
+    pending = [(copied, inherited)]
+    for part, around in pending:
+        if isinstance(part, dict):
+            dialect = dialect_of(part, around, "")
+            asserted = {"assert": FORMATS, "annotate": frozenset[str]()}.get(formats, dialect.asserted_formats)
+            if isinstance(part.get("format"), str) and part["format"] not in asserted:
+                del part["format"]
+            pending += [(below, dialect) for _, below in subschemas(part)]
     return copied
 
 

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from logitloom.automata import Budget, BudgetTracker, at_most, stored_values
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedSchema
 from logitloom.masks.kernels import host_kernels
-from logitloom_plugins.json_schema.schema.container_keywords import MOST_UNIQUE, array_formulas, object_formulas
+from logitloom_plugins.json_schema.schema.assertions import (
+    MOST_UNIQUE,
+    array_formulas,
+    number_formulas,
+    object_formulas,
+    string_formulas,
+)
 from logitloom_plugins.json_schema.schema.document import Document
 from logitloom_plugins.json_schema.schema.evaluated import evaluated_items, evaluated_properties
 from logitloom_plugins.json_schema.schema.formula import atoms, nodes_in
 from logitloom_plugins.json_schema.schema.keywords import Assertions, Keywords
-from logitloom_plugins.json_schema.schema.scalar_keywords import number_formulas, string_formulas
+from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.reachable import visit_constraints
+from logitloom_plugins.json_schema.structure.members import ValueConstraint
+from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
+from logitloom_plugins.json_schema.structure.satisfiability import EVERYTHING, Frame, Satisfiability
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.values.strings import string_problem
 
@@ -30,6 +39,8 @@ _ASSERTIONS: Final[Assertions] = {
 }
 #: Types whose formulas have atoms; of the others one stands for all.
 _CHECKED = ("null", "number", "string", "array", "object")
+#: Atoms that ask nothing of the values of members and items.
+_COUNTED: Final = frozenset(("req", "minp", "maxp", "mini", "maxi"))
 #: Characters of a message that are about the keywords.
 _MOST_TOLD: Final = 320
 _NOT_DISTINCT: Final = (
@@ -129,7 +140,7 @@ def _compiled(
             break
         machine = Machine(keywords, options.whitespace, options.escapes, tracker, solved=solved)
         if machine.satisfiable and solved is None:
-            visit_constraints(machine.values, machine.root, leading)
+            _visit_constraints(machine.values, machine.root, leading)
         repeatable |= machine.values.repeatable
         if options.strict or not machine.values.repeatable:
             break
@@ -186,3 +197,43 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
         found |= more
         pending += more
     return found
+
+
+def _visit_constraints(values: Satisfiability, root: ValueConstraint, nodes: Container[int]) -> None:
+    """Open every reachable object and array, so that what cannot be enforced is known at compilation.
+
+    Args:
+        values: opens them.
+        root: the constraint on the whole value.
+        nodes: values of other nodes are not visited.
+
+    Raises:
+        BudgetExceeded: if too many objects and arrays may be open.
+    """
+    queue = [root]
+    seen = set(queue)
+    for demand in queue:
+        if not any(node in nodes for formula in (demand.must, *demand.extras) for node in nodes_in(formula)):
+            continue
+        for kind in ("object", "array"):
+            formulas = values.of_type(demand, kind)
+            frame = values.opened(kind, formulas, EVERYTHING) if formulas else None
+            for member in _members(values, frame) if frame is not None else ():
+                if member not in seen:
+                    seen.add(member)
+                    queue.append(member)
+
+
+def _members(values: Satisfiability, frame: Frame) -> Iterator[ValueConstraint]:
+    """The constraints on the members or items of a container that has just been opened."""
+    plan = frame.plan
+    if any(atom[0] not in _COUNTED for formula in (frame.soft, *frame.extras) for atom in atoms(formula)):
+        for reached in values.explored(frame):
+            if isinstance(reached, ObjectFrame):
+                yield from [member.demand for _, member in objects.next_members(reached)]
+            else:
+                yield from [member.demand for member in (arrays.item(reached),) if member is not None]
+    elif isinstance(plan, ObjectPlan):
+        yield from [ValueConstraint(plan.hard_child(key)) for key in plan.keys.bit]
+    else:
+        yield from [ValueConstraint(plan.hard_item(place)) for place in range(plan.varied + 1)]
