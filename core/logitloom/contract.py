@@ -233,6 +233,8 @@ class Constraint(ABC):
             strings, bans), and ids without text (special tokens) pass and change nothing.
         ends_texts: whether :meth:`text_end` says anything.
         states: the number of states if they are the integers from 0 up, else ``None``.
+        gives_way: whether :meth:`least_after` has ids besides the allowed ones, which may come where the number of
+            tokens is limited and no allowed one fits.
     """
 
     vocabulary: Vocabulary
@@ -240,6 +242,7 @@ class Constraint(ABC):
     restricts: bool = True
     ends_texts: bool = False
     states: int | None = None
+    gives_way: bool = False
 
     @property
     @abstractmethod

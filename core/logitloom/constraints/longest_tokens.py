@@ -44,6 +44,8 @@ class LongestTokens(Constraint):
         ([1, 2, 3], [3])
     """
 
+    gives_way = True
+
     def __init__(self, constraint: Constraint) -> None:
         self.inner = constraint
         self.vocabulary, self.vocab_size = constraint.vocabulary, constraint.vocab_size

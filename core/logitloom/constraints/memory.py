@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.backend import Array, HostTable
-from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.context import Context
 from logitloom.contract import FINISHED, UNKNOWN, Constraint, Ended, State, TokenSet
 from logitloom.masks.kernels import KernelFailed, MaskKernels, StepTables, host_kernels
@@ -26,11 +25,7 @@ _NODE_BYTES: Final = 96
 
 
 class DeviceTables:
-    """The tables of a finite constraint for devices. The last row is the dead state, so no index is negative.
-
-    Attributes:
-        gives_way: whether tokens that are not allowed may come where no allowed one leads to an end within the limit.
-    """
+    """The tables of a finite constraint for devices. The last row is the dead state, so no index is negative."""
 
     def __init__(self, constraint: Constraint) -> None:
         tables = constraint.tables()
@@ -40,7 +35,7 @@ class DeviceTables:
         self.classes = tables.next.shape[1]
         self.next = HostTable(tables.total().ravel())
         self.allowed = HostTable(tables.allowed)
-        self.gives_way = isinstance(constraint, LongestTokens)
+        self.gives_way = constraint.gives_way
         self._constraint, self._tables = constraint, tables
         self._needed: HostTable | None = None
         self.token_class = HostTable(tables.token_class)
@@ -250,9 +245,9 @@ class ConstraintMemory:
                 return None
         ids, least = node.least_after
         kept = TokenSet(True, ids[least <= left - 2])
-        if isinstance(self.constraint, LongestTokens):
-            longest = kept.ids[self.constraint.allowed(node.state).mask(self.constraint.vocab_size).take(kept.ids)]
-            kept = TokenSet(True, longest) if len(longest) else kept
+        if self.constraint.gives_way:
+            allowed = kept.ids[self.constraint.allowed(node.state).mask(self.constraint.vocab_size).take(kept.ids)]
+            kept = TokenSet(True, allowed) if len(allowed) else kept
         ends = self.may_end(node.state)
         return MaskRow(True, self._with_ends(kept) if ends else kept.ids, self.constraint.vocab_size)
 
