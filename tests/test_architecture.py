@@ -176,6 +176,7 @@ def test_everything_documented_says_what_it_is():
 FLOORS = (
     {
         "errors",
+        "arguments",
         "options",
         "vocabulary",
         "vocabulary_memory",

@@ -14,11 +14,19 @@ from numpy.typing import NDArray
 from logitloom import position as positions
 from logitloom import scoring
 from logitloom import state as rows
+from logitloom.arguments import id_lists, shown
 from logitloom.backend import NEG_INF, Array, Backend, BufferPool
 from logitloom.chain_state import ChainFingerprint, ChainState, check_owner, load_state, save_state, state_type
 from logitloom.context import Context
 from logitloom.direct_use import call_directly
-from logitloom.errors import ChainIncomplete, InvalidSignature, NeedsNotMet, StateMismatch, UnknownPlugin
+from logitloom.errors import (
+    ChainIncomplete,
+    InvalidContext,
+    InvalidSignature,
+    NeedsNotMet,
+    StateMismatch,
+    UnknownPlugin,
+)
 from logitloom.hookspecs import TextEnd
 from logitloom.link import FunctionProcessor, Link, check_order
 from logitloom.plugin_manager import implementations
@@ -256,6 +264,8 @@ class Chain:
             ChainIncomplete: options are missing; lists them all.
             NeedsNotMet: the context lacks what a processor needs.
         """
+        if not isinstance(context, Context):
+            raise InvalidContext(f"A state begins with a Context, but this is {shown(context)}. Use Context.start.")
         context = self._equipped(context)
         if context.compiled and not self.compilable:
             hosts = [link.label for link in self.links if not link.declared("compilable")]
@@ -389,6 +399,8 @@ class Chain:
 
     def _opened(self, logits: Array, state: Any, context: Context) -> tuple[Any, tuple[Any, ...], Context]:
         """The position and the states of a step, and its context, after checking that they belong together."""
+        if not isinstance(context, Context):
+            raise InvalidContext(f"A step has a Context, but this is {shown(context)}. Use Context.start.")
         if type(state) is not self._state_type:
             check_owner(self, state, context)
         try:
@@ -554,6 +566,7 @@ class Chain:
             NeedsNotMet: if there are tokens, and a processor must see every step: tokens do not tell its state.
         """
         state = self.init_state(context)
+        tokens = id_lists(tokens, "tokens", InvalidContext)
         if not any(len(row) for row in tokens):
             return state
         if self.sees_every_step:

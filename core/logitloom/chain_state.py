@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from logitloom import state_format
+from logitloom.arguments import instance, shown
 from logitloom.backend import Backend
 from logitloom.context import Context
 from logitloom.errors import StateMismatch
@@ -207,6 +208,8 @@ def check_owner(chain: _Owner, state: Any, context: Context | None = None) -> No
 def save_state(chain: _Owner, state: Any, context: Context | None = None) -> bytes:
     """See :meth:`logitloom.Chain.save_state`."""
     check_owner(chain, state, context)
+    if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[1], tuple):
+        raise StateMismatch(f"No state of a chain can be saved from {shown(state)}. Give what init_state returned.")
     header = json.dumps({"version": _VERSION, **ChainFingerprint.now(chain, context)._asdict()})
     body = state_format.encode((state[0], tuple(state[1])))
     content = struct.pack("<I", len(header.encode())) + header.encode() + body
@@ -215,6 +218,8 @@ def save_state(chain: _Owner, state: Any, context: Context | None = None) -> byt
 
 def load_state(chain: _Owner, data: bytes, context: Context | Backend) -> ChainState:
     """See :meth:`logitloom.Chain.load_state`."""
+    instance(data, (bytes, bytearray), "data", StateMismatch)
+    instance(context, (Context, Backend), "context", StateMismatch)
     start = len(_MAGIC) + _DIGEST
     if not data.startswith(_MAGIC) or len(data) < start + 4:
         raise StateMismatch(f"These {len(data)} bytes are no saved state. Give what Chain.save_state returned.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from logitloom import rng
+from logitloom.arguments import id_lists, instance, seeds, shown, whole
 from logitloom.backend import Array, Backend, backend_of
 from logitloom.errors import InvalidContext
 from logitloom.masks.logits_pool import LogitsPool
@@ -131,7 +132,12 @@ class Context:
             2
         """
         check_logits(logits)
-        branches = int(more.pop("branches", 1))
+        branches = whole(more.pop("branches", 1), "branches", InvalidContext, least=1)
+        if vocabulary is not None:
+            instance(vocabulary, Vocabulary, "vocabulary", InvalidContext)
+        limit = more.get("max_new_tokens")
+        if limit is not None:
+            more["max_new_tokens"] = seeds(limit, "max_new_tokens", InvalidContext)
         rows, left = (1, 0) if logits.ndim == 1 else divmod(int(logits.shape[0]), branches)
         if left:
             raise InvalidContext(f"{logits.shape[0]} rows of logits cannot be split into {branches} branches each.")
@@ -140,9 +146,9 @@ class Context:
             batch=rows,
             vocab_size=int(logits.shape[-1]),
             vocabulary=vocabulary,
-            prompt=None if prompt is None else tuple(tuple(int(t) for t in row) for row in prompt),
-            max_length=max_length,
-            seed=tuple(int(s) for s in seed) if isinstance(seed, Iterable) else int(seed),
+            prompt=None if prompt is None else id_lists(prompt, "prompt", InvalidContext),
+            max_length=None if max_length is None else whole(max_length, "max_length", InvalidContext, least=0),
+            seed=seeds(seed, "seed", InvalidContext),
             **more,
         ).validated()
 
@@ -212,7 +218,7 @@ class Context:
             tokens = padded(tokens)
         elif not hasattr(tokens, "ndim") or not hasattr(tokens, "dtype"):
             raise InvalidContext(
-                f"Accepted tokens are integers, one list per row or an array [rows, n], but came as {tokens!r:.100}."
+                f"Accepted tokens are integers, one list per row or an array [rows, n], but came as {shown(tokens)}."
             )
         elif not _is_integer(tokens.dtype) or tokens.ndim not in (1, 2):
             raise InvalidContext(
@@ -299,6 +305,6 @@ def padded(rows: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
             out[i, : len(row)] = [operator.index(token) for token in row]
         except (TypeError, OverflowError) as error:
             raise InvalidContext(
-                f"Accepted tokens are integers, one list per row, but row {i} is {row!r:.100} ({error})."
+                f"Accepted tokens are integers, one list per row, but row {i} is {shown(row)} ({error!s:.100})."
             ) from None
     return out

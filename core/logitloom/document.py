@@ -14,6 +14,7 @@ Tokenizer and model are not part of it; they are given when it is read.
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -22,6 +23,7 @@ from typing import Any
 
 from logitloom import options as opts
 from logitloom import processors, registry
+from logitloom.arguments import instance, shown
 from logitloom.chain import Chain
 from logitloom.errors import ChainDocumentError
 from logitloom.link import Link
@@ -90,13 +92,17 @@ def from_document(
     Raises:
         ChainDocumentError: if the document has another form.
     """
+    if not isinstance(document, Mapping):
+        raise ChainDocumentError(f"A chain document is a table, but this one is {shown(document)}.")
     if document.get("logitloom") != VERSION:
         raise ChainDocumentError(
-            f"A chain document starts with logitloom = {VERSION}; this one has {document.get('logitloom')!r}."
+            f"A chain document starts with logitloom = {VERSION}; this one has {shown(document.get('logitloom'))}."
         )
     extra = set(document) - {"logitloom", "processor"}
     if extra:
-        raise ChainDocumentError(f"A chain document has no {sorted(extra)[0]!r}; it has 'logitloom' and 'processor'.")
+        raise ChainDocumentError(
+            f"A chain document has no {min(map(str, extra))!r}; it has 'logitloom' and 'processor'."
+        )
     entries = document.get("processor", [])
     if not isinstance(entries, list):
         raise ChainDocumentError("'processor' in a chain document is a list: write [[processor]] in TOML.")
@@ -121,6 +127,7 @@ def load_file(path: str | Path, *, tokenizer: Any = None, model: Any = None, blo
     Raises:
         ChainDocumentError: if the file cannot be read as such; names the file.
     """
+    instance(path, (str, os.PathLike), "path", ChainDocumentError)
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from logitloom.arguments import names
 from logitloom.errors import OptionError, OptionTypeError
 
 __all__ = ["Guard", "Rules", "loading", "rules", "text_or_file"]
@@ -87,7 +88,8 @@ def loading(*, block: Iterable[str] = (), guard: Guard | None = None) -> Iterato
     if isinstance(block, str):
         raise OptionTypeError(f"'block' must be a list of names, but is the text {block!r}. Write block=[{block!r}].")
     before = _RULES.get()
-    token = _RULES.set(Rules(before.block | frozenset(block), guard if before.guard is None else before.guard))
+    blocked = frozenset(names(block, "block", OptionTypeError))
+    token = _RULES.set(Rules(before.block | blocked, guard if before.guard is None else before.guard))
     try:
         yield _RULES.get()
     finally:

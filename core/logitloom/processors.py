@@ -16,6 +16,7 @@ from typing import Any
 
 from logitloom import options as opts
 from logitloom import registry
+from logitloom.arguments import flag, instance, shown
 from logitloom.chain import Chain
 from logitloom.errors import InvalidSignature, OptionTypeError, UnknownPlugin
 from logitloom.link import FunctionProcessor, Link
@@ -67,7 +68,7 @@ def describe(name: str) -> Description:
         >>> [o.signature for o in describe("top_k").options]
         ['k: int']
     """
-    plugin = registry.load_plugin("processors", name)
+    plugin = registry.load_plugin("processors", instance(name, str, "name", UnknownPlugin))
     doc = inspect.getdoc(plugin) or ""
 
     return Description(
@@ -115,9 +116,10 @@ def load(
     """
     if options is not None and not isinstance(options, Mapping):
         raise OptionTypeError(
-            f"'options' must be a table, label to options, but is {options!r:.200}. Write, for example, "
+            f"'options' must be a table, label to options, but is {shown(options)}. Write, for example, "
             f"options={{'top_k': {{'k': 5}}}}."
         )
+    debug = None if debug is None else flag(debug, "debug", OptionTypeError)
     with loading(block=block) as rules:
         links = _links(specs, dict(options or {}), rules)
         vocabulary = registry.read_vocabulary(tokenizer) if tokenizer is not None else None
@@ -159,7 +161,7 @@ def _link(label: str, name: str | None, plugin: Any, given: Mapping[str, Any]) -
     if callable(plugin):
         return Link(label, name, None, processor=FunctionProcessor(plugin))
     raise InvalidSignature(
-        f"{plugin!r} is no processor. Give a name, a pair (name, options), an object or class with a method "
+        f"{shown(plugin)} is no processor. Give a name, a pair (name, options), an object or class with a method "
         f"process(self, logits, state, context), or a function of logits."
     )
 

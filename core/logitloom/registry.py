@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from logitloom.arguments import shown
 from logitloom.backend import Backend, forget_types, load_backends_with
 from logitloom.errors import (
     BackendMissing,
@@ -440,6 +441,8 @@ def load_backend(library: str) -> Backend:
         BackendMissing: if there is none, or it declines.
         PluginImportError: if the library is not installed; with what to install.
     """
+    if not isinstance(library, str):
+        raise BackendMissing(f"A backend is named by its array library, but this is {shown(library)}.")
     try:
         backend = _backend_plugin(library)
     except UnknownPlugin as error:

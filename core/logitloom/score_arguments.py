@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.arguments import shown
 from logitloom.backend import Array
 from logitloom.context import Context, check_logits, padded
 from logitloom.errors import InvalidContext
@@ -24,7 +25,7 @@ def check_arguments(logits: Any, context: Any, kept: Any) -> None:
         InvalidContext: saying which is not, and what it must be.
     """
     if not isinstance(context, Context):
-        raise InvalidContext(f"Sequences are scored with the Context of their start, not with {context!r:.100}.")
+        raise InvalidContext(f"Sequences are scored with the Context of their start, not with {shown(context)}.")
     shape = getattr(logits, "shape", None)
     if shape is None or len(shape) != 3:
         given = f"are a {type(logits).__name__}" if shape is None else f"have the shape {list(shape)}"
@@ -36,7 +37,7 @@ def check_arguments(logits: Any, context: Any, kept: Any) -> None:
     if kept is not None:
         wanted = [int(shape[0]), int(shape[1]), -(-int(shape[2]) // 32)]
         if list(getattr(kept, "shape", ())) != wanted:
-            found: Any = list(kept.shape) if hasattr(kept, "shape") else f"{kept!r:.100}"
+            found: Any = list(kept.shape) if hasattr(kept, "shape") else shown(kept)
             raise InvalidContext(f"'kept' must be an array of bits of the shape {wanted}, but is {found}.")
 
 
@@ -51,7 +52,7 @@ def checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Co
         host = padded(tokens)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidContext(
-            f"Tokens to be scored are ids, a sequence of them per row, but {tokens!r:.100} was given: {error!s:.100}."
+            f"Tokens to be scored are ids, a sequence of them per row, but {shown(tokens)} was given: {error!s:.100}."
         ) from error
     batch, time = logits.shape[:2]
     if len(host) != batch or host.shape[1] > time:

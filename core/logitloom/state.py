@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
+from logitloom.arguments import shown, whole
 from logitloom.backend import Array, backend_of
-from logitloom.errors import StateMismatch
+from logitloom.errors import LogitloomError, StateMismatch
 
 __all__ = [
     "RowLeaf",
@@ -116,7 +117,12 @@ def leaves(state: State, path: str = "state") -> Iterator[tuple[str, Any]]:
 
 
 def _leaf_rows(leaf: Any) -> int:
-    return int(leaf.row_count()) if is_row_leaf(leaf) else int(leaf.shape[0])
+    try:
+        return int(leaf.row_count()) if is_row_leaf(leaf) else int(leaf.shape[0])
+    except (AttributeError, TypeError, IndexError):
+        raise StateMismatch(
+            f"A state holds {shown(leaf)}, which has no rows. Its leaves are arrays and Rows."
+        ) from None
 
 
 def row_count(state: State) -> int | None:
@@ -148,18 +154,24 @@ def take(state: State, index: Array | Sequence[int]) -> State:
         (array([30, 10, 10]),)
     """
     native = not isinstance(index, (list, tuple, range, np.ndarray))
-    host: Any = index if native else _host_index(index)
 
     def one(leaf: Any) -> Any:
         if is_row_leaf(leaf):
             return leaf.take_rows(backend_of(index).to_numpy(index) if native else host)
         return backend_of(leaf).take_rows(leaf, host)
 
-    return map_leaves(one, state)
+    try:
+        host: Any = index if native else _host_index(index)
+        return map_leaves(one, state)
+    except (TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+        if isinstance(error, LogitloomError):
+            raise
+        raise StateMismatch(f"Rows {shown(index)} cannot be taken of {shown(state)}: {error!s:.80}.") from error
 
 
 def repeat(state: State, times: int) -> State:
     """Each row ``times`` times, copies side by side: rows 0, 0, 1, 1, ... for ``times = 2``."""
+    times = whole(times, "times", StateMismatch, least=0, most=2**31 - 1)
     rows = row_count(state)
     return state if rows is None else take(state, np.repeat(np.arange(rows, dtype=np.int32), times))
 
@@ -170,6 +182,8 @@ def concat(states: Sequence[State]) -> State:
     Raises:
         StateMismatch: if the structures differ.
     """
+    if not isinstance(states, (list, tuple)) or isinstance(states, Rows) or not states:
+        raise StateMismatch(f"States are joined from a list of one or more, but this is {shown(states)}.")
     first, *rest = states
     if not rest:
         return first

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.arguments import ids, shown
 from logitloom.errors import VocabularyError
 
 __all__ = ["Vocabulary"]
@@ -40,10 +41,14 @@ class Vocabulary:
         special_text: dict[int, str] | None = None,
         name: str = "vocabulary",
     ) -> None:
+        if not isinstance(token_bytes, Sequence) or isinstance(token_bytes, (str, bytes)):
+            raise VocabularyError(
+                f"The argument 'token_bytes' must be a list with the bytes of each token, but is {shown(token_bytes)}."
+            )
         size = len(token_bytes)
         self.name = name
-        self.eos: tuple[int, ...] = tuple(dict.fromkeys(int(i) for i in eos))
-        specials = frozenset(int(i) for i in special) | frozenset(self.eos)
+        self.eos: tuple[int, ...] = tuple(dict.fromkeys(ids(eos, "eos", VocabularyError)))
+        specials = frozenset(ids(special, "special", VocabularyError)) | frozenset(self.eos)
         outside = sorted(i for i in specials if not 0 <= i < size)
         if outside:
             raise VocabularyError(
@@ -52,9 +57,13 @@ class Vocabulary:
             )
         self.special: frozenset[int] = specials
         self.special_text: dict[int, str] = dict(special_text or {})
-        self.token_bytes: tuple[bytes, ...] = tuple(
-            b"" if i in specials else bytes(b) for i, b in enumerate(token_bytes)
-        )
+        try:
+            self.token_bytes: tuple[bytes, ...] = tuple(
+                b"" if i in specials else bytes(memoryview(b)) for i, b in enumerate(token_bytes)
+            )
+        except TypeError:
+            wrong = next(i for i, b in enumerate(token_bytes) if not isinstance(b, (bytes, bytearray, memoryview)))
+            raise VocabularyError(f"{name}: token {wrong} is {shown(token_bytes[wrong])}, and not bytes.") from None
         if not any(self.token_bytes):
             raise VocabularyError(f"{name}: no token has any bytes, so no text could be written with it.")
 

@@ -109,7 +109,10 @@ class AhoCorasick:
     """
 
     def __init__(self, strings: Iterable[str | bytes], *, budget: Budget | None = None) -> None:
-        given = [s.encode() if isinstance(s, str) else bytes(s) for s in strings]
+        try:
+            given = [s.encode() if isinstance(s, str) else bytes(s) for s in strings]
+        except UnicodeEncodeError as error:
+            raise OptionError(f"A string to search for holds half a surrogate pair: {error.object!r:.100}.") from error
         self.strings: tuple[bytes, ...] = tuple(dict.fromkeys(given))
         if not self.strings:
             raise OptionError("No strings to search for were given. Give at least one.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import rng
 from logitloom import state as row_state
+from logitloom.arguments import MOST_ROWS, id_lists, number, optional_ids, whole
 from logitloom.backend import NEG_INF, Array
 from logitloom.chain import Chain
 from logitloom.context import Context
@@ -23,6 +24,10 @@ from logitloom.masks.logits_pool import LogitsPool
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["BeamSearch", "Carried", "Hypothesis", "beam_search"]
+
+
+#: The length of any text to this power is a finite number.
+_MOST_LENGTH_PENALTY: Final = 50
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,13 @@ class BeamSearch:
     samples: int = 1
 
     def __post_init__(self) -> None:
+        whole(self.beams, "beams", GenerationError, most=MOST_ROWS)
+        if abs(number(self.length_penalty, "length_penalty", GenerationError)) > _MOST_LENGTH_PENALTY:
+            raise GenerationError(
+                f"length_penalty is an exponent from -{_MOST_LENGTH_PENALTY} to {_MOST_LENGTH_PENALTY}, but is "
+                f"{self.length_penalty}."
+            )
+        whole(self.samples, "samples", GenerationError, most=MOST_ROWS)
         if self.beams < 1:
             raise GenerationError(f"beams must be at least 1, but is {self.beams}.")
         if not 1 <= self.samples <= self.beams:
@@ -160,9 +172,12 @@ def beam_search(
         NoLegalToken: if no hypothesis of a prompt can be continued or end.
         GenerationError: if there are more start sequences than beams, or not one for each carried score.
     """
+    prompts = id_lists(prompts, "prompts", GenerationError)
     if not prompts:
         return []
     vocabulary = vocabulary if vocabulary is not None else chain.vocabulary
+    seed, eos = whole(seed, "seed", GenerationError), optional_ids(eos, "eos", GenerationError)
+    whole(max_tokens, "max_tokens", GenerationError)
     stop_ids = frozenset(eos if eos is not None else vocabulary.eos if vocabulary is not None else ())
     beams = settings.beams
     if carried is None:

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.arguments import MOST_ROWS, id_lists, number, whole
 from logitloom.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain
 from logitloom.context import Context
@@ -59,6 +60,9 @@ class ContrastiveSearch:
     samples: int = 1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "k", whole(self.k, "k", GenerationError, most=MOST_ROWS))
+        number(self.penalty_alpha, "penalty_alpha", GenerationError)
+        whole(self.samples, "samples", GenerationError, most=MOST_ROWS)
         if self.k < 1:
             raise GenerationError(f"A contrastive search needs at least 1 candidate per token, but k is {self.k}.")
         if not 0.0 <= self.penalty_alpha <= 1.0:
@@ -105,6 +109,7 @@ def contrastive_search(
         InvalidLogits: if the processed logits of a row have NaN or +inf; the message names row and step.
         GenerationError: if the model has no method ``forward_hidden``, or as for :func:`logitloom.generation.decode`.
     """
+    prompts = id_lists(prompts, "prompts", GenerationError)
     if not prompts:
         return
     if not hasattr(model, "forward_hidden"):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import codecs
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
+
+from logitloom.arguments import flag, ids, instance, optional_ids, shown, whole
 from logitloom.chain import Chain
 from logitloom.errors import GenerationError
 from logitloom.generation.beam_search import BeamSearch, beam_search
@@ -179,6 +182,7 @@ class Generator:
     avoid: SoftBan | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.avoid is not None and (
             self.candidates is not None or isinstance(self.strategy, (BeamSearch, ContrastiveSearch))
         ):
@@ -201,6 +205,26 @@ class Generator:
                 "Beam search samples nothing that could be recorded. Leave out the record, or use Greedy or "
                 "Multinomial."
             )
+
+    def _check_types(self) -> None:
+        instance(self.chain, Chain, "chain", GenerationError)
+        if not callable(getattr(self.strategy, "choose", None)) or not hasattr(self.strategy, "samples"):
+            instance(self.strategy, (BeamSearch, ContrastiveSearch), "strategy", GenerationError)
+        needed = {"model": "forward", "candidates": "propose"}
+        for name, method in needed.items():
+            given = getattr(self, name)
+            if (given is not None or name == "model") and not callable(getattr(given, method, None)):
+                raise GenerationError(f"The argument {name!r} must have a method {method}, but is {shown(given)}.")
+        for name in ("on_round", "on_emission"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise GenerationError(f"The argument {name!r} must be callable, but is {shown(getattr(self, name))}.")
+        for name, kind in (("vocabulary", Vocabulary), ("avoid", SoftBan)):
+            if getattr(self, name) is not None:
+                instance(getattr(self, name), kind, name, GenerationError)
+        for name in ("skip_forced", "record", "heal"):
+            flag(getattr(self, name), name, GenerationError)
+        whole(self.max_tokens, "max_tokens", GenerationError)
+        optional_ids(self.eos, "eos", GenerationError)
 
     def __call__(
         self,
@@ -297,13 +321,18 @@ class Generator:
         Raises:
             GenerationError: if text is given without a tokenizer.
         """
-        if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
-            prompts = [prompts]
-        return [self._encode_one(prompt) for prompt in prompts]
+        if isinstance(prompts, str):
+            return [self._encode_one(prompts)]
+        if not isinstance(prompts, Iterable) or isinstance(prompts, (bytes, Mapping, type)):
+            raise GenerationError(f"The argument 'prompts' must be a text, ids, or a list, but is {shown(prompts)}.")
+        given = np.atleast_1d(prompts) if isinstance(prompts, np.ndarray) else list(prompts)
+        if len(given) > 0 and isinstance(given[0], (int, np.integer)):
+            given = [given]
+        return [self._encode_one(prompt) for prompt in given]
 
     def _encode_one(self, prompt: Any) -> list[int]:
         if not isinstance(prompt, str):
-            return [int(token) for token in prompt]
+            return list(ids(prompt, "prompts", GenerationError))
         if self.tokenizer is None:
             raise GenerationError("Prompts as text need Generator(tokenizer=...); or give token ids.")
         return list(self.tokenizer.encode(prompt))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from logitloom import processors
+from logitloom.arguments import flag, id_lists, instance
 from logitloom.automata.trie import Trie, vocabulary_trie
 from logitloom.chain import Chain
 from logitloom.errors import GenerationError
@@ -67,13 +68,17 @@ def heal(
         S. Lundberg, "The art of prompt design: prompt boundaries and token healing", 2023;
         T. Vieira et al., "From language models over tokens to language models over characters", 2024.
     """
+    instance(chain, Chain, "chain", GenerationError)
     words = vocabulary if vocabulary is not None else chain.vocabulary
+    if words is not None:
+        instance(words, Vocabulary, "vocabulary", GenerationError)
+    in_order = flag(in_order, "in_order", GenerationError)
     if words is None:
         raise GenerationError(
             "Prompts are healed by the bytes of their tokens, and no vocabulary is known. Give one, or load the chain "
             "with tokenizer=..."
         )
-    whole = [[int(token) for token in prompt] for prompt in prompts]
+    whole = [list(prompt) for prompt in id_lists(prompts, "prompts", GenerationError)]
     counts = [removed_tokens(prompt, words) for prompt in whole]
     kept = [prompt[: len(prompt) - count] for prompt, count in zip(whole, counts, strict=True)]
     removed = [prompt[len(prompt) - count :] for prompt, count in zip(whole, counts, strict=True)]

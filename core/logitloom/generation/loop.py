@@ -11,6 +11,7 @@ import numpy as np
 
 from logitloom import rng
 from logitloom import state as row_state
+from logitloom.arguments import flag, id_lists, optional_ids, whole
 from logitloom.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
@@ -90,7 +91,7 @@ def start_context(
     Raises:
         GenerationError: if ``max_tokens`` is below 1, or a prompt has ``model.max_length`` or more tokens.
     """
-    if max_tokens < 1:
+    if whole(max_tokens, "max_tokens", GenerationError) < 1:
         raise GenerationError(f"max_tokens must be at least 1, but is {max_tokens}.")
     longest = max(len(prompt) for prompt in prompts)
     if longest >= model.max_length:
@@ -124,6 +125,8 @@ def sampling_start(
     vocabulary: Vocabulary | None,
 ) -> tuple[Context, frozenset[int]]:
     """The context of :func:`decode`, one row per prompt and sample, and the ids that end a row."""
+    seed = whole(seed, "seed", GenerationError)
+    eos = optional_ids(eos, "eos", GenerationError)
     vocabulary = vocabulary if vocabulary is not None else chain.vocabulary
     stop_ids = frozenset(eos if eos is not None else vocabulary.eos if vocabulary is not None else ())
     rows = [tuple(prompt) for prompt in prompts for _ in range(sampler.samples)]
@@ -178,6 +181,7 @@ def decode(
         InvalidLogits: if the processed logits of a row have NaN or +inf; the message names row and step.
         GenerationError, NeedsNotMet, ChainIncomplete: before the first step.
     """
+    prompts = id_lists(prompts, "prompts", GenerationError)
     if not prompts:
         return
     context, stop_ids = sampling_start(
@@ -253,7 +257,7 @@ class _Batch:
         skip_forced: bool,
         record: bool,
     ) -> None:
-        if record:
+        if flag(record, "record", GenerationError):
             # The chain must not overwrite the model's logits.
             context = context.with_fields(donate=False)
         self.model, self.chain, self.context, self.record = model, chain, context, record

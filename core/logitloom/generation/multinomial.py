@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from logitloom import rng
+from logitloom.arguments import MOST_ROWS, whole
 from logitloom.backend import Array, Backend
+from logitloom.errors import GenerationError
 
 __all__ = ["STREAM", "Multinomial", "draw"]
 
@@ -25,8 +27,11 @@ class Multinomial:
     #: Adding a constant to all logits of a row does not change the result.
     shift_invariant: ClassVar[bool] = True
 
-    #: Sequences per prompt.
+    #: Sequences per prompt, at least 1.
     samples: int = 1
+
+    def __post_init__(self) -> None:
+        whole(self.samples, "samples", GenerationError, least=1, most=MOST_ROWS)
 
     def choose(self, backend: Backend, logits: Array, seeds: Array, lengths: Array) -> tuple[Array, Array]:
         """The next token of each row.

@@ -22,6 +22,7 @@ import numpy as np
 
 from logitloom import rng
 from logitloom import state as row_state
+from logitloom.arguments import id_lists, names, whole
 from logitloom.automata import Dfa, texts_without
 from logitloom.automata.phrases import folded
 from logitloom.backend import NEG_INF, Array
@@ -62,9 +63,10 @@ class SoftBan:
     clean: Dfa = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.returns < 1:
+        if whole(self.returns, "returns", GenerationError) < 1:
             raise GenerationError(f"A soft ban goes back at least once, but returns is {self.returns}.")
-        object.__setattr__(self, "phrases", (self.phrases,) if isinstance(self.phrases, str) else tuple(self.phrases))
+        phrases = (self.phrases,) if isinstance(self.phrases, str) else names(self.phrases, "phrases", GenerationError)
+        object.__setattr__(self, "phrases", phrases)
         object.__setattr__(self, "clean", texts_without(self.phrases, ignore_case=self.ignore_case))
 
     def begin_of(self, text: bytes) -> int:
@@ -170,6 +172,7 @@ def decode_avoiding(
         GenerationError: without a vocabulary; and as ``decode``.
         NoLegalToken, InvalidLogits, NeedsNotMet, ChainIncomplete: as ``decode``.
     """
+    prompts = id_lists(prompts, "prompts", GenerationError)
     if not prompts:
         return
     context, stop_ids = loop.sampling_start(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from logitloom import state as row_state
+from logitloom.arguments import id_lists
 from logitloom.backend import NEG_INF, Array
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context, padded
@@ -154,6 +155,7 @@ def speculate(
         InvalidLogits: if the processed logits of a row have NaN or +inf; the message names row and step.
         GenerationError, NeedsNotMet, ChainIncomplete: before the first step.
     """
+    prompts = id_lists(prompts, "prompts", GenerationError)
     if not prompts:
         return
     context, stop_ids = loop.sampling_start(

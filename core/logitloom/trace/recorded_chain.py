@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from logitloom.arguments import flag, ids, instance, optional_ids, whole
 from logitloom.backend import Array, Backend
 from logitloom.chain import Chain
 from logitloom.chain_state import ChainState
@@ -40,7 +41,7 @@ class RecordedChain(Chain):
             row that has ended may wait for others; or the last, as an engine may show a prompt piece by piece.
 
     Raises:
-        OptionError: for a ``limit`` below 1.
+        OptionError: for a ``limit`` below 1, or arguments of other types.
 
     Example:
         >>> import numpy as np
@@ -56,7 +57,9 @@ class RecordedChain(Chain):
     """
 
     def __init__(self, chain: Chain, *, limit: int = 4096, first: bool = True) -> None:
-        if limit < 1:
+        instance(chain, Chain, "chain", OptionError)
+        first = flag(first, "first", OptionError)
+        if whole(limit, "limit", OptionError) < 1:
             raise OptionError(f"A record remembers at least one step of a row, but limit is {limit}.")
         self._hold(chain, _Recorder(limit, first))
 
@@ -102,7 +105,8 @@ class RecordedChain(Chain):
         Raises:
             NeedsNotMet: nothing is known of such a text.
         """
-        return self._recorder.sampled([int(token) for token in tokens], None if prompt is None else tuple(prompt))
+        wanted = optional_ids(prompt, "prompt", OptionError)
+        return self._recorder.sampled(list(ids(tokens, "tokens", OptionError)), wanted)
 
 
 class _Text(NamedTuple):

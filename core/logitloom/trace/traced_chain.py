@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.arguments import instance, whole
 from logitloom.backend import Array
 from logitloom.chain import Chain
 from logitloom.context import Context
@@ -41,8 +42,9 @@ class TracedChain(Chain):
     """
 
     def __init__(self, chain: Chain, *, top: int = 8, limit: int = 20_000) -> None:
+        instance(chain, Chain, "chain", OptionError)
         for name, value in {"top": top, "limit": limit}.items():
-            if value < 0:
+            if whole(value, name, OptionError) < 0:
                 raise OptionError(f"A trace keeps a number of {name} that is not negative, but {name} is {value}.")
         self._hold(chain, Record(chain.labels, limit), top)
 

@@ -1,0 +1,187 @@
+"""Checks of the arguments of public functions: the converted value, or an error that names argument and value."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from logitloom.errors import LogitloomError
+
+__all__ = [
+    "MOST_ROWS",
+    "flag",
+    "id_lists",
+    "ids",
+    "instance",
+    "names",
+    "number",
+    "optional_ids",
+    "seeds",
+    "shown",
+    "whole",
+]
+
+T = TypeVar("T")
+Error = type[LogitloomError]
+#: The largest integer that stands for a number of things, and the largest seed.
+_MOST: Final = 2**63 - 1
+#: More rows than any batch has.
+MOST_ROWS: Final = 1 << 20
+
+
+def shown(value: Any) -> str:
+    """A value for a message, cut to 80 characters.
+
+    Example:
+        >>> shown([1, 2])
+        '[1, 2]'
+    """
+    try:
+        text = f"{value!r:.80}"
+        text.encode()
+        return text
+    except (RecursionError, ValueError):  # nested too deeply; an integer of thousands of digits
+        return f"a {type(value).__name__}"
+
+
+def whole(value: Any, name: str, error: Error, *, least: int | None = None, most: int = _MOST) -> int:
+    """A whole number.
+
+    Args:
+        value: the argument.
+        name: of the argument.
+        error: the class of the error.
+        least, most: the range.
+
+    Raises:
+        LogitloomError: of the class ``error``.
+
+    Example:
+        >>> from logitloom.errors import GenerationError
+        >>> whole(3, "beams", GenerationError, least=1)
+        3
+        >>> whole("x", "beams", GenerationError, least=1)
+        Traceback (most recent call last):
+        logitloom.errors.GenerationError: The argument 'beams' must be a whole number of at least 1, but is 'x'.
+    """
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = None
+    low = -_MOST - 1 if least is None else least
+    if found is None or not low <= found <= most:
+        limits = "" if least is None else f" of at least {least}"
+        limits += f", at most {most}" if most < _MOST or (found is not None and found > most) else ""
+        raise error(f"The argument {name!r} must be a whole number{limits}, but is {shown(value)}.")
+    return found
+
+
+def number(value: Any, name: str, error: Error) -> float:
+    """A finite number, as a float.
+
+    Raises:
+        LogitloomError: of the class ``error``.
+    """
+    found = math.nan
+    if isinstance(value, numbers.Real):
+        try:
+            found = float(value)
+        except OverflowError:
+            found = math.inf
+    if not math.isfinite(found):
+        raise error(f"The argument {name!r} must be a finite number, but is {shown(value)}.")
+    return found
+
+
+def flag(value: Any, name: str, error: Error) -> bool:
+    """The truth of a value.
+
+    Raises:
+        LogitloomError: of the class ``error``, if it has none, as an array of several numbers.
+    """
+    try:
+        return bool(value)
+    except (TypeError, ValueError):
+        raise error(f"The argument {name!r} must be True or False, but is {shown(value)}.") from None
+
+
+def ids(value: Any, name: str, error: Error) -> tuple[int, ...]:
+    """Token ids.
+
+    Raises:
+        LogitloomError: of the class ``error``, if the value is no collection of whole numbers, or one is too large.
+    """
+    listed = getattr(value, "tolist", None)
+    found = listed() if callable(listed) and not isinstance(value, type) else value
+    if isinstance(found, Iterable) and not isinstance(found, (str, bytes, Mapping)):
+        try:
+            tokens = tuple([operator.index(token) for token in found])
+        except TypeError:
+            pass
+        else:
+            if not tokens or (min(tokens) >= -(2**31) and max(tokens) < 2**31):
+                return tokens
+    raise error(f"The argument {name!r} must be token ids, whole numbers below 2**31, but is {shown(value)}.")
+
+
+def optional_ids(value: Any, name: str, error: Error) -> tuple[int, ...] | None:
+    """Token ids, or ``None``.
+
+    Raises:
+        LogitloomError: as :func:`ids`.
+    """
+    return None if value is None else ids(value, name, error)
+
+
+def id_lists(value: Any, name: str, error: Error) -> tuple[tuple[int, ...], ...]:
+    """Token ids per row.
+
+    Raises:
+        LogitloomError: of the class ``error``.
+    """
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping, type)):
+        raise error(f"The argument {name!r} must be a list of lists of token ids, but is {shown(value)}.")
+    try:
+        rows = list(value)
+    except TypeError:  # an array without axes
+        rows = [value]
+    return tuple([ids(row, f"{name}[{place}]", error) for place, row in enumerate(rows)])
+
+
+def seeds(value: Any, name: str, error: Error) -> int | tuple[int, ...]:
+    """A seed, or one per row.
+
+    Raises:
+        LogitloomError: of the class ``error``.
+    """
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
+        return tuple([whole(seed, f"{name}[{place}]", error) for place, seed in enumerate(value)])
+    return whole(value, name, error)
+
+
+def names(value: Any, name: str, error: Error) -> tuple[str, ...]:
+    """Texts.
+
+    Raises:
+        LogitloomError: of the class ``error``, if the value is no collection of texts, or is one text.
+    """
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, type)):
+        found = list(value)
+        if all(isinstance(text, str) for text in found):
+            return tuple(found)
+    raise error(f"The argument {name!r} must be a list of texts, but is {shown(value)}.")
+
+
+def instance(value: Any, kind: type[T] | tuple[type[T], ...], name: str, error: Error) -> T:
+    """An object of a class.
+
+    Raises:
+        LogitloomError: of the class ``error``.
+    """
+    if not isinstance(value, kind):
+        kinds = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+        raise error(f"The argument {name!r} must be a {kinds}, but is {shown(value)}.")
+    return value
