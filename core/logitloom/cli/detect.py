@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from logitloom import processors, registry
 from logitloom.cli.generate import parse_setting
@@ -15,6 +15,9 @@ from logitloom.errors import OptionError
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["add_parser"]
+
+#: More ids than any vocabulary has.
+_MOST_IDS: Final = 1 << 24
 
 EXAMPLES = """examples:
   logitloom detect watermark_greenlist --ids 'ids.json' --vocab-size 49152 --set key=15485863
@@ -64,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"Name a watermark, such as watermark_greenlist."
         )
     ids, size = _ids(arguments)
+    if not 0 <= size <= _MOST_IDS:
+        raise OptionError(f"--vocab-size must be the number of logits, from 1 to {_MOST_IDS}, but is {size}.")
     if not size:
         raise OptionError("Lists of green tokens depend on the number of logits: give --vocab-size or --tokenizer.")
     found = mark.detect(ids, vocab_size=size)
@@ -87,11 +92,13 @@ def _ids(arguments: argparse.Namespace) -> tuple[list[int], int]:
     if arguments.ids is not None:
         try:
             ids = json.loads(_read(arguments.ids))
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, OptionError):
+                raise
             raise OptionError(
-                f"{arguments.ids} is no JSON: {error}. Give a list of token ids, such as [1, 2]."
+                f"{arguments.ids} is no JSON: {error!s:.200}. Give a list of token ids, such as [1, 2]."
             ) from None
-        if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
+        if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < 2**31 for token in ids):
             raise OptionError(f"{arguments.ids} must hold a JSON list of token ids, such as [1, 2].")
         return ids, size
     if arguments.tokenizer is None:
@@ -112,7 +119,10 @@ def _tokenizer(path: str) -> Any:
     file = Path(path) / "tokenizer.json" if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise OptionError(f"There is no tokenizer at {file}. Give a tokenizer.json, or the folder that has it.")
-    return Tokenizer.from_file(str(file))
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises Exception itself
+        raise OptionError(f"{file} is no tokenizer: {error!s:.200}. Give a tokenizer.json.") from error
 
 
 def _read(path: str) -> str:
@@ -120,5 +130,5 @@ def _read(path: str) -> str:
         return sys.stdin.read()
     try:
         return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"{path} cannot be read: {error.strerror}.") from None
+    except (OSError, ValueError) as error:  # ValueError: another encoding, or a path that no file has
+        raise OptionError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None

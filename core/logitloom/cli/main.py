@@ -11,19 +11,27 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from logitloom.cli import automaton, check, detect, doctor, generate, kernels, new, plugins, validate
-from logitloom.cli.terminal import complain
+from logitloom.cli.terminal import complain, harmless
 from logitloom.errors import LogitloomError
 
 __all__ = ["main", "parser"]
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose messages repeat what was given without what would steer a terminal."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        super()._print_message(harmless(message, sys.stderr if file is None else file), file)
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     import logitloom
 
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="logitloom",
         description="Steer language models with logits processors that are loaded by name.",
     )

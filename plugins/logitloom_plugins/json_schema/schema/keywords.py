@@ -11,6 +11,7 @@ References:
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -57,6 +58,8 @@ def type_of(value: Any) -> str:
 
 def _exact(value: Any) -> Decimal:
     """The number that a JSON text shows, without binary rounding."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UnsupportedSchema(f"The schema has the number {value}, which JSON does not have. Give a finite number.")
     return value if isinstance(value, Decimal) else Decimal(repr(value) if isinstance(value, float) else value)
 
 

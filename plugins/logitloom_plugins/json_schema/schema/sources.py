@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from enum import Enum
@@ -40,7 +41,11 @@ def schema_of(source: Any) -> Any:
         return True
     if isinstance(source, (str, os.PathLike)):
         text, _ = text_or_file(source, "schema", is_text=_begins_as_schema, remedy=_REMEDY)
-        source = _parsed(text, f"The file {os.fspath(source)!r:.100}" if text is not source else _TEXT)
+        what = f"The file {os.fspath(source)!r:.100}" if text is not source else _TEXT
+        source = _parsed(text, what)
+        if not isinstance(source, (dict, bool)):
+            kind = {list: "array", str: "string", type(None): "null"}.get(type(source), "number")
+            raise OptionError(f"{what} holds a JSON {kind}, but a schema is an object or a boolean. Correct it.")
         return unwrapped(source, schema_of) if isinstance(source, dict) else source
     if isinstance(source, dict):
         return unwrapped(source, schema_of)
@@ -86,13 +91,21 @@ def _begins_as_schema(text: str) -> bool:
 
 def _parsed(text: str, what: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=functools.partial(_refuse_constant, what))
     except json.JSONDecodeError as error:
         raise OptionError(
             f"{what} is no JSON: {error.msg} in line {error.lineno}, column {error.colno}. Correct it."
         ) from error
     except RecursionError as error:
         raise OptionError(f"{what} is nested too deeply to be read. Nest less.") from error
+    except ValueError as error:
+        if isinstance(error, OptionError):
+            raise
+        raise OptionError(f"{what} has an integer of thousands of digits. Write it shorter.") from error
+
+
+def _refuse_constant(what: str, name: str) -> Any:
+    raise OptionError(f"{what} is no JSON: it has {name}, which is no number of JSON. Correct it.")
 
 
 def _enum(source: type[Enum]) -> Any:

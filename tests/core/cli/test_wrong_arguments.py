@@ -1,0 +1,113 @@
+"""Every command x every kind of wrong argument: an exit code and a sentence on standard error, never a traceback."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logitloom.cli.main import main, parser
+
+#: What a file may hold that it should not.
+CONTENTS: dict[str, bytes] = {
+    "empty": b"", "binary": b"\x00\xff\xfe\x80", "not UTF-8": b'{"a": "\xff"}', "a deep list": b"[" * 100_000,
+    "a deep table": b'{"a":' * 5_000 + b"1" + b"}" * 5_000, "cut": b'{"a": [1, ', "a number": b"5", "null": b"null",
+    "a text": b'"x"', "a list": b"[1, 2]", "a list of a text": b'["x"]', "a long number": b"[" + b"9" * 5_000 + b"]",
+    "a large number": b"[99999999999999999999]", "NaN": b"[NaN]", "a negative number": b"[-1]", "a half": b"[0.5]",
+    "half a surrogate pair": b'{"enum": ["\\ud800"]}', "a null character": b'{"pattern": "\\u0000("}',
+    "a chain": b'{"logitloom": 1, "processor": [{"use": 5}]}', "another version": b'{"logitloom": 99}',
+    "TOML": b"[a]\nb = 1", "a schema that is none": b'{"type": 5}', "what calls itself": b'{"$ref": "#"}',
+}  # fmt: skip
+DETECT = ["detect", "watermark_greenlist", "--set", "key=3"]
+#: Commands with a file in them.
+WITH_FILE: dict[str, list[str]] = {
+    "detect, ids": [*DETECT, "--ids", "{file}", "--vocab-size", "16"],
+    "detect, text": [*DETECT, "{file}", "--tokenizer", "{file}", "--vocab-size", "16"],
+    "validate": ["validate", "{file}", "--set", "max_seconds=0.2", "--set", "max_states=500"],
+    "validate, prefix": ["validate", "{file}", "--prefix", "{file}"],
+    "validate, grammar": ["validate", "--grammar", "{file}"],
+    "generate, chain": ["generate", "--chain", "{file}", "--model", "{file}", "Hello"],
+    "generate, model": ["generate", "--model", "{file}", "Hello"],
+    "automaton": ["automaton", "fsm", "--set", "fsm.automaton={file}"],
+}
+#: Wrong values of options: each must be told apart from a fault of the command.
+VALUES = ["", "x", "-1", "0", "0.5", "nan", "inf", "1e400", "9" * 30, "[1", "{}", "\x00", "\x1b[31m", "é" * 3000]
+WITH_VALUE: dict[str, list[str]] = {
+    "detect, processor": ["detect", "{value}", "--ids", "{ids}", "--vocab-size", "16"],
+    "detect, vocab-size": [*DETECT, "--ids", "{ids}", "--vocab-size", "{value}"],
+    "detect, threshold": [*DETECT, "--ids", "{ids}", "--vocab-size", "16", "--threshold", "{value}"],
+    "detect, set": ["detect", "watermark_greenlist", "--ids", "{ids}", "--vocab-size", "16", "--set", "{value}"],
+    "detect, key": ["detect", "watermark_greenlist", "--ids", "{ids}", "--vocab-size", "16", "--set", "key={value}"],
+    "detect, file": [*DETECT, "--ids", "{value}", "--vocab-size", "16"],
+    "validate, file": ["validate", "{value}"],
+    "validate, set": ["validate", "{schema}", "--set", "{value}"],
+    "validate, max_states": ["validate", "{schema}", "--set", "max_states={value}"],
+    "automaton": ["automaton", "regex", "--set", "regex.pattern={value}"],
+    "automaton, set": ["automaton", "regex", "--set", "{value}"],
+    "plugins": ["plugins", "{value}"],
+    "new": ["new", "{value}", "{value}"],
+    "check": ["check", "{value}"],
+    "generate, processor": ["generate", "--processor", "{value}", "--model", "nothing", "Hello"],
+    "generate, max-tokens": ["generate", "--max-tokens", "{value}", "--model", "nothing", "Hello"],
+    "generate, set": ["generate", "--set", "{value}", "--model", "nothing", "Hello"],
+    "doctor, server": ["doctor", "--server", "{value}"],
+    "unknown": ["{value}"],
+}
+
+
+def told(arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """The exit code, and what was said to the person."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    try:
+        code: Any = main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    return code, capsys.readouterr().err
+
+
+def check(code: int, said: str, arguments: list[str]) -> None:
+    assert code in (0, 1, 2), (code, said, arguments)
+    if code:
+        assert code == 2 or re.search(r"[a-z]{2,} .*", said) or not said, (said, arguments)
+    assert "Traceback" not in said
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", WITH_FILE)
+def test_any_file_is_read_or_refused_with_a_sentence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind, content in CONTENTS.items():
+        for suffix in (".json", ".toml"):
+            path = tmp_path / f"{kind.replace(' ', '-')}{suffix}"
+            path.write_bytes(content)
+            arguments = [part.replace("{file}", str(path)) for part in WITH_FILE[name]]
+            check(*told(arguments, capsys, monkeypatch), arguments)
+    for path in (tmp_path, tmp_path / "nothing", Path("/dev/null")):
+        arguments = [part.replace("{file}", str(path)) for part in WITH_FILE[name]]
+        check(*told(arguments, capsys, monkeypatch), arguments)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", WITH_VALUE)
+def test_any_value_of_an_argument_is_taken_or_refused_with_a_sentence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ids.json").write_text("[1, 2, 3]")
+    (tmp_path / "schema.json").write_text('{"enum": [1]}')
+    given = {"{ids}": "ids.json", "{schema}": "schema.json"}
+    for value in VALUES:
+        arguments = [given.get(part, part.replace("{value}", value)) for part in WITH_VALUE[name]]
+        check(*told(arguments, capsys, monkeypatch), arguments)
+
+
+def test_every_command_has_a_row() -> None:
+    (commands,) = (action for action in parser()._actions if action.dest == "command")
+    rows = {row[0] for row in (*WITH_FILE.values(), *WITH_VALUE.values())}
+    # The command kernels takes no values.
+    assert set(commands.choices or ()) - {"kernels"} <= rows
