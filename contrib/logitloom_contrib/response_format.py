@@ -31,8 +31,9 @@ def processors_of(form: Any) -> list[dict[str, Any]] | None:
     if kind in (None, "text"):
         return None
     if not isinstance(form, Mapping) or kind not in FORMS:
+        told = "a list" if isinstance(form, list) else f"{form!r:.200}"
         raise NeedsNotMet(
-            f"response_format is {form!r:.200}. Give {{'type': 'text'}}, {{'type': 'json_object'}} or {{'type': "
+            f"response_format is {told}. Give {{'type': 'text'}}, {{'type': 'json_object'}} or {{'type': "
             f"'json_schema', 'json_schema': {{'schema': ...}}}}, or a structural tag."
         )
     if kind == "structural_tag":

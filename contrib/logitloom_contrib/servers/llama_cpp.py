@@ -91,7 +91,7 @@ class Chains:
     def _asked(self, data: bytes) -> Chain | None:
         try:
             body = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None  # told of by the library
         if not isinstance(body, Mapping):
             return None

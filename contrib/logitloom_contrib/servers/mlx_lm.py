@@ -51,8 +51,11 @@ def asked_chain(body: Mapping[str, Any], *, chat_template: str | None = None) ->
         >>> asked_chain({"response_format": {"type": "json_object"}})
         [{'use': 'json', 'options': {'schema': {'type': 'json_object'}}}]
     """
+    extra = body.get("vllm_xargs")
+    if extra is not None and not isinstance(extra, Mapping):
+        raise NeedsNotMet("'vllm_xargs' of a request is a table, such as {'logitloom': [...]}, but is none here.")
     found = {
-        "logitloom": body.get("logitloom") or (body.get("vllm_xargs") or {}).get("logitloom"),
+        "logitloom": body.get("logitloom") or (extra or {}).get("logitloom"),
         "response_format": processors_of(body.get("response_format")),
         "tools": _of_tools(body.get("tools"), body.get("tool_choice", "auto"), chat_template),
     }
