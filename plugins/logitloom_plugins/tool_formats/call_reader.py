@@ -11,7 +11,7 @@ from logitloom.errors import GenerationError
 from logitloom.generation.partial_values import JsonReader, Partial, Path
 from logitloom_plugins.combinators.automaton import CombinedAutomaton, Configuration
 
-__all__ = ["CallMeaning", "CallReader", "Content"]
+__all__ = ["CallMeaning", "CallReader", "Content", "Event"]
 
 
 class Content(NamedTuple):
@@ -21,15 +21,28 @@ class Content(NamedTuple):
         kind: ``call``: a JSON object with name and arguments; ``calls``: an array of these; ``arguments``: a JSON
             object; ``json``: a parameter as JSON; ``text``: a parameter as it is; ``listed``: a parameter that is one
             of ``texts``.
-        key: the name of the parameter.
+        key: the name of the parameter; ``None`` for the next item of an array.
         written: how the text begins before the section does.
         texts: for ``listed`` the value of each text.
     """
 
     kind: str
-    key: str = ""
+    key: str | None = ""
     written: str = ""
     texts: tuple[tuple[str, Any], ...] = ()
+
+
+class Event(NamedTuple):
+    """What happens when a string is complete.
+
+    Attributes:
+        kind: ``call``: a call of the tool ``key`` begins; ``array`` and ``object``: one begins that is the parameter
+            ``key``; ``end``: the innermost of these ends.
+        key: a name; ``None`` for the next item of an array.
+    """
+
+    kind: str
+    key: str | None = None
 
 
 @dataclass
@@ -38,7 +51,7 @@ class CallMeaning:
 
     Attributes:
         contents: by the number of a section.
-        tools: by a string that begins a call the name of its tool.
+        events: by the number of a section and of a string that ends it, in their order.
         after: the section after a call; ``None`` if there may be no calls.
         name_key, arguments_key: as of :class:`~logitloom_plugins.tool_formats.tool_format.ToolFormat`.
     """
@@ -46,7 +59,7 @@ class CallMeaning:
     name_key: str
     arguments_key: str
     contents: dict[int, Content] = field(default_factory=dict)
-    tools: dict[str, str] = field(default_factory=dict)
+    events: dict[tuple[int, int], tuple[Event, ...]] = field(default_factory=dict)
     after: int | None = None
 
 
@@ -56,7 +69,7 @@ class _Part(NamedTuple):
     section: int
     start: int
     end: int
-    exit: str
+    exit: int
     following: int
 
 
@@ -96,7 +109,9 @@ class CallReader:
         self._calls: list[dict[str, Any]] = []
         self._completed: list[Path] = []
         self._value: _Value | None = None
-        self._is_open, self._named_calls = False, 0
+        self._named_calls = 0
+        #: Where the arguments, arrays and objects are that are being written, from the outside in.
+        self._open: list[Path] = []
 
     def add(self, text: str) -> Partial:
         """The calls after a further piece of the text.
@@ -113,7 +128,7 @@ class CallReader:
         last = next((one for one in self._readings if self._automaton.may_end(one.place)), None)
         if last is not None:
             end = len(self._data) if last.end < 0 else last.end
-            closing = _Part(last.place.section, last.start, end, "", -1)
+            closing = _Part(last.place.section, last.start, end, -1, -1)
             self._readings = [last._replace(past=(last.past, closing), ended=last.ended + 1, start=end)]
         partial = self._partial()
         if last is None:
@@ -154,61 +169,84 @@ class CallReader:
                 ends = [i for i, (text, _) in enumerate(part.exits) if self._data.endswith(text)]
                 exit = max(ends, key=lambda i: len(part.exits[i][0]))
                 begun = at + 1 - len(part.exits[exit][0])
-            text, following = part.exits[exit]
-            past = _Part(place.section, reading.start, begun, text.decode(), following)
-            yield _Reading(found, (reading.past, past), reading.ended + 1, at + 1, -1)
+            following = part.exits[exit][1]
+            past = _Part(place.section, reading.start, begun, exit, following)
+            # A string that ends a section only at its start may be what comes.
+            end = at + 1 if found.exit >= 0 else -1
+            yield _Reading(found, (reading.past, past), reading.ended + 1, at + 1, end)
 
     # --- the value --------------------------------------------------------------------------------------------------
 
     def _partial(self) -> Partial:
-        # Of several readings the one with the least text: what it says is certain.
-        reading = min(self._readings, key=lambda one: (one.ended, one.end if one.end >= 0 else len(self._data)))
-        parts, past = [], reading.past
-        for _ in range(reading.ended - self._read):
+        # What all readings have in common is certain: the sections before, and of this one the least text.
+        depth = min(reading.ended for reading in self._readings)
+        while len({id(_past(reading, depth)) for reading in self._readings}) > 1:
+            depth -= 1
+        past, parts = _past(self._readings[0], depth), []
+        for _ in range(depth - self._read):
             past, part = past
             parts.append(part)
-        self._read = reading.ended
+        self._read = depth
         for part in parts[::-1]:
             self._finish(part)
-        content = self._meaning.contents.get(reading.place.section)
         calls, path = list(self._calls), self._path()
+        section, start, end = min((self._now(reading, depth) for reading in self._readings), key=lambda now: now[2])
+        content = self._meaning.contents.get(section)
         if content is not None:
-            end = reading.end if reading.end >= 0 else len(self._data)
-            value = self._follow(content, reading.start, end, final=False)
+            value = self._follow(content, start, end, final=False)
             calls, path = self._with(content, value)
         completed, self._completed = tuple(self._completed), []
         return Partial(calls, path, completed)
 
+    def _now(self, reading: _Reading, depth: int) -> tuple[int, int, int]:
+        """The section after a number of others in a reading, and where its text is so far."""
+        if reading.ended == depth:
+            return reading.place.section, reading.start, reading.end if reading.end >= 0 else len(self._data)
+        section, start, end, *_ = _past(reading, depth + 1)[1]
+        return section, start, end
+
     def _path(self) -> Path:
-        return (len(self._calls) - 1, "arguments") if self._is_open else ()
+        return self._open[-1] if self._open else ()
 
     def _finish(self, part: _Part) -> None:
         """A section has ended."""
         content = self._meaning.contents.get(part.section)
-        if content is not None:
+        if content is not None and (part.end > part.start or content.kind == "text"):
             value = self._follow(content, part.start, part.end, final=True)
+            if content.kind in _STRING:
+                self._completed.append(self._at(content.key))
             self._calls = self._with(content, value)[0]
-            if content.kind in ("json", "text", "listed"):
-                if content.kind != "json":
-                    self._completed.append((len(self._calls) - 1, "arguments", content.key))
-            else:
-                self._is_open = False
-                if content.kind == "arguments":
-                    self._completed.append((len(self._calls) - 1,))
-            self._value = None
-        if part.exit in self._meaning.tools:
+            if content.kind == "arguments":
+                self._completed.append((len(self._calls) - 1,))
+                self._open.clear()
+        self._value = None
+        for event in self._meaning.events.get((part.section, part.exit), ()):
+            self._happen(event)
+        if part.following == self._meaning.after:
             self._close()
-            self._calls = [*self._calls, {"name": self._meaning.tools[part.exit], "arguments": {}}]
+
+    def _happen(self, event: Event) -> None:
+        if event.kind == "call":
+            self._close()
+            self._calls = [*self._calls, {"name": event.key, "arguments": {}}]
             self._completed.append((len(self._calls) - 1, "name"))
-            self._is_open = True
-        elif part.following == self._meaning.after:
-            self._close()
+            self._open = [(len(self._calls) - 1, "arguments")]
+        elif event.kind == "end":
+            self._completed.append(self._open.pop())
+        else:
+            path = self._at(event.key)
+            self._calls = _placed(self._calls, path, [] if event.kind == "array" else {})
+            self._open.append(path)
+
+    def _at(self, key: str | None) -> Path:
+        """Where a part of the innermost array or object is."""
+        return (*self._path(), _count(self._calls, self._path()) if key is None else key)
 
     def _close(self) -> None:
         """The parameters of a call have ended."""
-        if self._is_open:
+        if self._open:
             self._completed += [(len(self._calls) - 1, "arguments"), (len(self._calls) - 1,)]
-        self._is_open = False
+        self._open.clear()
 
     def _follow(self, content: Content, start: int, end: int, *, final: bool) -> Partial:
         if self._value is None:
@@ -229,8 +267,7 @@ class CallReader:
             return (first + int(path[0]), *self._named(path[1:])) if path else ()
         if content.kind == "call":
             return (len(self._calls), *self._named(path))
-        key = (content.key,) if content.kind in ("json", "text", "listed") else ()
-        return (len(self._calls) - 1, "arguments", *key, *path)
+        return (*(self._at(content.key) if content.kind in _PARAMETER else self._path()), *path)
 
     def _named(self, path: Path) -> Path:
         meaning = self._meaning
@@ -241,27 +278,22 @@ class CallReader:
 
     def _with(self, content: Content, value: Partial) -> tuple[list[dict[str, Any]], Path]:
         """The calls with the value of the section that is being read."""
-        last_call = len(self._calls) - 1
-        if value.path is not None:
-            path = self._placed(content, value.path)
-        elif content.kind in ("call", "calls"):
-            path = ()
-        else:
-            path = (last_call,) if content.kind == "arguments" and value.complete else (last_call, "arguments")
         begun = value.path is not None or value.complete
         if content.kind in ("call", "calls"):
+            path = self._placed(content, value.path) if value.path is not None else ()
             objects = (value.value or []) if content.kind == "calls" else [value.value or {}] if begun else []
             calls = [*self._calls, *map(self._call, objects)]
             if calls and calls[-1] and not self._meaning.name_key:
                 self._tell_name(len(calls) - 1)
             return calls, path
-        last = self._calls[-1]
         if content.kind == "arguments":
             arguments = value.value if begun and value.value is not None else {}
-        else:
-            there = value.complete or value.value is not None
-            arguments = {**last["arguments"], **({content.key: value.value} if there else {})}
-        return [*self._calls[:-1], {**last, "arguments": arguments}], path
+            path = self._placed(content, value.path or ()) if not value.complete else (len(self._calls) - 1,)
+            return [*self._calls[:-1], {**self._calls[-1], "arguments": arguments}], path
+        place = self._at(content.key)
+        path = (*place, *value.path) if value.path is not None else self._path()
+        there = value.complete or value.value is not None
+        return (_placed(self._calls, place, value.value) if there else self._calls), path
 
     def _tell_name(self, number: int) -> None:
         """The name of a call is complete as soon as it is there, where it is the key of the arguments."""
@@ -278,6 +310,33 @@ class CallReader:
 
 
 _STRING: Final = ("text", "listed")
+_PARAMETER: Final = (*_STRING, "json")
+
+
+def _placed(whole: Any, path: Path, value: Any) -> Any:
+    """A copy of a value in which one part is replaced, or appended."""
+    if not path:
+        return value
+    key, rest = path[0], path[1:]
+    if isinstance(whole, list):
+        part = whole[int(key)] if int(key) < len(whole) else None
+        return [*whole[: int(key)], _placed(part, rest, value)]
+    return {**whole, key: _placed(whole.get(key), rest, value)}
+
+
+def _past(reading: _Reading, depth: int) -> Any:
+    """The linked list of a number of sections in a reading, without those after them."""
+    past = reading.past
+    for _ in range(reading.ended - depth):
+        past = past[0]
+    return past
+
+
+def _count(whole: Any, path: Path) -> int:
+    """The number of items of an array that is part of a value."""
+    for key in path:
+        whole = whole[key]
+    return len(whole)
 
 
 class _Value:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
+from logitloom.errors import OptionError
 from logitloom_plugins.combinators import Exit, Inner, Section
-from logitloom_plugins.tool_formats.call_reader import CallMeaning, Content
-from logitloom_plugins.tool_formats.parameters import parameters_of
+from logitloom_plugins.tool_formats.call_reader import CallMeaning, Content, Event
+from logitloom_plugins.tool_formats.parameters import Way, check_array, mark_of, ways_of
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
-from logitloom_plugins.tool_formats.tools import Choice, Tool, call_schema
+from logitloom_plugins.tool_formats.tools import Choice, Property, Tool, call_schema, members_of, property_schemas
 
 __all__ = ["call_sections"]
 
-#: Strings that may come next, with the number of the section that each begins.
-_Next = list[tuple[str, int]]
+#: Most sections of a text: each item of an array with ``minItems`` or ``maxItems`` takes sections of its own.
+_MOST_SECTIONS: Final = 4096
 
 
 def call_sections(
@@ -35,9 +37,36 @@ def call_sections(
     """
     made = _CallSections(form, choice.tools, parallel and form.parallel, style, owner)
     if reasoning:
-        made.sections.append(Section(exits=(Exit(reasoning, 1),), may_end=not choice.must))
+        made.draft(made.reserve(), Section(may_end=not choice.must), [_Next(reasoning, 1)])
     made.text(must=choice.must, may=choice.may)
-    return made.sections, made.meaning
+    return made.sections(), made.meaning
+
+
+class _Next(NamedTuple):
+    """A string that may come next, the number of the section that it begins, and what it means."""
+
+    string: str
+    section: int
+    events: tuple[Event, ...] = ()
+
+    def behind(self, string: str, *events: Event) -> _Next:
+        """The same after another string."""
+        return _Next(string + self.string, self.section, events + self.events)
+
+
+@dataclass
+class _Draft:
+    """A section whose exits are not made yet: the lists may still grow.
+
+    Attributes:
+        section: all but its exits.
+        next: what may come after it.
+        first: what may come at its start only.
+    """
+
+    section: Section
+    next: list[_Next]
+    first: list[_Next]
 
 
 class _CallSections:
@@ -45,128 +74,268 @@ class _CallSections:
         self, form: ToolFormat, tools: Sequence[Tool], parallel: bool, style: Mapping[str, Any], owner: str
     ) -> None:
         self.form, self.tools, self.parallel, self.style, self.owner = form, tools, parallel, style, owner
-        self.sections: list[Section] = []
+        self.drafts: list[_Draft] = []
         self.meaning = CallMeaning(form.name_key, form.arguments_key)
+
+    def sections(self) -> list[Section]:
+        """All sections, by their numbers."""
+        found: list[Section] = []
+        for number, draft in enumerate(self.drafts):  # grows on the way
+            following, first = draft.next, draft.first
+            if draft.section.budget != 0 and _contain(following + first):
+                following, first = self._split(following), self._split(first)
+            exits = []
+            for exit, (string, section, events) in enumerate(following + first):
+                exits.append(Exit(string, section, exit >= len(following)))
+                if events:
+                    self.meaning.events[number, exit] = events
+            found.append(replace(draft.section, exits=tuple(exits)))
+        return found
+
+    # --- the text ---------------------------------------------------------------------------------------------------
 
     def text(self, *, must: bool, may: bool) -> None:
         """Append the free text and all that follows it."""
-        form, first = self.form, self._reserve()
+        form, first = self.form, self.reserve()
         trigger = form.first_trigger
         if not may:
-            self.sections[first] = Section(self._inner([("bad_words", {"phrases": (trigger,)})] if trigger else []))
+            inner = self._inner([("bad_words", {"phrases": (trigger,)})] if trigger else [])
+            self.draft(first, Section(inner), [])
             return
-        self.after, self.again = self._reserve(), self._reserve()
+        self.after, self.again = self.reserve(), self.reserve()
         self.meaning.after = self.after
-        after_call = self._after_call()
-        if form.by_name:
-            by_tool = {tool.name: self._named(tool, after_call) for tool in self.tools}
-            named = [pair for pairs in by_tool.values() for pair in pairs]
-            self.meaning.tools = {string: name for name, pairs in by_tool.items() for string, _ in pairs}
-            self.sections[self.again] = self._forced(named)
-        else:
-            named, value = [], self.again
-            first_byte = "[" if form.style == "array" else "{"
-            if form.blank:
-                value = self._reserve()
-                inner = self._inner([("regex", {"pattern": " ?"})])
-                self.sections[self.again] = Section(inner, exits=(Exit(first_byte, value),), may_end=False)
-            self.sections[value] = self._json(self.tools, after_call, first_byte if form.blank else "", value)
-        exits = tuple(Exit(string, section, form.at_start and not must) for string, section in self._begins(named))
+        begins = self._begins(self._calls(self._after_call()))
+        plain: list[_Next] = []
         if form.plain:
-            plain = self._reserve()
-            self.sections[plain] = self._json(self.tools, after_call, form.plain, plain)
-            exits += (Exit(form.plain, plain, at_start=True),)
-        self.sections[first] = Section(exits=exits, budget=0 if must else None)
-        # After a call: more of them, or the end.
-        more = self.parallel and form.end and not form.close
-        self.sections[self.after] = Section(exits=exits) if more else Section(ends=True)
+            plain = [_Next(form.plain, self.reserve())]
+            self._json(plain[0].section, self.tools, self._after_call(), form.plain)
+        free = Section(budget=0 if must else None)
+        anywhere, at_start = ([], begins) if form.at_start and not must else (begins, [])
+        self.draft(first, free, anywhere, at_start + plain)
+        # After a call: more of them, or the end. An array has all calls.
+        if self.parallel and form.end and not form.close and form.style != "array":
+            self.draft(self.after, Section(), anywhere, at_start + plain)
+        else:
+            self.draft(self.after, Section(ends=True), [])
 
-    def _begins(self, named: _Next) -> _Next:
+    def _calls(self, after: list[_Next]) -> list[_Next]:
+        """Make the section ``again``, a call behind the string that begins each; returns the names of the tools."""
+        form = self.form
+        if form.by_name:
+            named = [pair for tool in self.tools for pair in self._named(tool, after)]
+            if form.head_after_index is None:
+                self._forced(self.again, named)
+            else:
+                self._number(self.again, self._joined(form.head_after_index, named))
+            return named
+        value, first_byte = self.again, "[" if form.style == "array" else "{"
+        if form.blank:
+            value = self.reserve()
+            inner = self._inner([("regex", {"pattern": " ?"})])
+            self.draft(self.again, Section(inner, may_end=False), [_Next(first_byte, value)])
+        self._json(value, self.tools, after, first_byte if form.blank else "")
+        return []
+
+    def _begins(self, named: list[_Next]) -> list[_Next]:
         """The strings in free text that begin a call. What follows a trigger is forced."""
         form = self.form
         trigger = form.first_trigger
         if not trigger:
             return named
         forced = (form.open + form.head)[len(trigger) :]
-        if not forced:
-            return [(trigger, self.again)]
-        between = self._reserve()
-        self.sections[between] = self._forced([(forced, self.again)])
-        return [(trigger, between)]
+        return [_Next(trigger, self._forced(self.reserve(), [_Next(forced, self.again)]) if forced else self.again)]
 
-    def _after_call(self) -> _Next:
+    def _after_call(self) -> list[_Next]:
         """What may come after a call; nothing if the text ends with it."""
         form = self.form
         more = form.separator + ("" if form.plain else form.head)
-        next_call: _Next = [(more, self.again)] if self.parallel and more and form.style != "array" else []
+        next_call = [_Next(more, self.again)] if self.parallel and more and form.style != "array" else []
         if form.close:
-            return self._joined(form.end, [(form.close, self.after), *next_call])
+            return self._joined(form.end, [_Next(form.close, self.after), *next_call])
         if form.end:
-            return [(form.end, self.after)]
+            return [_Next(form.end, self.after)]
         return next_call
 
-    def _named(self, tool: Tool, after: _Next) -> _Next:
+    def _named(self, tool: Tool, after: list[_Next]) -> list[_Next]:
         """The name of a tool, and what follows it up to the first value."""
         form = self.form
+        form.check_name(tool.name, "The name of a tool", form.names)
         if form.style == "parameters":
-            entries = self._parameters(tool, after)
+            of_tool = f"of the tool {tool.name!r}"
+            entries = self._members(property_schemas(tool), after, of_tool, ())
         else:
-            value = self._reserve()
-            self.sections[value] = self._json([tool], after, "", value)
-            entries = [("", value)]
+            value = self.reserve()
+            self._json(value, [tool], after, "")
+            entries = [_Next("", value)]
         before, numbered, rest = form.tail.partition("{index}")
         if numbered:
-            number = self._reserve()
-            inner = self._inner([("regex", {"pattern": "0|[1-9][0-9]{0,3}"})])
-            self.sections[number] = Section(inner, exits=self._exits(self._joined(rest, entries)), may_end=False)
-            entries = [("", number)]
-        return self._joined(tool.name + before, entries)
+            entries = [_Next("", self._number(self.reserve(), self._joined(rest, entries)))]
+        return [pair.behind("", Event("call", tool.name)) for pair in self._joined(tool.name + before, entries)]
 
-    def _parameters(self, tool: Tool, after: _Next) -> _Next:
-        """The parameters of a tool in their order, those that are not required left out or not."""
-        form = self.form
-        parameters = parameters_of(tool, form, self.style)
-        values = [self._reserve() for _ in parameters]
+    def _number(self, number: int, after: list[_Next]) -> int:
+        inner = self._inner([("regex", {"pattern": "0|[1-9][0-9]{0,3}"})])
+        return self.draft(number, Section(inner, may_end=False), after)
 
-        def following(i: int, separator: str) -> _Next:
-            pairs: _Next = []
-            for j in range(i, len(parameters)):
-                pairs.append((separator + parameters[j].begin, values[j]))
-                if parameters[j].required:
-                    return pairs
-            return [*pairs, *after]
-
-        for i, parameter in enumerate(parameters):
-            pairs = self._joined(parameter.end, following(i + 1, form.parameter_separator))
-            self.sections[values[i]] = Section(self._inner(parameter.inner), exits=self._exits(pairs), may_end=False)
-            self.meaning.contents[values[i]] = parameter.content
-        return following(0, "")
-
-    def _json(self, tools: Sequence[Tool], after: _Next, written: str, number: int) -> Section:
+    def _json(self, number: int, tools: Sequence[Tool], after: list[_Next], written: str) -> None:
         """A JSON value: the call or calls, or the arguments of one."""
         kind = "arguments" if self.form.by_name else "calls" if self.form.style == "array" else "call"
         self.meaning.contents[number] = Content(kind, written=written)
         options = {**self.style, "schema": call_schema(tools, self.form, parallel=self.parallel)}
         inner = Inner(("json", options), self.owner, written=written)
-        return Section(inner, exits=self._exits(after), may_end=not (self.form.end or self.form.close))
+        self.draft(number, Section(inner, may_end=not (self.form.end or self.form.close)), after)
 
-    def _joined(self, prefix: str, pairs: _Next) -> _Next:
+    # --- parameters one by one --------------------------------------------------------------------------------------
+
+    def _members(
+        self, members: Mapping[str, Property], after: list[_Next], of: str, around: tuple[Any, ...]
+    ) -> list[_Next]:
+        """Parameters in their order, those that are not required left out or not.
+
+        Args:
+            members: the parameters.
+            after: what may come after them.
+            of: whose they are, for messages.
+            around: the schemas of the objects and arrays that they are in.
+        """
+        form = self.form
+        names = sorted(members, key=str.lower) if form.sorted else list(members)
+        starts: list[list[_Next]] = [[] for _ in names]
+
+        def following(i: int, separator: str) -> list[_Next]:
+            pairs: list[_Next] = []
+            for j in range(i, len(names)):
+                pairs += [pair.behind(separator) for pair in starts[j]]
+                if members[names[j]].required:
+                    return pairs
+            return [*pairs, *after]
+
+        for i in reversed(range(len(names))):
+            place = f"The parameter {names[i]!r} {of}"
+            form.check_name(names[i], f"The name of a parameter {of}", form.keys)
+            rest = following(i + 1, form.parameter_separator)
+            starts[i] = self._value(members[names[i]], names[i], rest, place, around)
+        return following(0, "")
+
+    def _value(
+        self, value: Property, key: str | None, after: list[_Next], place: str, around: tuple[Any, ...]
+    ) -> list[_Next]:
+        """A parameter or an item, with what stands around it."""
+        form = self.form
+        begin, end = (form.item, form.item_end) if key is None else (form.parameter, form.parameter_end)
+        end = end.replace("{key}", key or "")
+        pairs: list[_Next] = []
+        entered: tuple[str, _Draft] | None = None
+        for way in reversed(ways_of(value, form, self.style, key=key, place=place)):
+            raw = way.type == "string" and way.kind == "text"
+            mark = begin.replace("{type}", mark_of(form, way.type)).replace("{string}", str(raw).lower())
+            mark = mark.replace("{key}", key or "")
+            if way.of is not None:
+                made = [pair.behind(mark, Event(way.kind, key)) for pair in self._parts(way, end, after, place, around)]
+            else:
+                quote = form.quote if raw else ""
+                number = self._text(way, self._joined(quote + end, after))
+                made = [_Next(mark + quote, number)]
+                if way.kind == "json":
+                    entered = mark, self.drafts[number]
+            pairs = made + pairs
+        if entered is None:
+            return pairs
+        # What begins like the JSON value and goes on otherwise comes at the start of the section of the JSON value.
+        mark, draft = entered
+        others = [pair for pair in pairs if pair.string.startswith(mark) and pair.string != mark]
+        draft.first += [_Next(string[len(mark) :], section, events) for string, section, events in others]
+        return [pair for pair in pairs if pair not in others]
+
+    def _text(self, way: Way, after: list[_Next]) -> int:
+        number = self.draft(self.reserve(), Section(self._inner(way.inner), may_end=False), after)
+        if way.content is not None:
+            self.meaning.contents[number] = way.content
+        return number
+
+    def _parts(self, way: Way, end: str, after: list[_Next], place: str, around: tuple[Any, ...]) -> list[_Next]:
+        """The members of an object, or the items of an array, and what ends it."""
+        assert way.of is not None
+        known = way.of.known
+        if any(known is other for other in around):
+            raise OptionError(
+                f"{place} has a schema that refers to itself, and how deep it goes is not known. This format of "
+                f"'tool_call' cannot write it: use a format that writes JSON."
+            )
+        around = (*around, known)
+        first, last = self.form.object if way.kind == "object" else self.form.array
+        closed = [pair.behind("", Event("end")) for pair in self._joined(last + end, after)]
+        if way.kind == "array":
+            return [pair.behind(first) for pair in self._items(way.of, closed, place, around)]
+        inside = place[0].lower() + place[1:]
+        members = members_of(way.of, f"The members of {inside}")
+        if not members and known.get("additionalProperties", True) is not False:
+            raise OptionError(
+                f"{place} is an object whose members the schema does not name, which this format of 'tool_call' "
+                f"cannot write. Name them with 'properties'."
+            )
+        return [pair.behind(first) for pair in self._members(members, closed, f"in {inside}", around)]
+
+    def _items(self, of: Property, closed: list[_Next], place: str, around: tuple[Any, ...]) -> list[_Next]:
+        """The items of an array, from behind what begins it."""
+        item, least, most = check_array(of, place)
+        place, separator = f"An item of {place[0].lower()}{place[1:]}", self.form.parameter_separator
+        if most == 0:
+            return closed
+        # Without a largest number, what follows the last of the items that must be there follows each further one.
+        after = [] if most is None else closed
+        starts = self._value(item, None, after, place, around)
+        if most is None:
+            after += [*closed, *(pair.behind(separator) for pair in starts)]
+        for count in reversed(range(1, max(least, 1) if most is None else most)):
+            after = [*(closed if count >= least else []), *(pair.behind(separator) for pair in starts)]
+            starts = self._value(item, None, after, place, around)
+        return [*(closed if least == 0 else []), *starts]
+
+    # --- sections ---------------------------------------------------------------------------------------------------
+
+    def _joined(self, prefix: str, pairs: list[_Next]) -> list[_Next]:
         """A string and what may come after it. What may come is a section of its own if there are several strings."""
-        if len(pairs) == 1 or not prefix:
-            return [(prefix + string, section) for string, section in pairs]
-        between = self._reserve()
-        self.sections[between] = self._forced(pairs)
-        return [(prefix, between)]
+        if not prefix:
+            return pairs
+        if len(pairs) == 1:
+            return [pairs[0].behind(prefix)]
+        return [_Next(prefix, self._forced(self.reserve(), pairs))]
 
-    def _forced(self, pairs: _Next) -> Section:
-        return Section(exits=self._exits(pairs), budget=0)
+    def _split(self, pairs: list[_Next]) -> list[_Next]:
+        """The same strings, of those that begin alike the first character alone, so that none contains another."""
+        rests: dict[str, list[_Next]] = {}
+        for string, section, events in pairs:
+            rests.setdefault(string[0], []).append(_Next(string[1:], section, events))
+        found: list[_Next] = []
+        for first, rest in rests.items():
+            longer = [pair for pair in rest if pair.string]
+            found += [pair.behind(first) for pair in rest if not pair.string]
+            found += [_Next(first, self._forced(self.reserve(), longer))] if longer else []
+        return found
 
-    def _exits(self, pairs: _Next) -> tuple[Exit, ...]:
-        return tuple(Exit(string, section) for string, section in pairs)
+    def _forced(self, number: int, pairs: list[_Next]) -> int:
+        return self.draft(number, Section(budget=0), pairs)
 
     def _inner(self, given: list[Any]) -> Inner:
         return Inner(given, self.owner)
 
-    def _reserve(self) -> int:
-        self.sections.append(Section())  # replaced when what it holds is known
-        return len(self.sections) - 1
+    def reserve(self) -> int:
+        """The number of a new section."""
+        if len(self.drafts) == _MOST_SECTIONS:
+            raise OptionError(
+                f"The tools of {self.owner!r} need more than {_MOST_SECTIONS} sections in this format, which writes "
+                f"arrays item by item. Lower 'maxItems' and 'minItems', or leave 'maxItems' out."
+            )
+        self.drafts.append(_Draft(Section(), [], []))
+        return len(self.drafts) - 1
+
+    def draft(self, number: int, section: Section, following: list[_Next], first: list[_Next] | None = None) -> int:
+        """Say what a section is."""
+        self.drafts[number] = _Draft(section, following, first or [])
+        return number
+
+
+def _contain(pairs: list[_Next]) -> bool:
+    """Whether one of several strings contains another one before its end."""
+    strings = {pair.string for pair in pairs}
+    return any(one != other and one in other[:-1] for one in strings for other in strings)

@@ -1,123 +1,242 @@
-"""Parameters that are written one by one: what kind of text each is, and which processors rule it."""
+"""Parameters that are written one by one: in which ways each can be written, and which processors rule its text."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
 from typing import Any, Final
 
+from logitloom.automata import Dfa, compile_pattern, complement
 from logitloom.errors import OptionError
 from logitloom_plugins.tool_formats.call_reader import Content
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
-from logitloom_plugins.tool_formats.tools import Tool, property_schemas
+from logitloom_plugins.tool_formats.tools import Property, without_tags
 
-__all__ = ["Parameter", "parameters_of"]
+__all__ = ["Way", "check_array", "mark_of", "ways_of"]
 
-#: JSON type of a Python value, as the entry ``{type}`` writes it.
-_TYPES: Final = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null", list: "array"}
+#: JSON type of a Python value.
+_TYPES: Final = {
+    str: "string", bool: "boolean", int: "number", float: "number", type(None): "null", list: "array", dict: "object"
+}  # fmt: skip
+_CONTAINERS: Final = frozenset({"array", "object"})
+_EVERY: Final = frozenset({"string", "number", "boolean", "null"}) | _CONTAINERS
+#: Keywords that may stand beside the alternatives of a value of which some are arrays or objects.
+_ANNOTATIONS: Final = frozenset(
+    ["$anchor", "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description"]
+) | {"examples", "title"}
+#: Keywords of an array whose items are written one by one.
+_OF_ARRAYS: Final = _ANNOTATIONS | {"items", "maxItems", "minItems", "type"}
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A parameter of a tool in one format.
+class Way:
+    """A way in which a value is written.
 
     Attributes:
-        begin: what it begins with, quotes of a string included.
-        end: what it ends with, quotes of a string included.
-        required: whether it must be there.
-        inner: the processors that rule its value.
-        content: what its text means.
+        kind: ``text``: without quotes and escapes; ``json``; ``array`` and ``object``: their parts one by one.
+        type: the JSON type.
+        inner: the processors that rule the text; none for arrays and objects.
+        content: what the text means.
+        of: the array or object.
     """
 
-    begin: str
-    end: str
-    required: bool
-    inner: list[Any]
-    content: Content
+    kind: str
+    type: str
+    inner: Any = None
+    content: Content | None = None
+    of: Property | None = None
 
 
-def parameters_of(tool: Tool, form: ToolFormat, style: Mapping[str, Any]) -> list[Parameter]:
-    """The parameters of a tool, in the order in which they are written.
+def ways_of(value: Property, form: ToolFormat, style: Mapping[str, Any], *, key: str | None, place: str) -> list[Way]:
+    """The ways in which a value is written.
 
     Args:
-        tool: the tool.
+        value: the value.
         form: a format with the style ``parameters``.
         style: options of the processor ``json`` for values that are JSON.
+        key: the name of the parameter; ``None`` for an item of an array.
+        place: what it is, for messages.
 
     Raises:
-        OptionError: if the format cannot write a parameter.
+        OptionError: if the format cannot write it.
         UnsupportedSchema: if a reference leads to nothing, or out of the schema.
     """
+    alternatives = list(_alternatives(value))
+    types = frozenset[str]().union(*(_types(one.known) for one in alternatives))
+    if form.nested == "none" and types & _CONTAINERS and any(_named_types(one.known) for one in alternatives):
+        raise OptionError(
+            f"{place} may be an array or an object, which this format of 'tool_call' cannot write. Give it the type "
+            f"of a string, number or boolean."
+        )
+    if form.nested != "json" and types == _EVERY:
+        types -= _CONTAINERS  # how deep they go is not known
+    found: list[Way] = []
+    rest = types
+    if form.strings == "raw" and "string" in types:
+        found += _texts(alternatives, value, form, key, place, whole=types != {"string"} and not form.tells_strings)
+        rest = types - {"string"} if form.tells_strings else types & _CONTAINERS
+    if form.nested == "parameters" and rest & _CONTAINERS:
+        found += _containers(value, alternatives, found, form, place)
+        rest -= _CONTAINERS
+    elif not form.tells_strings and found:
+        rest = frozenset()
+    by_mark: dict[str, set[str]] = {}
+    for one in sorted(rest):
+        by_mark.setdefault(mark_of(form, one) if "{type}" in form.parameter else "", set()).add(one)
+    return found + [_json(value, frozenset(group), group == types, form, style, key) for group in by_mark.values()]
+
+
+def mark_of(form: ToolFormat, type: str) -> str:
+    """What ``{type}`` says for a JSON type."""
+    return (form.types or {}).get(type, type)
+
+
+def _json(
+    value: Property, types: frozenset[str], whole: bool, form: ToolFormat, style: Mapping[str, Any], key: str | None
+) -> Way:
+    """A value that is written as JSON, of some of the types that it may have."""
+    listed = _listed(value.known)
+    kind = sorted(types)[0]
+    if types == {"boolean"} and form.booleans != ("true", "false"):
+        truths = [truth for truth in listed or [False, True] if isinstance(truth, bool)]
+        choice = ("choice", {"choices": tuple(form.booleans[not truth] for truth in truths)})
+        texts = tuple(zip(form.booleans, (True, False), strict=True))
+        return Way("text", kind, [choice], Content("listed", key, texts=texts))
+    schema = value.schema
+    if not whole and listed is not None:
+        schema = {"enum": [one for one in listed if _TYPES.get(type(one)) in types]}
+    elif not whole:
+        schema = {"allOf": [schema], "type": sorted(types)}
+    if types & {"string", "array", "object"}:
+        schema = without_tags(schema, form)
+    inner: list[Any] = [("json", {**style, "schema": schema})]
+    if types == {"number"} and all(_named_types(one.known) == {"integer"} for one in _alternatives(value)):
+        # 9.0 is an integer to JSON Schema, and not to those who read parameters.
+        inner.append(("regex", {"pattern": "-?[0-9]+"}))
+    return Way("json", kind, inner, Content("json", key))
+
+
+def _containers(
+    value: Property, alternatives: Sequence[Property], texts: list[Way], form: ToolFormat, place: str
+) -> list[Way]:
+    """The arrays and objects among the alternatives of a value."""
     found = []
-    for key, (schema, known, required) in property_schemas(tool).items():
-        types = _types(known)
-        raw = form.strings == "raw" and "string" in types
-        quote = form.quote if raw else ""
-        if not form.nested and types & {"array", "object"}:
+    for one in alternatives:
+        if not isinstance(one.known, Mapping) or not _named_types(one.known) & _CONTAINERS:
+            continue
+        if _listed(one.known) is not None:
             raise OptionError(
-                f"The parameter {key!r} of the tool {tool.name!r} may be an array or an object, which this format of "
-                f"'tool_call' cannot write. Give it the type of a string, number or boolean."
+                f"{place} is an array or object of 'enum' or 'const', which this format of 'tool_call' does not "
+                f"write. Describe it with 'properties' or 'items'."
             )
-        kind = "string" if raw else sorted(types)[0].replace("integer", "number")
-        begin = form.parameter.replace("{type}", kind).replace("{string}", str(raw).lower()).replace("{key}", key)
-        end = form.parameter_end.replace("{key}", key)
-        inner = _text(known, form, key, tool.name) if raw else _value(schema, known, types, form, style)
-        found.append(Parameter(begin + quote, quote + end, required, inner, _content(key, known, raw, types, form)))
+        for kind in sorted(_named_types(one.known) & _CONTAINERS):
+            found.append(Way(kind, kind, of=one))
+    beyond = sorted(set(value.known) - _ANNOTATIONS - {"anyOf", "oneOf"})
+    if beyond and alternatives != [value]:
+        raise OptionError(
+            f"{place} has {', '.join(map(repr, beyond))} beside alternatives, which cannot be enforced in a format "
+            f"that writes one parameter after the other. Put it into each alternative."
+        )
+    marked = "{type}" in form.parameter
+    told = marked or bool(form.object[0] and form.array[0])
+    if (texts and not form.tells_strings) or (len({way.kind for way in found}) > 1 and not told):
+        raise OptionError(
+            f"{place} may have several types, which this format of 'tool_call' does not tell apart. Give it one type."
+        )
+    if "oneOf" in value.known:
+        for one, other in combinations([way.of for way in found if way.of is not None], 2):
+            if not _apart(one, other):
+                raise OptionError(
+                    f"{place} has alternatives of 'oneOf' that may hold at the same time. Write 'anyOf', or give "
+                    f"each of them a required property with a 'const' of its own."
+                )
     return found
 
 
-def _content(key: str, known: Any, raw: bool, types: set[str], form: ToolFormat) -> Content:
-    listed = _listed(known)
-    if raw and (listed is None or all(isinstance(value, str) for value in listed)):
-        return Content("text", key)
-    if raw:
-        texts = [(value if isinstance(value, str) else json.dumps(value), value) for value in listed or ()]
-        return Content("listed", key, texts=tuple(texts))
-    if types == {"boolean"} and form.booleans != ("true", "false"):
-        return Content("listed", key, texts=tuple(zip(form.booleans, (True, False), strict=True)))
-    return Content("json", key)
+def _apart(one: Property, other: Property) -> bool:
+    """Whether no value satisfies both schemas, as far as their types and constants tell."""
+    if not _types(one.known) & _types(other.known):
+        return True
+    for name in set(one.known.get("required", ())) & set(other.known.get("required", ())):
+        values = [_listed(schema.known.get("properties", {}).get(name)) for schema in (one, other)]
+        if None not in values and not any(left == right for left in values[0] or () for right in values[1] or ()):
+            return True
+    return False
 
 
-def _value(schema: Any, known: Any, types: set[str], form: ToolFormat, style: Mapping[str, Any]) -> list[Any]:
-    """Processors for a parameter that is written as JSON."""
-    if types == {"boolean"} and form.booleans != ("true", "false"):
-        values = _listed(known) or [False, True]
-        return [("choice", {"choices": tuple(form.booleans[not value] for value in values)})]
-    inner: list[Any] = [("json", {**style, "schema": schema})]
-    if types == {"integer"}:
-        # 9.0 is an integer to JSON Schema, and not to those who read parameters.
-        inner.append(("regex", {"pattern": "-?[0-9]+"}))
-    return inner
+def check_array(of: Property, place: str) -> tuple[Property, int, int | None]:
+    """The items of an array that is written one by one, the least number of them, and the largest.
+
+    Raises:
+        OptionError: if its schema has further keywords.
+    """
+    beyond = sorted(set(of.known) - _OF_ARRAYS)
+    if beyond:
+        raise OptionError(
+            f"{place} has {', '.join(map(repr, beyond))}, which cannot be enforced in a format that writes one item "
+            f"after the other. Leave it out, or use a format that writes JSON."
+        )
+    least, most = of.known.get("minItems", 0), of.known.get("maxItems")
+    if most is not None and most < least:
+        raise OptionError(f"{place} has at least {least} items and at most {most}. Correct 'minItems' and 'maxItems'.")
+    items = of.part(of.known["items"], "/items") if "items" in of.known else Property({}, {}, False)
+    return items, least, most
 
 
-def _text(schema: Any, form: ToolFormat, key: str, tool: str) -> list[Any]:
-    """Processors for a parameter that is written as a text without escapes."""
-    ends = [form.quote or form.parameter_end, *form.forbid]
-    if not form.quote:
-        ends += [form.parameter.partition("{key}")[0], form.end, form.close, form.first_trigger]
-    banned = tuple(dict.fromkeys(text for end in ends if (text := end.replace("{key}", key).strip())))
+def _texts(
+    alternatives: Sequence[Property], value: Property, form: ToolFormat, key: str | None, place: str, *, whole: bool
+) -> list[Way]:
+    """The ways to write the strings among the alternatives; with ``whole`` all other values, too, as one text."""
+    if whole:
+        return [_text(value.known, None, form, key, place)]
+    strings = [one.known for one in alternatives if "string" in _types(one.known)]
+    return [
+        _text(known, [v for v in _listed(known) or () if isinstance(v, str)], form, key, place) for known in strings
+    ]
+
+
+def _text(schema: Any, strings: list[str] | None, form: ToolFormat, key: str | None, place: str) -> Way:
+    """A text without escapes; of a schema with a list the given strings, or else all of its values."""
+    ends = [form.quote or (form.item_end if key is None else form.parameter_end).replace("{key}", key or "")]
+    banned = tuple(dict.fromkeys([*(text for end in ends if (text := end.strip())), *form.unwritten]))
     listed = _listed(schema)
     if listed is not None:
-        texts = [value if isinstance(value, str) else json.dumps(value) for value in listed]
-        wrong = next((text for text in texts if any(end in text for end in banned)), None)
-        if wrong is not None:
-            raise OptionError(
-                f"The parameter {key!r} of the tool {tool!r} may be {wrong!r}, which contains a text that ends it in "
-                f"this format of 'tool_call'. Leave that value out."
-            )
-        return [("choice", {"choices": tuple(texts)})]
+        values = [*listed] if strings is None else strings
+        texts = [one if isinstance(one, str) else json.dumps(one) for one in values]
+        for one in texts:
+            why = "contains a text that ends it" if any(end in one for end in banned) else ""
+            if one in values and form.unlike and re.fullmatch(form.unlike, one):
+                why = "parsers take for something else"
+            if why:
+                raise OptionError(
+                    f"{place} may be {one!r}, which {why} in this format of 'tool_call'. Leave that value out."
+                )
+        content = Content("text", key)
+        if not all(isinstance(one, str) for one in values):
+            content = Content("listed", key, texts=tuple(zip(texts, values, strict=True)))
+        return Way("text", "string", [("choice", {"choices": tuple(texts)})], content)
     inner: list[Any] = [("bad_words", {"phrases": banned})]
     if form.trimmed:
         inner.append(("regex", {"pattern": r"(?:\S(?:[\s\S]*\S)?)?"}))
-    if isinstance(schema, Mapping) and schema.get("type") == "string":
+    if form.unlike:
+        inner.append(("fsm", {"automaton": _all_but(form.unlike)}))
+    if isinstance(schema, Mapping) and (strings is not None or schema.get("type") == "string"):
         least, most = schema.get("minLength", 0), schema.get("maxLength", "")
         if least or most != "":
             inner.append(("regex", {"pattern": rf"[\s\S]{{{least},{most}}}"}))
         if "pattern" in schema:
             inner.append(("regex", {"pattern": _searched(schema["pattern"])}))
-    return inner
+    return Way("text", "string", inner, Content("text", key))
+
+
+@cache
+def _all_but(pattern: str) -> Dfa:
+    """All texts that do not match a pattern."""
+    return complement(compile_pattern(pattern))
 
 
 def _searched(pattern: str) -> str:
@@ -134,18 +253,28 @@ def _listed(schema: Any) -> Sequence[Any] | None:
     return [schema["const"]] if "const" in schema else schema.get("enum")
 
 
-def _types(schema: Any) -> set[str]:
-    """The JSON types that the values of a schema may have, as far as its type, enum, const and alternatives tell."""
-    every = {"string", "number", "boolean", "null", "array", "object"}
+def _alternatives(value: Property) -> Iterator[Property]:
+    """The alternatives of a value, of these the alternatives, and so on; the value itself if there are none."""
+    for keyword in ("anyOf", "oneOf"):
+        if isinstance(value.known, Mapping) and "type" not in value.known and keyword in value.known:
+            for i, schema in enumerate(value.known[keyword]):
+                yield from _alternatives(value.part(schema, f"/{keyword}/{i}"))
+            return
+    yield value
+
+
+def _named_types(schema: Any) -> frozenset[str]:
+    """The types that a schema names itself, or whose values it lists."""
     if not isinstance(schema, Mapping):
-        return every
+        return frozenset()
     listed = _listed(schema)
     if listed is not None:
-        return {_TYPES.get(type(value), "object") for value in listed}
-    if "type" in schema:
-        given = schema["type"]
-        return {given} if isinstance(given, str) else set(given)
-    for keyword in ("anyOf", "oneOf"):
-        if keyword in schema:
-            return set().union(*map(_types, schema[keyword]))
-    return every
+        return frozenset(_TYPES.get(type(value), "object") for value in listed)
+    given = schema.get("type", ())
+    return frozenset([given] if isinstance(given, str) else given)
+
+
+def _types(schema: Any) -> frozenset[str]:
+    """The JSON types that the values of a schema may have, as far as its type, enum and const tell."""
+    named = _named_types(schema)
+    return frozenset("number" if one == "integer" else one for one in named) or _EVERY

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
 from typing import Any, Final
 
 from logitloom.errors import OptionError, UnknownPlugin
 from logitloom.registry import available, load_plugin
 
-__all__ = ["STYLES", "ToolFormat", "find_format", "tool_format"]
+__all__ = ["NESTED", "STYLES", "ToolFormat", "find_format", "tool_format"]
 
 #: How the arguments of a call are written.
 STYLES: Final = ("object", "array", "arguments", "parameters")
+#: How a parameter that is an array or an object is written.
+NESTED: Final = ("json", "none", "parameters")
+#: A tag, or what stands of it before a name.
+_TAG: Final = re.compile(r"</?[^<>\s]{2,}>?|\[[A-Z_]+\]")
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,7 @@ class ToolFormat:
     """How a model writes tool calls.
 
     A run of calls is ``open``, calls with ``separator`` between them, ``close``. A call is ``call``, the arguments,
-    ``end``. In ``call`` stand ``{name}`` for the name of the tool and ``{index}`` for a number of one or more digits.
+    ``end``. In ``call`` stand ``{name}`` for the name of the tool and ``{index}`` for a number of one to four digits.
 
     Attributes:
         call: what a call begins with.
@@ -39,7 +45,7 @@ class ToolFormat:
         name_key, arguments_key: the members of the object that hold the name and the arguments. With an empty
             ``name_key`` the name is the key of the arguments.
         members: further members of the object, which may follow: their schemas by name.
-        parameter: what a parameter begins with, in the style ``parameters``. ``{key}`` is its name, ``{type}`` its JSON
+        parameter: what a parameter begins with, in the style ``parameters``. ``{key}`` is its name, ``{type}`` its
             type, ``{string}`` is ``true`` for a string and ``false`` otherwise.
         parameter_end: what ends a parameter.
         parameter_separator: what stands between two parameters.
@@ -47,8 +53,19 @@ class ToolFormat:
         quote: what stands around a raw string.
         trimmed: whether raw strings neither begin nor end with white space, because parsers remove it.
         booleans: the texts of true and false, where a parameter is a boolean.
-        nested: whether a parameter may be an array or an object.
-        forbid: texts that may not stand in a raw string, beside those that end it.
+        types: what ``{type}`` says for each of the JSON types ``string``, ``number``, ``boolean``, ``null``, ``array``
+            and ``object``; by default their names.
+        sorted: whether parameters come in the order of their names, without regard to case, instead of the schema's.
+        nested: how a parameter that is an array or an object is written: ``json``; ``none``: such a parameter is
+            refused; ``parameters``: the members of an object as parameters are, the items of an array one by one.
+        object, array: with the nesting ``parameters`` what stands around the members of an object, and around the items
+            of an array.
+        item, item_end: with the nesting ``parameters`` what stands around an item; ``parameter_separator`` stands
+            between two.
+        tags: texts that may not stand in strings; by default what stands in angle brackets in the other entries.
+        forbid: further texts that may not stand in strings.
+        unlike: a pattern of raw strings in which parsers would read something else; they are not written.
+        names, keys: patterns of the names of tools and of parameters that parsers read; tools with others are refused.
         json: options of the processor ``json`` for the values.
         models: the models that write it, for the documentation.
         template: texts that all stand in a chat template of this format.
@@ -81,21 +98,73 @@ class ToolFormat:
     quote: str = ""
     trimmed: bool = False
     booleans: tuple[str, str] = ("true", "false")
-    nested: bool = True
+    types: Mapping[str, str] | None = None
+    sorted: bool = False
+    nested: str = "json"
+    object: tuple[str, str] = ("", "")
+    array: tuple[str, str] = ("", "")
+    item: str = ""
+    item_end: str = ""
+    tags: tuple[str, ...] = ()
     forbid: tuple[str, ...] = ()
+    unlike: str = ""
+    names: str = ""
+    keys: str = ""
     json: Mapping[str, Any] | None = None
     models: str = ""
     template: tuple[str, ...] = ()
 
     @property
     def head(self) -> str:
-        """What a call begins with, before the name of the tool."""
-        return self.call.partition("{name}")[0]
+        """What a call begins with, before the name of the tool or the number of the call."""
+        return self.call.partition("{name}")[0].partition("{index}")[0]
+
+    @property
+    def head_after_index(self) -> str | None:
+        """What stands between the number of the call and the name of the tool; ``None`` if no number stands there."""
+        _, index, after = self.call.partition("{name}")[0].partition("{index}")
+        return after if index else None
 
     @property
     def tail(self) -> str:
         """What stands between the name of the tool and its arguments; empty if ``call`` has no name."""
         return self.call.partition("{name}")[2]
+
+    @cached_property
+    def unwritten(self) -> tuple[str, ...]:
+        """What strings may not contain, because parsers would end a value there: tags, and ``forbid``.
+
+        Example:
+            >>> ToolFormat(call="<call>", end="</call>").unwritten
+            ('<call>', '</call>')
+        """
+        entries = (self.open, self.call, self.end, self.close, self.trigger, self.parameter, self.parameter_end,
+                   self.item, self.item_end, self.quote)  # fmt: skip
+        parts = [part for entry in entries for part in re.split(r"\{(?:name|index|key|type|string)\}", entry)]
+        found = [tag for part in parts for tag in _TAG.findall(part)]
+        return tuple(dict.fromkeys([*(self.tags or found), *self.forbid]))
+
+    def check_name(self, name: str, what: str, pattern: str) -> None:
+        """Check that parsers read a name.
+
+        Args:
+            name: the name.
+            what: whose name it is, for the message.
+            pattern: ``names`` or ``keys``.
+
+        Raises:
+            OptionError: if they do not.
+        """
+        if pattern and not re.fullmatch(pattern, name):
+            raise OptionError(
+                f"{what} is {name!r}, but parsers of this format of 'tool_call' read names that match {pattern!r} "
+                f"only. Rename it, or use a format that writes JSON."
+            )
+
+    @property
+    def tells_strings(self) -> bool:
+        """Whether a raw string can be told from other values by what stands around it."""
+        return bool(self.quote) or "{type}" in self.parameter or "{string}" in self.parameter
 
     @property
     def by_name(self) -> bool:
@@ -140,7 +209,7 @@ def tool_format(given: Any) -> ToolFormat:
         if key not in defaults:
             raise OptionError(f"The format of 'tool_call' has no entry {key!r}; it has {', '.join(defaults)}.")
         wanted = str if defaults[key] is MISSING else type(defaults[key])
-        fits = isinstance(value, Mapping) if key in ("json", "members") else isinstance(value, (wanted, list))
+        fits = isinstance(value, Mapping) if key in ("json", "members", "types") else isinstance(value, (wanted, list))
         if not fits or (wanted is not tuple and isinstance(value, list)):
             raise OptionError(
                 f"The entry {key!r} of a format of 'tool_call' is {value!r}, which is no {wanted.__name__}."
@@ -168,8 +237,30 @@ def _check(form: ToolFormat) -> None:
         raise OptionError(f"The trigger {form.trigger!r} of a format of 'tool_call' does not begin {begin!r}.")
     if form.strings not in ("raw", "json"):
         raise OptionError(f"The entry 'strings' of a format of 'tool_call' is {form.strings!r}; give 'raw' or 'json'.")
-    if len(form.booleans) != 2:
-        raise OptionError(f"The entry 'booleans' of a format of 'tool_call' is {form.booleans!r}; give two texts.")
+    for entry in ("booleans", "object", "array"):
+        if len(getattr(form, entry)) != 2:
+            raise OptionError(
+                f"The entry {entry!r} of a format of 'tool_call' is {getattr(form, entry)!r}; give two texts."
+            )
+    for entry in ("unlike", "names", "keys"):
+        try:
+            re.compile(getattr(form, entry))
+        except re.error as error:
+            raise OptionError(
+                f"The entry {entry!r} of a format of 'tool_call' is {getattr(form, entry)!r}, which is no pattern: "
+                f"{error}."
+            ) from error
+    if form.nested not in NESTED:
+        raise OptionError(
+            f"The entry 'nested' of a format of 'tool_call' is {form.nested!r}; it is one of {', '.join(NESTED)}."
+        )
+    closed = form.object[1] + form.parameter_end and form.array[1] + form.item_end
+    if form.nested == "parameters" and not (closed and form.parameter_separator + form.array[0] + form.item):
+        raise OptionError(
+            "A format of 'tool_call' that nests parameters needs entries that tell where an array, an object and an "
+            "item begin and end: 'object' or 'parameter_end', 'array' or 'item_end', and 'item' or "
+            "'parameter_separator'."
+        )
 
 
 def find_format(chat_template: str) -> str:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import OptionError
-from logitloom_plugins.json_schema.schema.document import Document, escape_pointer
+from logitloom_plugins.json_schema.schema.document import Document, Node, escape_pointer
 from logitloom_plugins.json_schema.schema.inputs import check_strict
 from logitloom_plugins.json_schema.schema.sources import is_plain, schema_of
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
 
-__all__ = ["Choice", "Property", "Tool", "call_schema", "chosen", "plain_tools", "property_schemas", "tools_of"]
+__all__ = [
+    "Choice",
+    "Property",
+    "Tool",
+    "call_schema",
+    "chosen",
+    "members_of",
+    "plain_tools",
+    "property_schemas",
+    "tools_of",
+    "without_tags",
+]
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,10 @@ def tools_of(given: Any) -> list[Tool]:
             raise OptionError(f"Tool {i} of 'tool_call' has an empty name.")
         if function.get("strict"):
             check_strict(dict(parameters), f"The schema of the parameters of the tool {function['name']!r:.60}")
-        tools.append(Tool(function["name"], {"type": "object", **parameters}))
+        parameters = {"type": "object", **parameters}
+        if parameters.get("properties") == {}:  # a usual way to say that there are no arguments
+            parameters.setdefault("additionalProperties", False)
+        tools.append(Tool(function["name"], parameters))
     names = [tool.name for tool in tools]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -158,7 +173,7 @@ def call_schema(tools: Sequence[Tool], form: ToolFormat, *, parallel: bool) -> d
         parallel: whether an array may have several calls.
     """
     if form.by_name:
-        return _arguments(tools[0], 0)
+        return without_tags(_arguments(tools[0], 0), form)
     calls = []
     for i, tool in enumerate(tools):
         members = {form.name_key: {"const": tool.name}} if form.name_key else {}
@@ -168,9 +183,24 @@ def call_schema(tools: Sequence[Tool], form: ToolFormat, *, parallel: bool) -> d
             {"type": "object", "properties": properties, "required": list(members), "additionalProperties": False}
         )
     call: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
-    if form.style != "array":
-        return call
-    return {"type": "array", "items": call, "minItems": 1, **({} if parallel else {"maxItems": 1})}
+    if form.style == "array":
+        call = {"type": "array", "items": call, "minItems": 1, **({} if parallel else {"maxItems": 1})}
+    return without_tags(call, form)
+
+
+def without_tags(schema: dict[str, Any], form: ToolFormat) -> dict[str, Any]:
+    """A schema for the values of another one whose strings contain no tag of a format.
+
+    Example:
+        >>> without_tags({"type": "string"}, ToolFormat(call="<call>"))["$defs"]["clean"]["pattern"]
+        '^(?![\\\\s\\\\S]*(?:<call>))'
+    """
+    if not form.unwritten:
+        return schema
+    texts = "|".join(re.sub(r"[\\^$.*+?()\[\]{}|/]", r"\\\g<0>", text) for text in form.unwritten)
+    itself = {"$ref": _CLEAN}
+    clean = {"$id": _CLEAN, "pattern": rf"^(?![\s\S]*(?:{texts}))", "items": itself, "additionalProperties": itself}
+    return {"allOf": [schema, itself], "$defs": {"clean": clean}}
 
 
 def _arguments(tool: Tool, number: int) -> dict[str, Any]:
@@ -180,6 +210,7 @@ def _arguments(tool: Tool, number: int) -> dict[str, Any]:
     return {"$id": f"urn:logitloom:tool:{number}", **tool.parameters}
 
 
+_CLEAN: Final = "urn:logitloom:clean"
 #: Keywords of a tool's parameters that hold when parameters are written one by one, or say nothing about values.
 _ONE_BY_ONE = frozenset(
     [
@@ -203,17 +234,57 @@ _ONE_BY_ONE = frozenset(
 
 
 class Property(NamedTuple):
-    """A property of a tool's parameters.
+    """A property of a tool's parameters, or a part of one.
 
     Attributes:
         schema: its schema, as a document of its own.
         known: the schema that its references lead to.
         required: whether it must be there.
+        references: finds what its references lead to; ``None`` if there are none.
+        node: the place of ``known``.
     """
 
     schema: Any
     known: Any
     required: bool
+    references: _References | None = None
+    node: Node | None = None
+
+    def part(self, schema: Any, pointer: str) -> Property:
+        """A subschema of ``known`` at a relative JSON pointer.
+
+        Raises:
+            UnsupportedSchema: if a reference leads to nothing, or out of the schema.
+        """
+        if self.references is None or self.node is None:
+            return Property(schema, schema, False)
+        return self.references.property(self.node, schema, pointer)
+
+
+class _References:
+    """What the references in the parameters of a tool lead to."""
+
+    def __init__(self, parameters: dict[str, Any]) -> None:
+        self._base = parameters.get("$id", "urn:logitloom:tool")
+        self._whole = {**parameters, "$id": self._base}
+        self._document = Document(self._whole, BudgetTracker(Budget(), "the parameters of a tool"))
+
+    @property
+    def root(self) -> Node:
+        return self._document.nodes[self._document.root]
+
+    def property(self, parent: Node, schema: Any, pointer: str) -> Property:
+        """The property whose schema stands at a relative JSON pointer."""
+        place = self._document.nodes[self._document.child(parent, schema, pointer)]
+        node, seen = place, set[int]()
+        # The references, one after the other; of a circle any member.
+        while isinstance(node.schema, Mapping) and (numbers := self._document.references(node)):
+            if numbers[0] in seen:
+                break
+            seen.add(numbers[0])
+            node = self._document.nodes[numbers[0]]
+        standing = {"$ref": f"{self._base}#{quote(parent.pointer + pointer)}", "$defs": {"tool": self._whole}}
+        return Property(standing, node.schema, False, self, node)
 
 
 def property_schemas(tool: Tool) -> dict[str, Property]:
@@ -231,36 +302,35 @@ def property_schemas(tool: Tool) -> dict[str, Property]:
         >>> property_schemas(Tool("f", parameters))["a"].known
         {'type': 'string'}
     """
-    beyond = sorted(set(tool.parameters) - _ONE_BY_ONE)
+    whole = Property(tool.parameters, tool.parameters, True)
+    if _refers(tool.parameters):
+        references = _References(tool.parameters)
+        whole = Property(tool.parameters, references.root.schema, True, references, references.root)
+    return members_of(whole, f"The parameters of the tool {tool.name!r}")
+
+
+def members_of(given: Property, named: str) -> dict[str, Property]:
+    """The properties of an object that is written as one parameter after the other.
+
+    Args:
+        given: the object.
+        named: what it is, for messages.
+
+    Raises:
+        OptionError: if the schema says more than the schemas of its properties and which are required.
+        UnsupportedSchema: if a reference leads to nothing, or out of the schema.
+    """
+    beyond = sorted(set(given.known) - _ONE_BY_ONE)
     if beyond:
         raise OptionError(
-            f"The parameters of the tool {tool.name!r} have {', '.join(map(repr, beyond))}, which cannot be enforced "
-            f"in a format that writes one parameter after the other. Leave it out, or use a format that writes JSON."
+            f"{named} have {', '.join(map(repr, beyond))}, which cannot be enforced in a format that writes one "
+            f"parameter after the other. Leave it out, or use a format that writes JSON."
         )
-    required = list(tool.parameters.get("required", ()))
-    own = dict(tool.parameters.get("properties", {}))
-    own.update({name: {} for name in required if name not in own})
-    if not _refers(tool.parameters):
-        return {name: Property(schema, schema, name in required) for name, schema in own.items()}
-    base = tool.parameters.get("$id", "urn:logitloom:tool")
-    whole = {**tool.parameters, "$id": base, "properties": own}
-    document = Document(whole, BudgetTracker(Budget(), "the parameters of a tool"))
-    found = {}
-    for name, schema in own.items():
-        pointer = f"/properties/{escape_pointer(name)}"
-        standing = {"$ref": f"{base}#{quote(pointer)}", "$defs": {"tool": whole}}
-        found[name] = Property(standing, _referred(document, schema, pointer), name in required)
-    return found
-
-
-def _referred(document: Document, schema: Any, pointer: str) -> Any:
-    """The schema that the references of a schema lead to, one after the other; of a circle any member."""
-    node = document.nodes[document.child(document.nodes[document.root], schema, pointer)]
-    seen: set[int] = set()
-    while isinstance(node.schema, Mapping) and (numbers := document.references(node)) and numbers[0] not in seen:
-        seen.add(numbers[0])
-        node = document.nodes[numbers[0]]
-    return node.schema
+    required = list(given.known.get("required", ()))
+    own = given.known.get("properties", {})
+    parts = {name: given.part(schema, f"/properties/{escape_pointer(name)}") for name, schema in own.items()}
+    parts.update({name: Property({}, {}, True) for name in required if name not in own})
+    return {name: part._replace(required=name in required) for name, part in parts.items()}
 
 
 def _refers(schema: Any) -> bool:

@@ -14,22 +14,17 @@ from logitloom_contrib.llama import random_model
 from logitloom_plugins.tool_formats.builtin import rows
 from logitloom_plugins.tool_formats.tool_format import tool_format
 from tests.core.generation.test_partial_values import check_consistent, parts
-from tests.plugins.tool_formats.tool_texts import random_calls, random_tools, written
+from tests.plugins.tool_formats.tool_texts import random_calls, random_tools, reader_of, written
 
 FORMATS = pytest.mark.parametrize("name", sorted(rows()))
 
 
-def reader_of(name: str, tools: list[dict[str, Any]], **options: Any) -> Any:
-    processor: Any = processors.load(("tool_call", {"tools": tools, "format": name, **options}))["tool_call"]
-    return processor.value_reader()
-
-
 def check_reading(name: str, seed: int) -> None:
     form, random = tool_format(name), np.random.default_rng(seed)
-    tools = random_tools(random, nested=form.nested)
+    tools = random_tools(form, random)
     several = form.parallel and (form.separator or form.end or form.style == "array")
-    calls = random_calls(tools, random, 3 if several else 1)
-    text = written(form, calls, tools)
+    calls = random_calls(form, tools, random, 3 if several else 1)
+    text = written(form, calls)
     wanted = [{"name": called, "arguments": arguments} for called, arguments in calls]
     whole, completed, counts = parts(wanted), set[Any](), []
     reader = reader_of(name, tools)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import tomllib
@@ -19,26 +18,16 @@ from logitloom_plugins.tool_formats.builtin import rows
 from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format
 from tests.plugins.tool_formats.tool_texts import (
     BYTES,
-    Call,
     constraint_of,
     random_calls,
     random_tools,
     refused_at,
-    walk,
     written,
 )
 
 ROOT = Path(__file__).parents[3]
 NAMES = sorted(rows())
 FORMATS = pytest.mark.parametrize("name", NAMES)
-
-#: The parsers of mlx-lm by format.
-MLX_PARSERS = {
-    "hermes": "json_tools", "longcat": "longcat", "glm47": "glm47", "glm45": "glm47", "kimi_k2": "kimi_k2",
-    "kimi_k3": "kimi_k3", "minicpm5": "minicpm5", "minimax_m2": "minimax_m2", "mistral": "mistral",
-    "mistral_v11": "mistral", "muse_glimmer": "muse_spark", "lfm2": "pythonic", "qwen3_coder": "qwen3_coder",
-    "function_gemma": "function_gemma", "gemma4": "gemma4",
-}  # fmt: skip
 
 
 def test_every_row_is_an_entry_point_and_stands_in_the_documentation() -> None:
@@ -72,9 +61,9 @@ def test_calls_of_200_sets_of_tools_are_allowed_and_no_others(name: str) -> None
 
 def check_written_calls(name: str, seed: int) -> None:
     form, random = tool_format(name), np.random.default_rng(seed)
-    tools = random_tools(random, nested=form.nested)
-    calls = random_calls(tools, random, 3 if form.parallel else 1)
-    text = written(form, calls, tools)
+    tools = random_tools(form, random)
+    calls = random_calls(form, tools, random, 3 if form.parallel else 1)
+    text = written(form, calls)
     assert refused_at(constraint_of(name, tools), text) is None
     required = constraint_of(name, tools, choice="required")
     assert refused_at(required, text) is None
@@ -83,52 +72,13 @@ def check_written_calls(name: str, seed: int) -> None:
     # A call that was begun is completed.
     assert refused_at(required, text[:-1]) == len(text[:-1].encode())
     named = constraint_of(name, tools, choice=calls[0][0], parallel=False)
-    assert refused_at(named, written(form, calls[:1], tools)) is None
+    assert refused_at(named, written(form, calls[:1])) is None
     if len(calls) > 1:
         assert refused_at(named, text) is not None
     if form.first_trigger:
         none = constraint_of(name, tools, choice="none")
         assert refused_at(none, "No call.") is None
         assert refused_at(none, "No " + text) is not None
-
-
-@pytest.mark.extras
-@pytest.mark.parametrize("name", MLX_PARSERS)
-@pytest.mark.parametrize("seed", [3])
-def test_the_parsers_of_mlx_lm_read_the_calls_that_were_meant(name: str, seed: int) -> None:
-    form, random = tool_format(name), np.random.default_rng(seed)
-    tools = random_tools(random, nested=form.nested)
-    calls = random_calls(tools, random, 2)
-    assert read_by_mlx_lm(name, written(form, calls, tools), tools) == calls
-
-
-@pytest.mark.extras
-@pytest.mark.parametrize("name", MLX_PARSERS)
-def test_the_parsers_of_mlx_lm_read_valid_calls_in_random_texts(name: str) -> None:
-    jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
-    random = np.random.default_rng(7)
-    tools = random_tools(random, nested=tool_format(name).nested)
-    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
-    found = read_by_mlx_lm(name, walk(name, constraint_of(name, tools, choice="required"), random), tools)
-    assert found
-    for tool, arguments in found:
-        jsonschema.validate(arguments, schemas[tool])
-
-
-def read_by_mlx_lm(name: str, text: str, tools: list[dict[str, Any]]) -> list[Call]:
-    """The calls of a text, as mlx-lm's server finds and reads them."""
-    pytest.importorskip("mlx_lm", reason="the package mlx-lm is not installed")
-    parser = importlib.import_module(f"mlx_lm.tool_parsers.{MLX_PARSERS[name]}")
-    parts = text.split(parser.tool_call_start)[1:]
-    if name == "minicpm5":
-        parts = [parser.tool_call_start + part for part in parts]
-    elif parser.tool_call_end:
-        parts = [part.partition(parser.tool_call_end)[0] for part in parts]
-    calls: list[Call] = []
-    for part in parts:
-        found = parser.parse_tool_call(part, tools)
-        calls += [(call["name"], call["arguments"]) for call in (found if isinstance(found, list) else [found])]
-    return calls
 
 
 @pytest.mark.extras
@@ -223,17 +173,141 @@ def test_values_of_one_parameter(schema: Any, good: list[str], bad: list[str]) -
     assert None not in [refused_at(constraint, call.format(value)) for value in bad]
 
 
+OBJECT = {"type": "object", "properties": {"x": {"type": "integer"}}}
+TREE = {"type": "object", "properties": {"x": {"$ref": "#/$defs/t"}}}
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
         ("qwen3_coder", {"type": "object", "minProperties": 1}, "'minProperties', which cannot be enforced"),
-        ("gemma4", {"type": "object", "properties": {"a": {"type": "array"}}}, "may be an array or an object"),
+        ("function_gemma", {"type": "object", "properties": {"a": {"type": "array"}}}, "may be an array or an object"),
         ("glm45", {"properties": {"a": {"enum": ["x</arg_value>"]}}}, "may be 'x</arg_value>'"),
+        ("muse_glimmer", {"properties": {"a": {"enum": ["3"]}}}, "may be '3', which parsers take for something else"),
+        ("gemma4", {"properties": {"a b": {}}}, r"parameter of the tool 'f' is 'a b', but parsers .* match '\\\\w\+'"),
+        ("gemma4", {"properties": {"a": {"type": "object"}}}, "whose members the schema does not name"),
+        ("gemma4", {"properties": {"a": {"enum": [[1]]}}}, "an array or object of 'enum' or 'const'"),
+        ("gemma4", {"properties": {"a": {"type": "array", "uniqueItems": True}}}, "'a' of the tool 'f' has 'uniqueIt"),
+        (
+            "gemma4",
+            {"properties": {"a": {"type": "array", "minItems": 2, "maxItems": 1}}},
+            "at least 2 items and at mo",
+        ),
+        ("gemma4", {"properties": {"a": {"type": "array", "maxItems": 9999}}}, "more than 4096 sections"),
+        ("gemma4", {"properties": {"a": {**OBJECT, "minProperties": 1}}}, "The members of the parameter 'a' of the to"),
+        ("gemma4", {"properties": {"a": {"oneOf": [OBJECT, OBJECT]}}}, "alternatives of 'oneOf' that may hold at the"),
+        ("gemma4", {"properties": {"a": {"anyOf": [OBJECT], "minProperties": 1}}}, "'minProperties' beside alternativ"),
+        (
+            "gemma4",
+            {"properties": {"a": {"$ref": "#/$defs/t"}}, "$defs": {"t": TREE}},
+            "a schema that refers to itself",
+        ),
+        ("minimax_m3", {"properties": {"a": {"type": ["string", "array"]}}}, "several types, which this format"),
     ],
 )
 def test_tools_that_a_format_cannot_write_are_refused(name: str, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         constraint_of(name, [{"name": "f", "parameters": parameters}])
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (
+            {"nested": "xml"},
+            "The entry 'nested' of a format of 'tool_call' is 'xml'; it is one of json, none, parameters",
+        ),
+        ({"nested": "parameters"}, "nests parameters needs entries that tell where an array, an object and an item"),
+        ({"object": ["{"]}, r"The entry 'object' of a format of 'tool_call' is \('{',\); give two texts"),
+        ({"keys": "("}, r"The entry 'keys' of a format of 'tool_call' is '\(', which is no pattern: missing \)"),
+    ],
+)
+def test_entries_that_contradict_each_other_are_refused(entry: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        tool_format({"call": "CALL {name}", "style": "parameters", "parameter": "{key}=", **entry})
+
+
+def gemma(schema: dict[str, Any], **more: Any) -> Any:
+    parameters = {"type": "object", "properties": {"p": schema}, "required": ["p"], **more}
+    return constraint_of("gemma4", [{"name": "f", "parameters": parameters}])
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (
+            {"type": "array", "items": {"type": "integer"}},
+            ["[]", "[1]", "[1,-2,3]"],
+            ["[1,]", "[,1]", "[1 2]", "[true]"],
+        ),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 2}, ["[1,2]", "[1,2,3]"], ["[]", "[1]"]),
+        (
+            {"type": "array", "items": {"type": "null"}, "minItems": 1, "maxItems": 2},
+            ["[null]"],
+            ["[]", "[null,null,null]"],
+        ),
+        ({"type": "array"}, ['[1,<|"|>a,b<|"|>,true]'], ["[a]", "[[]]"]),
+        ({"type": "array", "items": {"type": "array", "items": {"type": "number"}}}, ["[[],[1.5,2]]"], ["[1]", "[[]"]),
+        (OBJECT, ["{}", "{x:1}"], ["{x:1,}", "{y:1}", "{x:a}"]),
+        (
+            {"type": "object", "properties": {"b": OBJECT, "A": {"type": "string"}}, "required": ["b"]},
+            ['{A:<|"|>x}<|"|>,b:{}}', "{b:{x:1}}"],
+            ['{b:{},A:<|"|>x<|"|>}', '{A:<|"|>x<|"|>}'],
+        ),
+        (
+            {"type": ["string", "null"]},
+            ["null", '<|"|>null<|"|>', '<|"|><|"|>'],
+            ["nul", '<|"|>x'],
+        ),
+        (
+            {"anyOf": [{"type": "string", "maxLength": 1}, {"type": "integer"}]},
+            ['<|"|>a<|"|>', "12"],
+            ['<|"|>ab<|"|>', "x"],
+        ),
+        (
+            {"anyOf": [OBJECT, {"type": "null"}, {"type": "array"}]},
+            ["{x:2}", "null", "[]", "[null]"],
+            ["1", "{x:null}"],
+        ),
+        ({"enum": ["a", 1, None]}, ['<|"|>a<|"|>', "1", "null"], ["a", "2", '<|"|>1<|"|>']),
+        (
+            {"oneOf": [{**OBJECT, "properties": {"k": {"const": k}}, "required": ["k"]} for k in ("a", "b")]},
+            ['{k:<|"|>a<|"|>}', '{k:<|"|>b<|"|>}'],
+            ["{}", '{k:<|"|>c<|"|>}'],
+        ),
+    ],
+)
+def test_nested_values_of_one_parameter(schema: Any, good: list[str], bad: list[str]) -> None:
+    constraint, call = gemma(schema), "<|tool_call>call:f{{p:{}}}<tool_call|>"
+    assert [refused_at(constraint, call.format(value)) for value in good] == [None] * len(good)
+    assert None not in [refused_at(constraint, call.format(value)) for value in bad]
+
+
+def test_references_are_followed_in_nested_values() -> None:
+    definitions = {"o": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}}, "n": {"enum": [7, "s"]}}
+    constraint = gemma({"type": "array", "items": {"$ref": "#/$defs/o"}}, **{"$defs": definitions})
+    call = "<|tool_call>call:f{{p:[{{}},{{n:{}}}]}}<tool_call|>"
+    assert refused_at(constraint, call.format("7")) is None
+    assert refused_at(constraint, call.format('<|"|>s<|"|>')) is None
+    assert refused_at(constraint, call.format("8")) is not None
+
+
+def test_strings_have_no_tags_of_the_format() -> None:
+    parameters = {"type": "object", "properties": {"s": {"type": "string"}, "o": {"type": "object"}}}
+    for name, text in (
+        ("hermes", '<tool_call>\n{"name": "f", "arguments": {"s": "a </tool_call>'),
+        ("hermes", '<tool_call>\n{"name": "f", "arguments": {"o": {"k": ["</tool_call>'),
+        ("qwen3_coder", "<tool_call>\n<function=f>\n<parameter=s>\n<parameter="),
+        ("qwen3_coder", '<tool_call>\n<function=f>\n<parameter=o>\n{"k": "</parameter>'),
+    ):
+        constraint = constraint_of(name, [{"name": "f", "parameters": parameters}])
+        assert refused_at(constraint, text) == len(text.encode()) - 1
+
+
+def test_a_tool_without_properties_takes_no_arguments() -> None:
+    constraint = constraint_of("hermes", [{"name": "f", "parameters": {"type": "object", "properties": {}}}])
+    text = '<tool_call>\n{"name": "f", "arguments": {"'
+    assert refused_at(constraint, text) == len(text) - 1
 
 
 def test_a_format_of_another_package_is_data() -> None:
