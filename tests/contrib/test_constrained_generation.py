@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from logitloom import processors
-from logitloom.errors import LogitloomError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 
 pytestmark = pytest.mark.extras
@@ -18,17 +17,6 @@ PATTERNS = ["a b c d e", "(123456789)|(abcdefghijklmnop)", r"([a-z]{10})@([a-z]{
 PROMPTS = ["Hello", "The answer is", "Write an address:", "x"]
 
 STRATEGIES = {"greedy": Greedy(), "sampling": Multinomial(4), "beams": BeamSearch(4, samples=4)}
-
-
-@pytest.fixture(scope="module")
-def model() -> Any:
-    pytest.importorskip("gguf", reason="the package gguf is not installed")
-    from logitloom_contrib.llama import load
-
-    try:
-        return load(None, backend="numpy")
-    except LogitloomError as error:
-        pytest.skip(f"there is no model: {error}")
 
 
 def generator(model: Any, *specs: Any, **more: Any) -> Generator:
@@ -42,9 +30,9 @@ def encoded(model: Any, prompts: list[str]) -> list[list[int]]:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_text_matches(model: Any, strategy: str, pattern: str) -> None:
-    made = generator(model, ("regex", {"pattern": pattern}), strategy=STRATEGIES[strategy])
-    found = made(encoded(model, PROMPTS), seed=3)
+def test_every_text_matches(smollm2: Any, strategy: str, pattern: str) -> None:
+    made = generator(smollm2, ("regex", {"pattern": pattern}), strategy=STRATEGIES[strategy])
+    found = made(encoded(smollm2, PROMPTS), seed=3)
     assert len(found) == len(PROMPTS) * STRATEGIES[strategy].samples
     for sequence in found:
         # Beams may hold fewer than four different texts where a pattern has only two.
@@ -53,12 +41,12 @@ def test_every_text_matches(model: Any, strategy: str, pattern: str) -> None:
 
 
 @pytest.mark.parametrize("longest", [False, True])
-def test_skipping_forced_tokens_changes_nothing_but_the_work(model: Any, longest: bool) -> None:
-    prompts = encoded(model, PROMPTS[:2])
+def test_skipping_forced_tokens_changes_nothing_but_the_work(smollm2: Any, longest: bool) -> None:
+    prompts = encoded(smollm2, PROMPTS[:2])
     pattern = r'\{"name": "[A-Z][a-z]{2,8}", "age": [0-9]{1,2}\}'
     spec = ("regex", {"pattern": pattern, "longest_tokens": longest})
-    skipped = generator(model, spec, skip_forced=True)(prompts)
-    asked = generator(model, spec, skip_forced=False)(prompts)
+    skipped = generator(smollm2, spec, skip_forced=True)(prompts)
+    asked = generator(smollm2, spec, skip_forced=False)(prompts)
     assert [g.tokens for g in skipped] == [g.tokens for g in asked]
     assert all(re.fullmatch(pattern, g.text or "") for g in skipped)
     assert all(g.forced == 0 for g in asked)
@@ -66,24 +54,24 @@ def test_skipping_forced_tokens_changes_nothing_but_the_work(model: Any, longest
         assert all(2 * g.forced > len(g.tokens) for g in skipped)
 
 
-def test_streams_join_to_the_text(model: Any) -> None:
-    made = generator(model, ("regex", {"pattern": PATTERNS[2]}))
-    (whole,) = made(encoded(model, PROMPTS[2:3]))
-    pieces = list(made.stream(encoded(model, PROMPTS[2:3])))
+def test_streams_join_to_the_text(smollm2: Any) -> None:
+    made = generator(smollm2, ("regex", {"pattern": PATTERNS[2]}))
+    (whole,) = made(encoded(smollm2, PROMPTS[2:3]))
+    pieces = list(made.stream(encoded(smollm2, PROMPTS[2:3])))
     assert "".join(piece.text for piece in pieces) == whole.text
 
 
-def test_choices_and_stop_strings_together(model: Any) -> None:
+def test_choices_and_stop_strings_together(smollm2: Any) -> None:
     made = generator(
-        model, ("choice", {"choices": ["one two three", "one two four"]}), ("stop", {"strings": ["o t", "o f"]})
+        smollm2, ("choice", {"choices": ["one two three", "one two four"]}), ("stop", {"strings": ["o t", "o f"]})
     )
-    (found,) = made(encoded(model, PROMPTS[:1]))
+    (found,) = made(encoded(smollm2, PROMPTS[:1]))
     assert (found.text, found.finish) == ("one tw", "stop")
 
 
-def test_a_banned_phrase_does_not_occur(model: Any) -> None:
-    prompts = encoded(model, ["The capital of France is"])
-    (free,) = Generator(model, processors.load(tokenizer=model.vocabulary), max_tokens=8)(prompts)
+def test_a_banned_phrase_does_not_occur(smollm2: Any) -> None:
+    prompts = encoded(smollm2, ["The capital of France is"])
+    (free,) = Generator(smollm2, processors.load(tokenizer=smollm2.vocabulary), max_tokens=8)(prompts)
     assert "Paris" in (free.text or "")
-    (found,) = generator(model, ("bad_words", {"phrases": ["Paris"]}), max_tokens=8)(prompts)
+    (found,) = generator(smollm2, ("bad_words", {"phrases": ["Paris"]}), max_tokens=8)(prompts)
     assert "Paris" not in (found.text or "")

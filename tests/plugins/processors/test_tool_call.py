@@ -247,37 +247,25 @@ def test_whatever_is_written_the_calls_are_valid(form: str, choice: str, seed: i
 # -- the real model ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def model() -> Any:
-    pytest.importorskip("gguf", reason="the package gguf is not installed")
-    from logitloom.errors import LogitloomError
-    from logitloom_contrib.llama import load
-
-    try:
-        return load(None, backend="numpy")
-    except LogitloomError as error:
-        pytest.skip(f"there is no model: {error}")
-
-
 @pytest.mark.parametrize("way", ["greedy", "beams", "drafts"])
-def test_the_real_model_calls_with_valid_arguments(model: Any, way: str) -> None:
+def test_the_real_model_calls_with_valid_arguments(smollm2: Any, way: str) -> None:
     options = {"tools": TOOLS, "choice": "required", "parallel": False}
-    chain = processors.load(("tool_call", options), tokenizer=model.vocabulary)
+    chain = processors.load(("tool_call", options), tokenizer=smollm2.vocabulary)
     more: dict[str, Any] = {
         "beams": {"strategy": BeamSearch(4, samples=4)},
         "drafts": {"candidates": load_plugin("candidates", "prompt_lookup")()},
     }
-    generator = Generator(model, chain, max_tokens=60, **more.get(way, {}))
+    generator = Generator(smollm2, chain, max_tokens=60, **more.get(way, {}))
     prompts = ["How is the weather in Rome?", 'Call: {"name": "zip", "arguments": {"city": 12}}\nCall:']
-    for sequence in generator([model.tokenizer.encode(prompt) for prompt in prompts]):
+    for sequence in generator([smollm2.tokenizer.encode(prompt) for prompt in prompts]):
         assert sequence.finish == "eos"
         assert len(check_calls("hermes", sequence.text or "")) == 1, sequence.text
 
 
-def test_the_real_model_thinks_before_it_calls(model: Any) -> None:
+def test_the_real_model_thinks_before_it_calls(smollm2: Any) -> None:
     call = ["tool_call", {"tools": TOOLS, "choice": "weather", "parallel": False}]
-    chain = processors.load(("thinking", {"budget": 8, "then": call}), tokenizer=model.vocabulary)
-    (found,) = Generator(model, chain, max_tokens=80)([model.tokenizer.encode("How is the weather in Oslo?")])
+    chain = processors.load(("thinking", {"budget": 8, "then": call}), tokenizer=smollm2.vocabulary)
+    (found,) = Generator(smollm2, chain, max_tokens=80)([smollm2.tokenizer.encode("How is the weather in Oslo?")])
     assert found.finish == "eos"
     assert re.match(r"<think>.*</think><tool_call>", found.text or "", re.DOTALL)
     assert check_calls("hermes", found.text or "") == ["weather"]
