@@ -41,6 +41,18 @@ class NumberContext(Name):
 
     def __init__(self, parts: tuple[Any, ...], automaton: MooreMachine) -> None:
         self.automaton = automaton
+        self._steps: dict[int, list[tuple[int, list[int]]]] = {}
+
+    def steps(self, place: int) -> list[tuple[int, list[int]]]:
+        """The next states after a place of the automaton, each with the bytes that lead there."""
+        known = self._steps.get(place)
+        if known is None:
+            by_target: dict[int, list[int]] = {}
+            for byte, target in enumerate(self.automaton.row(place).tolist()):
+                if target >= 0:
+                    by_target.setdefault(target, []).append(byte)
+            known = self._steps[place] = list(by_target.items())
+        return known
 
 
 class Operation(NamedTuple):
@@ -189,12 +201,8 @@ class StructureStates:
         return context
 
     def _digits(self, codes: Codes, numbers: NumberContext, place: int, back: Return) -> None:
-        found: dict[int, int] = {}
-        for byte, target in enumerate(numbers.automaton.row(place).tolist()):
-            if target >= 0:
-                if target not in found:
-                    found[target] = self.machine.number(("number", numbers, target, back))
-                codes[byte] = found[target]
+        for target, read in numbers.steps(place):
+            codes.update(dict.fromkeys(read, self.machine.number(("number", numbers, target, back))))
 
     def _number(self, codes: Codes, state: State) -> None:
         _, numbers, place, back = state

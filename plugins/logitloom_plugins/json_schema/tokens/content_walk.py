@@ -11,12 +11,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.above_ascii import marks_above_ascii
 from logitloom.automata.kernels import ENDLESS, NO_PATHS, Paths, Progress, automaton_kernels
+from logitloom.automata.row_walk import ascii_columns, default_transitions, followed, levels_of
 from logitloom.automata.trie import Trie
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom_plugins.json_schema.structure.string_states import NameContext, StringContext
-from logitloom_plugins.json_schema.tokens.self_loops import self_loops
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
 __all__ = ["ContentWalk", "Ends"]
@@ -25,6 +26,8 @@ __all__ = ["ContentWalk", "Ends"]
 _MOST_ENTRIES: Final = 1 << 20
 #: The number of nodes that a walk visits before it is asked which subtrees it may skip.
 _SHORT: Final = 1024
+#: States whose paths are followed for more than one character.
+_MOST_FOLLOWED: Final = 1 << 13
 _QUOTE, _BACKSLASH = b'"\\'
 
 #: Where strings end or an escape begins: a node, state and number of characters before it, and whether it is the end.
@@ -39,26 +42,22 @@ class _Table(NamedTuple):
     Attributes:
         automaton: the table.
         states: number of states of the content.
-        between: per state whether it stands between two characters.
-        paths: which subtrees may be skipped, once that is known.
+        paths: which subtrees may be skipped, by the height of a trie for which that is known.
     """
 
     automaton: ByteTable
     states: int
-    between: NDArray[np.bool_]
-    paths: list[Paths]
+    paths: dict[int, Paths]
 
 
 class ContentWalk:
     """Walks inside the strings of one machine.
 
     Args:
-        ascii_only: whether characters above ASCII must be escaped.
         plain: per byte whether it stands for itself.
     """
 
-    def __init__(self, ascii_only: bool, plain: list[bool]) -> None:
-        self._ascii_only = ascii_only
+    def __init__(self, plain: list[bool]) -> None:
         self._plain = np.array(plain)
         self._tables: dict[Any, _Table | None] = {}
 
@@ -128,16 +127,19 @@ class ContentWalk:
         table[:, classes + 1] = np.where(np.tile(automaton.accepting, counts) & between, codes, -1)
         if escapes:
             table[:, classes + 2] = np.where(between, codes - 1, -1)
-        return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, between, [])
+        return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, {})
 
     def _paths(self, table: _Table, trie: Trie) -> Paths:
-        """Which characters lead from a state anywhere but back to itself."""
-        if not table.paths:
-            following, _, byte_class = table.automaton
-            leaving = self_loops(following, byte_class, self._ascii_only)
-            # Within a character nothing leads back; the last entry is asked for by nobody.
-            parts = (np.where(table.between, part, ~part.dtype.type(0)) for part in leaving)
-            low, high, marks = (np.append(part, ~part.dtype.type(0)) for part in parts)
-            table.paths.append(Paths(low, high, marks, np.zeros(1, dtype=np.int64), len(following)))
-        heights = np.zeros(int(trie.height[0]) + 1, dtype=np.int64)
-        return table.paths[0]._replace(row_of_height=heights)
+        """Which characters leave the path that most characters take, counting them where the content does."""
+        following, _, byte_class = table.automaton
+        heights = int(trie.height[0])
+        if heights not in table.paths:
+            kernels = automaton_kernels()
+            columns = ascii_columns(byte_class[:128].tobytes())
+            levels = max(heights - 1, 0).bit_length() if following.shape[0] <= _MOST_FOLLOWED else 0
+            default = default_transitions(following, columns)
+            given = marks_above_ascii(following, byte_class, default)
+            low, high, marks = followed(kernels, following, columns, default, given, levels)
+            rows = levels_of(trie, levels) * (len(following) + 1)
+            table.paths[heights] = Paths(low, high, marks, rows, len(following))
+        return table.paths[heights]

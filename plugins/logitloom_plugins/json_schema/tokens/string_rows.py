@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.automata import BudgetTracker
+from logitloom.automata.above_ascii import kinds
+from logitloom.automata.kernels import automaton_kernels
 from logitloom.automata.trie import Trie, joined, members, vocabulary_trie
 from logitloom.constraints import TokenSet
 from logitloom_plugins.json_schema.structure.machine import DEAD, Machine, name_of, read
@@ -47,6 +49,8 @@ def words_of(vocabulary: Vocabulary) -> Words:
         known = _CACHE.setdefault(vocabulary, {})
         if "words" not in known:
             known["words"] = Words(vocabulary_trie(vocabulary))
+            if automaton_kernels() is not None:
+                kinds()  # walks inside strings need them; here they are no part of a first mask
         words: Words = known["words"]
         return words
 

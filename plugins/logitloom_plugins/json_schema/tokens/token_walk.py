@@ -2,8 +2,9 @@
 
 A word is an entry of the trie: a token, or a rest of a token (:mod:`.string_rows`). The walk carries triples of a node,
 a state and a stack, and drops a triple when its state is dead. In states that allow a small number of bytes it goes
-from node to node, and inside strings it follows the automaton of their content. In other states it processes a whole
-level of the trie at once. It allows all words below a node without a visit if all their characters lead from the state
+from node to node, and inside strings it follows the automaton of their content: where that allows many bytes, by the
+compiled loop (:mod:`.content_walk`). Without compiled loops, and inside names that must not come twice, it processes a
+whole level of the trie at once then. It allows all words below a node without a visit if all their characters lead from the state
 back to itself (:mod:`.self_loops`). Where whitespace is allowed, the walk of a word begins at its first character that
 is not whitespace.
 """
@@ -41,9 +42,31 @@ _QUOTE, _BACKSLASH = b'"\\'
 #: The least number of bytes from the end of one name to the end of the next (``:1,""``), and bytes that are among them.
 _NEXT_NAME: Final = 5
 _NAME_MARKS: Final = 1 << ord(":") | 1 << ord(",") | 1 << ord('"')
-_NOWHERE: Final[tuple[list[int], list[int]]] = [], []
 
 Pending = list[tuple[int, int, Stack]]
+
+
+class _Following:
+    """Nodes whose prefix is whitespace and then a certain byte.
+
+    Args:
+        nodes: the nodes.
+        depths: the lengths of the whitespace, ascending.
+        trie: the trie.
+    """
+
+    def __init__(self, nodes: NDArray[Any], depths: list[int], trie: Trie) -> None:
+        self._nodes, self._depths, self._sizes = nodes, depths, trie.child_count
+        self._known: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+
+    def between(self, least: int, most: int) -> tuple[list[int], list[int]]:
+        """The nodes after some lengths of whitespace, and those of them that have children."""
+        known = self._known.get((least, most))
+        if known is None:
+            nodes = self._nodes[bisect.bisect_left(self._depths, least) : bisect.bisect_right(self._depths, most)]
+            known = nodes.tolist(), nodes[self._sizes.take(nodes) > 0].tolist()
+            self._known[least, most] = known
+        return known
 
 
 class Words:
@@ -54,8 +77,7 @@ class Words:
         bytes: the last byte of each node's prefix.
         first, own, order: the trie's, as memory views, which are faster for single entries.
         blank_nodes, blank_depths: the nodes whose prefix is only whitespace, and the lengths of these prefixes.
-        after: by byte the nodes whose prefix is whitespace followed by that byte, and the lengths of the whitespace,
-            which may be 0.
+        after: by byte the nodes whose prefix is whitespace, or nothing, followed by that byte.
     """
 
     def __init__(self, trie: Trie) -> None:
@@ -79,10 +101,10 @@ class Words:
         # Levels are visited in order, so depths are ascending.
         following, depths_before = joined(after), joined(before)
         read = trie.byte[following]
-        self.after: dict[int, tuple[list[int], list[int]]] = {}
+        self.after: dict[int, _Following] = {}
         for byte in np.unique(read).tolist():
             here = read == byte
-            self.after[byte] = (following[here].tolist(), depths_before[here].tolist())
+            self.after[byte] = _Following(following[here], depths_before[here].tolist(), trie)
 
     def blank_words(self, count: int) -> list[int]:
         """The words at the first nodes of whitespace, as a new list."""
@@ -171,7 +193,7 @@ class TokenWalk:
         self._machine = machine
         self._longest = longest
         self._loops = SelfLoops(machine.strings)
-        self._content = ContentWalk(machine.strings.escapes == "ascii", machine.strings.plain)
+        self._content = ContentWalk(machine.strings.plain)
 
     def from_root(self, words: Words, state: int, stack: Stack, written: bytes = b"") -> Found:
         """The words that are allowed in a state; ``written`` is an unfinished member name that must not be repeated."""
@@ -210,19 +232,19 @@ class TokenWalk:
             found: the result to extend.
         """
         found.blanks = bisect.bisect_right(words.blank_depths, more + 1)
-        sizes = words.trie.child_count.data
-        pending: Pending = []
-        for codes, least, most in zip(codes_of, (0, 1), (0, more + 1), strict=True):
+        entered, pending = found.entered, []
+        before, after = codes_of
+        ranges = [(before, 0, more + 1)] if before is after else [(before, 0, 0), (after, 1, more + 1)]
+        for codes, least, most in ranges:
             for byte, code in codes.items():
-                nodes, depths = words.after.get(byte, _NOWHERE) if byte not in _BLANKS else _NOWHERE
-                nodes = nodes[bisect.bisect_left(depths, least) : bisect.bisect_right(depths, most)]
-                if not nodes:
+                follow = words.after.get(byte)
+                if follow is None or byte in _BLANKS:
                     continue
-                found.entered.extend(nodes)
-                state, below = (code, stack) if code >= 0 else self._machine.applied(code, stack)
-                for node in nodes:
-                    if sizes[node]:
-                        pending.append((node, state, below))
+                nodes, going = follow.between(least, most)
+                entered += nodes
+                if going:
+                    state, below = (code, stack) if code >= 0 else self._machine.applied(code, stack)
+                    pending += [(node, state, below) for node in going]
         return self._walk_on(words, pending, found)
 
     def below(self, words: Words, parents: Sequence[int], states: Sequence[int], stack: Stack) -> Found:
@@ -391,8 +413,9 @@ class TokenWalk:
     def _in_string(self, words: Words, begun: tuple[int, Any, Stack], pending: Pending, found: Found) -> None:
         """Walk inside a string whose content allows a small number of bytes, without a machine state per character."""
         machine, strings, trie = self._machine, self._machine.strings, words.trie
-        starts, sizes, place_of = trie.child_start.data, trie.child_count.data, words.bytes.find
+        starts, sizes, texts, place_of = trie.child_start.data, trie.child_count.data, words.bytes, words.bytes.find
         node, (_, context, place, count), stack = begun
+        entered = found.entered
         content = context.content
         boundaries, counts = content.automaton.boundaries, content.counts
         below, mask = (context.below, context.mask) if isinstance(context, NameContext) else (None, 0)
@@ -405,13 +428,18 @@ class TokenWalk:
             end = first + sizes[node]
             following = content.counted(count + boundaries[place]) if counts else 0
             steps = known.get(place)
-            for byte, target in (strings.steps(context, place) if steps is None else steps).items():
-                child = place_of(byte, first, end)
-                if child < 0 or not (
-                    below[target] & mask if below is not None else not counts or content.alive(target, following)
-                ):
+            if steps is None:
+                steps = strings.steps(context, place)
+            if end - first <= len(steps):
+                children = [(child, steps.get(texts[child], DEAD)) for child in range(first, end)]
+            else:
+                children = [(place_of(byte, first, end), target) for byte, target in steps.items()]
+            for child, target in children:
+                if child < 0 or target < 0:
                     continue
-                found.entered.append(child)
+                if not (below[target] & mask if below is not None else not counts or content.alive(target, following)):
+                    continue
+                entered.append(child)
                 if not sizes[child]:
                     continue
                 if narrow is None or narrow[target]:
@@ -423,13 +451,13 @@ class TokenWalk:
             child = place_of(_QUOTE, first, end) if outputs[place] is not None else -1
             code = context.end(place, count) if child >= 0 else DEAD
             if code != DEAD:
-                found.entered.append(child)
+                entered.append(child)
                 if sizes[child]:
                     pending.append((child, code, stack) if code >= 0 else (child, *machine.applied(code, stack)))
             child = place_of(_BACKSLASH, first, end) if context.escapes is not False else -1
             code = strings.escape(context, place, count) if child >= 0 else DEAD
             if code != DEAD:
-                found.entered.append(child)
+                entered.append(child)
                 pending.append((child, code, stack))
 
     def _end_name(self, trie: Trie, node: int, code: int, stack: Stack, written: bytes) -> tuple[int, Stack]:
