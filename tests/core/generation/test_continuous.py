@@ -549,7 +549,7 @@ def test_a_real_model_writes_chooses_and_matches(smollm2: Any) -> None:
     cut = state[: len(state.texts[0]) - 4]
     assert isinstance(cut, SequenceState)
     last = np.asarray([cut.rows[0][-1:]], dtype=np.int32)
-    assert np.allclose(smollm2.forward(last, cut.kv_cache)[0], fresh_logits(model, cut.rows), atol=1e-2)
+    assert np.allclose(smollm2.forward(last, cut.kv_cache)[0], fresh_logits(smollm2, cut.rows), atol=1e-2)
 
 
 def test_a_beginning_of_sequence_is_there_once(model: Any) -> None:
