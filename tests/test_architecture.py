@@ -186,7 +186,7 @@ FLOORS = (
         "fingerprint",
     },
     {"backend", "state", "state_format", "masks"},
-    {"context", "contract", "hookspecs", "processor", "position", "step", "step_arguments"},
+    {"context", "contract", "hookspecs", "processor", "position", "shared_step", "step", "step_arguments"},
     {
         "plugin_manager",
         "registry",

@@ -90,6 +90,28 @@ class BufferPool(Protocol):
         ...
 
 
+class SharedMemory(Protocol):
+    """How NumPy works on the memory of another library's arrays.
+
+    Attributes:
+        backend: NumPy's.
+    """
+
+    backend: Backend
+
+    def view(self, array: Any) -> NDArray[Any] | None:
+        """An array of the library as NumPy sees its memory; None where NumPy lacks the dtype, or it is no array."""
+        ...
+
+    def array(self, view: NDArray[Any]) -> Array:
+        """An array of the library in the memory of NumPy's."""
+        ...
+
+    def written(self, array: Array) -> None:
+        """Tell the library that NumPy has written to an array."""
+        ...
+
+
 class Backend:
     """One array library on one device, with the named operations.
 
@@ -324,6 +346,14 @@ class Backend:
             because a row has a quarter of the vocabulary or more.
         """
         del x, highest
+        return None
+
+    def shared_memory(self, logits: Array) -> SharedMemory | None:
+        """How NumPy works on the memory of such logits; None where it cannot, or gains nothing.
+
+        Processors that declare ``any_library`` get NumPy's views then.
+        """
+        del logits
         return None
 
     def take_rows(self, x: Array, index: Array) -> Array:

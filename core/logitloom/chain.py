@@ -32,6 +32,7 @@ from logitloom.link import FunctionProcessor, Link, check_order
 from logitloom.plugin_manager import implementations
 from logitloom.processor import NEEDS, Processor
 from logitloom.registry import read_vocabulary
+from logitloom.shared_step import SharedStep
 from logitloom.step import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.step_arguments import check_step, note, writable
 from logitloom.survivors import split, survivors_of
@@ -90,6 +91,7 @@ class Chain:
         self._steps: tuple[Step, ...] = ()
         self._fresh: tuple[bool, ...] = ()
         self._narrow: tuple[int, int | None] = (0, None)
+        self._any_library = False
         self._afters: tuple[Callable[[Any, Context], Any] | None, ...] = ()
         self._forced: tuple[_Question, ...] = ()
         self._ends: tuple[_Question, ...] = ()
@@ -139,6 +141,11 @@ class Chain:
         place, highest = split(self.links)
         few = highest is not None and not self.debug and len(steps) == len(self.links)
         self._narrow = (place, highest) if few else (len(self.links), None)
+        self._any_library = (
+            not self.debug
+            and len(steps) == len(self.links) > 0
+            and all(link.declared("any_library") and not link.declared("uses_buffer_pool") for link in self.links)
+        )
         self.uses_buffer_pool = self.uses_buffer_pool or few
 
     # -- what the chain is ---------------------------------------------------------------------------
@@ -342,12 +349,15 @@ class Chain:
         ours, last = context.donate, len(states) - 1
         # Nobody may write to a buffer of the pool, so only the last processor gets it.
         pool = context.pool if last else None
+        shared = SharedStep.of(logits, states, context) if self._any_library and not context.compiled else None
+        if shared is not None:
+            logits, states, context = shared.views
         if pool is not None:
             context = context.with_fields(pool=None)
         try:
             for place, step in enumerate(self._steps):
                 if place == self._narrow[0] and not context.compiled:
-                    found = self._on_survivors(logits, states, context, after, pool or context.pool)
+                    found = self._on_survivors(logits, states, context, after, pool or context.pool, shared)
                     if found is not None:
                         logits = found
                         break
@@ -368,6 +378,8 @@ class Chain:
                 f"A processor of {', '.join(self.labels)} returned something else than (logits, state): logits of the "
                 f"shape {list(logits.shape)}. Load the chain with debug=True to be told which."
             )
+        if shared is not None:
+            logits, after = shared.returned(logits, after)
         # What self.state(...) does, without a call.
         new_state = tuple.__new__(self._state_type, (position, tuple(after)))
         if context.backend.lazy and not context.compiled:
@@ -376,15 +388,22 @@ class Chain:
         return (logits[0] if single else logits), new_state
 
     def _on_survivors(
-        self, logits: Array, states: tuple[Any, ...], context: Context, after: list[Any], pool: BufferPool | None
+        self,
+        logits: Array,
+        states: tuple[Any, ...],
+        context: Context,
+        after: list[Any],
+        pool: BufferPool | None,
+        shared: SharedStep | None,
     ) -> Array | None:
         """What the last processors make of the highest logits of each row, which are all that they need to see.
 
         Args:
             after: the new states are appended here.
+            shared: where the step works on NumPy's views.
 
         Returns:
-            None, and nothing happened, where too many are left.
+            The logits, of the chain's library; None, and nothing happened, where too many are left.
         """
         place, highest = self._narrow
         backend, found = context.backend, survivors_of(context.backend, logits, highest)
@@ -395,6 +414,8 @@ class Chain:
         for step, state in zip(self._steps[place:], states[place:], strict=True):
             left, new = step(left, state, narrow)
             after.append(new)
+        if shared is not None:
+            backend, left, ids, logits = shared.backend, shared.array(left), shared.array(ids), shared.array(logits)
         return backend.spread(left, ids, logits, context.donate, pool)
 
     def _opened(self, logits: Array, state: Any, context: Context) -> tuple[Any, tuple[Any, ...], Context]:

@@ -91,6 +91,9 @@ class Processor:
         changes_only_seen: changes only logits of tokens that the row has had, prompt included, and goes by which tokens
             are equal, not by their ids. Such a processor may be given the columns of these tokens alone, with numbers
             in the order of the ids in place of the ids; ``context.vocab_size`` is the number of columns then.
+        any_library: goes by ``context.backend`` and names no library, and its states are tuples of arrays. In a library
+            that shares its memory with NumPy and takes longer for a call than for the work, as PyTorch does on the CPU,
+            it may be given NumPy's views of logits, state and context, and makes the same of them.
         uses_buffer_pool: may return its logits in a buffer of ``context.pool``, and does not write to them afterwards.
         sees_every_step: its state depends on the logits of every step, not on the tokens alone, as that of a sampler
             with feedback does. Such a state cannot be rebuilt from tokens: loops ask the model for forced tokens as
@@ -117,6 +120,7 @@ class Processor:
     keeps_order: ClassVar[bool] = False
     keeps_at_most: ClassVar[int | None] = None
     changes_only_seen: ClassVar[bool] = False
+    any_library: ClassVar[bool] = False
     uses_buffer_pool: ClassVar[bool] = False
     sees_every_step: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True

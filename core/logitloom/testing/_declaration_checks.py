@@ -176,6 +176,21 @@ class DeclarationChecks(ProcessorSubject):
                         f"The processor declares that it keeps at most {most} tokens, but kept a less likely one."
                     )
 
+    def test_views_of_numpy_are_enough_where_that_is_declared(self, backend: Backend, case: str) -> None:
+        """A processor that declares ``any_library`` makes of NumPy's views of arrays what it makes of the arrays.
+
+        Troubleshooting: it uses a function of one library, or one whose results differ from library to library.
+        """
+        viewing, plain = self.chain(case, backend), self.chain(case, backend, debug=True)
+        if not self.declared(case, "any_library"):
+            pytest.skip("the processor does not declare any_library")
+        run, expected = (self.run(chain, backend, self.stories(case)[:4]) for chain in (viewing, plain))
+        if backend.shared_memory(run.logits()) is None:
+            pytest.skip("the library shares no memory with NumPy")
+        for age in range(STEPS + 1):
+            found, wanted = host(backend, run.step()), host(backend, expected.step())
+            same(found, wanted, f"Step {age} on NumPy's views", 0.0)
+
     def test_tokens_alone_tell_the_state_unless_every_step_must_be_seen(self, backend: Backend, case: str) -> None:
         """Other logits in earlier steps change nothing, or the processor declares ``sees_every_step``, not in vain.
 

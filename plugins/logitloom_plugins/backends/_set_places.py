@@ -11,6 +11,8 @@ __all__ = ["set_places", "set_tokens"]
 
 #: One word in so many may be set for the words to be looked through first: beyond, NumPy's own search is faster.
 _SPARSE: Final = 8
+#: So many tokens are written one by one sooner than at once.
+_FEW: Final = 8
 
 
 def set_places(table: NDArray[Any]) -> NDArray[np.intp]:
@@ -28,8 +30,9 @@ def set_places(table: NDArray[Any]) -> NDArray[np.intp]:
         some = words != 0
         if np.count_nonzero(some) * _SPARSE <= words.size:
             at = set_places(some)
-            word, byte = words[at].view(np.bool_).reshape(-1, 8).nonzero()
-            return at[word] * 8 + byte
+            byte = words.take(at).view(np.bool_).nonzero()[0]
+            sparse: NDArray[np.intp] = at.take(byte >> 3) * 8 + (byte & 7)
+            return sparse
     places: NDArray[np.intp] = mask.nonzero()[0]
     return places
 
@@ -42,5 +45,11 @@ def set_tokens(x: NDArray[Any], tokens: NDArray[np.integer[Any]], value: float |
         tokens: ``[rows, n]``.
         value: cast to the dtype of ``x``.
     """
+    if tokens.size <= _FEW:
+        for line, ids in zip(x, tokens.tolist(), strict=True):
+            for token in ids:
+                if 0 <= token < x.shape[1]:
+                    line[token] = value
+        return
     row, column = np.divmod(((tokens >= 0) & (tokens < x.shape[1])).reshape(-1).nonzero()[0], tokens.shape[1])
     x[row, tokens[row, column]] = value

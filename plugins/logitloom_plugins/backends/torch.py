@@ -20,13 +20,14 @@ import torch
 from numpy.typing import NDArray
 
 from logitloom import Array, Backend
-from logitloom.backend import NEG_INF, BufferPool, TokenIds
+from logitloom.backend import NEG_INF, BufferPool, SharedMemory, TokenIds
 from logitloom.masks.host_rows import mask_host_rows
 from logitloom.masks.logits_pool import HostBuffer
 from logitloom_plugins.backends._log_probability import log_probability
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold
 from logitloom_plugins.backends._set_places import set_places, set_tokens
 from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
+from logitloom_plugins.backends.numpy import NumpyBackend
 
 __all__ = ["TorchBackend", "TorchPlugin"]
 
@@ -206,6 +207,10 @@ class TorchBackend(Backend):
             return None
         found = survivors(_detached(x).numpy(), highest)
         return None if found is None else torch.from_numpy(found)
+
+    def shared_memory(self, logits: Array) -> SharedMemory | None:
+        """On the CPU NumPy's calls cost a third of PyTorch's."""
+        return _MEMORY if self._shared(logits) and _writable(logits) else None
 
     def log_probability(self, x: Array, index: Array) -> Array:
         """The fused sum of exponentials; on the CPU NumPy's, on the same memory."""
@@ -393,6 +398,33 @@ class TorchBackend(Backend):
 
     def _scalar(self, value: float | bool, x: Array) -> Array:
         return torch.full((), value, dtype=x.dtype, device=x.device)
+
+
+class _NumpyMemory:
+    """NumPy on the memory of CPU tensors."""
+
+    backend: Backend = NumpyBackend()
+
+    @staticmethod
+    def view(array: Any) -> NDArray[Any] | None:
+        """None for bfloat16, which NumPy lacks."""
+        if not isinstance(array, torch.Tensor) or array.dtype is torch.bfloat16 or array.requires_grad:
+            return None
+        seen: NDArray[Any] = array.numpy()
+        return seen
+
+    @staticmethod
+    def array(view: NDArray[Any]) -> Array:
+        """A tensor that keeps the memory alive."""
+        return torch.from_numpy(view)
+
+    @staticmethod
+    def written(array: Array) -> None:
+        """PyTorch counts the changes of a tensor."""
+        _changed(array)
+
+
+_MEMORY = _NumpyMemory()
 
 
 class _TorchBuffer(HostBuffer):

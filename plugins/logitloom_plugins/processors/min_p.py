@@ -40,6 +40,7 @@ class MinP(Processor):
     shift_invariant = True
     ignores_ids = True
     keeps_order = True
+    any_library = True
 
     p: float = option(help="Least probability, as a fraction of the highest; 0 keeps all.", ge=0.0, le=1.0)
     min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")

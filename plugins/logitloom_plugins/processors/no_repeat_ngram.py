@@ -36,6 +36,7 @@ class NoRepeatNgram(Processor):
     mask_only = True
     changes_only_seen = True
     shift_invariant = True
+    any_library = True
 
     n: int = option(help="Length of the n-grams.", ge=1, unit="tokens")
 

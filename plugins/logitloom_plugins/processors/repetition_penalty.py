@@ -36,6 +36,7 @@ class RepetitionPenalty(Processor):
     stage = "penalty"
     preserves_masked = True
     keeps_last = True
+    any_library = True
     changes_only_seen = True
     writes_last = True
 

@@ -45,6 +45,7 @@ class Temperature(Processor):
     shift_invariant = True
     ignores_ids = True
     keeps_order = True
+    any_library = True
 
     temperature: float = option(
         1.0, help="Divisor of the logits; for the likeliest token alone use top_k with k = 1.", ge=1e-4, le=1e4

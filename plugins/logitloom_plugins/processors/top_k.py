@@ -37,6 +37,7 @@ class TopK(Processor):
     shift_invariant = True
     ignores_ids = True
     keeps_order = True
+    any_library = True
 
     k: int = option(help="How many tokens to keep.", ge=1, unit="tokens")
 

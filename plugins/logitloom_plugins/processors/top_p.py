@@ -42,6 +42,7 @@ class TopP(Processor):
     argmax_invariant = True
     shift_invariant = True
     ignores_ids = True
+    any_library = True
 
     p: float = option(help="Probability to keep; 1 keeps all tokens, 0 only the most likely.", ge=0.0, le=1.0)
     min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")

@@ -58,6 +58,7 @@ def run(check: str, processor: Any, library: str = "numpy", **arguments: Any) ->
         - {
             "test_forced_tokens_are_the_only_legal_ones",
             "test_survivors_are_enough_where_that_is_declared",
+            "test_views_of_numpy_are_enough_where_that_is_declared",
         }
     ),
 )
@@ -191,6 +192,15 @@ class CallsItIgnorantOfIds(Sound):
 
     def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
         return logits - 0.5 * (np.arange(logits.shape[-1]) % 3).astype(logits.dtype), state
+
+
+@breaks("test_views_of_numpy_are_enough_where_that_is_declared", library="torch")
+class OfOneLibrary(Sound):
+    any_library = True
+
+    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
+        logits, state = super().process(logits, state, context)
+        return logits - (1.0 if context.backend.name == "numpy" else 0.0), state
 
 
 @breaks("test_columns_of_seen_tokens_are_enough_where_that_is_declared")

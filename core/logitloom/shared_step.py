@@ -1,0 +1,72 @@
+"""A step on NumPy's views of another library's arrays, where each call of that library takes longer than its work."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from logitloom import state as rows
+from logitloom.backend import Array, SharedMemory
+from logitloom.context import Context
+
+__all__ = ["SharedStep"]
+
+#: The arrays of a step's context.
+_FIELDS: Final = ("tokens", "chosen_logprob", "sequence", "length", "prompt_length")
+
+
+class SharedStep:
+    """The views of a step's arrays, and the way back.
+
+    Attributes:
+        backend: of the arrays.
+        views: logits, states and context for NumPy.
+    """
+
+    def __init__(self, memory: SharedMemory, context: Context) -> None:
+        self.backend = context.backend
+        self.views: tuple[Any, tuple[Any, ...], Context]
+        self._memory = memory
+        #: The array of each view, by the identity of the view, which is kept beside it.
+        self._arrays: dict[int, tuple[Any, Array]] = {}
+
+    @staticmethod
+    def of(logits: Array, states: tuple[Any, ...], context: Context) -> SharedStep | None:
+        """The views of a step; None where the library shares no memory with NumPy, or an array does not."""
+        memory = context.backend.shared_memory(logits)
+        if memory is None:
+            return None
+        step = SharedStep(memory, context)
+        fields = {name: array for name in _FIELDS if (array := getattr(context, name)) is not None}
+        try:
+            seen = {name: step._view(array) for name, array in fields.items()}
+            held = tuple([rows.map_leaves(step._view, state) if state else state for state in states])
+            step.views = step._view(logits), held, context.with_fields(backend=memory.backend, **seen)
+        except _NoViewError:
+            return None
+        return step
+
+    def _view(self, array: Array) -> Any:
+        view = self._memory.view(array)
+        if view is None:
+            raise _NoViewError
+        self._arrays[id(view)] = view, array
+        return view
+
+    def array(self, view: Any) -> Array:
+        """The array of the library: the one that was given, or one in the memory of a new one."""
+        known = self._arrays.get(id(view))
+        if known is not None:
+            return known[1]
+        return self._memory.array(view) if isinstance(view, np.ndarray) else view
+
+    def returned(self, logits: Any, states: list[Any]) -> tuple[Array, list[Any]]:
+        """Logits and states of the library; logits that were overwritten are reported to it."""
+        if id(logits) in self._arrays:
+            self._memory.written(self._arrays[id(logits)][1])
+        return self.array(logits), [rows.map_leaves(self.array, state) if state else state for state in states]
+
+
+class _NoViewError(Exception):
+    """NumPy cannot see an array."""
