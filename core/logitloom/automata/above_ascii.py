@@ -16,7 +16,7 @@ from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORM
 from logitloom.automata.utf8 import high_partition
 from logitloom.masks.kernels import KernelFailed
 
-__all__ = ["EVERYTHING", "marks_above_ascii"]
+__all__ = ["EVERYTHING", "Kinds", "kinds", "marks_above_ascii"]
 
 #: All bits of ``Trie.marks``.
 EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)

@@ -4,9 +4,9 @@ A word is an entry of the trie: a token, or a rest of a token (:mod:`.string_row
 a state and a stack, and drops a triple when its state is dead. In states that allow a small number of bytes it goes
 from node to node, and inside strings it follows the automaton of their content: where that allows many bytes, by the
 compiled loop (:mod:`.content_walk`). Without compiled loops, and inside names that must not come twice, it processes a
-whole level of the trie at once then. It allows all words below a node without a visit if all their characters lead from the state
-back to itself (:mod:`.self_loops`). Where whitespace is allowed, the walk of a word begins at its first character that
-is not whitespace.
+whole level of the trie at once then. It allows all words below a node without a visit if all their characters lead from
+the state back to itself (:mod:`.self_loops`). Where whitespace is allowed, the walk of a word begins at its first
+character that is not whitespace.
 """
 
 from __future__ import annotations
