@@ -11,8 +11,8 @@ pytest.importorskip("mlx_lm", reason="needs mlx-lm")
 
 from logitloom import Vocabulary
 from logitloom.errors import LogitloomError
-from logitloom_contrib.engines.vllm.chain_cache import ChainCache
-from logitloom_contrib.engines.vllm.permissions import Permissions
+from logitloom_contrib.requests.chain_cache import ChainCache
+from logitloom_contrib.requests.permissions import Permissions
 from logitloom_contrib.servers.mlx_lm import asked_chain
 
 pytestmark = [pytest.mark.mlx, pytest.mark.extras]
