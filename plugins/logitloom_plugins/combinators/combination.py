@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from logitloom_plugins.combinators.token_sets import difference, nothing, select
 from logitloom_plugins.combinators.triggers import textless_ids, token_texts
 
 __all__ = ["Combination"]
+
+#: By position in a string the length of a part that is written as a special token, and the ids of such tokens.
+Tags = dict[int, tuple[int, tuple[int, ...]]]
 
 #: Number of configurations, and of states, whose token sets are cached.
 _REMEMBERED: Final = 1 << 12
@@ -72,10 +76,13 @@ class Combination(Constraint):
             {token: exit for exit, (text, _) in enumerate(part.exits) for token in shown.get(text, ())}
             for part in parts
         ]
+        #: Per section and string the special ids whose text is a part of the string, by its position.
+        tags_of = cache(lambda text: _tags_in(text, shown))
+        self._tags = [[tags_of(text) for text, _ in part.exits] for part in parts]
         #: Per section, string and position in the string the longest token that continues the string.
         self._pieces = [
-            [self._spelling(text, special, exit) for exit, (text, _) in enumerate(part.exits)]
-            for part, special in zip(parts, self._special, strict=True)
+            [self._spelling(text, tags[exit]) for exit, (text, _) in enumerate(part.exits)]
+            for part, tags in zip(parts, self._tags, strict=True)
         ]
         #: Per section the tokens in which one of its strings begins.
         self._begun = [_begun(vocabulary, _anywhere(part), part.at_tokens) for part in parts]
@@ -87,13 +94,18 @@ class Combination(Constraint):
                 f"that has its bytes."
             )
 
-    def _spelling(self, text: bytes, special: dict[int, int], exit: int) -> list[bytes]:
-        try:
-            return self._texts.spelling(text, self.owner)
-        except VocabularyError:
-            if exit not in special.values():
-                raise
-            return [b""] * len(text)
+    def _spelling(self, text: bytes, tags: Tags) -> list[bytes]:
+        """The longest tokens, none of them across the border of a part that is a special token."""
+        borders = sorted({0, len(text), *tags, *(start + length for start, (length, _) in tags.items())})
+        found: list[bytes] = []
+        for start, end in pairwise(borders):
+            try:
+                found += self._texts.spelling(text[start:end], self.owner)
+            except VocabularyError:
+                if start not in tags:
+                    raise
+                found += [b""] * (end - start)
+        return found
 
     # --- methods of Constraint ------------------------------------------------------------------------------------
 
@@ -102,7 +114,8 @@ class Combination(Constraint):
         digest = hashlib.blake2b(self._automaton.fingerprint, digest_size=16, person=b"combination")
         for inner in self.constraints:
             digest.update(b"free text......." if inner is None else inner.fingerprint)
-        special = sorted((i, *pair) for i, found in enumerate(self._special) for pair in found.items())
+        special: list[Any] = sorted((i, *pair) for i, found in enumerate(self._special) for pair in found.items())
+        special += self._tags if any(map(any, self._tags)) else []
         digest.update(repr((self.vocabulary.fingerprint, self.vocab_size, self.longest, special)).encode())
         return digest.digest()
 
@@ -160,6 +173,9 @@ class Combination(Constraint):
                 found.append(config)
             elif exit >= 0 and self._is_trigger(config, exit):
                 entered += self._automaton.enter(self._automaton.parts[config.section].exits[exit][1])
+            elif (after := self._after_tag(config, token)) is not None:
+                for one, new in after:
+                    (entered if new else found).append(one)
             elif config.exit >= 0:
                 found += [config] if config.node is not None else []
             elif not (config.over or self._automaton.parts[config.section].ends or token >= self.vocab_size) and (
@@ -169,6 +185,62 @@ class Combination(Constraint):
         if self._automaton.decided and entered:
             return frozenset(entered), None
         return frozenset(found + entered), None if entered else False
+
+    def _after_tag(self, config: Configuration, token: int) -> list[tuple[Configuration, bool]] | None:
+        """The configurations after a special token that is a part of strings, and whether each entered a section.
+
+        ``None`` if it is no part of a string that is being written, or that may begin here.
+        """
+        part, all_tags = self._automaton.parts[config.section], self._tags[config.section]
+        if part.automaton is None and config.exit < 0:
+            return self._after_free_tag(config, token)
+        begun = [(config.exit, config.written)] if config.exit >= 0 else [(exit, 0) for exit in range(len(all_tags))]
+        found: list[tuple[Configuration, bool]] = []
+        for exit, written in begun:
+            length, ids = all_tags[exit].get(written, (0, ()))
+            if token not in ids or (config.exit < 0 and not self._may_begin(config, exit)):
+                continue
+            text, following = part.exits[exit]
+            if written + length == len(text):
+                found += ((one, True) for one in self._automaton.enter(following))
+            else:
+                found.append((Configuration(config.section, exit=exit, written=written + length), False))
+        return found or None
+
+    def _after_free_tag(self, config: Configuration, token: int) -> list[tuple[Configuration, bool]] | None:
+        """The same in free text, in which the text of the token is searched like any other."""
+        part = self._automaton.parts[config.section]
+        texts = {
+            part.exits[exit][0][start : start + length]
+            for exit, tags in enumerate(self._tags[config.section])
+            for start, (length, ids) in tags.items()
+            if token in ids
+        }
+        if not texts or part.matcher is None or config.node is None or part.budget is not None:
+            return None
+        (text,) = texts
+        node = config.node
+        for n, byte in enumerate(text):
+            node, done = part.matcher.step(node, byte)
+            if done >= 0:
+                return (
+                    [(one, True) for one in self._automaton.enter(part.exits[done][1])] if n + 1 == len(text) else None
+                )
+        return [(config._replace(node=node), False)]
+
+    def _may_begin(self, config: Configuration, exit: int) -> bool:
+        """Whether a string may begin here."""
+        part = self._automaton.parts[config.section]
+        if part.at_start[exit]:
+            return False  # a configuration of its own stands for it
+        return part.automaton is None or part.automaton.accepts(config.state)
+
+    def _tokens_of_tags(self, config: Configuration) -> list[int]:
+        """The special tokens that are the next part of a string."""
+        tags = self._tags[config.section]
+        at = [tags[config.exit].get(config.written)] if config.exit >= 0 else [found.get(0) for found in tags]
+        ids = {token for one in at if one is not None for token in one[1]}
+        return sorted(token for token in ids if self._after_tag(config, token))
 
     def _is_trigger(self, config: Configuration, exit: int) -> bool:
         part = self._automaton.parts[config.section]
@@ -237,10 +309,11 @@ class Combination(Constraint):
 
     def pieces_left(self, section: int, exit: int, written: int) -> int:
         """The tokens that write the rest of a string that ends a section, each the longest that continues it."""
-        if written == 0 and exit in self._special[section].values():
-            return 1
-        count, pieces = 0, self._pieces[section][exit]
+        count, pieces, tags = 0, self._pieces[section][exit], self._tags[section][exit]
         while written < len(pieces):
+            if written in tags:
+                written, count = written + tags[written][0], count + 1
+                continue
             if not pieces[written]:
                 return UNKNOWN
             written, count = written + len(pieces[written]), count + 1
@@ -249,6 +322,8 @@ class Combination(Constraint):
     def pieces_at(self, section: int, exit: int, written: int) -> list[int]:
         """The ids of the longest token that continues a string that ends a section; none if there is none."""
         pieces = self._pieces[section][exit]
+        if written in self._tags[section][exit]:
+            return [*self._tags[section][exit][written][1]]
         piece = pieces[written] if written < len(pieces) else b""
         return self._texts.ids_of(piece)[:1] if piece else []
 
@@ -256,6 +331,7 @@ class Combination(Constraint):
         """The tokens that stay in the section of a configuration, and those in which a string that ends it begins."""
         part = self._automaton.parts[config.section]
         special = [token for token, exit in self._special[config.section].items() if self._is_trigger(config, exit)]
+        special += self._tokens_of_tags(config)
         inside = self._of_text(config, part).listed(self.vocab_size)
         return inside, selected([*self._crossing(config, part), *special]).ids
 
@@ -281,6 +357,7 @@ class Combination(Constraint):
             return self._lifted.allowed(frozenset({config}))  # a token may cross to the next section anywhere
         base, crossing = self._of_text(config, part), self._crossing(config, part)
         special = [token for token, exit in self._special[config.section].items() if self._is_trigger(config, exit)]
+        special += self._tokens_of_tags(config)
         return union([base, selected([*crossing, *special])], self.vocab_size)
 
     def _of_exit(self, config: Configuration) -> TokenSet:
@@ -290,6 +367,7 @@ class Combination(Constraint):
         texts += [text for text in self._texts.beginning_with(rest) if len(text) > len(rest)]
         ids = self._texts.ids([text for text in texts if self._leads_on(config, text)])
         ids += [token for token in self._special[config.section] if self._read_textless([config], token)[0]]
+        ids += self._tokens_of_tags(config)
         if config.node is not None:
             ids += textless_ids(self.vocabulary, self.vocab_size).tolist()
         return selected(ids)
@@ -367,7 +445,7 @@ class Combination(Constraint):
         if self._texts.every_byte or config.hold >= 0:
             return True
         if config.exit >= 0:
-            special = config.written == 0 and config.exit in self._special[config.section].values()
+            special = config.written in self._tags[config.section][config.exit]
             return special or bool(self._pieces[config.section][config.exit][config.written])
         inner = self.constraints[config.section]
         if inner is None or self._automaton.parts[config.section].ends or inner.may_end(config.state):
@@ -392,10 +470,10 @@ class Combination(Constraint):
                         return None
                 begun = [(exit, 0) for exit, first in enumerate(part.at_start) if not first]
             for exit, written in begun:
-                special = [token for token, which in self._special[config.section].items() if which == exit]
+                special = self._tags[config.section][exit].get(written)
                 piece = self._pieces[config.section][exit][written]
-                if written == 0 and special:
-                    ids.update(special)
+                if special is not None:
+                    ids.update(special[1])
                 elif piece:
                     ids.add(self._texts.ids_of(piece)[0])
                 else:
@@ -416,6 +494,21 @@ def _anywhere(part: Part) -> tuple[bytes, ...]:
 def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> list[bytes]:
     """The texts of tokens that contain one of several strings."""
     return list(dict.fromkeys(text for string in strings for text in token_texts(vocabulary).holding(string)))
+
+
+def _tags_in(text: bytes, shown: Mapping[bytes, Sequence[int]]) -> Tags:
+    """The special tokens whose texts are parts of a string, from the left, of several the longest."""
+    found: Tags = {}
+    place = 0
+    by_length = sorted(((name, tuple(ids)) for name, ids in shown.items() if name), key=lambda one: -len(one[0]))
+    while place < len(text):
+        here = next((one for one in by_length if text.startswith(one[0], place)), None)
+        if here is None:
+            place += 1
+            continue
+        found[place] = len(here[0]), here[1]
+        place += len(here[0])
+    return found
 
 
 class _Node:

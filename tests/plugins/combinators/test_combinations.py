@@ -119,6 +119,15 @@ def test_special_ids_are_the_triggers_that_they_are_written_as() -> None:
     assert {TAG, TAG + 1, WIDTH - 1, 0} <= free
 
 
+def test_special_ids_are_the_parts_of_triggers_that_they_are_written_as() -> None:
+    spec = until("x<t>;", ("regex", {"pattern": "aa"}), then=after("a<t>", ("regex", {"pattern": "b"})))
+    begun = [*ids(b"aa"), *ids(b"x")]
+    assert allowed(spec, begun, [*begun, TAG]) == [{b"<", TAG}, {b";", b";b"}]
+    free = [*begun, TAG, *ids(b";")]
+    assert allowed(spec, [*free, *ids(b"za"), TAG]) == [{b"b"}]
+    assert {TAG, b"a", 0} <= allowed(spec, [*free, *ids(b"z"), TAG])[0]
+
+
 # -- what only watches -------------------------------------------------------------------------------------------
 
 

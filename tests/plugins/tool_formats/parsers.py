@@ -258,7 +258,8 @@ def _by_mlx_lm(name: str, tools: Tools, text: str) -> list[Call]:
     parser = importlib.import_module(f"mlx_lm.tool_parsers.{name}")
     parts = text.split(parser.tool_call_start)[1:]
     if name == "minicpm5":
-        parts = [parser.tool_call_start + part for part in parts]
+        end = parser.tool_call_end
+        parts = [parser.tool_call_start + part.partition(end)[0] + end for part in parts]
     elif parser.tool_call_end:
         parts = [part.partition(parser.tool_call_end)[0] for part in parts]
     calls: list[Call] = []

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import processors
+from logitloom import Vocabulary, processors
 from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom.registry import available, load_plugin
+from logitloom_plugins.processors.tool_call import ToolCall
 from logitloom_plugins.tool_formats.builtin import rows
 from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format
 from tests.plugins.tool_formats.tool_texts import (
@@ -104,6 +105,40 @@ def test_what_mistral_common_renders_is_allowed(version: str) -> None:
         assert token in constraint.allowed(state)
         state = constraint.advance(state, token)
     assert constraint.may_end(state)
+
+
+@FORMATS
+def test_tags_that_are_special_tokens_are_written_with_them(name: str) -> None:
+    form, random = tool_format(name), np.random.default_rng(5)
+    tools = random_tools(form, random)
+    text = written(form, random_calls(form, tools, random, 2 if form.parallel else 1))
+    tags = sorted((tag for tag in form.unwritten if tag in text and len(tag) > 2), key=len, reverse=True)
+    first = 257
+    words = Vocabulary(
+        [b"", *[bytes([byte]) for byte in range(256)], *[b""] * len(tags)],
+        eos=[0], special=range(first, first + len(tags)),
+        special_text={first + i: tag for i, tag in enumerate(tags)},
+    )  # fmt: skip
+    parts = re.split("(" + "|".join(map(re.escape, tags)) + ")", text) if tags else [text]
+    ids = [
+        token
+        for part in parts
+        for token in ([first + tags.index(part)] if part in tags else [1 + byte for byte in part.encode()])
+    ]
+    assert any(token >= first for token in ids) == bool(tags)
+    for choice, before in (("required", []), ("auto", []), ("auto", [1 + ord("a")] * (not form.at_start))):
+        chain = processors.load(("tool_call", {"tools": tools, "format": name, "choice": choice}), tokenizer=words)
+        assert isinstance(chain["tool_call"], ToolCall)
+        constraint: Any = chain["tool_call"].constraint(words, words.size)
+        state = constraint.start()
+        for place, token in enumerate([*before, *ids]):
+            allowed = constraint.allowed(state)
+            assert token in allowed, (choice, place)
+            if place == 0 and token >= first and choice == "required" and not form.plain:
+                assert allowed.listed(words.size).tolist() == [token], "not as bytes"
+            state = constraint.advance(state, token)
+            assert state is not None, (choice, place)
+        assert constraint.may_end(state)
 
 
 def test_calls_are_looked_for_after_the_reasoning_only() -> None:
