@@ -5,7 +5,7 @@ and those that may begin a member name of which only repetitions are left.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -68,16 +68,25 @@ class DistinctRows:
         commas = self._commas.quoted if inside else self._commas.every
         if not self._machine.distinct.candidates(place):
             return commas
-        return np.concatenate([commas, self._alike(reached)])
+        distinct = self._machine.distinct
+        alike = self._alike(
+            reached,
+            lambda at: distinct.next_bytes(at.items),
+            lambda after: bool(after.items.frame and distinct.candidates(after.items)),
+        )
+        return np.concatenate([commas, alike])
 
     def doubtful_names(self, reached: Position) -> NDArray[np.int32]:
         """Token ids ``[n] int32`` that include every token that leads into a name of which no other is left."""
         every, by_beginning = _begun_names(self._texts)
         found = [every]
-        if reached.state in self._machine.scarce:
-            found.append(self._below(self._begun_again(reached)))
+        stack, scarce = reached.stack, self._machine.scarce
+        if reached.state in scarce and stack is not None:
+            names = [name.encode() for name in stack.entry[1]]
+            found.append(
+                self._alike(reached, lambda at: self._next_bytes(at, names), lambda after: after.state in scarce)
+            )
         else:
-            stack = reached.stack
             while stack is not None:
                 names = [name.encode() for name in stack.entry[1]]
                 begun = {name[:size] for name in names for size in range(1, len(name) + 1)}
@@ -85,27 +94,12 @@ class DistinctRows:
                 stack = stack.before
         return np.concatenate(found)
 
-    def _begun_again(self, reached: Position) -> list[int]:
-        """The nodes with which an unfinished name goes on as one that has come, and cannot become another."""
-        machine, trie = self._machine, self._words.trie
-        assert reached.stack is not None
-        names = [name.encode() for name in reached.stack.entry[1]]
-        dead: list[int] = []
-        pending = [(0, reached)] if names else []
-        while pending:
-            node, before = pending.pop()
-            first = int(trie.child_start[node])
-            begun = characters_of(before.written)
-            next_bytes = {name[len(begun)] for name in names if name.startswith(begun) and name != begun}
-            in_escape = machine.states[before.state][0] != "text"
-            for child, byte in enumerate(self._words.bytes[first : first + int(trie.child_count[node])], first):
-                if in_escape or byte in next_bytes or byte == BACKSLASH:
-                    after = machine.follow(before, bytes([byte]))
-                    if after is None:
-                        dead.append(child)
-                    elif after.state in machine.scarce:
-                        pending.append((child, after))
-        return dead
+    def _next_bytes(self, before: Position, names: list[bytes]) -> frozenset[int] | None:
+        """The bytes after which an unfinished name goes on as one that has come; ``None`` for any byte."""
+        if self._machine.states[before.state][0] != "text":
+            return None
+        begun = characters_of(before.written)
+        return frozenset([BACKSLASH, *[n[len(begun)] for n in names if n.startswith(begun) and n != begun]])
 
     @cached_property
     def _commas(self) -> _Commas:
@@ -124,32 +118,41 @@ class DistinctRows:
         first = trie.first.take(nodes)
         return trie.order.take(members(first, trie.last.take(nodes) - first))
 
-    def _alike(self, reached: Position) -> NDArray[np.int32]:
-        """The tokens after which the unfinished item or name has candidates, or equals an earlier one."""
+    def _alike(
+        self,
+        reached: Position,
+        next_bytes: Callable[[Position], frozenset[int] | None],
+        can_be: Callable[[Position], bool],
+    ) -> NDArray[np.int32]:
+        """The tokens after which an unfinished item or name can still be an earlier one, or is refused because it is.
+
+        Args:
+            reached: where it has been begun.
+            next_bytes: the bytes with which it goes on as an earlier one; ``None`` for any byte.
+            can_be: whether it can still be an earlier one at a position.
+        """
         machine, trie = self._machine, self._words.trie
-        distinct = machine.distinct
         here: list[int] = []
         ended: list[int] = []
         pending = [(0, reached)]
         while pending:
             node, before = pending.pop()
             first = int(trie.child_start[node])
-            place = before.items
-            wanted = distinct.next_bytes(place)
+            wanted = next_bytes(before)
             for child, byte in enumerate(self._words.bytes[first : first + int(trie.child_count[node])], first):
                 if wanted is not None and byte not in wanted:
                     continue
                 code = machine.code(before.state, byte)
                 if code == DEAD:
                     continue
-                if not place.text and byte in BLANKS and machine.gap(code) is not None:
+                if not before.items.text and byte in BLANKS and machine.gap(code) is not None:
                     # Whitespace does not change the item. The row already limits the amount of whitespace.
                     pending.append((child, before))
                     continue
                 after = machine.follow(before, bytes([byte]))
                 if after is None:
                     ended.append(child)
-                elif after.items.frame and distinct.candidates(after.items):
+                elif can_be(after):
                     here.append(child)
                     pending.append((child, after))
         begins = trie.first.take(here)
