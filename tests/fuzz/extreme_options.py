@@ -80,11 +80,14 @@ def extreme_options(draw: np.random.Generator, folder: Path) -> bool:
         logits = (draw.normal(size=(2 * chain.branches, suite.vocab_size)) * pick(draw, [1, 30, 100])).astype(dtype)
         if chain.branches == 1:
             logits[:, -1] = NEG_INF
-        out, state = chain.process(logits.copy(), state, context)
+        before, (out, state) = state, chain.process(logits.copy(), state, context)
         if out.dtype != logits.dtype or np.isnan(out).any() or np.isposinf(out).any():
             return False
-        if np.isneginf(out).all(axis=1).any():
-            return False
+        closed = np.isneginf(out).all(axis=1)
+        if closed.any():
+            # A constraint of ids may leave but the one that was forbidden before it.
+            free, _ = chain.process(np.zeros_like(logits), before, context)
+            return chain.branches == 1 and bool(np.isneginf(free[closed, :-1]).all() and (free[closed, -1] == 0).all())
         if chain.branches == 1 and name not in ALLOWING and not np.isneginf(out[:, -1]).all():
             return False
         allowed = [np.flatnonzero(row > NEG_INF).tolist() for row in out]

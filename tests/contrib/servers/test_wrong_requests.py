@@ -42,7 +42,7 @@ VALUES: list[Any] = [
 def test_any_value_in_a_request_is_taken_or_refused_with_a_sentence(key: str) -> None:
     """As the server's handler reads it: the request, then the chain."""
     permissions = Permissions(allow=frozenset({"regex", "json", "tool_call", "structural_tag"}))
-    chains, told = ChainCache(permissions, WORDS, WORDS.size), []
+    chains, told = ChainCache(permissions, WORDS, WORDS.size, engine="mlx-lm"), []
     for value in VALUES:
         body = {key: value}
         if key == "tool_choice":
