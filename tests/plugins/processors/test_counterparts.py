@@ -53,6 +53,33 @@ def test_every_function_of_mlx_lm_has_an_entry(counterparts: Any) -> None:
     assert known - set(counterparts["mlx-lm"]) == set()
 
 
+#: Parameters of vLLM that choose no token: what is told, kept, checked, or shown of a text.
+OF_VLLM_ELSEWHERE = {
+    "detokenize", "extra_args", "flat_logprobs", "include_stop_str_in_output", "logprob_token_ids", "logprobs",
+    "max_tokens", "n", "output_kind", "output_text_buffer_length", "prompt_logprob_start", "prompt_logprob_token_ids",
+    "prompt_logprobs", "routed_experts_prompt_start", "skip_clone", "skip_reading_prefix_cache", "skip_special_tokens",
+    "spaces_between_special_tokens", "stream_interval",
+}  # fmt: skip
+
+
+@pytest.mark.extras
+def test_every_parameter_of_vllm_that_chooses_tokens_has_an_entry(counterparts: Any) -> None:
+    theirs = pytest.importorskip("vllm.sampling_params", reason="the package vllm is not installed")
+    fields = {name for name in theirs.SamplingParams.__struct_fields__ if not name.startswith("_")}
+    assert {"top_p", "bad_words"} <= fields
+    assert fields - OF_VLLM_ELSEWHERE - set(counterparts["vLLM"]) == set()
+
+
+@pytest.mark.extras
+def test_every_sampler_of_llama_cpp_has_an_entry(counterparts: Any) -> None:
+    theirs = pytest.importorskip("llama_cpp.llama_cpp", reason="the package llama_cpp is not installed")
+    start = "llama_sampler_init_"
+    samplers = {name.removeprefix(start) for name in vars(theirs) if name.startswith(start)}
+    # A lazy grammar by patterns differs in what triggers it.
+    assert samplers - {"grammar_lazy_patterns"} - set(counterparts["llama.cpp"]) == set()
+    assert len(samplers) > 15
+
+
 def test_every_counterpart_exists_and_what_has_none_says_why(counterparts: Any) -> None:
     installed = {record.name for record in processors.available() if record.distribution == "logitloom"}
     for library, entries in counterparts.items():

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Chain, Context, load_backend, processors
-from logitloom.constraints import ConstraintProcessor
+from logitloom import Chain, Context, Vocabulary, load_backend, processors
+from logitloom.automata import compile_pattern
 from logitloom.registry import load_plugin
 from tests.plugins.processors.catalogue import SPECS, VOCAB
 
@@ -39,6 +39,28 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "whisper_no_speech": ("whisper_no_speech", {"token": 5, "eos": 0}),
     "whisper_timestamps": ("whisper_timestamps", {"no_timestamps": 12, "eos": 0}),
 }
+INNER = ["regex", {"pattern": "[a-c]{2,9}"}]
+TOOLS = [{"name": "look", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}]
+#: Constraints over ``BYTES``, each with a text after which some tokens are forbidden.
+CONSTRAINTS: dict[str, tuple[dict[str, Any], str]] = {
+    "after": ({"trigger": "<", "inner": INNER}, "x<a"),
+    "bad_words": ({"phrases": ["a", "bc"]}, "b"),
+    "between": ({"open": "<", "close": ">", "inner": INNER}, "<a"),
+    "budget": ({"n": 1, "inner": INNER, "text": "!"}, "a"),
+    "choice": ({"choices": ["abc", "bd"]}, "b"),
+    "fsm": ({"automaton": compile_pattern("[a-f]{1,6}")}, "ab"),
+    "grammar": ({"grammar": 'root ::= "a" [b-d]+'}, "ab"),
+    "heal": ({"removed": [[97, 98]]}, "a"),
+    "json": ({"schema": {"type": "array", "items": {"type": "integer"}}}, "[1"),
+    "regex": ({"pattern": "[a-c]+x"}, "ab"),
+    "stop": ({"strings": ["x"]}, "abx"),
+    "stop_repetition": ({"times": 3, "longest": 2}, "abbb"),
+    "structural_tag": ({"tag": {"type": "structural_tag", "format": {"type": "const_string", "value": "abc"}}}, "a"),
+    "thinking": ({"budget": 2, "begin": "inside"}, "ab"),
+    "tool_call": ({"tools": TOOLS, "choice": "required", "format": "hermes"}, "<tool_call>"),
+    "until": ({"trigger": "x", "inner": INNER, "then": INNER}, "abxa"),
+}
+BYTES = Vocabulary([*(bytes([n]) for n in range(256)), b""], eos=[256])
 WEIGHTS = np.random.default_rng(1).normal(size=(2, VOCAB)).astype(np.float32)
 PROMPT, TOKENS = [[1, 2, 3, 1, 2], [4, 4]], [[3], [1]]
 
@@ -114,13 +136,59 @@ def test_mlx_gives_the_same_gradients(label: str) -> None:
     np.testing.assert_allclose(np.asarray(found), gradient_in_torch(label), atol=1e-4, rtol=1e-3)
 
 
-def test_every_processor_is_checked_is_a_constraint_or_says_that_it_has_none() -> None:
-    checked = {name for name, _ in [*SPECS.values(), *MORE.values()]}
-    for record in processors.available():
-        if record.distribution != "logitloom" or record.name in checked:
-            continue
-        kind = load_plugin("processors", record.name)
-        assert issubclass(kind, ConstraintProcessor) or not kind.differentiable, record.name
+def test_every_processor_is_checked_or_says_that_it_has_no_gradient() -> None:
+    checked = {name for name, _ in [*SPECS.values(), *MORE.values()]} | set(CONSTRAINTS)
+    installed = {record.name for record in processors.available() if record.distribution == "logitloom"}
+    without = {name for name in installed if not load_plugin("processors", name).differentiable}
+    assert installed - without - checked == set()
+    assert without == {"cfg", "context_aware", "contrastive", "dola"}
+
+
+def in_torch(loss: Any, host: np.ndarray) -> np.ndarray:
+    import torch
+
+    given = torch.tensor(host, requires_grad=True)
+    loss(given).backward()
+    assert given.grad is not None
+    return np.asarray(given.grad)
+
+
+def in_mlx(loss: Any, host: np.ndarray) -> np.ndarray:
+    import mlx.core as mx
+
+    return np.asarray(mx.grad(loss)(mx.array(host)))
+
+
+def in_jax(loss: Any, host: np.ndarray) -> np.ndarray:
+    import jax
+
+    return np.asarray(jax.vjp(loss, jax.numpy.asarray(host))[1](jax.numpy.float32(1.0))[0])
+
+
+GRADIENT = {"torch": in_torch, "mlx": in_mlx, "jax": in_jax}
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("library", ["torch", "mlx", "jax"])
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_gradients_pass_straight_through_the_masks_of_constraints(name: str, library: str) -> None:
+    pytest.importorskip({"mlx": "mlx.core"}.get(library, library), reason=f"needs {library}")
+    options, text = CONSTRAINTS[name]
+    chain, backend = processors.load((name, options), tokenizer=BYTES), load_backend(library)
+    host, weights = np.random.default_rng(7).normal(size=(2, 1, 257)).astype(np.float32)
+
+    def marked(logits: Any) -> Any:
+        context = Context.start(logits, vocabulary=BYTES, prompt=[[97]], max_length=64, donate=logits is not host)
+        return chain.process(logits, chain.init_state(context), context.accept([list(text.encode())]))[0]
+
+    def loss(logits: Any) -> Any:
+        out, xp = marked(logits), backend.xp
+        return xp.sum(xp.where(out > float("-inf"), out * backend.asarray(weights), xp.zeros_like(out)))
+
+    found = GRADIENT[library](loss, host)
+    allowed = np.isfinite(marked(host))
+    assert 0 < allowed.sum() < allowed.size
+    np.testing.assert_allclose(found, np.where(allowed, weights, 0), atol=1e-6)
 
 
 def test_scores_of_sampled_sequences_can_be_learnt_from() -> None:
