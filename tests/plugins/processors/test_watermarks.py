@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from logitloom import Backend, Context, load_backend, processors, rng
+from logitloom import Backend, Context, Vocabulary, load_backend, processors, rng
 from logitloom.errors import OptionError
-from logitloom.generation import Multinomial, candidates, decode, speculate
+from logitloom.generation import BeamSearch, Generator, Multinomial, candidates, decode, speculate
 from logitloom_plugins.watermarks.detection import binomial, gamma
 from logitloom_plugins.watermarks.keyed_context import hashes, seeds_of
 from logitloom_plugins.watermarks.mersenne import first_of_permutation
@@ -399,3 +401,38 @@ def test_a_mark_behind_a_constraint_keeps_it() -> None:
     for label in ("dipmark", "gamma", "delta"):
         chain = processors.load(("suppress_tokens", {"tokens": list(range(50))}), MARKS[label])
         assert min(written(chain, 30)) >= 50
+
+
+LETTERS = Vocabulary([*(bytes([n]) for n in b'abcdefgh{}[]":,12345'), b""], eos=[20])
+TEXTS: dict[str, tuple[tuple[str, dict[str, Any]], Any]] = {
+    "regex": (("regex", {"pattern": "[a-e]{6,20}(12|3)"}), lambda text: re.fullmatch("[a-e]{6,20}(12|3)", text)),
+    "json": (
+        ("json", {"schema": {"type": "array", "items": {"enum": ["a", "bc", 1, 24]}, "minItems": 2, "maxItems": 5}}),
+        lambda text: 2 <= len(json.loads(text)) <= 5,
+    ),
+}
+
+
+@pytest.mark.parametrize("strategy", ["drawn", "beams", "drafts"])
+@pytest.mark.parametrize("form", TEXTS)
+@pytest.mark.parametrize("label", MARKS)
+def test_marked_texts_are_valid_under_beams_drafts_and_in_batches(label: str, form: str, strategy: str) -> None:
+    constraint, valid = TEXTS[form]
+    chain = processors.load(constraint, MARKS[label], tokenizer=LETTERS)
+    model = ToyModel(load_backend("numpy"), vocab=21)
+    options: dict[str, Any] = {"max_tokens": 40}
+    if strategy == "drafts":
+        options["candidates"] = candidates.load("prompt_lookup")
+    way = BeamSearch(3, samples=2) if strategy == "beams" else Multinomial()
+    loop = Generator(model, chain, way, tokenizer=LETTERS, **options)
+    prompts = [[1, 2, 3, 1, 2], [4, 4, 4, 5], [0]]
+    found = loop(prompts, seed=3)
+    assert found
+    for each in found:
+        assert valid(each.text), each.text
+    if strategy == "drafts":
+        plain = Generator(model, chain, way, tokenizer=LETTERS, max_tokens=40)(prompts, seed=3)
+        assert [each.tokens for each in plain] == [each.tokens for each in found]
+    if strategy == "drawn":
+        alone = loop(prompts[:1], seed=3)
+        assert alone[0].tokens == found[0].tokens
