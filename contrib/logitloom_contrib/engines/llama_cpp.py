@@ -199,6 +199,8 @@ class LlamaCppProcessor:
             options["stop"] = [*([own] if isinstance(own, str) else own), *left_out]
         self._called, self._missed = False, True
         most = options.get("max_tokens", _MOST_TOKENS[method])
+        # Its prompt may be the beginning of a text that is remembered.
+        self._tracker.forget()
         self._tracker.max_new_tokens = most if most is not None and most > 0 else None
         keeper = StopKeeper(stop_strings(self.chain, kept=True), len(given) if options.get("echo") else 0)
         if options.get("stream"):

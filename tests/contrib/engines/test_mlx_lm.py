@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from logitloom import processors
-from logitloom.errors import ChainIncomplete, InvalidContext, NeedsNotMet
+from logitloom.errors import ChainIncomplete, GenerationError, InvalidContext, NeedsNotMet
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, candidates
 from tests.contrib.engines.conftest import EOS, PATTERNS, VOCABULARY, encode
 
@@ -21,6 +21,13 @@ from logitloom_contrib.engines.mlx_lm import MlxModel, to_mlx_lm  # noqa: E402
 pytestmark = pytest.mark.extras
 
 PROMPTS = [encode(text) for text in ("hello there", "a dog 12", "z", "aa", "12 red birds", "hello there")]
+
+LIMITED = [
+    ("regex", {"pattern": "[a-c]{3,9}"}),
+    ("choice", {"choices": ["abc", "abcdefgh"]}),
+    ("grammar", {"grammar": 'root ::= "a" root "b" | "c"', "engine": "llguidance"}),
+    ("grammar", {"grammar": 'root ::= "a" root "b" | "c"', "engine": "xgrammar"}),
+]
 
 
 def chain_of(*specs: Any) -> Any:
@@ -300,3 +307,14 @@ def test_our_processors_give_what_the_library_s_own_give(tiny_mlx: Any, name: st
             mx.array(prompt), model, logits_processors=[to_mlx_lm(chain_of(*ours))], max_tokens=20
         )
         assert [int(token) for token, _ in steps] == expected
+
+
+@pytest.mark.parametrize("spec", LIMITED, ids=lambda spec: f"{spec[0]} {spec[1].get('engine', '')}".strip())
+def test_a_limit_that_is_too_small_is_refused_with_the_least(tiny_mlx: Any, spec: Any) -> None:
+    model = tiny_mlx()
+    with pytest.raises(GenerationError, match=r"may generate 1 tokens, but .* needs (\d+), end-of-sequence") as error:
+        generate(model, to_mlx_lm(chain_of(spec), max_new_tokens=1), PROMPTS[0])
+    least = int(re.findall(r"Allow at least (\d+) tokens", str(error.value))[0])
+    for more in (0, 2):
+        processor = to_mlx_lm(chain_of(spec), max_new_tokens=least + more)
+        assert len(generate(model, processor, PROMPTS[0])) < least + more

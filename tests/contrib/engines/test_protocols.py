@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from logitloom import Context, processors
-from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet, UnknownPlugin
+from logitloom.errors import GenerationError, IllegalToken, InvalidContext, NeedsNotMet, UnknownPlugin
 from logitloom.trace import RecordedChain
 from logitloom_contrib.engines import sglang
 from logitloom_contrib.engines.llama_cpp import to_llama_cpp
@@ -55,12 +55,13 @@ class FakeLlama:
         return int(np.argmax(scores)) if self.override is None or step != 1 else self.override
 
     def create_completion(
-        self, prompt: list[int], *, logits_processor: Any, stopping_criteria: Any, logit_bias: Any = None
-    ) -> list[int]:
+        self, prompt: list[int], *, logits_processor: Any, stopping_criteria: Any, logit_bias: Any = None,
+        max_tokens: int = 8,
+    ) -> list[int]:  # fmt: skip
         text, self.step = list(prompt), 0
         if logit_bias:
             logits_processor = logits_processor.extend([])  # None
-        while self.step < 8:
+        while self.step < max_tokens:
             # Drafts stand behind the text, and are wrong.
             self.ids = text + ([X, X] if self.draft_model else [])
             token = self.sample(logits_processor, idx=len(text) - 1)
@@ -92,6 +93,20 @@ def test_llama_cpp_completions_match(lists: Any) -> None:
     processor = to_llama_cpp(chain_of(("regex", {"pattern": "red"})), FakeLlama())
     for prompt in ([5, 6], [5, 6], [7]):
         assert VOCABULARY.decode(processor.complete(prompt)) == "red"
+
+
+def test_llama_cpp_texts_are_complete_within_max_tokens_or_refused_with_the_least(lists: Any) -> None:
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "a{7}|bz"})), FakeLlama())
+    a = encode("a")
+    # The last prompts are beginnings of texts that were written before.
+    for prompt, limit, text in (
+        ([5, 6], 8, "a" * 7), ([5, 6], 7, "bz"), ([5, 6], 8, "a" * 7), ([5, 6, *a], 8, "a" * 7), ([5, 6, *a], 7, "bz")
+    ):  # fmt: skip
+        written = processor.complete(prompt, max_tokens=limit)
+        assert written[-1] == EOS
+        assert VOCABULARY.decode(written) == text
+    with pytest.raises(GenerationError, match=r"may generate 2 tokens, but .* Regex allows needs 3.*Allow at least 3"):
+        processor.complete([5, 6], max_tokens=2)
 
 
 def test_llama_cpp_errors_surface(lists: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logitloom import processors
-from logitloom.errors import ChainIncomplete, IllegalToken, NeedsNotMet, NoLegalToken
+from logitloom.errors import ChainIncomplete, GenerationError, IllegalToken, NeedsNotMet, NoLegalToken
 from tests.contrib.engines.conftest import EOS, PAD, PATTERNS, VOCABULARY, encode
 
 torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
@@ -31,6 +31,13 @@ MODES: dict[str, dict[str, Any]] = {
     "prompt lookup": {"do_sample": False, "prompt_lookup_num_tokens": 4},
     "assistant": {"do_sample": False, "assisted": True},
 }
+
+LIMITED = [
+    ("regex", {"pattern": "[a-c]{3,9}"}),
+    ("choice", {"choices": ["abc", "abcdefgh"]}),
+    ("grammar", {"grammar": 'root ::= "a" root "b" | "c"', "engine": "llguidance"}),
+    ("grammar", {"grammar": 'root ::= "a" root "b" | "c"', "engine": "xgrammar"}),
+]
 
 
 def batch(*prompts: str) -> dict[str, Any]:
@@ -325,3 +332,17 @@ def test_a_function_of_the_prefix_gives_the_rows_of_generate(tiny_transformers: 
     theirs = model.generate(ids, prefix_allowed_tokens_fn=function, **options)
     chain = chain_of(("prefix_allowed_tokens", {"function": function, "beams": beams}))
     assert torch.equal(model.generate(ids, logits_processor=to_transformers(chain, model), **options), theirs)
+
+
+@pytest.mark.parametrize("spec", LIMITED, ids=lambda spec: f"{spec[0]} {spec[1].get('engine', '')}".strip())
+@pytest.mark.parametrize("mode", ["greedy", "sampling", "beams", "prompt lookup"])
+def test_a_limit_of_generate_that_is_too_small_is_refused_with_the_least(
+    tiny_transformers: Any, spec: Any, mode: str
+) -> None:
+    model, inputs = tiny_transformers(), batch("hello there")
+    processor = to_transformers(chain_of(spec), model)
+    with pytest.raises(GenerationError, match=r"may generate 1 tokens, but .* needs (\d+), end-of-sequence") as error:
+        model.generate(**inputs, logits_processor=processor, max_new_tokens=1, **MODES[mode])
+    least = int(re.findall(r"Allow at least (\d+) tokens", str(error.value))[0])
+    out = model.generate(**inputs, logits_processor=processor, max_new_tokens=least, **MODES[mode])
+    assert all(EOS in row for row in out[:, inputs["input_ids"].shape[1] :].tolist())
