@@ -51,6 +51,10 @@ _SHORT: Final = 1024
 #: The fixed cost of a compiled walk, expressed as a number of nodes.
 _SETUP: Final = 1000
 
+#: The largest table, and the most rounds, of a search for characters that every reachable state reads.
+_MOST_ENTRIES: Final = 1 << 12
+_MOST_ROUNDS: Final = 16
+
 _ZERO: Final = np.uint64(0)
 
 
@@ -224,8 +228,53 @@ class RowWalk:
             else:
                 given = marks_of_characters(made_of, default)
             found = followed(kernels, source, ascii_part, default, given, levels)
+        if made_of is not None and made_of.high.classes and source.size <= _MOST_ENTRIES:
+            found = _with_endless_runs(found, made_of, ascii_part)
         low, high, marks = found
         return Paths(low, high, marks, level_of * (known + 1), known)
+
+
+def _with_endless_runs(
+    found: tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint8]],
+    made_of: Utf8Expansion,
+    ascii_part: AsciiClasses,
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint8]]:
+    """Paths, with the characters that no state reachable from a state can read where these are fewer.
+
+    In ``.*word.*`` every text without a line feed goes on, although letters of the word leave the default path.
+
+    Args:
+        found: low, high and marks of :class:`Paths`, level by level.
+        made_of: the automaton over characters.
+        ascii_part: its ASCII classes.
+    """
+    source = made_of.characters
+    dead = source < 0
+    ascii_dead = dead[:, ascii_part.columns]
+    word, other = made_of.high.kinds
+    high_dead = np.append(dead[:, made_of.split :], np.ones((len(source), 1), dtype=bool), axis=1)
+    by_word, by_other = (high_dead & word).any(axis=1), (high_dead & other).any(axis=1)
+    marks = np.where(by_word, HIGH_WORD, 0) | np.where(by_other, HIGH_OTHER, 0) | MALFORMED
+    marks = np.where(by_word | by_other, marks | HIGH_PARTIAL, marks)
+    bits = [np.bitwise_or.reduce(np.where(ascii_dead, part, _ZERO), axis=1) for part in ascii_part.bits]
+    # A column for what each state cannot read, and a last row for the dead state, which reads nothing and counts not.
+    lost = np.zeros((len(source) + 1, 3), dtype=np.uint64)
+    lost[:-1] = np.stack([*bits, marks.astype(np.uint64)], axis=1)
+    for _ in range(_MOST_ROUNDS):
+        reached = lost[:-1] | np.bitwise_or.reduce(lost[source], axis=1)
+        if np.array_equal(reached, lost[:-1]):
+            break
+        lost[:-1] = reached
+    else:
+        return found
+    low, high = found[0].reshape(-1, len(lost)).copy(), found[1].reshape(-1, len(lost)).copy()
+    kinds = found[2].reshape(-1, len(lost)).copy()
+    size = np.bitwise_count(low).astype(np.int64) + np.bitwise_count(high) + np.bitwise_count(kinds)
+    better = np.bitwise_count(lost[:-1]).sum(axis=1, dtype=np.int64) < size[:, :-1]
+    low[:, :-1] = np.where(better, lost[:-1, 0], low[:, :-1])
+    high[:, :-1] = np.where(better, lost[:-1, 1], high[:, :-1])
+    kinds[:, :-1] = np.where(better, lost[:-1, 2].astype(np.uint8), kinds[:, :-1])
+    return low.ravel(), high.ravel(), kinds.ravel()
 
 
 def reads_on(paths: Paths, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -242,8 +291,8 @@ def reads_on(paths: Paths, trie: Trie, nodes: NDArray[Any], states: NDArray[np.i
 def levels_of(trie: Trie, levels: int) -> NDArray[np.int64]:
     """``[heights]``: the level of the tables that covers a subtree, by the height of the subtree.
 
-    Level ``n`` covers ``2 ** n`` characters. A subtree that is too high for the last level is never skipped; it gets
-    the level ``levels + 1``, whose entries always say no.
+    Level ``n`` covers ``2 ** n`` characters. A subtree that is too high for the last level gets the level
+    ``levels + 1``, whose entries say no where it matters how long a text is.
     """
     level_of: NDArray[np.int64] = np.full(int(trie.height[0]) + 1, levels + 1, dtype=np.int64)
     covered = _CEILING_LOG2[: min((1 << levels) + 1, len(level_of))]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom.automata import LazyDfa, lift
+from logitloom.automata import LazyDfa, TokenAutomaton, compile_pattern, lift
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.pattern import parse_pattern
@@ -87,3 +87,17 @@ def test_masks_with_runs_equal_masks_without(pattern: str) -> None:
                 ]
             expected = [plain.allowed(state).listed(words.size).tolist() for state in states]
         assert [found.allowed(state).listed(words.size).tolist() for state in states] == expected
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize(
+    "pattern", [".*aby.*", r".*\w;x.*|é+", "(?s).*z.*", r"[^;]*ab(\D*)x", r"\W*(?:x.*y)?.*-", "ab.{0,9}"]
+)
+def test_masks_of_whole_automata_are_those_of_single_tokens(pattern: str, kernels: bool) -> None:
+    words, dfa = vocabulary(), compile_pattern(pattern)
+    found = host_kernels() if kernels else None
+    with mock.patch("logitloom.automata.row_walk.automaton_kernels", return_value=found):
+        automaton = TokenAutomaton(dfa, words)
+        for state in range(min(dfa.states, 40)):
+            alive = [token for token, text in enumerate(words.token_bytes) if text and dfa.walk(text, state) >= 0]
+            assert automaton._walked(state).listed(words.size).tolist() == alive
