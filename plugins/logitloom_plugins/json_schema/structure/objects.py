@@ -216,14 +216,18 @@ def counted(frame: ObjectFrame, label: Any, names: frozenset[str]) -> ObjectFram
 def _tracked(must: Formula, extras: tuple[Formula, ...]) -> str:
     """Why a repeated undeclared name could change the truth of a formula, if it could."""
     _, soft = split(must, _OBJECT_HARD)
-    open_ones = [atom for f in (soft, *extras) for atom in atoms(f)]
-    is_counted = any(atom[0] == "minp" and atom[1] > 1 for f in (must, *extras) for atom in atoms(f))
-    is_counted = is_counted or any(atom[0] == "maxp" for atom in open_ones)
-    is_judged = any(
-        (atom[0] == "addl" and not isinstance(atom[3], bool)) or (atom[0] == "patp" and not isinstance(atom[2], bool))
-        for atom in open_ones
-    )
-    return "judged" if is_judged else "counted" if is_counted else ""
+    reason = ""
+    for formula in (must, *extras):
+        for atom in atoms(formula):
+            if atom[0] == "minp" and atom[1] > 1:
+                reason = "counted"
+    for formula in (soft, *extras):
+        for atom in atoms(formula):
+            if atom[0] in ("addl", "patp") and not isinstance(atom[-1], bool):
+                return "judged"
+            if atom[0] == "maxp":
+                reason = "counted"
+    return reason
 
 
 def skip(frame: ObjectFrame) -> ObjectFrame | None:

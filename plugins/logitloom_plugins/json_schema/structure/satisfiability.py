@@ -393,11 +393,12 @@ class Satisfiability:
         """Whether a member with the given key can change the soft formula, the extra formulas or the count."""
         return frame.length >= 0 or bool(objects.member_effects(frame, key, frame.length).of)
 
-    def _frames_after(self, member: Member | None) -> Iterator[Any]:
-        return (frame for _, frame in self.after(member)) if member is not None else iter(())
+    def _frames_after(self, member: Member | None) -> list[Any]:
+        return [frame for _, frame in self.after(member)] if member is not None else []
 
-    def after(self, member: Member) -> Iterator[tuple[TruthVector, Frame]]:
-        """Yield the truth vectors that values of a member can have, each with the frame after it."""
+    def after(self, member: Member) -> list[tuple[TruthVector, Frame]]:
+        """The truth vectors that values of a member can have, each with the frame after it."""
+        found = []
         for truth in self.answers(member.demand):
             # With long formulas one step may take milliseconds.
             self._steps += 1
@@ -405,7 +406,8 @@ class Satisfiability:
                 self.tracker.check_time()
             following = member.after(truth)
             if following is not None:
-                yield truth, following
+                found.append((truth, following))
+        return found
 
 
 def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Any], TruthVector | None]:
