@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,15 @@ def test_errors_are_one_sentence_on_standard_error(
     assert out == ""
     assert err.startswith("logitloom: ")
     assert message in err
+
+
+def test_the_schema_of_any_value_raises_no_alarm(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its states have no end, which is no fault: nothing of the output says that a limit was exceeded."""
+    assert main(["validate", file({}), "--set", "max_states=2000"]) == 0
+    out, err = capsys.readouterr()
+    assert "runs on table" in out
+    assert "table makes states as texts visit them; counting them in advance stopped at" in out
+    assert not re.search("more than|exceed|raise max|error", out + err)
 
 
 def test_states_that_cannot_all_be_made_are_said(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
