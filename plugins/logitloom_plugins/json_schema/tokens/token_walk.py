@@ -430,11 +430,8 @@ class TokenWalk:
             steps = known.get(place)
             if steps is None:
                 steps = strings.steps(context, place)
-            if end - first <= len(steps):
-                children = [(child, steps.get(texts[child], DEAD)) for child in range(first, end)]
-            else:
-                children = [(place_of(byte, first, end), target) for byte, target in steps.items()]
-            for child, target in children:
+            for byte in texts[first:end] if end - first <= len(steps) else steps:
+                child, target = place_of(byte, first, end), steps.get(byte, DEAD)
                 if child < 0 or target < 0:
                     continue
                 if not (below[target] & mask if below is not None else not counts or content.alive(target, following)):
