@@ -290,7 +290,7 @@ def grammars(vocabulary: Any) -> Iterator[Subject]:
                     state = None if state is None else constraint.advance(state, token)
                 return state is not None and bool(constraint.may_end(state))
 
-            yield ("grammar", {"grammar": text, "engine": engine}), valid
+            yield ("grammar", {"grammar": text, "engine": engine, "max_items": 500_000}), valid
 
 
 def greedily(vocabulary: Any, text: bytes) -> Iterator[int]:
