@@ -22,15 +22,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 import torch
 from conditions import heading
 
 from logitloom import Chain, Context, Vocabulary, processors
-from logitloom_contrib.engines.llama_cpp import to_llama_cpp
-from logitloom_contrib.engines.mlx_lm import to_mlx_lm
-from logitloom_contrib.engines.transformers import to_transformers
 
 WIDTH, STEPS, ROUNDS, TOKENS = 49_152, 60, 7, 64
 
@@ -72,10 +68,16 @@ def direct(loaded: Chain, scores: Any, finish: Callable[[Any], Any]) -> Callable
 def engine_calls(name: str, loaded: Chain, rows: int, host: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """What an engine does in a step, given all ids ``[rows, length]`` as it has them; and the chain alone."""
     if name == "transformers":
+        from logitloom_contrib.engines.transformers import to_transformers
+
         scores = torch.from_numpy(host)
         (processor,) = to_transformers(loaded, eos=[0])  # what generate takes of the list, and calls
         return lambda ids: processor(ids, scores), direct(loaded, scores, lambda out: out)
     if name == "mlx-lm":
+        import mlx.core as mx
+
+        from logitloom_contrib.engines.mlx_lm import to_mlx_lm
+
         lines, native = [mx.array(line[None]) for line in host], mx.array(host)
         each = [to_mlx_lm(loaded) for _ in range(rows)]
 
@@ -83,6 +85,8 @@ def engine_calls(name: str, loaded: Chain, rows: int, host: Any) -> tuple[Callab
             mx.eval([one(mx.array(row), line) for one, row, line in zip(each, ids, lines, strict=True)])
 
         return call, direct(loaded, native, mx.eval)
+    from logitloom_contrib.engines.llama_cpp import to_llama_cpp
+
     records = np.zeros((rows, WIDTH, 3), dtype=np.float32)
     own = [to_llama_cpp(loaded) for _ in range(rows)]
 
@@ -170,6 +174,7 @@ def transformers_runs(rows: int) -> Callable[[Any], int]:
 
 
 def mlx_runs() -> Callable[[Any], int]:
+    import mlx.core as mx
     from mlx_lm.generate import generate_step
     from mlx_lm.models import llama
 
@@ -186,6 +191,11 @@ def mlx_runs() -> Callable[[Any], int]:
 
 
 def print_rates(known: Vocabulary) -> None:
+    import mlx.core as mx
+
+    from logitloom_contrib.engines.mlx_lm import to_mlx_lm
+    from logitloom_contrib.engines.transformers import to_transformers
+
     pattern = "[a-z]{400,600}"
     print(
         f"\n{'engine':<14} {'rows':>5} {'free':>8} {'logitloom':>10} {'outlines':>9} {'ratio':>6}   tokens per second"
