@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from logitloom import Chain, Vocabulary
+from logitloom import Chain, Vocabulary, processors
+from logitloom.generation import Generator, heal
 from logitloom.testing.engine_texts import Answer, chain_named
-from tests.contrib.engines.conftest import VOCABULARY
+from tests.contrib.engines.conftest import VOCABULARY, encode
 from tests.contrib.engines.text_differences import LlamaCppTexts
 from tests.contrib.engines.tiny_gguf import write_tiny_gguf
 
@@ -72,3 +73,21 @@ def test_a_stop_string_that_stays_ends_the_text_in_every_way_of_asking(llama: An
     chat = processor.chat([{"role": "user", "content": ""}], **ways)["choices"][0]["message"]["content"]
     assert chat[-1] in "1o"
     assert not set(chat[:-1]) & set("1o")
+
+
+@pytest.mark.parametrize("text", ["a r", "the blu", "12 ", "z1"])
+def test_a_healed_prompt_is_continued_as_in_the_own_loop(llama: Any, text: str) -> None:
+    from logitloom_contrib.engines.llama_cpp import LlamaCppModel, to_llama_cpp
+
+    chain = processors.load(("regex", {"pattern": "[a-z]{1,4}( [0-9]+)?"}), tokenizer=VOCABULARY)
+    prompt = encode(text)
+    adapter = LlamaCppModel(llama, rows=4, cells=256)
+    try:
+        [ours] = Generator(adapter, chain, max_tokens=8, heal=True)([prompt])
+    finally:
+        adapter.close()
+    healed = heal(chain, [prompt])
+    assert healed.removed[0]
+    processor = to_llama_cpp(healed.chain, llama)
+    [choice] = processor.complete(healed.prompts[0], max_tokens=8, temperature=0.0)["choices"]
+    assert choice["text"] == healed.texts[0].decode() + (ours.text or "")
