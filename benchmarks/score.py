@@ -1,6 +1,7 @@
 """Chain.score beside a loop over steps: ratios of processor time in one process.
 
-Run: ``python benchmarks/score.py [numpy,torch] [256,2048,16384]``. Every result is compared with the loop's.
+Run: ``python benchmarks/score.py [numpy,torch] [256,2048,16384] [rows of a batch]``. Every result is compared with
+the loop's.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CHAINS: dict[str, list[Any]] = {
 
 
 def step_by_step(chain: Chain, backend: Backend, logits: Any, tokens: np.ndarray, context: Context) -> np.ndarray:
-    """``[1, steps]``, as a loop has them."""
+    """``[batch, steps]``, as a loop has them."""
     state, given, found = chain.init_state(context), context, []
     for step in range(logits.shape[1]):
         out, state = chain.process(logits[:, step], state, given)
@@ -47,17 +48,17 @@ def step_by_step(chain: Chain, backend: Backend, logits: Any, tokens: np.ndarray
     return backend.to_numpy(backend.xp.concat(found, axis=1))
 
 
-def seconds(call: Any) -> tuple[float, Any]:
-    """Least processor time of three calls, and the result."""
+def seconds(call: Any, times: int) -> tuple[float, Any]:
+    """Least processor time of some calls, and the result."""
     best = float("inf")
-    for _ in range(3):
+    for _ in range(times):
         start = time.process_time()
         result = call()
         best = min(best, time.process_time() - start)
     return best, result
 
 
-def main(libraries: str = "numpy,torch", widths: str = "256,2048,16384") -> None:
+def main(libraries: str = "numpy,torch", widths: str = "256,2048,16384", batch: str = "1") -> None:
     """Print a table."""
     if "torch" in libraries:
         import torch
@@ -68,13 +69,13 @@ def main(libraries: str = "numpy,torch", widths: str = "256,2048,16384") -> None
     for library in libraries.split(","):
         backend = load_backend(library)
         for vocab in map(int, widths.split(",")):
-            host = np.random.default_rng(0).normal(scale=3, size=(1, STEPS, vocab)).astype(np.float32)
+            host = np.random.default_rng(0).normal(scale=3, size=(int(batch), STEPS, vocab)).astype(np.float32)
             logits, tokens = backend.asarray(host), host.argmax(-1).astype(np.int32)
-            context = Context.start(logits[:, 0], prompt=[[1, 2, 3]], max_length=STEPS + 8, seed=3)
+            context = Context.start(logits[:, 0], prompt=[[1, 2, 3]] * int(batch), max_length=STEPS + 8, seed=3)
             for name, specs in CHAINS.items():
                 chain = processors.load(*specs)
-                loop, wanted = seconds(partial(step_by_step, chain, backend, logits, tokens, context))
-                once, scored = seconds(partial(chain.score, logits, tokens, context))
+                loop, wanted = seconds(partial(step_by_step, chain, backend, logits, tokens, context), 3)
+                once, scored = seconds(partial(chain.score, logits, tokens, context), 10)
                 found = backend.to_numpy(scored)
                 possible = np.isfinite(wanted)
                 assert (np.isfinite(found) == possible).all()

@@ -13,7 +13,7 @@ from logitloom.context import Context
 __all__ = ["Renumbering"]
 
 #: The sequences must have at most one of so many tokens of the vocabulary for their numbers to save time.
-_LEAST_SAVED: Final = 4
+_LEAST_SAVED: Final = 16
 #: Widths are multiples of it, so that libraries that compile an operation for each shape meet few shapes.
 _STEP: Final = 64
 
