@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Vocabulary, processors
+from logitloom import Vocabulary, processors, registry
 from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom.registry import available, load_plugin
 from logitloom_plugins.processors.tool_call import ToolCall
@@ -345,17 +345,43 @@ def test_a_tool_without_properties_takes_no_arguments() -> None:
     assert refused_at(constraint, text) == len(text) - 1
 
 
-def test_a_format_of_another_package_is_data() -> None:
-    from logitloom import registry
-
-    registry.register("mine", {"call": "CALL {name} WITH ", "style": "arguments", "end": " DONE"}, kind="tool_formats")
+def test_a_format_of_another_package_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/tool_call.md says: a table in a module, and an entry point that names it."""
+    page = (ROOT / "docs" / "tool_call.md").read_text(encoding="utf-8")
+    [point] = re.findall(r"^mine = .*$", page, re.MULTILINE)
+    module, _, name = tomllib.loads(point)["mine"].partition(":")
+    form = {"call": "CALL {name} WITH ", "style": "arguments", "end": " DONE"}
+    (tmp_path / f"{module}.py").write_text(f"{name} = {form!r}\n", encoding="utf-8")
+    info = tmp_path / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n", encoding="utf-8")
+    points = f"[logitloom.tool_formats]\nmine = {module}:{name}\n"
+    (info / "entry_points.txt").write_text(points, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry.refresh()
     try:
         constraint = constraint_of("mine", [{"name": "now"}])
         assert refused_at(constraint, "Well. CALL now WITH {} DONE") is None
         assert isinstance(tool_format("mine"), ToolFormat)
         assert load_plugin("tool_formats", "mine")["end"] == " DONE"
+        assert "mine" in {record.name for record in available("tool_formats")}
     finally:
-        registry.unregister("mine", kind="tool_formats")
+        monkeypatch.undo()
+        registry.refresh()
+
+
+@FORMATS
+def test_in_every_format_calls_are_looked_for_after_the_reasoning_only(name: str) -> None:
+    form, random = tool_format(name), np.random.default_rng(4)
+    tools = random_tools(form, random)
+    text = written(form, random_calls(form, tools, random, 1))
+    must = constraint_of(name, tools, reasoning="</think>", choice="required")
+    assert refused_at(must, f"{form.first_trigger} I think</think>{text}") is None
+    assert refused_at(must, "I think") == len("I think")
+    assert refused_at(must, "I think</think>So: " + text) == len("I think</think>")
+    auto = constraint_of(name, tools, reasoning="</think>")
+    assert refused_at(auto, f"{form.first_trigger} I think</think>{text}") is None
+    assert refused_at(auto, "I think</think>No call.") is None
 
 
 def test_a_thousand_tools_are_told_apart() -> None:
