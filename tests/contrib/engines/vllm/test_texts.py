@@ -11,7 +11,7 @@ import pytest
 
 from logitloom import Chain, Vocabulary, processors, read_vocabulary
 from logitloom.errors import LogitloomError
-from logitloom.generation import Sampled
+from logitloom.generation import Generator, Sampled, heal
 from logitloom.testing.engine_texts import Answer
 from tests.contrib.engines.conftest import documented
 from tests.contrib.engines.text_differences import VllmTexts
@@ -38,6 +38,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
         patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("LOGITLOOM_SERVER_ALLOW", "+heal")
         patch.setenv("LOGITLOOM_SERVER_SECONDS", "20")  # test machines may be busy
         records = tmp_path_factory.mktemp("records")
         patch.setenv("LOGITLOOM_SERVER_RECORD", str(records))
@@ -120,3 +121,20 @@ def test_the_documented_record_is_written(served: Served) -> None:
     tokens = list(scope["answer"].outputs[0].token_ids)
     assert [each.token for each in scope["sampled"]] == tokens
     assert all(each.kept < served.vocabulary.size for each in scope["sampled"])
+
+
+@pytest.mark.parametrize("text", ["a r", "the blu", "12 ", "z1"])
+def test_a_healed_prompt_is_continued_as_in_the_own_loop(served: Served, text: str) -> None:
+    from vllm import SamplingParams
+
+    from logitloom_contrib.engines.transformers import TransformersModel
+    from logitloom_contrib.engines.vllm import to_vllm
+
+    chain = processors.load(("regex", {"pattern": "[a-z]{1,4}( [0-9]+)?"}), tokenizer=served.vocabulary)
+    prompt = list(served.engine.get_tokenizer().encode(text, add_special_tokens=False))
+    [ours] = Generator(TransformersModel(served.model), chain, max_tokens=8, heal=True)([prompt])
+    healed = heal(chain, [prompt])
+    assert healed.removed[0]
+    params = SamplingParams(temperature=0.0, max_tokens=8, extra_args=to_vllm(healed.chain))
+    [done] = served.engine.generate({"prompt_token_ids": healed.prompts[0]}, params, use_tqdm=False)
+    assert done.outputs[0].text == healed.texts[0].decode() + (ours.text or "")
