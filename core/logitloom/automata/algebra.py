@@ -244,23 +244,27 @@ def _connected(
     first = closure(parts[0].start)
     number = {first: 0}
     queue = [first]
+
+    def numbered(target: frozenset[int]) -> int:
+        if target not in number:
+            number[target] = len(queue)
+            queue.append(target)
+            tracker.check_states(len(queue))
+        return number[target]
+
+    #: By state the number of its closure; most groups have one state.
+    alone = {DEAD: DEAD}
     steps: list[list[int]] = []
     ends: list[bool] = []
     for group in queue:
         ends.append(any(accepting[s] and owner[s] in final for s in group))
-        row = []
-        for targets in zip(*[rows[s] for s in group], strict=True):
-            live = {t for t in targets if t >= 0}
-            if not live:
-                row.append(DEAD)
-                continue
-            target = frozenset().union(*[closure(t) for t in live])
-            if target not in number:
-                number[target] = len(queue)
-                queue.append(target)
-                tracker.check_states(len(queue))
-            row.append(number[target])
-        steps.append(row)
+        if len(group) == 1:
+            targets = rows[next(iter(group))]
+            alone.update({t: numbered(closure(t)) for t in targets if t not in alone})
+            steps.append([alone[t] for t in targets])
+            continue
+        live = [{t for t in targets if t >= 0} for targets in zip(*[rows[s] for s in group], strict=True)]
+        steps.append([numbered(frozenset().union(*map(closure, some))) if some else DEAD for some in live])
     if empty and not ends[0]:
         # The start state may be entered again later, where the text must not end. So the accepting start is a copy.
         steps.append(list(steps[0]))

@@ -137,7 +137,8 @@ def _format_automaton(name: str) -> Dfa:
     if name == "time":
         return _time()
     if name == "date-time":
-        return concatenation(compile_pattern(_DATE + "[tT]"), _time())
+        # All but a few states are those of the times, which are minimal.
+        return concatenation(compile_pattern(_DATE + "[tT]"), _time(), minimal=False)
     if name == "hostname":
         # No label with hyphens as its third and fourth characters: those are A-labels (or reserved), and whether
         # such a label decodes to a valid name is beyond any automaton. The length is bounded by an atom of its own.
