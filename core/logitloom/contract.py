@@ -201,6 +201,19 @@ class ByteAutomaton(ABC):
         del state
         return None
 
+    def longest_completion(self, state: State, read: int, writable: frozenset[int]) -> int | None:
+        """An upper bound on the bytes of :meth:`completion` after up to ``read`` more bytes; ``None`` if unknown.
+
+        While more tokens are left than that, nobody has to look for completions, if each of their bytes is a token.
+
+        Args:
+            state: between two tokens.
+            read: the bytes of the longest token.
+            writable: the bytes that are tokens; ``None`` is returned if completions have others.
+        """
+        del state, read, writable
+        return None
+
     def alternatives(self, state: State) -> Sequence[State]:
         """States that together accept what this state accepts: of a state that is a set, one for each member.
 

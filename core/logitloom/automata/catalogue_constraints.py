@@ -102,7 +102,7 @@ class TextCatalogue(LiftedAutomaton):
         fewest: int | None = None
         for place in order:
             text = self.items.rest(first + int(place), depth).tobytes()
-            found = trie_walk.fewest_tokens(self._trie, text)
+            found = trie_walk.fewest_tokens(self._trie, text)[0]
             if found is not None:
                 fewest = found if fewest is None else min(fewest, found)
                 if not small:

@@ -14,7 +14,7 @@ References:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, cast
 
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.alphabet import Alphabet
+from logitloom.automata.position_completions import BYTE_ORDER
 from logitloom.automata.runs import PositionRuns
 from logitloom.automata.subsets import SubsetAutomaton
 from logitloom.automata.utf8 import DEAD
@@ -121,6 +122,38 @@ class LazyDfa(ByteAutomaton):
         if type(state) is not bytes:
             return (state,)
         return [self._subsets.packed(part) for part in self._subsets.members(self._subsets.unpacked(state))]
+
+    def completion(self, state: State) -> bytes | None:
+        """The shortest text to the end; ``None`` for patterns with boundaries."""
+        completions = self._subsets.completions
+        if completions is None:
+            return None
+        if type(state) is bytes:
+            return completions.shortest(self._subsets.positions(self._subsets.unpacked(state)))
+        found = [tail + (self.completion(after) or b"") for tail, after in self._tails(*cast(tuple[bytes, int], state))]
+        return min(found, key=lambda text: (len(text), text.translate(BYTE_ORDER)))
+
+    def longest_completion(self, state: State, read: int, writable: frozenset[int]) -> int | None:
+        """By the positions of the state; within a character by those before it."""
+        completions = self._subsets.completions
+        if completions is None:
+            return None
+        origin = state if type(state) is bytes else cast(tuple[bytes, int], state)[0]
+        return completions.longest(self._subsets.positions(self._subsets.unpacked(origin)), read, writable)
+
+    def _tails(self, origin: bytes, node: int) -> Iterator[tuple[bytes, bytes]]:
+        """The first of the bytes that end a character and lead to a state, for each such state."""
+        row = self._known.get(origin) or self._row(origin)
+        reached: set[int] = set()
+        for byte in range(0x80, 0xC0):
+            code = int(row.nodes[node, self._column_of[byte] - self._split])
+            if code == DEAD or code in reached:
+                continue
+            reached.add(code)
+            if code < 0:
+                yield bytes([byte]), row.targets[-2 - code]
+            else:
+                yield from ((bytes([byte]) + tail, after) for tail, after in self._tails(origin, code))
 
     def runs(self, state: State) -> Sequence[Run]:
         """The largest runs of single positions of the state; within a character none."""

@@ -134,6 +134,8 @@ class LiftedAutomaton(Constraint):
         self._set_bytes = 0
         self._successors: dict[tuple[State, int], State | None] = {}
         self._least: dict[State, int | None] = {}
+        #: A text that was asked for, and the fewest tokens for each of its ends.
+        self._written: tuple[bytes, list[int | None]] = (b"", [0])
         #: Per state whether a sequence of tokens reaches acceptance.
         self._ends: dict[State, bool] = {}
 
@@ -209,11 +211,11 @@ class LiftedAutomaton(Constraint):
             return 0
         if state not in self._least:
             text = self._automaton.completion(state)
-            found = None if text is None else trie_walk.fewest_tokens(self._trie, text)
+            found = None if text is None else self._fewest_tokens(text)
             if found is None:
                 text = self._shortest(state)
                 if text is not None:
-                    found = len(text) if self._has_borders else trie_walk.fewest_tokens(self._trie, text)
+                    found = len(text) if self._has_borders else self._fewest_tokens(text)
             least = self._least if len(self._least) < _MOST_SUCCESSORS else {}
             least[state] = found
             self._least = least
@@ -239,6 +241,28 @@ class LiftedAutomaton(Constraint):
         order = ids.argsort(kind="stable")
         return ids[order].astype(np.int32), after[order]
 
+    def most_after(self, state: State) -> int:
+        """The bytes of the longest completion that the automaton may need after one more token, if all are tokens."""
+        if self._has_borders:
+            return UNKNOWN
+        found = self._automaton.longest_completion(state, self._longest_token, self._writable)
+        return UNKNOWN if found is None else found
+
+    @cached_property
+    def _longest_token(self) -> int:
+        return int(np.diff(self.vocabulary.offsets).max(initial=0))
+
+    @cached_property
+    def _writable(self) -> frozenset[int]:
+        return frozenset(np.flatnonzero(self._trie.single >= 0).tolist())
+
+    def _fewest_tokens(self, text: bytes) -> int | None:
+        # The completions of states that follow each other are ends of one text.
+        known, fewest = self._written
+        if not known.endswith(text):
+            self._written = known, fewest = text, trie_walk.fewest_tokens(self._trie, text)
+        return fewest[len(known) - len(text)]
+
     # --- token sets -----------------------------------------------------------------------------------------------
 
     def _room(self) -> VisitedStates:
@@ -252,7 +276,9 @@ class LiftedAutomaton(Constraint):
         if self._must_end and self._automaton.must_end(state):
             return TokenSet(True, np.zeros(0, dtype=np.int32))
         kernels = automaton_kernels()
-        if kernels is not None and not self._has_borders and self._trie.every_byte:
+        # The compiled walk asks of no state whether a text can end after it, so all must have completions.
+        always_ends = self._trie.every_byte or self.most_after(state) < UNKNOWN
+        if kernels is not None and not self._has_borders and always_ends:
             with suppress(KernelFailed):
                 return self._found_by_kernels(kernels, state)
         ids, places, values = self._successors_of(state)
@@ -368,7 +394,7 @@ class LiftedAutomaton(Constraint):
     def _is_completed(self, state: State) -> bool:
         """Whether tokens write the completion that the automaton tells."""
         text = None if self._has_borders else self._automaton.completion(state)
-        return text is not None and trie_walk.fewest_tokens(self._trie, text) is not None
+        return text is not None and self._fewest_tokens(text) is not None
 
     def _finds_end(self, state: State, ends: dict[State, bool]) -> bool:
         text, visited = self._search(state)

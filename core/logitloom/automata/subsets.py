@@ -24,6 +24,7 @@ from logitloom.automata.boundaries import ALL_CONTEXTS, BEGIN, END, KINDS, LAST_
 from logitloom.automata.char_sets import HIGH_ALL, NEVER, CharSet
 from logitloom.automata.context_nfa import ContextAutomaton
 from logitloom.automata.nfa import END_POSITION, Order, PositionAutomaton
+from logitloom.automata.position_completions import PositionCompletions
 from logitloom.automata.utf8 import DEAD
 
 __all__ = ["ContextSubsets", "PositionsRead", "Runs", "SubsetAutomaton", "Subsets", "numbered_sets"]
@@ -88,6 +89,11 @@ class SubsetAutomaton(Protocol[S]):
     @property
     def runs(self) -> Runs:
         """What each position reads whatever comes next."""
+        ...
+
+    @property
+    def completions(self) -> PositionCompletions | None:
+        """The shortest texts of the positions; ``None`` if what follows a position depends on what was read before."""
         ...
 
     @property
@@ -248,6 +254,11 @@ class Subsets:
         sizes = _sizes(self._sets, self._set_at)
         then = [_longest_run(ps, sizes) if len(ps) != 1 else next(iter(ps)) for ps in self.nfa.follow]
         return Runs([*self._sets, NEVER], [len(self._sets), *self._set_at[1:]], then)
+
+    @cached_property
+    def completions(self) -> PositionCompletions | None:
+        """See :class:`SubsetAutomaton`."""
+        return PositionCompletions(self.nfa)
 
     @property
     def is_deterministic(self) -> bool:
@@ -421,6 +432,11 @@ class ContextSubsets:
     def positions(self, state: PositionsRead) -> list[int]:
         """See :class:`SubsetAutomaton`."""
         return list(state.positions)
+
+    @property
+    def completions(self) -> PositionCompletions | None:
+        """See :class:`SubsetAutomaton`."""
+        return None
 
     @cached_property
     def runs(self) -> Runs:

@@ -62,14 +62,12 @@ def tokens_at(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int32], NDArr
     return trie.order.take(members(first, counts)), np.arange(len(nodes)).repeat(counts)
 
 
-def fewest_tokens(trie: Trie, text: bytes) -> int | None:
-    """The least number of tokens that write a text, ``None`` if none do."""
+def fewest_tokens(trie: Trie, text: bytes) -> list[int | None]:
+    """The least number of tokens that write ``text[i:]`` for each ``i``, ``None`` where none do."""
     child_start, child_count, byte = trie.views
-    fewest: list[int | None] = [0, *[None] * len(text)]
-    for begin in range(len(text)):
-        so_far = fewest[begin]
-        if so_far is None:
-            continue
+    fewest: list[int | None] = [*[None] * len(text), 0]
+    for begin in reversed(range(len(text))):
+        least: int | None = None
         node = 0
         for end in range(begin, len(text)):
             start = child_start[node]
@@ -77,7 +75,8 @@ def fewest_tokens(trie: Trie, text: bytes) -> int | None:
             node = bisect_left(byte, text[end], start, stop)
             if node == stop or byte[node] != text[end]:
                 break
-            known = fewest[end + 1]
-            if trie.own[node] > trie.first[node] and (known is None or so_far + 1 < known):
-                fewest[end + 1] = so_far + 1
-    return fewest[-1]
+            rest = fewest[end + 1]
+            if rest is not None and trie.own[node] > trie.first[node] and (least is None or rest < least):
+                least = rest
+        fewest[begin] = None if least is None else least + 1
+    return fewest
