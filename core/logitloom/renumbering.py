@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ class Renumbering(NamedTuple):
         for place, ids in zip(places, self.ids, strict=True):
             place[: len(ids)] = ids
         rows = [xp.take(logits[:, row, :], backend.asarray(place), axis=1) for row, place in enumerate(places)]
-        return rows[0] if len(rows) == 1 else xp.reshape(xp.stack(rows, axis=1), (-1, self.width))
+        return rows[0] if len(rows) == 1 else xp.reshape(_side_by_side(backend, rows), (-1, self.width))
 
     def restored(self, backend: Backend, logits: Array, few: Array, donate: bool) -> Array:
         """The logits with those of each sequence's own tokens replaced.
@@ -103,4 +104,9 @@ class Renumbering(NamedTuple):
             known[:, ids] = True
             wide = xp.take(few[:, row, :], backend.asarray(place), axis=1)
             rows.append(xp.where(backend.asarray(known), wide, logits[:, row, :]))
-        return xp.stack(rows, axis=1)
+        return _side_by_side(backend, rows)
+
+
+def _side_by_side(backend: Backend, rows: Sequence[Array]) -> Array:
+    """``[positions, len(rows), width]`` of arrays ``[positions, width]``."""
+    return backend.xp.concat([backend.xp.reshape(row, (len(row), 1, -1)) for row in rows], axis=1)

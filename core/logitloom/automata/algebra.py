@@ -252,8 +252,7 @@ def _connected(
             tracker.check_states(len(queue))
         return number[target]
 
-    #: By state the number of its closure; most groups have one state.
-    alone = {DEAD: DEAD}
+    alone = {DEAD: DEAD}  # by state the number of its closure; most groups have one state
     steps: list[list[int]] = []
     ends: list[bool] = []
     for group in queue:
