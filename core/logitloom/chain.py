@@ -90,7 +90,7 @@ class Chain:
         self._inits: tuple[Callable[[Context], Any], ...] = ()
         self._steps: tuple[Step, ...] = ()
         self._fresh: tuple[bool, ...] = ()
-        self._narrow: tuple[int, int | None] = (0, None)
+        self._survivor_steps: tuple[int, int | None] = (0, None)
         self._any_library = False
         self._afters: tuple[Callable[[Any, Context], Any] | None, ...] = ()
         self._forced: tuple[_Question, ...] = ()
@@ -139,14 +139,14 @@ class Chain:
         self._forced, self._ends, self._afters = tuple(forced), tuple(ends), tuple(afters)
         # What the last processors see of a row, if it is not the whole; where each one's result is checked, it is.
         place, highest = split(self.links)
-        few = highest is not None and not self.debug and len(steps) == len(self.links)
-        self._narrow = (place, highest) if few else (len(self.links), None)
+        takes_survivors = highest is not None and not self.debug and len(steps) == len(self.links)
+        self._survivor_steps = (place, highest) if takes_survivors else (len(self.links), None)
         self._any_library = (
             not self.debug
             and len(steps) == len(self.links) > 0
             and all(link.declared("any_library") and not link.declared("uses_buffer_pool") for link in self.links)
         )
-        self.uses_buffer_pool = self.uses_buffer_pool or few
+        self.uses_buffer_pool = self.uses_buffer_pool or takes_survivors
 
     # -- what the chain is ---------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class Chain:
             context = context.with_fields(pool=None)
         try:
             for place, step in enumerate(self._steps):
-                if place == self._narrow[0] and not context.compiled:
+                if place == self._survivor_steps[0] and not context.compiled:
                     found = self._on_survivors(logits, states, context, after, pool or context.pool, shared)
                     if found is not None:
                         logits = found
@@ -405,7 +405,7 @@ class Chain:
         Returns:
             The logits, of the chain's library; None, and nothing happened, where too many are left.
         """
-        place, highest = self._narrow
+        place, highest = self._survivor_steps
         backend, found = context.backend, survivors_of(context.backend, logits, highest)
         if found is None:
             return None

@@ -78,13 +78,13 @@ class Renumbering(NamedTuple):
         rows = [xp.take(logits[:, row, :], backend.asarray(place), axis=1) for row, place in enumerate(places)]
         return rows[0] if len(rows) == 1 else xp.reshape(_side_by_side(backend, rows), (-1, self.width))
 
-    def restored(self, backend: Backend, logits: Array, few: Array, donate: bool) -> Array:
+    def restored(self, backend: Backend, logits: Array, columns: Array, donate: bool) -> Array:
         """The logits with those of each sequence's own tokens replaced.
 
         Args:
             backend: of the logits.
             logits: ``[positions, batch, vocab]``.
-            few: as from :meth:`columns`.
+            columns: as from :meth:`columns`.
             donate: whether the logits may be written into.
         """
         xp, (count, batch, vocab) = backend.xp, logits.shape
@@ -93,16 +93,16 @@ class Renumbering(NamedTuple):
             for place, ids in zip(places, self.ids, strict=True):
                 place[: len(ids)] = ids
             flat = backend.write_at(
-                xp.reshape(logits, (-1, vocab)), backend.asarray(np.tile(places, (count, 1))), few, True
+                xp.reshape(logits, (-1, vocab)), backend.asarray(np.tile(places, (count, 1))), columns, True
             )
             return xp.reshape(flat, logits.shape)
-        few, rows = xp.reshape(few, (count, batch, self.width)), []
+        columns, rows = xp.reshape(columns, (count, batch, self.width)), []
         for row, ids in enumerate(self.ids):
             place = np.zeros(vocab, dtype=np.int32)
             place[ids] = np.arange(len(ids))
             known = np.zeros((1, vocab), dtype=np.bool_)
             known[:, ids] = True
-            wide = xp.take(few[:, row, :], backend.asarray(place), axis=1)
+            wide = xp.take(columns[:, row, :], backend.asarray(place), axis=1)
             rows.append(xp.where(backend.asarray(known), wide, logits[:, row, :]))
         return _side_by_side(backend, rows)
 

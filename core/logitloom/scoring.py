@@ -261,8 +261,8 @@ class _Run:
             return logits, donate
         backend, shape = self.backend, tuple(logits.shape)
         if self._numbered is not None:
-            few, _ = self.process_rows(self._numbered.columns(backend, logits), True)
-            return self._numbered.restored(backend, logits, few, donate), True
+            columns, _ = self.process_rows(self._numbered.columns(backend, logits), True)
+            return self._numbered.restored(backend, logits, columns, donate), True
         flat, donate = self.process_rows(backend.xp.reshape(logits, (-1, shape[-1])), donate)
         return backend.xp.reshape(flat, shape), donate
 

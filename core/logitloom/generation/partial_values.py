@@ -131,8 +131,8 @@ class JsonReader:
             GenerationError: if the text is no prefix of a JSON text; names the character.
         """
         text = self._rest + text
-        place = self._consume(text)
-        self._rest, self._read = text[place:], self._read + place
+        offset = self._consume(text)
+        self._rest, self._read = text[offset:], self._read + offset
         return self._partial()
 
     def end(self) -> Partial:
@@ -178,132 +178,132 @@ class JsonReader:
 
     def _consume(self, text: str) -> int:
         """Read as much of a text as is certain; how much."""
-        place = 0
-        while place < len(text):
-            after = self._in_string(text, place) if self._string is not None else self._between(text, place)
-            if after == place:
+        offset = 0
+        while offset < len(text):
+            after = self._in_string(text, offset) if self._string is not None else self._between(text, offset)
+            if after == offset:
                 break
-            place = after
-        return place
+            offset = after
+        return offset
 
-    def _in_string(self, text: str, place: int) -> int:
+    def _in_string(self, text: str, offset: int) -> int:
         assert self._string is not None
-        found = _CHARACTERS.match(text, place)
+        found = _CHARACTERS.match(text, offset)
         assert found is not None
-        if found.end() > place:
+        if found.end() > offset:
             self._string.append(found.group())
             return found.end()
-        if text[place] == '"':
+        if text[offset] == '"':
             value, self._string = "".join(self._string), None
             if self._is_key:
                 self._stack[-1].key, self._next = value, ":"
             else:
                 self._done(value)
-            return place + 1
-        if text[place] != "\\":
-            raise self._error(text, place)
-        return self._escape(text, place)
+            return offset + 1
+        if text[offset] != "\\":
+            raise self._error(text, offset)
+        return self._escape(text, offset)
 
-    def _escape(self, text: str, place: int) -> int:
+    def _escape(self, text: str, offset: int) -> int:
         assert self._string is not None
-        if place + 1 == len(text):
-            return place
-        kind = text[place + 1]
+        if offset + 1 == len(text):
+            return offset
+        kind = text[offset + 1]
         if kind in _ESCAPES:
             self._string.append(_ESCAPES[kind])
-            return place + 2
-        unit = self._unit(text, place)
+            return offset + 2
+        unit = self._unit(text, offset)
         if unit is None:
-            return place
-        after = place + 6
+            return offset
+        after = offset + 6
         follows = text[after : after + 2]
         if 0xD800 <= unit < 0xDC00 and "\\u".startswith(follows):
             # The second half of a pair may follow.
             low = self._unit(text, after) if len(follows) == 2 else None
             if low is None:
-                return place
+                return offset
             if 0xDC00 <= low < 0xE000:
                 unit, after = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00), after + 6
         self._string.append(chr(unit))
         return after
 
-    def _unit(self, text: str, place: int) -> int | None:
+    def _unit(self, text: str, offset: int) -> int | None:
         """The number of an escape with four digits; ``None`` if digits are still missing."""
-        found = _HEX.match(text, place + 2) if text[place + 1] == "u" else None
+        found = _HEX.match(text, offset + 2) if text[offset + 1] == "u" else None
         if found is None or (len(found.group()) < 4 and found.end() < len(text)):
-            raise self._error(text, place)
+            raise self._error(text, offset)
         return int(found.group(), 16) if len(found.group()) == 4 else None
 
-    def _between(self, text: str, place: int) -> int:
-        blank = _BLANK.match(text, place)
+    def _between(self, text: str, offset: int) -> int:
+        blank = _BLANK.match(text, offset)
         assert blank is not None
-        if blank.end() > place:
+        if blank.end() > offset:
             return blank.end()
-        byte, awaited = text[place], self._next
+        byte, awaited = text[offset], self._next
         if awaited in ("value", "value]"):
             if byte == "]" and awaited == "value]":
-                return self._close(place)
-            return self._begin(text, place)
+                return self._close(offset)
+            return self._begin(text, offset)
         if byte == '"' and awaited in ("key", "key}"):
             self._string, self._is_key = [], True
-            return place + 1
+            return offset + 1
         if byte == ":" and awaited == ":":
             self._next = "value"
-            return place + 1
+            return offset + 1
         if awaited == "," and byte == ",":
             is_array = isinstance(self._stack[-1].container, list)
             self._next = "value" if is_array else "key"
             self._stack[-1].key = None if is_array else _NOTHING
-            return place + 1
+            return offset + 1
         if byte == "}" and (awaited == "key}" or (awaited == "," and isinstance(self._stack[-1].container, dict))):
-            return self._close(place)
+            return self._close(offset)
         if byte == "]" and awaited == "," and isinstance(self._stack[-1].container, list):
-            return self._close(place)
-        raise self._error(text, place)
+            return self._close(offset)
+        raise self._error(text, offset)
 
-    def _close(self, place: int) -> int:
+    def _close(self, offset: int) -> int:
         self._done(self._stack.pop().container)
-        return place + 1
+        return offset + 1
 
-    def _begin(self, text: str, place: int) -> int:
+    def _begin(self, text: str, offset: int) -> int:
         """A value begins."""
-        byte = text[place]
+        byte = text[offset]
         self._begun = True
         if self._next == "value]":
             self._stack[-1].key = None
             self._next = "value"
         if byte == '"':
             self._string, self._is_key = [], False
-            return place + 1
+            return offset + 1
         if byte in "[{":
             self._stack.append(_Open([] if byte == "[" else {}))
             self._next = "value]" if byte == "[" else "key}"
-            return place + 1
+            return offset + 1
         if byte in _SPELLED:
             word = _SPELLED[byte]
-            if text.startswith(word, place):
+            if text.startswith(word, offset):
                 self._done(_LITERALS[byte])
-                return place + len(word)
-            if word.startswith(text[place:]):
-                return place
-        number = _NUMBER.match(text, place) if byte in "-0123456789" else None
+                return offset + len(word)
+            if word.startswith(text[offset:]):
+                return offset
+        number = _NUMBER.match(text, offset) if byte in "-0123456789" else None
         if number is None:
-            raise self._error(text, place)
+            raise self._error(text, offset)
         if number.end() == len(text):
-            return place
-        self._done(self._number(text, place, number.group()))
+            return offset
+        self._done(self._number(text, offset, number.group()))
         return number.end()
 
-    def _number(self, text: str, place: int, digits: str) -> Any:
+    def _number(self, text: str, offset: int, digits: str) -> Any:
         try:
             return json.loads(digits)
         except json.JSONDecodeError:
-            raise self._error(text, place) from None
+            raise self._error(text, offset) from None
         except ValueError:  # Python reads integers of so many digits only as floats
             return float(digits)
 
-    def _error(self, text: str, place: int) -> GenerationError:
+    def _error(self, text: str, offset: int) -> GenerationError:
         return GenerationError(
-            f"The text is no JSON: {text[place : place + 20]!r} at character {self._read + place} cannot stand there. "
-            f"Read texts that a constraint such as 'json' has kept to JSON."
+            f"The text is no JSON: {text[offset : offset + 20]!r} at character {self._read + offset} cannot stand "
+            f"there. Read texts that a constraint such as 'json' has kept to JSON."
         )

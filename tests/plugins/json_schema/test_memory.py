@@ -237,12 +237,12 @@ def test_schemas_over_one_vocabulary_share_token_sets() -> None:
 
 def test_shared_token_sets_are_bounded_and_may_be_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     sets = TokenSets(WORDS, WORDS.size)
-    before = sets.few([3, 2])
-    assert sets.few([2, 3]) is before
+    before = sets.listed([3, 2])
+    assert sets.listed([2, 3]) is before
     monkeypatch.setattr("logitloom_plugins.json_schema.tokens.token_sets._MOST_BYTES", 1000)
     for token in range(100):
-        sets.few([token])
+        sets.listed([token])
         assert sum(known.ids.nbytes for known in sets._known.values()) < 2000
-    again = sets.few([2, 3])
+    again = sets.listed([2, 3])
     assert again is not before
     assert again.ids.tolist() == before.ids.tolist() == [2, 3]

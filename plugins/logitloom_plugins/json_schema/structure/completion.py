@@ -494,7 +494,7 @@ class Completions:
         }
         if found:
             return found
-        codes = machine.few(machine.number(state))
+        codes = machine.sparse_row(machine.number(state))
         byte = min(codes)
         reached = machine.states[codes[byte]]
         more = written + bytes([byte]) if context.tracks else b""

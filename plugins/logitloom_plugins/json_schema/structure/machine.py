@@ -70,7 +70,7 @@ class Machine:
     Attributes:
         start: the first state.
         operations: by ``-2 - code``.
-        codes: results of :meth:`few`, by state.
+        codes: results of :meth:`sparse_row`, by state.
         tracked: states inside names of which what is written must be remembered.
         scarce: those of them inside names of which others might not be left.
         naming: codes of operations ``name``.
@@ -122,9 +122,9 @@ class Machine:
         self.start = self.number(("value", self.root, done, whitespace.start, "none"))
         if self.satisfiable:
             # The first mask asks for it in any case, and what is too large here is said before decoding starts.
-            for code in (self.few(self.start) or {}).values():
+            for code in (self.sparse_row(self.start) or {}).values():
                 target = code if code >= 0 else self.operations[-2 - code].target
-                if self.few(target) is None and self.strings.is_narrow(self.states[target]):
+                if self.sparse_row(target) is None and self.strings.is_sparse(self.states[target]):
                     self.row(target)
 
     @property
@@ -261,33 +261,33 @@ class Machine:
     def row(self, state: int) -> NDArray[np.int32]:
         """``[256] int32``: the codes of one state."""
         if not self._ready[state]:
-            few = self.few(state)
-            codes = self.strings.codes(self.states[state]) if few is None else few
+            sparse = self.sparse_row(state)
+            codes = self.strings.codes(self.states[state]) if sparse is None else sparse
             # The table may have moved, because making codes makes states.
             row = self._rows[state]
-            row[:] = codes if few is None else DEAD
-            if few:
-                row[list(few)] = list(few.values())
+            row[:] = codes if sparse is None else DEAD
+            if sparse:
+                row[list(sparse)] = list(sparse.values())
             self._ready[state] = True
         result: NDArray[np.int32] = self._rows[state]
         return result
 
-    def few(self, state: int) -> dict[int, int] | None:
+    def sparse_row(self, state: int) -> dict[int, int] | None:
         """By byte the codes of a state that allows a small number of bytes; ``None`` in strings, between escapes."""
-        few = self.codes.get(state, _MISSING)
-        if few is _MISSING:
+        sparse = self.codes.get(state, _MISSING)
+        if sparse is _MISSING:
             kind = self.states[state]
-            few = self.strings.few(kind) if kind[0] in STRING_KINDS else self.structure.few(kind)
-            if few and DEAD in few.values():
-                few = {byte: code for byte, code in few.items() if code != DEAD}
-            self.codes[state] = few
-        return few
+            sparse = self.strings.sparse_row(kind) if kind[0] in STRING_KINDS else self.structure.sparse_row(kind)
+            if sparse and DEAD in sparse.values():
+                sparse = {byte: code for byte, code in sparse.items() if code != DEAD}
+            self.codes[state] = sparse
+        return sparse
 
     def code(self, state: int, byte: int) -> int:
         """The code of one byte in a state."""
-        few = self.few(state)
-        if few is not None:
-            return few.get(byte, DEAD)
+        sparse = self.sparse_row(state)
+        if sparse is not None:
+            return sparse.get(byte, DEAD)
         # Whoever reads a text needs no whole rows.
         return int(self._rows[state, byte]) if self._ready[state] else self.strings.code(self.states[state], byte)
 
@@ -304,8 +304,8 @@ class Machine:
 
     def possible(self, state: int) -> list[int]:
         """The bytes that may come in a state."""
-        few = self.few(state)
-        return [*few] if few is not None else (self.row(state) != DEAD).nonzero()[0].tolist()
+        sparse = self.sparse_row(state)
+        return [*sparse] if sparse is not None else (self.row(state) != DEAD).nonzero()[0].tolist()
 
     # --- texts -------------------------------------------------------------------------------------------------
 
@@ -354,7 +354,9 @@ class Machine:
             ends = [name[len(begun) :] for name in map(str.encode, names) if name.startswith(begun)]
             return not ends or bool(context.keys.has_another(place, context.mask, ends))
         # Digits above nine in one case: in the other they write the same.
-        codes = [(code, bytes([byte])) for byte, code in (self.few(state) or {}).items() if byte not in b"ABCDEF"]
+        codes = [
+            (code, bytes([byte])) for byte, code in (self.sparse_row(state) or {}).items() if byte not in b"ABCDEF"
+        ]
         return any(self.has_another_name(code, names, written + byte) for code, byte in codes)
 
     def read(self, reached: Position, text: bytes) -> Position | None:
@@ -378,8 +380,8 @@ class Machine:
                     break
             byte = text[at]
             at += 1
-            few = codes.get(state)
-            code = few.get(byte, DEAD) if few is not None else self.code(state, byte)
+            sparse = codes.get(state)
+            code = sparse.get(byte, DEAD) if sparse is not None else self.code(state, byte)
             if code == DEAD:
                 return None
             if code < DEAD:

@@ -191,7 +191,7 @@ class StringStates:
             return FREE_FOREVER if is_free else 0
         return int(context.content.free_from(place, count))
 
-    def is_narrow(self, state: Any) -> bool:
+    def is_sparse(self, state: Any) -> bool:
         """Whether a small number of bytes is allowed: in escapes, in names that are listed, in short lists."""
         if state[0] != "text":
             return True
@@ -200,7 +200,7 @@ class StringStates:
             return place >= context.outside and not context.others
         return bool(context.content.automaton.narrow[place])
 
-    def few(self, state: Any) -> Codes | None:
+    def sparse_row(self, state: Any) -> Codes | None:
         """The codes of the bytes that may come within an escape; ``None`` between escapes."""
         kind, context, place, count, *rest = state
         if kind == "escape":

@@ -87,7 +87,7 @@ class StructureStates:
         self._masks: dict[ObjectFrame, int] = {}
         self._contexts: dict[tuple[Any, ...], Any] = {}
 
-    def few(self, state: State) -> Codes:
+    def sparse_row(self, state: State) -> Codes:
         """The codes of the bytes that may come in a state."""
         codes: Codes = {}
         kind = state[0]
@@ -110,7 +110,7 @@ class StructureStates:
         elif kind == "gap":
             _, base, used = state
             more = self.machine.number(("gap", base, used + 1)) if used < self._most_blanks else DEAD
-            codes.update(self.machine.few(self.machine.number(base)))
+            codes.update(self.machine.sparse_row(self.machine.number(base)))
             codes.update(dict.fromkeys(_BLANKS, more))
         return codes
 
@@ -208,7 +208,7 @@ class StructureStates:
         _, numbers, place, back = state
         following = self._after_number(state)
         if following is not None:
-            codes.update(self.machine.few(following))
+            codes.update(self.machine.sparse_row(following))
         self._digits(codes, numbers, place, back)
 
     def _after_number(self, state: State) -> int | None:

@@ -66,7 +66,7 @@ class TokenSets:
             self._bytes += known.ids.nbytes + _ENTRY
         return known
 
-    def few(self, ids: list[int]) -> TokenSet:
+    def listed(self, ids: list[int]) -> TokenSet:
         """The set of some allowed ids in any order, at most :attr:`most`."""
         ids.sort()
         key = tuple(ids)

@@ -165,8 +165,8 @@ class Found:
 
     def token_set(self, words: Words, sets: TokenSets) -> TokenSet:
         """The allowed words."""
-        few = self.listed(words)
-        return sets.few(few) if few is not None and len(few) <= sets.most else sets.many(self._ids(words))
+        ids = self.listed(words)
+        return sets.listed(ids) if ids is not None and len(ids) <= sets.most else sets.many(self._ids(words))
 
     def _ids(self, words: Words) -> NDArray[np.int32]:
         trie = words.trie
@@ -203,21 +203,21 @@ class TokenWalk:
         if state in machine.tracked:
             return self._walk(words, pending, written, found)
         if kind[0] == "text":
-            if not machine.strings.is_narrow(kind):
+            if not machine.strings.is_sparse(kind):
                 return self._walk_on(words, pending, found)
             inside: Pending = []
             self._in_string(words, (0, kind, stack), inside, found)
             return self._walk_on(words, inside, found) if inside else found
-        few = machine.codes.get(state) or machine.few(state)
-        blank = few.get(_BLANKS[0], DEAD)
+        sparse = machine.codes.get(state) or machine.sparse_row(state)
+        blank = sparse.get(_BLANKS[0], DEAD)
         if blank < 0 or machine.states[blank][0] != "gap":
             return self._walk_on(words, pending, found)
-        if not machine.naming.isdisjoint(few.values()):
+        if not machine.naming.isdisjoint(sparse.values()):
             return self._walk(words, pending, written, found)
         _, before, used = machine.states[blank]
         # Whitespace ends a number, so the bytes allowed after whitespace can differ from those allowed before it.
-        after = few if before == kind else machine.few(machine.number(before))
-        return self._after_blanks(words, (few, after), machine.whitespace.most - used, stack, found)
+        after = sparse if before == kind else machine.sparse_row(machine.number(before))
+        return self._after_blanks(words, (sparse, after), machine.whitespace.most - used, stack, found)
 
     def _after_blanks(
         self, words: Words, codes_of: tuple[dict[int, int], dict[int, int]], more: int, stack: Stack, found: Found
@@ -323,17 +323,17 @@ class TokenWalk:
                 continue
             first = starts[node]
             kind = machine.states[state]
-            few = None
+            sparse = None
             if kind[0] != "text":
                 if kind[0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
                     # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
                     continue
-                few = known.get(state) or machine.few(state)
-            elif state not in machine.tracked and machine.strings.is_narrow(kind):
+                sparse = known.get(state) or machine.sparse_row(state)
+            elif state not in machine.tracked and machine.strings.is_sparse(kind):
                 self._in_string(words, (node, kind, stack), pending, found)
                 continue
             codes: list[tuple[int, int]] = []
-            if few is None:
+            if sparse is None:
                 if size > _SIBLINGS:
                     wide.append((node, state, stack))
                     continue
@@ -345,13 +345,13 @@ class TokenWalk:
                     code = row[texts[child]]
                     if code != DEAD:
                         codes.append((child, code))
-            elif size < len(few):
+            elif size < len(sparse):
                 for child in range(first, first + size):
-                    code = few.get(texts[child], DEAD)
+                    code = sparse.get(texts[child], DEAD)
                     if code != DEAD:
                         codes.append((child, code))
             else:
-                for byte, code in few.items():
+                for byte, code in sparse.items():
                     child = place_of(byte, first, first + size)
                     if child >= 0:
                         codes.append((child, code))
