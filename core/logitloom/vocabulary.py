@@ -59,7 +59,8 @@ class Vocabulary:
         self.special_text: dict[int, str] = dict(special_text or {})
         try:
             self.token_bytes: tuple[bytes, ...] = tuple(
-                b"" if i in specials else bytes(memoryview(b)) for i, b in enumerate(token_bytes)
+                b"" if i in specials else b if type(b) is bytes else bytes(memoryview(b))
+                for i, b in enumerate(token_bytes)
             )
         except TypeError:
             wrong = next(i for i, b in enumerate(token_bytes) if not isinstance(b, (bytes, bytearray, memoryview)))

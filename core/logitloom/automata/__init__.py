@@ -43,9 +43,11 @@ from logitloom.automata.lazy_dfa import LazyDfa
 from logitloom.automata.lazy_product import IntersectedAutomaton, UnionAutomaton, common_classes
 from logitloom.automata.minimize import minimize
 from logitloom.automata.phrases import texts_without
+from logitloom.automata.position_completions import BYTE_ORDER
 from logitloom.automata.token_automaton import TokenAutomaton
 
 __all__ = [
+    "BYTE_ORDER",
     "DEAD",
     "DEFAULT_BUDGET",
     "AhoCorasick",

@@ -19,7 +19,8 @@ from logitloom.automata.nfa import END_POSITION, PositionAutomaton
 __all__ = ["BYTE_ORDER", "PositionCompletions"]
 
 _READABLE: Final = bytes([*range(0x61, 0x7B), *range(0x30, 0x3A), *range(0x20, 0x7F)])
-#: ``BYTE_ORDER[byte]`` is the rank of a byte: letters, digits and what else can be printed come first.
+#: ``BYTE_ORDER[byte]`` is the rank of a byte among those that could be written: letters, digits and other printable
+#: characters come first.
 BYTE_ORDER: Final = bytes(tuple(dict.fromkeys([*_READABLE, *range(256)])).index(byte) for byte in range(256))
 
 
@@ -33,7 +34,8 @@ class PositionCompletions:
     def __init__(self, nfa: PositionAutomaton) -> None:
         characters = {id(chars): _first_character(chars) for chars in nfa.chars[1:]}
         self._text = [b"", *[characters[id(chars)] for chars in nfa.chars[1:]]]
-        #: By position, the bytes of the text, its place among all texts, and the position after the first character.
+        #: By position: the length of its text in bytes, the rank of the text in the order of all texts, and the
+        #: position that reads the second character of the text.
         self._bytes = [-1] * len(nfa.chars)
         self._rank = [0] * len(nfa.chars)
         self._next = [END_POSITION] * len(nfa.chars)
@@ -78,12 +80,12 @@ class PositionCompletions:
             position = self._next[position]
         return b"".join(found)
 
-    def longest(self, positions: Collection[int], read: int, writable: Collection[int]) -> int | None:
+    def longest(self, positions: Collection[int], read: int, writable: frozenset[int]) -> int | None:
         """A bound on the bytes of the shortest text after up to ``read`` more bytes from some positions.
 
         ``None`` if texts have other bytes than ``writable``.
         """
-        if not self._used <= set(writable):
+        if not self._used <= writable:
             return None
         bound = min(self._longest, self._most(positions) + read * max(self._growth, 0))
         return bound + self._rest_of_character

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata import BudgetTracker
+from logitloom.automata import BYTE_ORDER, BudgetTracker
 from logitloom.automata.utf8 import byte_sequences
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.grammars.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, children, nullable
@@ -38,10 +38,8 @@ _MOST_TEXT: Final = 1 << 24
 #: Choices of more options are rules of their own.
 _MANY: Final = 4
 _MOST_FOLLOWED: Final = 2_000_000
-_PRINTED: Final = bytes(range(0x61, 0x7B)) + bytes(range(0x30, 0x3A)) + bytes(range(0x20, 0x7F))
-#: Bytes by preference: what people can read comes first. ``ORDER[rank]`` is a byte.
-ORDER: Final = bytes(dict.fromkeys(_PRINTED + bytes(range(256))))
-_RANK: Final = bytes(ORDER.index(byte) for byte in range(256))
+#: ``ORDER[rank]`` is the byte with a rank in ``BYTE_ORDER``.
+ORDER: Final = bytes(sorted(range(256), key=BYTE_ORDER.__getitem__))
 
 
 class _Part(NamedTuple):
@@ -195,7 +193,7 @@ class ByteRules:
     def _shortest(self, usable: Iterable[int]) -> list[bytes | None]:
         """:attr:`rest`."""
         kept = sum(1 << byte for byte in set(usable))
-        ranks = [bytes([min(_RANK[b] for b in _members(m))]) if (m := mask & kept) else None for mask in self.mask]
+        ranks = [bytes([min(BYTE_ORDER[b] for b in _members(m))]) if (m := mask & kept) else None for mask in self.mask]
         rest: list[bytes | None] = [None] * len(self.mask)
         texts: list[bytes | None] = [None] * len(self.first)
         before: list[list[int]] = [[] for _ in self.mask]

@@ -32,6 +32,7 @@ from logitloom_contrib.servers.mlx_lm import asked_chain  # noqa: E402
 from logitloom_plugins.processors.tool_call import ToolCall  # noqa: E402
 from logitloom_plugins.tool_formats.tools import chosen, tools_of  # noqa: E402
 from tests.contrib.engines.conftest import documented  # noqa: E402
+from tests.contrib.requests.records import assert_records_agree  # noqa: E402
 
 pytestmark = [pytest.mark.mlx, pytest.mark.extras, pytest.mark.filterwarnings("ignore")]
 
@@ -206,12 +207,7 @@ def test_a_record_holds_what_our_own_loop_records(address: str, folder: Path) ->
     assert re.fullmatch("[0-9]{3}-[a-f]{4}", text)
     told = read_record(folder, "first")
     assert len(told) >= 8
-    compared = list(zip(told, ours.sampled, strict=False))
-    assert [each.token for each, _ in compared] == [own.token for _, own in compared]
-    for each, own in compared:
-        assert each.kept == own.kept
-        for name in ("logprob", "logprob_before", "entropy"):
-            assert getattr(each, name) == pytest.approx(getattr(own, name), abs=1e-3), name
+    assert_records_agree(told, ours.sampled, 1e-3)
     # Sampled texts have records, too, and a stream writes its own.
     post(address, "/v1/completions", prompt="12 birds", stream=True, logitloom=asked, logitloom_record="streamed")
     assert [each.token for each in read_record(folder, "streamed")] == [each.token for each in told]

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 
 from logitloom.constraints import FINISHED, Constraint, State
 from logitloom.registry import load_plugin
@@ -31,6 +32,17 @@ REGULAR: dict[str, tuple[str, str]] = {
     "left recursion": (r'root ::= root "-" word | word' + '\nword ::= "the" | [a-f]+', "(the|[a-f]+)(-(the|[a-f]+))*"),
     "keyword": (r'root ::= "let " root | [a-z]+', "(let )*[a-z]+"),
 }  # fmt: skip
+
+#: Bodies of rules over the letters a and b, of any structure; the rules are root, x and y.
+NODES = st.recursive(
+    st.sampled_from(['"a"', '"b"', "[ab]", '"ab"', '""', "root", "x", "y"]),
+    lambda inner: st.one_of(
+        st.builds("({} | {})".format, inner, inner),
+        st.builds("({} {})".format, inner, inner),
+        st.builds("({}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{1,2}"])),
+    ),
+    max_leaves=6,
+)
 
 BRACKETS = 'root ::= "(" root ")" root | "[" root "]" root | ""'
 ARITHMETIC = r"""

@@ -20,19 +20,10 @@ from logitloom_plugins.grammars.gbnf import parse_gbnf
 from logitloom_plugins.grammars.recogniser import Recogniser
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 from tests.core.automata.vocabularies import mixed
-from tests.plugins.grammars.languages import ENGINES, RECURSIVE, allowed, engine, language, vocabulary
+from tests.plugins.grammars.languages import ENGINES, NODES, RECURSIVE, allowed, engine, language, vocabulary
 
 __all__ = ["engine", "vocabulary"]  # fixtures
 
-NODES = st.recursive(
-    st.sampled_from(['"a"', '"b"', "[ab]", '"ab"', '""', "root", "x", "y"]),
-    lambda inner: st.one_of(
-        st.builds("({} | {})".format, inner, inner),
-        st.builds("({} {})".format, inner, inner),
-        st.builds("({}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{1,2}"])),
-    ),
-    max_leaves=6,
-)
 GRAMMARS = st.builds('root ::= {} | "ba"\nx ::= {}\ny ::= {}'.format, NODES, NODES, NODES).map(
     lambda text: pruned(parse_gbnf(text))
 )

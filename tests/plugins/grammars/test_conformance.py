@@ -24,6 +24,7 @@ from tests.core.automata.vocabularies import mixed, smollm2
 from tests.oracles.walk import walked
 from tests.plugins.grammars.languages import (
     ENGINES,
+    NODES,
     RECURSIVE,
     REGULAR,
     accepts,
@@ -99,17 +100,6 @@ def test_random_letters_are_accepted_exactly_if_recognised(engine: Any, label: s
         tried.remove('["a" , null]')  # the grammar takes blanks behind a value, as the recogniser does
     for tried_text in tried:
         assert accepts(bound, tried_text) == recognised(tried_text), tried_text
-
-
-NODES = st.recursive(
-    st.sampled_from(['"a"', '"b"', "[ab]", '"ab"', '""', "root", "x", "y"]),
-    lambda inner: st.one_of(
-        st.builds("({} | {})".format, inner, inner),
-        st.builds("({} {})".format, inner, inner),
-        st.builds("({}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{1,2}"])),
-    ),
-    max_leaves=6,
-)
 
 
 @pytest.mark.extras

@@ -14,6 +14,7 @@ from logitloom import processors, read_vocabulary
 from logitloom.generation import Generator, Sampled
 from tests.contrib.engines.vllm.serving import serving
 from tests.contrib.engines.vllm.smollm2_folder import missing_packages, smollm2_folder
+from tests.contrib.requests.records import assert_records_agree
 
 if missing_packages():
     pytest.skip(f"not installed: {', '.join(missing_packages())}", allow_module_level=True)
@@ -84,12 +85,7 @@ def test_records_over_http_are_those_of_our_own_loop(server: Server) -> None:
     tokens = [each.token for each in told if each is not None]
     assert tokenizer.decode(tokens, skip_special_tokens=True) == text
     assert len(tokens) == len(told) > 4
-    compared = list(zip(told, ours.sampled, strict=False))
-    assert [each.token for each, _ in compared] == [own.token for _, own in compared]
-    for each, own in compared:
-        assert each.kept == own.kept
-        for name in ("logprob", "logprob_before", "entropy"):
-            assert getattr(each, name) == pytest.approx(getattr(own, name), abs=2e-3), name
+    assert_records_agree(told, ours.sampled, 2e-3)
 
 
 def test_what_the_server_samples_is_recorded(server: Server) -> None:
