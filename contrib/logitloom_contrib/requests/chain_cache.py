@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +19,20 @@ from logitloom.document import from_document
 from logitloom.engines import bind
 from logitloom.errors import BudgetExceeded, ChainDocumentError, LogitloomError
 from logitloom.loading import loading
+from logitloom.processors import load
 from logitloom_contrib.requests.permissions import Permissions
 from logitloom_contrib.requests.request_document import RequestDocument, RequestGuard, read
 
-__all__ = ["ChainCache", "CompiledChain"]
+__all__ = ["ChainCache", "CompiledChain", "prepare"]
 
 #: What the engine gives, the vocabulary aside.
 _GIVES: Final = frozenset({"prompt", "length", "history"})
+#: Constraints whose first use makes what all later ones share.
+_FIRST_USED: Final[dict[str, dict[str, Any]]] = {
+    "regex": {"pattern": r"\w+ \bx"},
+    "json": {"schema": {"properties": {"a": {"pattern": "a", "format": "date"}, "b": {"type": "number"}}}},
+}
+_PREPARED: Final[WeakSet[Vocabulary]] = WeakSet()
 #: For how long it is remembered that a chain cannot be had, since finding out may take seconds.
 _REFUSED_SECONDS: Final = 60.0
 
@@ -127,25 +136,42 @@ class ChainCache:
         return known
 
     def _compiled(self, request: RequestDocument, admitting: bool, tried: bool) -> CompiledChain | _Refused:
-        seconds, begin = self.permissions.seconds, time.thread_time()
+        seconds = self.permissions.seconds
         try:
             guard = RequestGuard(self.permissions)
+            if self.vocabulary is not None:
+                prepare(self.vocabulary)
+            begin = time.thread_time()
             with at_most(seconds), compiled_in(self.shared) as stored, loading(guard=guard):
                 chain = from_document(request.document, tokenizer=self.vocabulary)
                 chain = bind(chain, self.engine, _GIVES)
                 compiling = time.thread_time() - begin
                 first = None if tried else self._try(chain)
             taken = time.thread_time() - begin
-            # The other process tries nothing, and does not compile what was stored.
-            if admitting and taken + max(compiling - stored.seconds, 0.0) > seconds:
-                raise BudgetExceeded(
-                    f"Compiling the request's chain ({', '.join(chain.labels)}) takes longer than the {seconds:.3g} "
-                    f"seconds that requests to this server may take, with what the engine's process compiles again. "
-                    f"Simplify its patterns or schemas."
-                )
+            if admitting:
+                # The other process tries nothing, and does not compile what was stored.
+                self._require_time(chain, taken, max(compiling - stored.seconds, 0.0))
         except Exception as error:  # as above
             return _Refused(_sentence(error), time.monotonic() + _REFUSED_SECONDS)
         return CompiledChain(request.key, chain, first)
+
+    def _require_time(self, chain: Chain, taken: float, again: float) -> None:
+        """Check the time of a chain: all that was taken, and what the engine's process will take again.
+
+        Raises:
+            BudgetExceeded: it is longer than permitted.
+        """
+        seconds, engine_seconds = self.permissions.seconds, self.permissions.engine_seconds
+        if taken + again > seconds:
+            limit = f"the {seconds:.3g} seconds that requests to this server may take"
+        elif again > engine_seconds:
+            limit = f"the {engine_seconds:.3g} seconds for which a request may keep all others waiting"
+        else:
+            return
+        raise BudgetExceeded(
+            f"Compiling the request's chain ({', '.join(chain.labels)}) takes longer than {limit}, with what the "
+            f"engine's process compiles again. Simplify its patterns or schemas."
+        )
 
     def _try(self, chain: Chain) -> bytes:
         """Run one row on the host, so that whatever cannot start is refused before it is admitted."""
@@ -172,6 +198,19 @@ class ChainCache:
         processed, _ = chain.process(logits, chain.init_state(context), context)
         found: NDArray[np.bool_] = np.isfinite(processed)[0]
         return found
+
+
+def prepare(vocabulary: Vocabulary) -> None:
+    """Make what this process needs once for a vocabulary (its trie, compiled loops); its time is no request's."""
+    if vocabulary in _PREPARED:
+        return
+    _PREPARED.add(vocabulary)
+    logits = np.zeros((1, vocabulary.size), dtype=np.float32)
+    for name, options in _FIRST_USED.items():
+        with suppress(LogitloomError):  # not installed, or the vocabulary lacks its characters
+            chain = load(name, options={name: options}, tokenizer=vocabulary)
+            context = Context.start(logits, prompt=[[0]], max_length=8)
+            chain.process(logits, chain.init_state(context), context)
 
 
 def _sentence(error: Exception) -> str:

@@ -4,18 +4,19 @@ A request is written by a stranger, and everything here holds at every depth of 
 what strangers may name, for any server in the environment, or in vLLM's
 ``--additional-config '{"logitloom": {...}}'``, which wins:
 
-===========================  =================  ==========================================================
-environment                  additional config  meaning
-===========================  =================  ==========================================================
-LOGITLOOM_SERVER_ALLOW       allow              names; ``+name`` adds one to the safe ones
-LOGITLOOM_SERVER_BYTES       bytes              most bytes of a request's chain, as JSON
-LOGITLOOM_SERVER_PROCESSORS  processors         most processors of a chain, at every depth
-LOGITLOOM_SERVER_STATES      states             most states of an automaton
-LOGITLOOM_SERVER_SECONDS     seconds            most seconds of all compilations of a request
-LOGITLOOM_SERVER_INTEGER     integer            largest integer of an option with a declared type
-LOGITLOOM_SERVER_CHAINS      chains             compiled chains that are kept
-LOGITLOOM_SERVER_RECORD      record             folder in which requests may leave records; empty: none
-===========================  =================  ==========================================================
+===============================  =================  ==========================================================
+environment                      additional config  meaning
+===============================  =================  ==========================================================
+LOGITLOOM_SERVER_ALLOW           allow              names; ``+name`` adds one to the safe ones
+LOGITLOOM_SERVER_BYTES           bytes              most bytes of a request's chain, as JSON
+LOGITLOOM_SERVER_PROCESSORS      processors         most processors of a chain, at every depth
+LOGITLOOM_SERVER_STATES          states             most states of an automaton
+LOGITLOOM_SERVER_SECONDS         seconds            most seconds of all compilations of a request
+LOGITLOOM_SERVER_ENGINE_SECONDS  engine_seconds     most seconds of those that the engine's process makes again
+LOGITLOOM_SERVER_INTEGER         integer            largest integer of an option with a declared type
+LOGITLOOM_SERVER_CHAINS          chains             compiled chains that are kept
+LOGITLOOM_SERVER_RECORD          record             folder in which requests may leave records; empty: none
+===============================  =================  ==========================================================
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Permissions:
         states: most states of an automaton.
         seconds: most seconds of processor time for all compilations of a request together, in the API server's process
             and in the engine's.
+        engine_seconds: most of these seconds that the engine's process may need, for which all requests wait. They are
+            measured in the API server's process: its compilations less what it stored for the other process.
         integer: largest integer of an option with a declared type (schemas have none).
         chains: compiled chains kept at a time; those of running requests are kept anyway.
         record: the folder of records; empty for none.
@@ -71,6 +74,7 @@ class Permissions:
     processors: int = 16
     states: int = 20_000
     seconds: float = 2.0
+    engine_seconds: float = 0.25
     integer: int = 1_000_000
     chains: int = 128
     record: str = ""
@@ -130,11 +134,11 @@ def _setting(name: str, value: Any, place: str) -> Any:
             raise OptionError(f"{place} must be a folder that exists, but is {value!r}.")
         return value
     number = _number(value)
-    whole = name == "seconds" or (number is not None and number == int(number))
-    if number is None or number <= 0 or not whole:
-        kind = "a number of seconds" if name == "seconds" else "a whole number"
+    in_seconds = name in ("seconds", "engine_seconds")
+    if number is None or number <= 0 or not (in_seconds or number == int(number)):
+        kind = "a number of seconds" if in_seconds else "a whole number"
         raise OptionError(f"{place} must be {kind} above 0, but is {value!r}.")
-    return number if name == "seconds" else int(number)
+    return number if in_seconds else int(number)
 
 
 def _number(value: Any) -> float | None:

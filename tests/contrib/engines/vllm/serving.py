@@ -38,6 +38,7 @@ def serving(model: Path, log: Path, *options: str, **environment: str) -> Iterat
         "HF_HUB_OFFLINE": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "LOGITLOOM_SERVER_SECONDS": "20",  # test machines may be busy
+        "LOGITLOOM_SERVER_ENGINE_SECONDS": "20",
     }
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--host", "127.0.0.1",

@@ -80,6 +80,7 @@ def engine() -> Iterator[Any]:
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setenv("LOGITLOOM_SERVER_SECONDS", "20")  # test machines may be busy
+        patch.setenv("LOGITLOOM_SERVER_ENGINE_SECONDS", "20")
         from vllm import LLM
 
         llm = LLM(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from logitloom import Vocabulary
 from logitloom.automata import compilation, compiled_in, compiled_store
 from logitloom_contrib.engines.vllm import shared_folder as shared
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
@@ -67,7 +68,7 @@ def test_the_engine_compiles_nothing_again(name: str, tmp_path: Path, monkeypatc
 def test_the_engine_tries_no_chain_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server's process tries a chain on one row before it admits the request; the engine's does not."""
     expected = served(None).chains.get(CHAINS["regex"])
-    monkeypatch.setattr(chain_cache.ChainCache, "_allowed", refused)
+    monkeypatch.setattr(chain_cache.ChainCache, "_try", refused)
     engine = served(None)
     params = params_of(CHAINS["regex"])
     compiled = engine.chain_of(params)
@@ -90,11 +91,21 @@ def test_a_chain_that_nobody_has_tried_is_tried_in_the_engine() -> None:
     assert compiled.first
 
 
-@pytest.mark.parametrize(("taken", "shared_part", "admitted"), [(0.9, 0.0, True), (1.2, 0.0, False), (1.2, 0.9, True)])
+@pytest.mark.parametrize(
+    ("taken", "shared_part", "refused_for"),
+    [
+        (0.2, 0.0, None),
+        (1.2, 0.0, "the 2 seconds that requests to this server may take"),
+        (0.9, 0.0, "the 0.25 seconds for which a request may keep all others waiting"),
+        (0.9, 0.6, "the 0.25 seconds for which a request may keep all others waiting"),
+        (1.2, 1.1, None),
+        (2.1, 2.1, "the 2 seconds that requests to this server may take"),
+    ],
+)
 def test_the_seconds_of_a_request_are_those_of_both_processes(
-    taken: float, shared_part: float, admitted: bool, monkeypatch: pytest.MonkeyPatch
+    taken: float, shared_part: float, refused_for: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With 2 seconds permitted: what the engine's process makes again counts twice, what it reads counts once."""
+    """What the engine's process makes again counts twice, and has a limit of its own; what it reads counts once."""
     clock = [0.0]
 
     def slow(*given: Any, **more: Any) -> Any:
@@ -107,10 +118,12 @@ def test_the_seconds_of_a_request_are_those_of_both_processes(
     monkeypatch.setattr(chain_cache, "time", fake)
     monkeypatch.setattr(chain_cache, "from_document", slow)
     frontend, engine = served(None), served(None)
-    if admitted:
+    if refused_for is None:
         frontend.admit(params_of(CHAINS["regex"]))
     else:
-        with pytest.raises(ValueError, match=r"\(regex\) takes longer than the 2 seconds .* compiles again\. Simplify"):
+        with pytest.raises(
+            ValueError, match=rf"\(regex\) takes longer than {refused_for}, .* compiles again\. Simplify"
+        ):
             frontend.admit(params_of(CHAINS["regex"]))
     # The engine's process has no such limit, so that it never ends what was admitted.
     assert engine.chain_of(params_of(CHAINS["regex"])) is not None
@@ -137,6 +150,29 @@ def test_the_time_of_what_is_stored_is_counted_once(tmp_path: Path, monkeypatch:
         assert nowhere.seconds == 0.0
 
 
+def test_no_request_answers_for_what_a_process_makes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request loads compiled loops and makes the vocabulary's trie; that is not the request's time."""
+    clock = [0.0]
+
+    def slow(vocabulary: Vocabulary) -> None:
+        clock[0] += 5.0
+
+    fake = SimpleNamespace(thread_time=lambda: clock[0], monotonic=time.monotonic)
+    monkeypatch.setattr(chain_cache, "time", fake)
+    monkeypatch.setattr(chain_cache, "prepare", slow)
+    served(None).admit(params_of(CHAINS["regex"]))
+    assert clock[0] == 5.0
+
+
+def test_hostile_patterns_do_not_hold_up_the_engine(tmp_path: Path) -> None:
+    """A pattern that is visited lazily is compiled in both processes: many positions are refused in the first."""
+    tmp_path.chmod(0o700)
+    environment = {shared.VARIABLE: str(tmp_path), "LOGITLOOM_SERVER_ENGINE_SECONDS": "0.004"}
+    engine = ServedEngine(config_of(), environment=environment, vocabulary=VOCABULARY)
+    with pytest.raises(ValueError, match=r"longer than the 0\.004 seconds for which a request may keep all others"):
+        engine.admit(params_of(one("regex", pattern=r"(?:\d{0,90}){0,90}b")))
+
+
 def _forget() -> None:
     """What this process remembers of patterns, as another one would not."""
     satisfiability._number.cache_clear()
@@ -146,8 +182,10 @@ def _forget() -> None:
 _CHILD = """
 import sys
 from logitloom.automata import compilation
-from tests.contrib.engines.vllm.test_shared_folder import CHAINS, refused, served
+from logitloom_contrib.requests.chain_cache import prepare
+from tests.contrib.engines.vllm.test_shared_folder import CHAINS, VOCABULARY, refused, served
 import os
+prepare(VOCABULARY)
 compilation._subsets = refused
 print(served(os.environ["LOGITLOOM_VLLM_SHARED"]).chains.get(CHAINS["regex"]).first.hex())
 """

@@ -40,6 +40,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setenv("LOGITLOOM_SERVER_ALLOW", "+heal")
         patch.setenv("LOGITLOOM_SERVER_SECONDS", "20")  # test machines may be busy
+        patch.setenv("LOGITLOOM_SERVER_ENGINE_SECONDS", "20")
         records = tmp_path_factory.mktemp("records")
         patch.setenv("LOGITLOOM_SERVER_RECORD", str(records))
         import torch
