@@ -20,7 +20,7 @@ from logitloom_plugins.json_schema.schema.inputs import check_keywords
 from logitloom_plugins.json_schema.schema.sources import plain_schema, schema_of
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.machine import STATE_BYTES, Machine
 from logitloom_plugins.json_schema.structure.whitespace import POLICIES, Whitespace
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint, can_write
 
@@ -141,13 +141,17 @@ class Json(ConstraintProcessor):
         try:
             for number, _ in enumerate(machine.states):  # grows on the way
                 with machine.lock:
-                    machine.row(number)
+                    machine.every_code(number)
                 if time.thread_time() - begin > self.max_seconds:
                     limit = f"max_seconds={self.max_seconds:g}"
                     break
         except BudgetExceeded as error:
             limit = str(error)
-        found = {"states": len(machine.states), "table_bytes": 4 * 256 * len(machine.states), "complete": limit is None}
+        found = {
+            "states": len(machine.states),
+            "table_bytes": STATE_BYTES * len(machine.states),
+            "complete": limit is None,
+        }
         return found if limit is None else {**found, "limit": limit}
 
     @property

@@ -17,6 +17,7 @@ import pytest
 
 from logitloom import Context, processors
 from logitloom.automata import Budget
+from logitloom.constraints import TokenSet
 from logitloom_plugins.json_schema.structure import automaton
 from logitloom_plugins.json_schema.structure.automaton import Configuration, SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
@@ -237,12 +238,16 @@ def test_schemas_over_one_vocabulary_share_token_sets() -> None:
 
 def test_shared_token_sets_are_bounded_and_may_be_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     sets = TokenSets(WORDS, WORDS.size)
-    before = sets.listed([3, 2])
-    assert sets.listed([2, 3]) is before
+
+    def listed(*ids: int) -> TokenSet:
+        return sets.once(ids, lambda: sets.many(np.array(ids, dtype=np.int32)))
+
+    before = listed(2, 3)
+    assert listed(2, 3) is before is sets.known((2, 3))
     monkeypatch.setattr("logitloom_plugins.json_schema.tokens.token_sets._MOST_BYTES", 1000)
     for token in range(100):
-        sets.listed([token])
+        listed(token)
         assert sum(known.ids.nbytes for known in sets._known.values()) < 2000
-    again = sets.listed([2, 3])
+    again = listed(2, 3)
     assert again is not before
     assert again.ids.tolist() == before.ids.tolist() == [2, 3]

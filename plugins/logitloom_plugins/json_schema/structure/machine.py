@@ -9,12 +9,8 @@ dead end.
 from __future__ import annotations
 
 import json
-import mmap
 import weakref
 from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from logitloom.automata import Budget, BudgetTracker
 from logitloom_plugins.json_schema.schema.keywords import Keywords
@@ -28,10 +24,10 @@ from logitloom_plugins.json_schema.structure.structure_states import DEAD, Opera
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack, characters_of
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace, is_begun
 
-__all__ = ["DEAD", "DONE", "NO_NAMES", "Machine", "accepts", "name_of", "read"]
+__all__ = ["DEAD", "DONE", "NO_NAMES", "STATE_BYTES", "Machine", "accepts", "name_of", "read"]
 
-#: Sizes of the table, in states. Moving what is there costs milliseconds, and memory that nobody has touched nothing.
-_CAPACITIES: Final = (64, 512, *(8192 << n for n in range(0, 20, 4)))
+#: About the bytes that a state takes with its codes.
+STATE_BYTES: Final = 1 << 10
 NO_NAMES: Final[frozenset[str]] = frozenset()
 _MISSING: Final[dict[int, int]] = {}
 #: Layouts that are found in a text that was begun in another: by the first comma or colon in it.
@@ -45,15 +41,6 @@ def name_of(written: bytes) -> str:
     """The name of a member that is written like this between its quotes."""
     name: str = json.loads(b'"' + written + b'"')
     return name
-
-
-def _untouched(states: int) -> NDArray[np.int32]:
-    """``[states, 256]`` in memory that comes page by page as it is written.
-
-    Of large arrays NumPy asks for huge pages, and the first of these can take ten milliseconds to come.
-    """
-    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    return np.frombuffer(mmap.mmap(-1, 4 * 256 * states, **private), dtype=np.int32).reshape(states, 256)
 
 
 class Machine:
@@ -102,8 +89,6 @@ class Machine:
         self.tracker = tracker
         self.states: list[State] = []
         self._number: dict[State, int] = {}
-        self._rows: NDArray[np.int32] = np.empty((_CAPACITIES[0], 256), dtype=np.int32)
-        self._ready: NDArray[np.bool_] = np.zeros(_CAPACITIES[0], dtype=bool)
         self.codes: dict[int, dict[int, int] | None] = {}
         self.tracked: set[int] = set()
         self.scarce: set[int] = set()
@@ -123,9 +108,7 @@ class Machine:
         if self.satisfiable:
             # The first mask asks for it in any case, and what is too large here is said before decoding starts.
             for code in (self.sparse_row(self.start) or {}).values():
-                target = code if code >= 0 else self.operations[-2 - code].target
-                if self.sparse_row(target) is None and self.strings.is_sparse(self.states[target]):
-                    self.row(target)
+                self.every_code(code if code >= 0 else self.operations[-2 - code].target)
 
     @property
     def description(self) -> str:
@@ -154,11 +137,6 @@ class Machine:
         if known is None:
             known = self._number[state] = len(self.states)
             self.states.append(state)
-            if known == len(self._rows):
-                rows = _untouched(next(n for n in _CAPACITIES if n > known))
-                rows[:known] = self._rows
-                self._rows = rows
-                self._ready = np.append(self._ready, np.zeros(len(rows) - known, dtype=bool))
             if state[0] in STRING_KINDS:
                 if state[1].tracks:
                     self.tracked.add(known)
@@ -168,7 +146,7 @@ class Machine:
                 self.opening.add(known)
             if known % 256 == 255:
                 self.tracker.check_states(known)
-                self.tracker.check_bytes(known * self._rows[0].nbytes, "its states")
+                self.tracker.check_bytes(known * STATE_BYTES, "its states")
         return known
 
     def _operation_code(self, *operation: Any) -> int:
@@ -247,30 +225,7 @@ class Machine:
             found = Chain((self.adopted(back), names), found)
         return found
 
-    # --- rows --------------------------------------------------------------------------------------------------
-
-    def rows(self, states: NDArray[np.int32]) -> NDArray[np.int32]:
-        """``[capacity, 256] int32``, in which the rows of some states can be relied on."""
-        missing = np.zeros(len(self.states), dtype=bool)
-        missing[states] = True
-        missing &= ~self._ready[: len(missing)]
-        for state in missing.nonzero()[0].tolist():
-            self.row(state)
-        return self._rows
-
-    def row(self, state: int) -> NDArray[np.int32]:
-        """``[256] int32``: the codes of one state."""
-        if not self._ready[state]:
-            sparse = self.sparse_row(state)
-            codes = self.strings.codes(self.states[state]) if sparse is None else sparse
-            # The table may have moved, because making codes makes states.
-            row = self._rows[state]
-            row[:] = codes if sparse is None else DEAD
-            if sparse:
-                row[list(sparse)] = list(sparse.values())
-            self._ready[state] = True
-        result: NDArray[np.int32] = self._rows[state]
-        return result
+    # --- codes -------------------------------------------------------------------------------------------------
 
     def sparse_row(self, state: int) -> dict[int, int] | None:
         """By byte the codes of a state that allows a small number of bytes; ``None`` in strings, between escapes."""
@@ -286,10 +241,12 @@ class Machine:
     def code(self, state: int, byte: int) -> int:
         """The code of one byte in a state."""
         sparse = self.sparse_row(state)
-        if sparse is not None:
-            return sparse.get(byte, DEAD)
-        # Whoever reads a text needs no whole rows.
-        return int(self._rows[state, byte]) if self._ready[state] else self.strings.code(self.states[state], byte)
+        return self.strings.code(self.states[state], byte) if sparse is None else sparse.get(byte, DEAD)
+
+    def every_code(self, state: int) -> dict[int, int]:
+        """By byte the codes of a state."""
+        sparse = self.sparse_row(state)
+        return self.strings.codes(self.states[state]) if sparse is None else sparse
 
     def gap(self, state: int) -> tuple[int, int] | None:
         """Of a state reached by whitespace: the state before any, and how much more may come; ``None`` of others."""
@@ -304,8 +261,7 @@ class Machine:
 
     def possible(self, state: int) -> list[int]:
         """The bytes that may come in a state."""
-        sparse = self.sparse_row(state)
-        return [*sparse] if sparse is not None else (self.row(state) != DEAD).nonzero()[0].tolist()
+        return [*self.every_code(state)]
 
     # --- texts -------------------------------------------------------------------------------------------------
 

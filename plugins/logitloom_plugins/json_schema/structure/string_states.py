@@ -63,6 +63,8 @@ class StringContext(Name):
     tracks = False
     #: Whether a backslash may stand wherever a character may; ``None``: that depends on the state.
     escapes: bool | None = None
+    #: Whether it is a name of those that the schema mentions, told from one another by their text alone.
+    is_listed = False
 
     def __init__(self, parts: tuple[Any, ...], machine: Any, content: Content) -> None:
         self.machine = machine
@@ -136,6 +138,7 @@ class NameContext(StringContext):
         if self.plain:
             # Any other name may be written with every escape; mentioned names of plain characters need none.
             self.escapes = True if self.others else False if keys.plain_names else None
+        self.is_listed = self.plain and not self.others
         self.is_free = self.plain and self.others and keys.plain_names
 
     def alive(self, state: int, count: int) -> bool:
@@ -178,7 +181,7 @@ class StringStates:
         #: Per byte whether it stands for itself, or is part of a character that does.
         self.plain: list[bool] = UNESCAPED[escapes == "ascii"].tolist()
         self._every = frozenset(byte for byte, plain in enumerate(self.plain) if plain)
-        self._steps: dict[MooreMachine, dict[int, Codes]] = {}
+        self._steps: dict[tuple[MooreMachine, bool], dict[int, Codes]] = {}
 
     def free(self, state: Any) -> int:
         """How many characters of any kind may come here if none is special, so that a walk may skip them."""
@@ -190,15 +193,6 @@ class StringStates:
             is_free = context.is_free and place < context.outside and context.content.automaton.boundaries[place]
             return FREE_FOREVER if is_free else 0
         return int(context.content.free_from(place, count))
-
-    def is_sparse(self, state: Any) -> bool:
-        """Whether a small number of bytes is allowed: in escapes, in names that are listed, in short lists."""
-        if state[0] != "text":
-            return True
-        _, context, place, _ = state
-        if isinstance(context, NameContext) and context.plain:
-            return place >= context.outside and not context.others
-        return bool(context.content.automaton.narrow[place])
 
     def sparse_row(self, state: Any) -> Codes | None:
         """The codes of the bytes that may come within an escape; ``None`` between escapes."""
@@ -212,12 +206,12 @@ class StringStates:
         return None
 
     def steps_of(self, context: StringContext) -> dict[int, Codes]:
-        """Results of :meth:`steps` for a content, by state; all of them for names without patterns."""
-        automaton = context.content.automaton
-        known = self._steps.get(automaton)
+        """Results of :meth:`steps` for a content, by state; all of them for names that are listed."""
+        key = context.content.automaton, context.is_listed
+        known = self._steps.get(key)
         if known is None:
-            known = self._steps[automaton] = {}
-            if isinstance(context, NameContext) and context.plain:
+            known = self._steps[key] = {}
+            if isinstance(context, NameContext) and context.is_listed:
                 for state, children in enumerate(context.keys.tree.children, context.outside):
                     if not self._every.issuperset(children):
                         children = {byte: target for byte, target in children.items() if self.plain[byte]}
@@ -225,7 +219,7 @@ class StringStates:
         return known
 
     def steps(self, context: StringContext, place: int) -> Codes:
-        """The next states of a narrow content by the bytes that stand for themselves."""
+        """The next states of a content by the bytes that stand for themselves."""
         known = self.steps_of(context)
         found = known.get(place)
         if found is None:
@@ -236,30 +230,14 @@ class StringStates:
             known[place] = found
         return found
 
-    def codes(self, state: Any) -> NDArray[np.int32]:
-        """``[256] int32``: the codes of a state between escapes."""
+    def codes(self, state: Any) -> Codes:
+        """The codes of a state between escapes."""
         _, context, place, count = state
-        content = context.content
-        automaton = content.automaton
-        if isinstance(context, NameContext) and place >= context.outside:
-            # As after any other name, but for a few bytes.
-            outside, children = context.keys.in_tree(place)
-            row: NDArray[np.int32] = self.machine.row(self.machine.number(("text", context, outside, 0))).copy()
-            for byte, target in children.items():
-                if self.plain[byte] and context.alive(target, 0):
-                    row[byte] = context.text(target, 0)
-        else:
-            # A character counts from its first byte on.
-            following = content.counted(count + automaton.boundaries[place])
-            columns = automaton.columns(self.escapes == "ascii")
-            targets = automaton.next[place].take(columns.classes).tolist()
-            text_of = {target: context.text(target, following) for target in dict.fromkeys(targets) if target >= 0}
-            codes = [DEAD, *[text_of.get(target, DEAD) for target in targets]]
-            row = np.array(codes, dtype=np.int32).take(columns.of_byte)
-        row[_QUOTE] = row[_BACKSLASH] = DEAD
-        if automaton.boundaries[place]:
-            row[_QUOTE], row[_BACKSLASH] = context.end(place, count), self.escape(context, place, count)
-        return row
+        # A character counts from its first byte on.
+        following = context.content.counted(count + context.content.automaton.boundaries[place])
+        found = {byte: context.text(target, following) for byte, target in self.steps(context, place).items()}
+        found |= {byte: self.code(state, byte) for byte in (_QUOTE, _BACKSLASH)}
+        return {byte: code for byte, code in found.items() if code != DEAD}
 
     def code(self, state: Any, byte: int) -> int:
         """The code of one byte in a text."""

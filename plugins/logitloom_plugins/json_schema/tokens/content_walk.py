@@ -1,23 +1,25 @@
-"""The compiled walk of a trie inside strings: one table of next states per content, without a machine state per place.
+"""The walk of a trie inside strings: one table of next states per content, without a machine state per place.
 
-The loop is that of patterns (:class:`logitloom.automata.kernels.AutomatonKernels`). Quotes and backslashes are left to
-the caller, who knows what follows the string.
+The compiled loop is that of patterns (:class:`logitloom.automata.kernels.AutomatonKernels`); without it whole levels of
+the trie are walked at once. All words below a node are allowed without a visit if their characters lead along a path
+that is known. Quotes and backslashes are left to the caller, who knows what follows the string.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.above_ascii import marks_above_ascii
-from logitloom.automata.kernels import ENDLESS, NO_PATHS, Paths, Progress, automaton_kernels
-from logitloom.automata.row_walk import ascii_columns, default_transitions, followed, levels_of
-from logitloom.automata.trie import Trie
+from logitloom.automata.kernels import ENDLESS, NO_PATHS, AutomatonKernels, Paths, Progress, automaton_kernels
+from logitloom.automata.row_walk import ascii_columns, default_transitions, followed, levels_of, reads_on
+from logitloom.automata.trie import Trie, joined, members
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.masks.kernels import ByteTable, KernelFailed
-from logitloom_plugins.json_schema.structure.string_states import NameContext, StringContext
+from logitloom_plugins.json_schema.structure.string_states import DEAD, NameContext, StringContext
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
 __all__ = ["ContentWalk", "Ends"]
@@ -26,6 +28,8 @@ __all__ = ["ContentWalk", "Ends"]
 _MOST_ENTRIES: Final = 1 << 20
 #: The number of nodes that a walk visits before it is asked which subtrees it may skip.
 _SHORT: Final = 1024
+#: Above this number of nodes a level is searched for subtrees that may be skipped.
+_MANY: Final = 64
 #: States whose paths are followed for more than one character.
 _MOST_FOLLOWED: Final = 1 << 13
 _QUOTE, _BACKSLASH = b'"\\'
@@ -59,6 +63,7 @@ class ContentWalk:
 
     def __init__(self, plain: list[bool]) -> None:
         self._plain = np.array(plain)
+        self._kernels = automaton_kernels
         self._tables: dict[Any, _Table | None] = {}
 
     def __call__(
@@ -72,29 +77,63 @@ class ContentWalk:
             begun: nodes with the state of the content and the number of characters at each.
 
         Returns:
-            The places of the words in the trie's order, and where strings end; ``None`` without compiled loops.
+            The places of the words in the trie's order, and where strings end; ``None`` if the table is too large.
         """
-        kernels = automaton_kernels()
-        table = None if kernels is None else self._table(context)
-        if kernels is None or table is None:
+        table = self._table(context)
+        if table is None:
             return None
-        pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
-        pairs[: len(begun)] = [(node, count * table.states + place) for node, place, count in begun]
-        at, paths, limit = Progress(0, len(begun), 0, len(pairs), 0), NO_PATHS, _SHORT
-        try:
-            while at.begin < at.end:
-                at = kernels.walk(table.automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
-                if at.begin < at.end:
-                    paths, limit = self._paths(table, trie), ENDLESS
-        except KernelFailed:
-            return None
-        listed, marked = notes
-        places = listed[: at.found].copy() if at.found <= len(listed) else marked.view(bool).nonzero()[0]
+        pairs = [(node, count * table.states + place) for node, place, count in begun]
+        kernels = self._kernels()
+        walked = None
+        if kernels is not None:
+            with suppress(KernelFailed):
+                walked = self._compiled(kernels, table, trie, pairs)
+        places, special = self._by_levels(table, trie, pairs) if walked is None else walked
         ends: Ends = []
-        for node, code in pairs[at.special :].tolist():
+        for node, code in special:
             count, place = divmod((-2 - code) >> 1, table.states)
             ends.append((node, (place, count), not code & 1))
         return places, ends
+
+    def _compiled(
+        self, kernels: AutomatonKernels, table: _Table, trie: Trie, begun: list[tuple[int, int]]
+    ) -> tuple[NDArray[Any], list[list[int]]]:
+        pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
+        pairs[: len(begun)] = begun
+        at, paths, limit = Progress(0, len(begun), 0, len(pairs), 0), NO_PATHS, _SHORT
+        while at.begin < at.end:
+            at = kernels.walk(table.automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
+            if at.begin < at.end:
+                paths, limit = self._paths(table, trie), ENDLESS
+        listed, marked = notes
+        places = listed[: at.found].copy() if at.found <= len(listed) else marked.view(bool).nonzero()[0]
+        return places, pairs[at.special :].tolist()
+
+    def _by_levels(
+        self, table: _Table, trie: Trie, begun: list[tuple[int, int]]
+    ) -> tuple[NDArray[Any], list[list[int]]]:
+        """The same without compiled loops."""
+        following, _, byte_class = table.automaton
+        nodes, states = np.array(begun).T
+        places: list[NDArray[Any]] = []
+        special: list[list[int]] = []
+        while len(nodes):
+            counts = trie.child_count.take(nodes)
+            nodes = members(trie.child_start.take(nodes), counts)
+            states = following[states.repeat(counts), byte_class.take(trie.byte.take(nodes))]
+            ended = states < DEAD
+            special += np.stack([nodes[ended], states[ended]], axis=1).tolist()
+            alive = states >= 0
+            nodes, states = nodes[alive], states[alive]
+            ends = trie.own.take(nodes)
+            if len(nodes) > _MANY:
+                whole = reads_on(self._paths(table, trie), trie, nodes, states)
+                ends = np.where(whole, trie.last.take(nodes), ends)
+            first = trie.first.take(nodes)
+            places.append(members(first, ends - first))
+            if len(nodes) > _MANY:
+                nodes, states = nodes[~whole], states[~whole]
+        return joined(places), special
 
     def _table(self, context: StringContext) -> _Table | None:
         content = context.content
@@ -134,7 +173,7 @@ class ContentWalk:
         following, _, byte_class = table.automaton
         heights = int(trie.height[0])
         if heights not in table.paths:
-            kernels = automaton_kernels()
+            kernels = self._kernels()
             columns = ascii_columns(byte_class[:128].tobytes())
             levels = max(heights - 1, 0).bit_length() if following.shape[0] <= _MOST_FOLLOWED else 0
             default = default_transitions(following, columns)

@@ -19,11 +19,14 @@ from logitloom.constraints import UNKNOWN
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure.completion import Completions
 from logitloom_plugins.json_schema.structure.value_reader import Position
-from logitloom_plugins.json_schema.tokens.self_loops import HIGH_SPECIAL, LOW_SPECIAL
 from logitloom_plugins.json_schema.tokens.token_walk import Words
 
 __all__ = ["TokenDistances"]
 
+#: Characters that JSON does not allow unescaped in a string, as bits of the ASCII characters 0-63 and 64-127.
+_LOW_SPECIAL: Final = np.uint64((1 << 32) - 1 | 1 << ord('"'))
+_HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
+_NOT_WHOLE: Final = MALFORMED | HIGH_PARTIAL
 #: Tokens are no longer than this in the texts that are counted, so that a text is counted in a time like its length.
 _LONGEST: Final = 24
 #: So many bytes at the end of a text are counted once for all texts with the same end.
@@ -151,7 +154,9 @@ def _prepared(words: Words, vocabulary: Vocabulary) -> tuple[frozenset[bytes], N
     """
     trie = words.trie
     special = (
-        (trie.low & LOW_SPECIAL != 0) | (trie.high & HIGH_SPECIAL != 0) | (trie.marks & (MALFORMED | HIGH_PARTIAL) != 0)
+        (trie.low & _LOW_SPECIAL != 0)
+        | (trie.high & _HIGH_SPECIAL != 0)
+        | (trie.marks & (MALFORMED | HIGH_PARTIAL) != 0)
     )
     texts = vocabulary.token_bytes
     opened = max(text.count(b"{") + text.count(b"[") for text in texts)

@@ -28,7 +28,7 @@ from logitloom_plugins.json_schema.structure.string_states import NameContext, T
 from logitloom_plugins.json_schema.structure.value_reader import Stack
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
-from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk, Words, may_name_again
+from logitloom_plugins.json_schema.tokens.token_walk import Pending, TokenWalk, Words, may_name_again
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
 __all__ = ["StringRows", "StringTables", "string_tables", "words_of"]
@@ -106,8 +106,12 @@ class StringTables:
         number: dict[bytes, int] = {b"": 0}
         depth = 1
         while len(nodes):
-            table = machine.rows(states)
-            codes = table.ravel().take(states.astype(np.int64) * 256 + trie.byte.take(nodes))
+            here, row = np.unique(states, return_inverse=True)
+            table = np.full((len(here), 256), DEAD, dtype=np.int32)
+            for codes_of, state in zip(table, here.tolist(), strict=True):
+                found = machine.every_code(state)
+                codes_of[[*found]] = [*found.values()]
+            codes = table[row, trie.byte.take(nodes)]
             for state in machine.states[len(texts) :]:
                 texts.append(state[0] == "text")
                 ends.append(state[0] == "colon")
@@ -217,7 +221,7 @@ class StringRows:
         other = self._machine.number(("colon", context.frame, ("other", ()), context.used))
         rests = self._allowed_rests(tables, other, stack)
         completed: list[tuple[int, bool]] = []
-        going: list[tuple[int, int]] = []
+        going: Pending = []
         if place >= context.outside:
             for node, named in self._completing(context.content.automaton, place, context):
                 code = context.end(named, 0)
@@ -225,11 +229,8 @@ class StringRows:
                     code = self._machine.operations[-2 - code].target
                 completed.append((node, code != DEAD))
                 if code != DEAD:
-                    going.append((node, code))
-        after: list[int] = []
-        if going:
-            nodes, codes = zip(*going, strict=True)
-            after = sorted(self._walk.below(self._words, nodes, codes, stack).allowed(self._words))
+                    going.append((node, code, stack))
+        after = sorted(self._walk.below(self._words, going).allowed(self._words)) if going else []
 
         def make() -> TokenSet:
             ends, trie = tables.has_rest(rests), self._words.trie

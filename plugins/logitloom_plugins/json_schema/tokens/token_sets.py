@@ -66,11 +66,9 @@ class TokenSets:
             self._bytes += known.ids.nbytes + _ENTRY
         return known
 
-    def listed(self, ids: list[int]) -> TokenSet:
-        """The set of some allowed ids in any order, at most :attr:`most`."""
-        ids.sort()
-        key = tuple(ids)
-        return self._known.get(key) or self.once(key, lambda: _frozen(True, np.array(key, dtype=np.int32)))
+    def known(self, key: Hashable) -> TokenSet | None:
+        """The set that was made for a key, if it is still there."""
+        return self._known.get(key)
 
     def many(self, ids: NDArray[np.int32]) -> TokenSet:
         """The set of some allowed ids in any order, each once."""

@@ -1,18 +1,15 @@
 """The words that keep a text completable: one walk of a prefix trie from a state of the automaton.
 
 A word is an entry of the trie: a token, or a rest of a token (:mod:`.string_rows`). The walk carries triples of a node,
-a state and a stack, and drops a triple when its state is dead. In states that allow a small number of bytes it goes
-from node to node, and inside strings it follows the automaton of their content: where that allows many bytes, by the
-compiled loop (:mod:`.content_walk`). Without compiled loops, and inside names that must not come twice, it processes a
-whole level of the trie at once then. It allows all words below a node without a visit if all their characters lead from
-the state back to itself (:mod:`.self_loops`). Where whitespace is allowed, the walk of a word begins at its first
+a state and a stack, and drops a triple when its state is dead. It goes from node to node; inside strings it follows the
+automaton of their content, and where that allows many bytes :mod:`.content_walk` does so below many nodes at once.
+Where whitespace is allowed, the walk of a word begins at its first
 character that is not whitespace.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,18 +20,12 @@ from logitloom.constraints import TokenSet
 from logitloom_plugins.json_schema.structure.string_states import DEAD, DIGITS, NameContext, StringContext
 from logitloom_plugins.json_schema.structure.value_reader import Stack
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Ends
-from logitloom_plugins.json_schema.tokens.self_loops import SelfLoops
 from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
 
-__all__ = ["Found", "TokenWalk", "Words", "may_name_again"]
+__all__ = ["Found", "Pending", "TokenWalk", "Words", "may_name_again"]
 
-#: Above ``_MANY`` nodes a level is searched for self-loops; up to ``_VERY_FEW`` nodes are walked one by one.
-_MANY: Final = 64
-_VERY_FEW: Final = 12
-#: In states without a short list of bytes, nodes with more than ``_SIBLINGS`` children are walked by levels, and nodes
-#: with at most ``_TWINS`` children look their bytes up without the whole row of the state.
+#: Where many bytes may come in a string, nodes with more children are not walked one by one.
 _SIBLINGS: Final = 24
-_TWINS: Final = 4
 #: Up to so many nodes the words are listed node by node.
 _LISTED: Final = 128
 _BLANKS: Final = b" \n\t\r"
@@ -43,7 +34,10 @@ _QUOTE, _BACKSLASH = b'"\\'
 _NEXT_NAME: Final = 5
 _NAME_MARKS: Final = 1 << ord(":") | 1 << ord(",") | 1 << ord('"')
 
+#: Nodes with a state and a stack each.
 Pending = list[tuple[int, int, Stack]]
+#: By string and stack nodes with a state of the content and a number of characters each.
+Wide = dict[tuple[StringContext, Stack], list[tuple[int, int, int]]]
 
 
 class _Following:
@@ -75,7 +69,8 @@ class Words:
     Attributes:
         trie: the trie.
         bytes: the last byte of each node's prefix.
-        first, own, order: the trie's, as memory views, which are faster for single entries.
+        first, own, order, starts, sizes: the trie's ``first``, ``own``, ``order``, ``child_start`` and ``child_count``
+            as memory views, which are faster for single entries.
         blank_nodes, blank_depths: the nodes whose prefix is only whitespace, and the lengths of these prefixes.
         after: by byte the nodes whose prefix is whitespace, or nothing, followed by that byte.
     """
@@ -84,6 +79,7 @@ class Words:
         self.trie = trie
         self.bytes = trie.byte.tobytes()
         self.first, self.own, self.order = trie.first.data, trie.own.data, trie.order.data
+        self.starts, self.sizes = trie.child_start.data, trie.child_count.data
         blank = np.zeros(256, dtype=bool)
         blank[list(_BLANKS)] = True
         level, depth = np.zeros(1, dtype=np.int64), 0
@@ -130,25 +126,20 @@ class Found:
     """The words that a walk has allowed.
 
     Attributes:
-        whole: nodes below and at which all words are allowed.
-        alive, entered: nodes at which words are allowed.
+        entered: nodes at which words are allowed.
         places: places of allowed words in the trie's order.
         blanks: the words at so many first nodes of whitespace are allowed.
     """
 
-    __slots__ = ("alive", "blanks", "entered", "places", "whole")
+    __slots__ = ("blanks", "entered", "places")
 
     def __init__(self) -> None:
-        self.whole: list[NDArray[Any]] = []
-        self.alive: list[NDArray[Any]] = []
         self.entered: list[int] = []
         self.places: list[NDArray[np.int32]] = []
         self.blanks = 0
 
-    def listed(self, words: Words) -> list[int] | None:
-        """The allowed words in no order; ``None`` if there may be many of them."""
-        if self.alive or self.whole or self.places or len(self.entered) > _LISTED:
-            return None
+    def listed(self, words: Words) -> list[int]:
+        """The allowed words in no order, where they are few."""
         first, own, order = words.first, words.own, words.order
         found = words.blank_words(self.blanks)
         for node in self.entered:
@@ -160,25 +151,26 @@ class Found:
 
     def allowed(self, words: Words) -> list[int]:
         """The allowed words in no order."""
-        found = self.listed(words)
-        return found if found is not None else self._ids(words).tolist()
+        if self.places or len(self.entered) > _LISTED:
+            found: list[int] = self._ids(words).tolist()
+            return found
+        return self.listed(words)
 
     def token_set(self, words: Words, sets: TokenSets) -> TokenSet:
         """The allowed words."""
-        ids = self.listed(words)
-        return sets.listed(ids) if ids is not None and len(ids) <= sets.most else sets.many(self._ids(words))
+        if self.places or len(self.entered) > _LISTED:
+            return sets.many(self._ids(words))
+        self.entered.sort()
+        key = self.blanks, *self.entered
+        return sets.known(key) or sets.once(key, lambda: sets.many(np.array(self.listed(words), dtype=np.int32)))
 
     def _ids(self, words: Words) -> NDArray[np.int32]:
         trie = words.trie
-        alive = joined([*self.alive, np.array(self.entered, dtype=np.int64), words.blank_nodes[: self.blanks]])
-        first = trie.first.take(alive)
-        counts = trie.own.take(alive) - first
-        if self.whole:
-            whole = joined(self.whole)
-            begun = trie.first.take(whole)
-            first = np.concatenate([begun, first])
-            counts = np.concatenate([trie.last.take(whole) - begun, counts])
-        return trie.order.take(joined([members(first, counts), *self.places]))
+        nodes = np.array(self.entered, dtype=np.int64)
+        if self.blanks:
+            nodes = np.concatenate([nodes, words.blank_nodes[: self.blanks]])
+        first = trie.first.take(nodes)
+        return trie.order.take(joined([members(first, trie.own.take(nodes) - first), *self.places]))
 
 
 class TokenWalk:
@@ -192,270 +184,184 @@ class TokenWalk:
     def __init__(self, machine: Any, longest: int) -> None:
         self._machine = machine
         self._longest = longest
-        self._loops = SelfLoops(machine.strings)
         self._content = ContentWalk(machine.strings.plain)
 
     def from_root(self, words: Words, state: int, stack: Stack, written: bytes = b"") -> Found:
         """The words that are allowed in a state; ``written`` is an unfinished member name that must not be repeated."""
-        machine, pending = self._machine, [(0, state, stack)]
-        kind = machine.states[state]
-        found = Found()
-        if state in machine.tracked:
-            return self._walk(words, pending, written, found)
-        if kind[0] == "text":
-            if not machine.strings.is_sparse(kind):
-                return self._walk_on(words, pending, found)
-            inside: Pending = []
-            self._in_string(words, (0, kind, stack), inside, found)
-            return self._walk_on(words, inside, found) if inside else found
-        sparse = machine.codes.get(state) or machine.sparse_row(state)
-        blank = sparse.get(_BLANKS[0], DEAD)
+        machine = self._machine
+        sparse = machine.sparse_row(state)
+        blank = DEAD if sparse is None else sparse.get(_BLANKS[0], DEAD)
         if blank < 0 or machine.states[blank][0] != "gap":
-            return self._walk_on(words, pending, found)
-        if not machine.naming.isdisjoint(sparse.values()):
-            return self._walk(words, pending, written, found)
+            return self.below(words, [(0, state, stack)], written)
         _, before, used = machine.states[blank]
         # Whitespace ends a number, so the bytes allowed after whitespace can differ from those allowed before it.
-        after = sparse if before == kind else machine.sparse_row(machine.number(before))
-        return self._after_blanks(words, (sparse, after), machine.whitespace.most - used, stack, found)
-
-    def _after_blanks(
-        self, words: Words, codes_of: tuple[dict[int, int], dict[int, int]], more: int, stack: Stack, found: Found
-    ) -> Found:
-        """The words that are allowed in a state that also allows whitespace.
-
-        Args:
-            words: the words.
-            codes_of: by byte the codes without whitespace, and the codes after whitespace.
-            more: the number of whitespace characters that may follow the first one.
-            stack: the stack.
-            found: the result to extend.
-        """
+        after = sparse if before == machine.states[state] else machine.sparse_row(machine.number(before))
+        found, pending = Found(), []
+        more = machine.whitespace.most - used
         found.blanks = bisect.bisect_right(words.blank_depths, more + 1)
-        entered, pending = found.entered, []
-        before, after = codes_of
-        ranges = [(before, 0, more + 1)] if before is after else [(before, 0, 0), (after, 1, more + 1)]
+        ranges = [(sparse, 0, more + 1)] if sparse is after else [(sparse, 0, 0), (after, 1, more + 1)]
         for codes, least, most in ranges:
             for byte, code in codes.items():
                 follow = words.after.get(byte)
                 if follow is None or byte in _BLANKS:
                     continue
                 nodes, going = follow.between(least, most)
-                entered += nodes
+                found.entered += nodes
                 if going:
-                    state, below = (code, stack) if code >= 0 else self._machine.applied(code, stack)
-                    pending += [(node, state, below) for node in going]
-        return self._walk_on(words, pending, found)
+                    reached, below = (code, stack) if code >= 0 else machine.applied(code, stack)
+                    pending += [(node, reached, below) for node in going]
+        return self._walk(words, pending, found, b"")
 
-    def below(self, words: Words, parents: Sequence[int], states: Sequence[int], stack: Stack) -> Found:
-        """The allowed words below nodes with one state each; words at the nodes themselves are not in the result."""
-        pending: Pending = [(node, state, stack) for node, state in zip(parents, states, strict=True)]
-        found = Found()
-        if len(pending) <= _VERY_FEW:
-            return self._walk_on(words, pending, found)
-        return self._walk(words, pending, b"", found)
+    def below(self, words: Words, pending: Pending, written: bytes = b"") -> Found:
+        """The allowed words below nodes with a state each; words at the nodes themselves are not in the result."""
+        return self._walk(words, pending, Found(), written)
 
-    def _walk(self, words: Words, pending: Pending, written: bytes, found: Found) -> Found:
-        """Walk below many nodes, one whole level of the trie at a time."""
-        machine, trie = self._machine, words.trie
-        above, states = np.array([(node, state) for node, state, _ in pending], dtype=np.int32).T
-        numbers: dict[Stack, int] = {}
-        stacks = np.array([numbers.setdefault(stack, len(numbers)) for _, _, stack in pending], dtype=np.int32)
-        held = list(numbers)
-
-        def number(state: int, stack: Stack) -> tuple[int, int]:
-            place = numbers.setdefault(stack, len(held))
-            if place == len(held):
-                held.append(stack)
-            return state, place
-
-        while len(above):
-            counts = trie.child_count.take(above)
-            nodes = members(trie.child_start.take(above), counts)
-            states, stacks = states.repeat(counts), stacks.repeat(counts)
-            table = machine.rows(states)
-            codes = table.ravel().take(states.astype(np.int64) * 256 + trie.byte.take(nodes))
-            nodes, codes, stacks = _living(nodes, codes, stacks)
-            special = (codes < DEAD).nonzero()[0]
-            if len(special) and machine.naming:
-                stacks = stacks.copy()
-                for i in [i for i in special.tolist() if int(codes[i]) in machine.naming]:
-                    ended = self._end_name(trie, int(nodes[i]), int(codes[i]), held[stacks[i]], written)
-                    codes[i], stacks[i] = number(*ended)
-                nodes, codes, stacks = _living(nodes, codes, stacks)
-                special = (codes < DEAD).nonzero()[0]
-            if len(special):
-                stacks = stacks.copy()
-                pairs = (codes[special].astype(np.int64) << 32) | stacks[special]
-                unique, inverse = np.unique(pairs, return_inverse=True)
-                results = [number(*machine.applied(pair >> 32, held[pair & 0xFFFFFFFF])) for pair in unique.tolist()]
-                both = np.array(results, dtype=np.int32)[inverse.ravel()]
-                codes[special], stacks[special] = both[:, 0], both[:, 1]
-            states = codes
-            if len(nodes) > _MANY:
-                self._loops.learn(machine.states)
-                done = self._loops.whole(trie, nodes, states)
-                if done.any():
-                    found.whole.append(nodes[done])
-                    left = (~done).nonzero()[0]
-                    nodes, states, stacks = nodes.take(left), states.take(left), stacks.take(left)
-            found.alive.append(nodes)
-            if len(nodes) <= _VERY_FEW:
-                # Long words of whitespace make deep levels of one node each, for which array operations are slower.
-                left_stacks = [held[stack] for stack in stacks.tolist()]
-                return self._walk_on(
-                    words, list(zip(nodes.tolist(), states.tolist(), left_stacks, strict=True)), found, written
-                )
-            above = nodes
-        return found
-
-    def _walk_on(self, words: Words, pending: Pending, found: Found, written: bytes = b"") -> Found:
-        """Walk below a small number of nodes, one by one, and below nodes with many children by whole levels."""
-        machine, trie = self._machine, words.trie
-        starts, sizes = trie.child_start.data, trie.child_count.data
-        texts, place_of, naming, known = words.bytes, words.bytes.find, machine.naming, machine.codes
-        entered = found.entered
-        wide: Pending = []
-        while pending:
+    def _walk(self, words: Words, pending: Pending, found: Found, written: bytes) -> Found:
+        """Walk below some nodes, one by one, and in strings below nodes with many children all at once."""
+        machine, entered, known = self._machine, found.entered, self._machine.codes
+        starts, sizes = words.starts, words.sizes
+        texts, place_of = words.bytes, words.bytes.find
+        wide: Wide = {}
+        while pending or wide:
+            if not pending:
+                (context, stack), begun = wide.popitem()
+                walked = self._content(words.trie, context, begun)
+                if walked is None:
+                    for inside in begun:
+                        self._in_string(words, (context, stack), inside, (pending, None), found, written)
+                else:
+                    self._ended(words, (context, stack), walked, pending, found, written)
+                continue
             node, state, stack = pending.pop()
             size = sizes[node]
             if not size:
                 continue
             first = starts[node]
-            kind = machine.states[state]
-            sparse = None
-            if kind[0] != "text":
+            sparse = known.get(state)
+            if sparse is None:
+                kind = machine.states[state]
+                if kind[0] == "text":
+                    _, context, place, count = kind
+                    self._in_string(words, (context, stack), (node, place, count), (pending, wide), found, written)
+                    continue
                 if kind[0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
                     # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
                     continue
-                sparse = known.get(state) or machine.sparse_row(state)
-            elif state not in machine.tracked and machine.strings.is_sparse(kind):
-                self._in_string(words, (node, kind, stack), pending, found)
-                continue
-            codes: list[tuple[int, int]] = []
-            if sparse is None:
-                if size > _SIBLINGS:
-                    wide.append((node, state, stack))
-                    continue
-                if size <= _TWINS:
-                    row: Any = {byte: machine.code(state, byte) for byte in texts[first : first + size]}
-                else:
-                    row = machine.row(state).data
-                for child in range(first, first + size):
-                    code = row[texts[child]]
-                    if code != DEAD:
-                        codes.append((child, code))
-            elif size < len(sparse):
-                for child in range(first, first + size):
-                    code = sparse.get(texts[child], DEAD)
-                    if code != DEAD:
-                        codes.append((child, code))
+                sparse = machine.sparse_row(state)
+            if size < len(sparse):
+                codes = [
+                    (child, sparse[texts[child]]) for child in range(first, first + size) if texts[child] in sparse
+                ]
             else:
-                for byte, code in sparse.items():
-                    child = place_of(byte, first, first + size)
-                    if child >= 0:
-                        codes.append((child, code))
-            if naming and any(code in naming for _, code in codes):
-                wide.append((node, state, stack))
-                continue
+                end = first + size
+                codes = [(place_of(byte, first, end), code) for byte, code in sparse.items()]
             for child, code in codes:
-                entered.append(child)
-                if sizes[child]:
-                    pending.append((child, code, stack) if code >= 0 else (child, *machine.applied(code, stack)))
-        if wide:
-            wide = self._compiled(words, wide, found)
-        return self._walk(words, wide, written, found) if wide else found
+                if child >= 0:
+                    entered.append(child)
+                    if sizes[child]:
+                        pending.append((child, code, stack) if code >= 0 else (child, *machine.applied(code, stack)))
+        return found
 
-    def _compiled(self, words: Words, wide: Pending, found: Found) -> Pending:
-        """Walk below nodes where many bytes may come by the compiled loop; what must be walked by levels instead."""
-        machine = self._machine
-        left: Pending = []
-        inside: dict[tuple[StringContext, Stack], list[tuple[int, int, int]]] = {}
-        for node, state, stack in wide:
-            kind = machine.states[state]
-            if kind[0] != "text" or kind[1].tracks:
-                left.append((node, state, stack))
-                continue
-            _, context, place, count = kind
-            if context.content.is_far(count, self._longest):
-                context, count = context.unbounded, 0
-            inside.setdefault((context, stack), []).append((node, place, count))
-        for (context, stack), begun in inside.items():
-            walked = self._content(words.trie, context, begun)
-            if walked is None:
-                left += [(node, context.text(place, count), stack) for node, place, count in begun]
-            else:
-                self._ended(words, context, stack, walked, found)
-        return left
-
-    def _ended(
-        self, words: Words, context: StringContext, stack: Stack, walked: tuple[NDArray[Any], Ends], found: Found
+    def _in_string(
+        self,
+        words: Words,
+        string: tuple[StringContext, Stack],
+        begun: tuple[int, int, int],
+        left: tuple[Pending, Wide | None],
+        found: Found,
+        written: bytes,
     ) -> None:
-        """Walk on where a compiled walk inside a string has met quotes and backslashes."""
-        machine = self._machine
-        places, ends = walked
-        found.places.append(places)
-        sizes = words.trie.child_count.data
-        reached: dict[tuple[tuple[int, int], bool], tuple[int, Stack]] = {}
-        pending: Pending = []
-        for node, at, ended in ends:
-            after = reached.get((at, ended))
-            if after is None:
-                code = context.end(*at) if ended else machine.strings.escape(context, *at)
-                after = reached[at, ended] = machine.applied(code, stack) if code < DEAD else (code, stack)
-            if after[0] != DEAD:
-                found.entered.append(node)
-                if sizes[node]:
-                    pending.append((node, *after))
-        if pending:
-            self._walk_on(words, pending, found)
+        """Walk inside a string, without a machine state per character.
 
-    def _in_string(self, words: Words, begun: tuple[int, Any, Stack], pending: Pending, found: Found) -> None:
-        """Walk inside a string whose content allows a small number of bytes, without a machine state per character."""
-        machine, strings, trie = self._machine, self._machine.strings, words.trie
-        starts, sizes, texts, place_of = trie.child_start.data, trie.child_count.data, words.bytes, words.bytes.find
-        node, (_, context, place, count), stack = begun
-        entered = found.entered
-        content = context.content
-        boundaries, counts = content.automaton.boundaries, content.counts
+        Args:
+            words: the words.
+            string: the string and the stack in it.
+            begun: a node, a state of the content and a number of characters.
+            left: takes what is left to walk: where the string has ended or an escape began; and nodes with many
+                children where many bytes may come, if these are not to be walked here.
+            found: the result to extend.
+            written: as for :meth:`from_root`.
+        """
+        (context, stack), (pending, wide) = string, left
+        strings, content = self._machine.strings, context.content
+        starts, sizes, texts, place_of = words.starts, words.sizes, words.bytes, words.bytes.find
+        entered, boundaries, counts = found.entered, content.automaton.boundaries, content.counts
         below, mask = (context.below, context.mask) if isinstance(context, NameContext) else (None, 0)
-        narrow = None if below is not None and context.plain else content.automaton.narrow
+        narrow = None if wide is None or context.is_listed else content.automaton.narrow
         known, outputs = strings.steps_of(context), content.automaton.outputs
-        inside = [(node, place, count)]
+        inside = [begun]
         while inside:
             node, place, count = inside.pop()
+            size = sizes[node]
+            if narrow is not None and size > _SIBLINGS and not narrow[place]:
+                assert wide is not None
+                wide.setdefault(string, []).append((node, place, count))
+                continue
             first = starts[node]
-            end = first + sizes[node]
+            end = first + size
             following = content.counted(count + boundaries[place]) if counts else 0
             steps = known.get(place)
             if steps is None:
                 steps = strings.steps(context, place)
-            for byte in texts[first:end] if end - first <= len(steps) else steps:
+            for byte in texts[first:end] if size <= len(steps) else steps:
                 child, target = place_of(byte, first, end), steps.get(byte, DEAD)
                 if child < 0 or target < 0:
                     continue
                 if not (below[target] & mask if below is not None else not counts or content.alive(target, following)):
                     continue
                 entered.append(child)
-                if not sizes[child]:
-                    continue
-                if narrow is None or narrow[target]:
+                if sizes[child]:
                     inside.append((child, target, following))
-                else:
-                    pending.append((child, context.text(target, following), stack))
             if not boundaries[place]:
                 continue
             child = place_of(_QUOTE, first, end) if outputs[place] is not None else -1
             code = context.end(place, count) if child >= 0 else DEAD
             if code != DEAD:
-                entered.append(child)
-                if sizes[child]:
-                    pending.append((child, code, stack) if code >= 0 else (child, *machine.applied(code, stack)))
+                self._closed(words, (child, code, stack), pending, found, written)
             child = place_of(_BACKSLASH, first, end) if context.escapes is not False else -1
             code = strings.escape(context, place, count) if child >= 0 else DEAD
             if code != DEAD:
                 entered.append(child)
                 pending.append((child, code, stack))
+
+    def _ended(
+        self,
+        words: Words,
+        string: tuple[StringContext, Stack],
+        walked: tuple[NDArray[Any], Ends],
+        pending: Pending,
+        found: Found,
+        written: bytes,
+    ) -> None:
+        """Note what a walk inside a string has found, and where it has met quotes and backslashes."""
+        (context, stack), (places, ends) = string, walked
+        found.places.append(places)
+        codes: dict[tuple[tuple[int, int], bool], int] = {}
+        for node, at, ended in ends:
+            code = codes.get((at, ended))
+            if code is None:
+                code = context.end(*at) if ended else self._machine.strings.escape(context, *at)
+                codes[at, ended] = code
+            if code != DEAD:
+                self._closed(words, (node, code, stack), pending, found, written)
+
+    def _closed(
+        self, words: Words, reached: tuple[int, int, Stack], pending: Pending, found: Found, written: bytes
+    ) -> None:
+        """Note a node where a string ends or an escape begins: its code, and the stack before that."""
+        node, code, stack = reached
+        machine = self._machine
+        state, after = code, stack
+        if code < DEAD:
+            if code in machine.naming:
+                state, after = self._end_name(words.trie, node, code, stack, written)
+                if state == DEAD:
+                    return
+            else:
+                state, after = machine.applied(code, stack)
+        found.entered.append(node)
+        if words.sizes[node]:
+            pending.append((node, state, after))
 
     def _end_name(self, trie: Trie, node: int, code: int, stack: Stack, written: bytes) -> tuple[int, Stack]:
         """State and stack after the end of a name that must not be repeated; the state is ``DEAD`` if it is repeated.
@@ -481,12 +387,6 @@ class TokenWalk:
         while at and (text[at - 1] != ord('"') or _is_escaped(text, at - 1)):
             at -= 1
         return self._machine.after_name(code, stack, text[at:], remember=again)  # type: ignore[no-any-return]
-
-
-def _living(nodes: NDArray[Any], *columns: NDArray[np.int32]) -> tuple[NDArray[Any], ...]:
-    """The nodes whose code, in the first column, is not ``DEAD``, and their columns."""
-    kept = (columns[0] != DEAD).nonzero()[0]
-    return (nodes, *columns) if len(kept) == len(nodes) else tuple([part.take(kept) for part in (nodes, *columns)])
 
 
 def may_name_again(rest: bytes) -> bool:

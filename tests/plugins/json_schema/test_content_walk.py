@@ -1,7 +1,4 @@
-"""Self-loop summaries: checked against the automata, character by character, and against walks without them.
-
-Walks by the compiled loop, with and without it by levels must find the same tokens.
-"""
+"""Walks inside strings: by the compiled loop, by levels and node by node they must find the same tokens."""
 
 from __future__ import annotations
 
@@ -16,15 +13,13 @@ from logitloom.automata import Budget, any_text
 from logitloom.automata.above_ascii import _above_ascii
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import category
-from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
 from logitloom.errors import LogitloomError
-from logitloom.masks.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.value_reader import Position
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
-from logitloom_plugins.json_schema.tokens.self_loops import HIGH_SPECIAL, LOW_SPECIAL, SelfLoops, self_loops
+from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.formats import format_automaton
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
@@ -66,32 +61,6 @@ def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(automato
         assert not everywhere or found[state] in ends
 
 
-@pytest.mark.parametrize("automaton", automata())
-def test_characters_that_do_not_leave_a_state_lead_back_to_it(automaton: MooreMachine) -> None:
-    found = self_loops(automaton.next, automaton.byte_class, False)
-    for state in np.flatnonzero(np.frombuffer(automaton.boundaries, dtype=bool)).tolist()[:30]:
-        stays = after_characters(automaton, state) == state
-        leaving = int(found.low[state]) | int(found.high[state]) << 64
-        special = int(LOW_SPECIAL) | int(HIGH_SPECIAL) << 64
-        assert leaving == special | sum(1 << point for point in range(0x80) if not stays[point])
-        if not found.marks[state] & HIGH_WORD:
-            assert stays[_WORDS].all()
-        if not found.marks[state] & HIGH_OTHER:
-            assert stays[_OTHERS].all()
-
-
-def test_any_text_may_follow_beside_a_pattern_but_not_within_one() -> None:
-    within = compile_ecma("^[a-z]+$")
-    assert HIGH_WORD & self_loops(within.next, within.byte_class, False).marks.min()
-    # All but the ends of lines, of which some are above ASCII.
-    dots = compile_ecma("^.*[.]txt$")
-    low, high, marks = self_loops(dots.next, dots.byte_class, False)
-    assert int(low[dots.start]) == int(LOW_SPECIAL) | 1 << ord(".")
-    assert high[dots.start] == HIGH_SPECIAL
-    # Without compiled loops no more is known than that some are.
-    assert marks[dots.start] == MALFORMED | HIGH_OTHER | HIGH_PARTIAL | (HIGH_WORD if host_kernels() is None else 0)
-
-
 @pytest.mark.parametrize("schema", [
     {"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}},
     {"type": "array", "items": {"type": "object", "minProperties": 2, "maxProperties": 2}},
@@ -111,9 +80,6 @@ def test_names_that_begin_and_end_within_one_token_are_not_written_twice(schema:
                 seen.add(after)
                 queue.append(after)
     assert len(seen) > 10
-
-
-# -- with the summaries every row is what it is without ------------------------------------------------------
 
 
 @pytest.mark.extras
@@ -138,22 +104,16 @@ def test_names_that_begin_and_end_within_one_token_are_not_written_twice(schema:
 @pytest.mark.parametrize("escapes", ["any", "ascii"])
 def test_rows_of_schemas(schema: Any, escapes: str) -> None:
     machine = compile_schema(schema, SchemaOptions(Whitespace("flexible", 3), escapes))
-    compiled, summed, plain = (NumberedTokens(machine, tekken()) for _ in "123")
-    assert isinstance(summed.walk._loops, SelfLoops)
-    summed.walk._content = plain.walk._content = lambda *given: None
-    plain.walk._loops = NoSummaries(machine.strings)
+    ways = walked(machine, tekken())
     random = np.random.default_rng(len(str(schema)))
-    state, same, third = summed.start, plain.start, compiled.start
+    states = [tokens.start for tokens in ways]
     for step in range(25):
-        allowed = summed.row(state)
-        assert allowed.tolist() == plain.row(same).tolist() == compiled.row(third).tolist()
-        begins = [
-            token for token in allowed.tolist() if tekken().token_bytes[token][:1] in (b'"', b"{", b"[", b"a", b"1")
-        ]
-        token = int(random.choice(begins if begins and step % 3 else allowed))
-        state, same = summed.advance(state, token), plain.advance(same, token)
-        third = compiled.advance(third, token)
-        if state == -2:
+        rows = [tokens.row(state).tolist() for tokens, state in zip(ways, states, strict=True)]
+        assert rows[0] == rows[1] == rows[2]
+        begins = [token for token in rows[0] if tekken().token_bytes[token][:1] in (b'"', b"{", b"[", b"a", b"1")]
+        token = int(random.choice(begins if begins and step % 3 else rows[0]))
+        states = [tokens.advance(state, token) for tokens, state in zip(ways, states, strict=True)]
+        if states[0] == -2:
             break
 
 
@@ -196,7 +156,11 @@ def test_rows_of_random_patterns_with_bounds(pattern: str, least: int, more: int
     escapes=st.sampled_from(["any", "minimal", "ascii"]),
 )
 def test_rows_of_names_that_patterns_decide_about(pattern: str, other: str | None, closed: bool, escapes: str) -> None:
-    schema = {"type": "object", "properties": {"ab": {}}, "patternProperties": {pattern: {"type": "null"}}}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"ab": {}},
+        "patternProperties": {pattern: {"type": "null"}},
+    }
     schema |= {} if other is None else {"propertyNames": {"pattern": other}}
     schema |= {"additionalProperties": False} if closed else {}
     try:
@@ -210,12 +174,13 @@ def test_rows_of_names_that_patterns_decide_about(pattern: str, other: str | Non
         assert_every_place_agrees(machine, mixed(), b'{"')
 
 
-class NoSummaries(SelfLoops):
-    """Knows of no self-loops, so that every token is walked."""
-
-    def whole(self, trie: Trie, nodes: Any, states: Any) -> Any:
-        del trie, states
-        return np.zeros(len(nodes), dtype=bool)
+def walked(machine: Machine, vocabulary: Vocabulary) -> list[NumberedTokens]:
+    """The tokens of a machine as the compiled loop finds them in strings, by levels, and node by node."""
+    compiled, levels, nodes = ways = [NumberedTokens(machine, vocabulary) for _ in range(3)]
+    assert isinstance(compiled.walk._content, ContentWalk)
+    levels.walk._content._kernels = lambda: None
+    nodes.walk._content = lambda *given: None  # type: ignore[assignment]
+    return ways
 
 
 def lengths(content: Content) -> range:
@@ -224,9 +189,7 @@ def lengths(content: Content) -> range:
 
 
 def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginning: bytes = b'"') -> None:
-    every = _, summed, plain = [NumberedTokens(machine, vocabulary) for _ in "123"]
-    summed.walk._content = plain.walk._content = lambda *given: None
-    plain.walk._loops = NoSummaries(machine.strings)
+    every = walked(machine, vocabulary)
     for tokens in every:
         begun = tokens.start
         for byte in beginning:
