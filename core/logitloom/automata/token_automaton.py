@@ -364,13 +364,13 @@ class TokenAutomaton(Constraint):
         return ids, least.take(row.take(self._tables.token_class.take(ids)))
 
     def most_after(self, state: State) -> int:
-        """The bytes of the longest of the shortest texts from any state, if each byte is a token."""
+        """The bytes of the longest of the shortest texts from any state, if tokens of one byte write one from each."""
         return self._most
 
     @cached_property
     def _most(self) -> int:
         """See :meth:`most_after`."""
-        if not self._trie.every_byte:
+        if not self._trie.every_byte and np.min(self._by_bytes, initial=0) < 0:
             return UNKNOWN
         return int(np.max(self._by_bytes, initial=0))
 

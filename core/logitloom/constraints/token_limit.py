@@ -107,7 +107,8 @@ def tokens_left(left: Any, context: Context) -> Any:
         taken = context.backend.xp.sum(context.backend.cast(tokens >= 0, "int32"), axis=1)
         return left - context.backend.cast(taken, "int32")
     listed = tokens.tolist() if context.backend.on_host else context.backend.to_numpy(tokens).tolist()
-    return Rows([have - sum(token >= 0 for token in row) for have, row in zip(left, listed, strict=True)])
+    # Ids are not negative, and -1 stands for no token.
+    return Rows([have - len(row) + row.count(-1) for have, row in zip(left, listed, strict=True)])
 
 
 def within(needed: Array, left: Array) -> Array:

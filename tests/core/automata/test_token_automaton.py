@@ -21,6 +21,7 @@ from logitloom.automata import (
     literal,
 )
 from logitloom.constraints import Ended
+from logitloom.contract import UNKNOWN
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
 from tests.core.automata.patterns import patterns
@@ -348,6 +349,17 @@ def test_forgotten_rows_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None
     for state in visited(automaton, 40, 10) * 2:
         assert automaton.row(state).tolist() == brute_force(automaton, state)
     assert len(automaton._sets) == 1
+
+
+@pytest.mark.parametrize("pattern", ["[a-c ]*", "a{3}|b[a-c]{9}c", "(a|bc)*b", "é{3}", "[a-é]{2,4}"])
+def test_no_token_leads_farther_than_the_bound_where_bytes_are_no_tokens(pattern: str) -> None:
+    letters = Vocabulary([b"</s>", *[bytes([byte]) for byte in range(128)], "é".encode()], eos=[0])
+    automaton = walked(compile_pattern(pattern), letters)
+    bound = automaton.constraint.most_after(automaton.start)
+    assert (bound == UNKNOWN) == ("é" in pattern), "the bytes of é are no tokens"
+    for state in visited(automaton, 20, 20):
+        if state != FINISHED:
+            assert automaton.constraint.least_after(state)[1].max(initial=0) <= bound
 
 
 def test_states_with_equal_tables_share_a_row() -> None:
