@@ -105,7 +105,7 @@ class ChainRows:
             )  # fmt: skip
             self._collector = _MaskCollector(self._base.backend) if self._base.backend.on_host else None
             self.requests, self._aside = [], {}
-        if self.requests == list(requests) and not any(request.rewound for request in requests):
+        if self.requests == list(requests) and not self.any_rewound():
             return
         states = {request: (state, 0) for request, state in self._aside.items()}
         if self._state is not None:
@@ -135,6 +135,11 @@ class ChainRows:
         joined = row_state.concat(parts)
         self._state = joined if order == list(range(len(order))) else row_state.take(joined, order)
 
+    def any_rewound(self) -> bool:
+        """Whether the engine took back tokens of a request that the chain has seen."""
+        # As Request.rewound, but a step asks it of all requests.
+        return bool([r for r in self.requests if r.fed > 0 and r.output[r.fed - 1 : r.fed] != [r.last]])
+
     def keep(self, live: Collection[Request]) -> bool:
         """Drop rows that were put aside for requests that are gone; whether any request is left."""
         self._aside = {request: state for request, state in self._aside.items() if request in live}
@@ -155,10 +160,8 @@ class ChainRows:
             return None
         assert self._base is not None
         try:
-            tokens = [request.pending() for request in self.requests]
-            context = self._base.with_fields(batch=len(tokens), backend=collector.backend)
-            if any(tokens):
-                context = context.accept(tokens)
+            tokens = self._pending()
+            context = _accepted(self._base, tokens, batch=len(tokens), backend=collector.backend)
             out, after = self.chain.process(logits, self._state, context)
         except Exception:  # told by whoever processes the rows
             return None
@@ -206,7 +209,14 @@ class ChainRows:
         return self._with_ends(out, drafts)
 
     def _listed(self, rows: Sequence[int]) -> list[list[int]]:
-        return [self.requests[row].pending() for row in rows]
+        return self._pending() if len(rows) == len(self.requests) else [self.requests[row].pending() for row in rows]
+
+    def _pending(self) -> list[list[int]]:
+        """The tokens of each request that the chain has not seen."""
+        tokens = [list(request.output[request.fed :]) for request in self.requests]
+        if min(map(min, filter(None, tokens)), default=0) < 0:
+            return [request.pending() for request in self.requests]  # raises for the first that has such a token
+        return tokens
 
     def _expanded(self, owner: list[int]) -> ChainState | None:
         return self._state if owner == list(range(len(self.requests))) else row_state.take(self._state, owner)
@@ -217,9 +227,7 @@ class ChainRows:
         assert self._base is not None
         assert state is not None
         donate = donate and self.keeps_masked
-        context = self._base.with_fields(batch=int(logits.shape[0]), donate=donate, donate_state=donate_state)
-        if not isinstance(tokens, list) or any(tokens):
-            context = context.accept(tokens)
+        context = _accepted(self._base, tokens, batch=int(logits.shape[0]), donate=donate, donate_state=donate_state)
         out, after = self.chain.process(logits, state, context)
         if not self.keeps_masked:
             out = context.backend.masked_fill(out, logits == NEG_INF, NEG_INF)
@@ -309,6 +317,16 @@ class ChainRows:
         return self.chain.replay(tokens, context)
 
 
+def _accepted(base: Context, tokens: Any, **changes: Any) -> Context:
+    """The context of a step in which the rows accept ``tokens``: lists, possibly all empty, or a native array."""
+    if isinstance(tokens, list):
+        if not any(tokens):
+            return base.with_fields(**changes)
+        if min(map(len, tokens)) == max(map(len, tokens)) == 1:  # the usual step
+            tokens = base.backend.asarray(np.array(tokens, dtype=np.int32))
+    return base.accept(tokens, **changes)
+
+
 def _row(state: ChainState, row: int) -> ChainState:
     alone: ChainState = row_state.take(state, [row])
     return alone
@@ -317,12 +335,11 @@ def _row(state: ChainState, row: int) -> ChainState:
 def closed_rows(logits: Array) -> list[int]:
     """Rows that allow no token, on the host: most rows are found open where they begin, which spares a pass."""
     to_numpy = backend_of(logits).to_numpy
-
-    def shut(logits: Array) -> list[int]:
-        rows: list[int] = np.flatnonzero(to_numpy(logits).max(axis=-1) == NEG_INF).tolist()
-        return rows
-
-    return [row for row in shut(logits[:, :_BEGINNING]) if shut(logits[row : row + 1])]
+    highest = np.maximum.reduce(to_numpy(logits[:, :_BEGINNING]), axis=1).tolist()
+    if NEG_INF not in highest:
+        return []
+    shut = [row for row, value in enumerate(highest) if value == NEG_INF]
+    return [row for row in shut if to_numpy(logits[row]).max() == NEG_INF]
 
 
 def force_end(logits: Array, row: int, request: Request) -> Array:

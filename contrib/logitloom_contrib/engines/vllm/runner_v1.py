@@ -42,6 +42,8 @@ class RunnerV1:
         #: Per group the places of its rows, and those places as an index of the logits.
         self._rows: list[tuple[ChainRows, list[int], Any]] = []
         self._changed = False
+        #: The mask of a row that may have every token.
+        self._free: MaskRow | None = None
         #: Host memory for logits, ``[rows, vocab]``: fresh pages cost as much as what is written to them.
         self._scratch: Any = None
 
@@ -61,36 +63,40 @@ class RunnerV1:
         """Process the logits ``[requests, vocab]`` of a step; rows of requests without a chain are left alone."""
         if not self.places and not self._groups:
             return logits
-        if self._changed or any(r.rewound for group, _, _ in self._rows for r in group.requests):
+        if self._changed or any(group.any_rewound() for group, _, _ in self._rows):
             self._regroup(logits)
         logits, left = self._masked(logits)
         for group, places, index in left:
             logits = self._processed(group, places, index, logits)
-        for place, request in self.places.items():
-            if request.failure is not None:
-                logits = force_end(logits, place, request)
+        failed = [(place, request) for place, request in self.places.items() if request.failure is not None]
+        for place, request in failed:
+            logits = force_end(logits, place, request)
         # Requests that failed leave their group, so that it need not look for them at the next step.
-        self._changed = any(r.failure is not None for group, _, _ in self._rows for r in group.requests)
+        self._changed = any(request in group.requests for _, request in failed for group, _, _ in self._rows)
         return logits
 
     def _masked(self, logits: Array) -> tuple[Array, list[tuple[ChainRows, list[int], Any]]]:
         """The logits after all chains that are a mask, applied in one pass; and the groups that are left."""
+        count, width = logits.shape
+        if self._free is None or self._free.vocab != width:
+            self._free = MaskRow(False, [], int(width))
+        rows: list[TokenIds] = [self._free] * count
         left: list[tuple[ChainRows, list[int], Any]] = []
-        masks: dict[int, tuple[ChainRows, TokenIds]] = {}
+        masked: dict[int, ChainRows] = {}
         for group, places, index in self._rows:
-            found = group.masks(logits[: len(places)])
+            found = group.masks(logits if len(places) == count else logits[: len(places)])
             if found is None:
                 left.append((group, places, index))
-            else:
-                masks |= {place: (group, mask) for place, mask in zip(places, found, strict=True)}
-        if not masks:
+                continue
+            masked |= dict.fromkeys(places, group)
+            for place, mask in zip(places, found, strict=True):
+                rows[place] = mask
+        if not masked:
             return logits, left
-        free = MaskRow(False, [], int(logits.shape[1]))
-        rows = [masks[place][1] if place in masks else free for place in range(len(logits))]
         logits = backend_of(logits).apply_token_rows(logits, rows, True)
         for place in closed_rows(logits):
-            if place in masks:
-                masks[place][0].close(self.places[place])  # the end is written with those of others
+            if place in masked:
+                masked[place].close(self.places[place])  # the end is written with those of others
         return logits, left
 
     def _processed(self, group: ChainRows, places: list[int], index: Any, logits: Array) -> Array:
