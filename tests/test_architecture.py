@@ -185,7 +185,7 @@ FLOORS = (
         "atomic_file",
         "fingerprint",
     },
-    {"backend", "state", "state_format", "masks"},
+    {"backend", "row_operations", "state", "state_format", "masks"},
     {"context", "contract", "hookspecs", "processor", "position", "shared_step", "step", "step_arguments"},
     {
         "plugin_manager",
@@ -194,6 +194,7 @@ FLOORS = (
         "direct_use",
         "chain_state",
         "renumbering",
+        "row_program",
         "score_arguments",
         "scoring",
         "survivors",

@@ -356,6 +356,16 @@ class Backend:
         del logits
         return None
 
+    def address(self, array: Array, dtype: str) -> int | None:
+        """Where a compiled loop may read the array; None where it may not, because of its dtype, layout or device.
+
+        Args:
+            array: of this library, C-contiguous and without gradients, or there is no address.
+            dtype: ``"float32"`` or ``"bool"``, the dtype that it must have.
+        """
+        del array, dtype
+        return None
+
     def take_rows(self, x: Array, index: Array) -> Array:
         """Rows ``index: [m]`` (host or native integers, never negative) of the leading axis."""
         return self.xp.take(x, self._native_index(index), axis=0)
@@ -462,7 +472,7 @@ class Backend:
         """Values at their ids, and -inf everywhere else.
 
         Args:
-            values: ``[batch, n]``.
+            values: ``[batch, n]``; in host memory, if ``like`` has an address (:meth:`address`) and the ids are there.
             ids: ``[batch, n]``, distinct in each row; -1 for none.
             like: ``[batch, vocab]``, for shape and dtype.
             donate: whether to write into ``like`` where that is cheaper.

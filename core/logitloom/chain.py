@@ -32,6 +32,7 @@ from logitloom.link import FunctionProcessor, Link, check_order
 from logitloom.plugin_manager import implementations
 from logitloom.processor import NEEDS, Processor
 from logitloom.registry import read_vocabulary
+from logitloom.row_program import RowProgram
 from logitloom.shared_step import SharedStep
 from logitloom.step import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.step_arguments import check_step, note, writable
@@ -91,6 +92,7 @@ class Chain:
         self._steps: tuple[Step, ...] = ()
         self._fresh: tuple[bool, ...] = ()
         self._survivor_steps: tuple[int, int | None] = (0, None)
+        self._program: RowProgram | None = None
         self._any_library = False
         self._afters: tuple[Callable[[Any, Context], Any] | None, ...] = ()
         self._forced: tuple[_Question, ...] = ()
@@ -141,6 +143,8 @@ class Chain:
         place, highest = split(self.links)
         takes_survivors = highest is not None and not self.debug and len(steps) == len(self.links)
         self._survivor_steps = (place, highest) if takes_survivors else (len(self.links), None)
+        if takes_survivors:
+            self._program = RowProgram.of(self.links, place, highest)
         self._any_library = (
             not self.debug
             and len(steps) == len(self.links) > 0
@@ -349,13 +353,26 @@ class Chain:
         ours, last = context.donate, len(states) - 1
         # Nobody may write to a buffer of the pool, so only the last processor gets it.
         pool = context.pool if last else None
-        shared = SharedStep.of(logits, states, context) if self._any_library and not context.compiled else None
+        program = None if context.compiled else self._program
+        shared = None
+        if program is not None and program.first == 0:
+            found, states, context = self._on_rows(program, logits, states, context, after, context.pool)
+            if found is not None:
+                # What self.state(...) does, without a call.
+                return (found[0] if single else found), tuple.__new__(self._state_type, (position, tuple(after)))
+        if self._any_library and not context.compiled:
+            shared = SharedStep.of(logits, states, context)
         if shared is not None:
             logits, states, context = shared.views
         if pool is not None:
             context = context.with_fields(pool=None)
         try:
             for place, step in enumerate(self._steps):
+                if place and program is not None and place == program.first:
+                    found, states, context = self._on_rows(program, logits, states, context, after, pool, shared)
+                    if found is not None:
+                        logits = found
+                        break
                 if place == self._survivor_steps[0] and not context.compiled:
                     found = self._on_survivors(logits, states, context, after, pool or context.pool, shared)
                     if found is not None:
@@ -386,6 +403,46 @@ class Chain:
             held = [leaf for _, leaf in rows.leaves(new_state) if isinstance(leaf, type(logits))]
             context.backend.synchronize(logits, *held)
         return (logits[0] if single else logits), new_state
+
+    def _on_rows(
+        self,
+        program: RowProgram,
+        logits: Array,
+        states: tuple[Any, ...],
+        context: Context,
+        after: list[Any],
+        pool: BufferPool | None,
+        shared: SharedStep | None = None,
+    ) -> tuple[Array | None, tuple[Any, ...], Context]:
+        """What the last processors make of the logits in one loop.
+
+        Args:
+            program: their operations.
+            after: the new states are appended here, if there is a result.
+            shared: where the step works on NumPy's views.
+
+        Returns:
+            The logits, of the chain's library, or None; the states and the context with which to go on without.
+        """
+        kernels = program.kernels(context.backend, logits)
+        if kernels is None:
+            return None, states, context
+        first, place = program.first, program.first + program.tables
+        if program.tables:
+            moved = tuple(
+                link.processor.next_state(state, context)
+                for link, state in zip(self.links[first:place], states[first:place], strict=True)
+            )
+            states = states[:first] + moved + states[place:]
+        left = program.run(kernels, context.backend, logits, [state[0] for state in states[first:place]])
+        if left is None:
+            # The states have seen the tokens.
+            return None, states, context.with_fields(tokens=None)
+        after.extend(states[first:])
+        backend = context.backend
+        if shared is not None:
+            backend, logits = shared.backend, shared.array(logits)
+        return backend.spread(left.logits, left.ids, logits, context.donate, pool), states, context
 
     def _on_survivors(
         self,

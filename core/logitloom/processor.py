@@ -7,6 +7,7 @@ import functools
 from typing import Any, ClassVar, Literal, Protocol
 
 from logitloom import options
+from logitloom.row_operations import RowOperation
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["NEEDS", "STAGES", "Need", "Processing", "Processor", "Stage"]
@@ -94,6 +95,10 @@ class Processor:
         any_library: goes by ``context.backend`` and names no library, and its states are tuples of arrays. In a library
             that shares its memory with NumPy and takes longer for a call than for the work, as PyTorch does on the CPU,
             it may be given NumPy's views of logits, state and context, and makes the same of them.
+        row_operation: what ``process`` does to rows of float32 logits, as an operation that compiled loops know (a
+            :class:`logitloom.row_operations.RowOperation`); None: no such operation. If it goes by a table, that is
+            the one array of the state, and a method ``next_state(state, context)`` returns the state after the newly
+            accepted tokens.
         uses_buffer_pool: may return its logits in a buffer of ``context.pool``, and does not write to them afterwards.
         sees_every_step: its state depends on the logits of every step, not on the tokens alone, as that of a sampler
             with feedback does. Such a state cannot be rebuilt from tokens: loops ask the model for forced tokens as
@@ -121,6 +126,7 @@ class Processor:
     keeps_at_most: ClassVar[int | None] = None
     changes_only_seen: ClassVar[bool] = False
     any_library: ClassVar[bool] = False
+    row_operation: ClassVar[RowOperation | None] = None
     uses_buffer_pool: ClassVar[bool] = False
     sees_every_step: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True

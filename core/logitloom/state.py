@@ -127,14 +127,17 @@ def _leaf_rows(leaf: Any) -> int:
 
 def row_count(state: State) -> int | None:
     """Number of rows of a state; None for a state without leaves (a stateless processor's)."""
-    # Asked at every step, so without the paths of "leaves".
-    if isinstance(state, (tuple, dict)) and not isinstance(state, Rows):
-        for part in state.values() if isinstance(state, dict) else state:
-            found = row_count(part)
-            if found is not None:
-                return found
-        return None
-    return _leaf_rows(state)
+    # Asked at every step, so without the paths of "leaves", and without a call for each part.
+    parts = [state]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, tuple) and not isinstance(part, Rows):
+            parts.extend(part[::-1])
+        elif isinstance(part, dict):
+            parts.extend([*part.values()][::-1])
+        else:
+            return _leaf_rows(part)
+    return None
 
 
 def _host_index(index: Any) -> np.ndarray[Any, Any]:

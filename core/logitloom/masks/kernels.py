@@ -185,6 +185,35 @@ class MaskKernels(Protocol):
         """
         ...
 
+    def operate(
+        self,
+        logits: int,
+        rows: int,
+        vocab: int,
+        highest: int,
+        kinds: NDArray[np.int64],
+        operands: NDArray[np.float64],
+        tables: NDArray[np.int64],
+        ids: NDArray[np.int64],
+        left: NDArray[np.float32],
+    ) -> int:
+        """What some operations of :mod:`logitloom.row_operations` leave of each row, which is not written to.
+
+        Args:
+            logits: address of ``[rows, vocab] float32``.
+            rows, vocab: the shape.
+            highest: how many of the highest logits the operations without tables need, with those that tie.
+            kinds, operands: the operations, those with tables first.
+            tables: the address of the table of each operation that has one.
+            ids, left: ``[rows, n]``: outputs, the tokens that are not -inf in the order of their ids, and their logits;
+                -1 and -inf behind them.
+
+        Returns:
+            The largest number of tokens of a row; -1 if a row has what is not a number, or more than ``n`` of its
+            logits may be among the highest.
+        """
+        ...
+
 
 class KernelFailed(Exception):
     """A kernel raised an error, which its caller need not look at: NumPy does the same, and a warning was given."""

@@ -18,6 +18,7 @@ from logitloom.context import padded
 from logitloom.document import from_document, to_toml
 from logitloom.processor import NEEDS, STAGES
 from logitloom.renumbering import Renumbering
+from logitloom.row_operations import operated
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same
 from logitloom.testing.stories import Run, Story, accepting, stacked
@@ -190,6 +191,24 @@ class DeclarationChecks(ProcessorSubject):
         for age in range(STEPS + 1):
             found, wanted = host(backend, run.step()), host(backend, expected.step())
             same(found, wanted, f"Step {age} on NumPy's views", 0.0)
+
+    def test_a_declared_operation_is_what_process_does(self, backend: Backend, case: str) -> None:
+        """A processor that declares a ``row_operation`` does just that to float32 logits.
+
+        Troubleshooting: the definitions are in :func:`logitloom.row_operations.operated`. A subclass that does
+        something else declares ``row_operation = None``.
+        """
+        chain = self.chain(case, backend)
+        operation = self.declared(case, "row_operation")
+        if operation is None:
+            pytest.skip("the processor does not declare row_operation")
+        run, table = self.run(chain, backend, self.stories(case)[:4], kind="holes"), None
+        for age in range(STEPS + 1):
+            before, context = host(backend, run.logits()), run.step_context().with_fields(donate_state=False)
+            if operation.has_table:
+                table = host(backend, chain.links[0].processor.next_state(run.state.processors[0], context)[0])
+            wanted = operated(operation, before, table)
+            same(host(backend, run.step()), wanted, f"Step {age} by the definition of the operation", TOLERANCE)
 
     def test_tokens_alone_tell_the_state_unless_every_step_must_be_seen(self, backend: Backend, case: str) -> None:
         """Other logits in earlier steps change nothing, or the processor declares ``sees_every_step``, not in vain.

@@ -153,15 +153,16 @@ def _of_one_row(x: NDArray[Any], highest: int) -> NDArray[np.int64] | None:
 
 
 def spread_places(values: NDArray[Any], ids: NDArray[Any], vocab: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The values that are not -inf, and their places in a flat array of rows.
+    """The values, at least those that are not -inf, and their places in a flat array of rows.
 
     Args:
         values: ``[rows, n]``.
-        ids: ``[rows, n]``, -1 where there is none.
+        ids: ``[rows, n]``, -1 where there is none, which a single row does not have.
         vocab: of the rows.
     """
-    if len(ids) > 1:
-        ids = ids + np.arange(len(ids))[:, None] * vocab
+    if len(ids) == 1:
+        return values[0], ids[0]
+    ids = ids + np.arange(len(ids))[:, None] * vocab
     values = values.reshape(-1)
     kept = (values != -np.inf).nonzero()[0]
     return values[kept], ids.reshape(-1)[kept]

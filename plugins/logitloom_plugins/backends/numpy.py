@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from logitloom_plugins.backends._set_places import set_places, set_tokens
 from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
+
+_READ: Final = {name: np.dtype(name) for name in ("bool", "float32")}
 
 
 class NumpyBackend(Backend):
@@ -100,6 +102,13 @@ class NumpyBackend(Backend):
     def survivors(self, x: Array, highest: int | None = None) -> Array | None:
         """Two passes over the logits."""
         return survivors(x, highest)
+
+    def address(self, array: Array, dtype: str) -> int | None:
+        """That of the array's memory."""
+        flags = array.flags
+        if array.dtype != _READ[dtype] or not (flags.c_contiguous and flags.aligned):
+            return None
+        return int(array.__array_interface__["data"][0])
 
     def gather(self, x: Array, index: Array) -> Array:
         """Of one row without NumPy's own look at the axes."""

@@ -40,6 +40,8 @@ _NUMPY_SORTS = frozenset({torch.float32, torch.float64})
 #: Dtypes of which NumPy writes single entries with less overhead per call.
 _SHARED = _NUMPY_SORTS | {torch.bool}
 
+_READ = {"bool": torch.bool, "float32": torch.float32}
+
 #: The bits of -inf in bfloat16, as a signed integer.
 _BFLOAT16_NEG_INF = -128
 
@@ -212,6 +214,14 @@ class TorchBackend(Backend):
         """On the CPU NumPy's calls cost a third of PyTorch's."""
         return _MEMORY if self._shared(logits) and _writable(logits) else None
 
+    def address(self, array: Array, dtype: str) -> int | None:
+        """That of the tensor's memory, on the CPU."""
+        if not self.on_host or array.dtype is not _READ[dtype] or array.requires_grad or array.is_neg():
+            return None
+        if torch.compiler.is_compiling() or not array.is_contiguous():
+            return None
+        return int(array.data_ptr())
+
     def log_probability(self, x: Array, index: Array) -> Array:
         """The fused sum of exponentials; on the CPU NumPy's, on the same memory."""
         if self._shared(x) and not x.requires_grad:
@@ -380,9 +390,11 @@ class TorchBackend(Backend):
         self, values: Array, ids: Array, like: Array, donate: bool = False, pool: BufferPool | None = None
     ) -> Array:
         """On the CPU NumPy's, on the same memory."""
-        if not self._shared(like) or like.requires_grad or values.requires_grad:
-            return super().spread(values, ids, like)
-        kept, places = spread_places(values.numpy(), ids.numpy(), like.shape[1])
+        if not isinstance(values, np.ndarray):
+            if not self._shared(like) or like.requires_grad or values.requires_grad:
+                return super().spread(values, ids, like)
+            values, ids = values.numpy(), ids.numpy()
+        kept, places = spread_places(values, ids, like.shape[1])
         if pool is not None and _use_count is not None:
             out = pool.spread(kept, places, tuple(like.shape), NEG_INF, like.dtype, _TorchBuffer)
             if out is not None:

@@ -23,13 +23,13 @@ from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, ByteTable, StepTa
 
 __all__ = [
     "collect",
+    "compiled",
     "determinize",
-    "exponentials",
+    "elements_at",
     "marks",
-    "nucleus",
     "paths",
     "product",
-    "reaching",
+    "read_only",
     "rewrite",
     "step",
     "walk",
@@ -37,28 +37,28 @@ __all__ = [
     "write",
 ]
 
-_compiled: Callable[..., Callable[[Callable[..., Any]], Any]] = numba.njit
+compiled: Callable[..., Callable[[Callable[..., Any]], Any]] = numba.njit
 _code: Callable[[Callable[..., Any]], Any] = intrinsic
 
 
-def _given(dtype: Any, dimensions: int = 1) -> Any:
+def read_only(dtype: Any, dimensions: int = 1) -> Any:
     """The Numba type of a read-only array."""
     return types.Array(dtype, dimensions, "C", readonly=True)
 
 
 _FINISHED: Final = FINISHED.value
-_BYTES: Final = _given(types.uint8)
-_INTS: Final = _given(types.int32)
-_WORDS: Final = _given(types.uint64)
-_AUTOMATON: Final = types.Tuple((_given(types.int32, 2), _given(types.boolean), _BYTES))
-_NODES: Final = _given(numba.from_dtype(NODE))
-_PATHS: Final = types.Tuple((_WORDS, _WORDS, _BYTES, _given(types.int64), types.int64, types.int64))
+_BYTES: Final = read_only(types.uint8)
+_INTS: Final = read_only(types.int32)
+_WORDS: Final = read_only(types.uint64)
+_AUTOMATON: Final = types.Tuple((read_only(types.int32, 2), read_only(types.boolean), _BYTES))
+_NODES: Final = read_only(numba.from_dtype(NODE))
+_PATHS: Final = types.Tuple((_WORDS, _WORDS, _BYTES, read_only(types.int64), types.int64, types.int64))
 
 
 _NOTES: Final = types.Tuple((types.int32[::1], types.uint8[::1]))
 
 
-@_compiled(types.void(_INTS, types.uint8[::1]), cache=True, nogil=True)
+@compiled(types.void(_INTS, types.uint8[::1]), cache=True, nogil=True)
 def _mark(listed: Any, marked: Any) -> None:  # pragma: no cover - compiled
     """Set ``marked`` to 1 at the listed positions and to 0 elsewhere."""
     marked[:] = 0
@@ -66,7 +66,7 @@ def _mark(listed: Any, marked: Any) -> None:  # pragma: no cover - compiled
         marked[position] = 1
 
 
-@_compiled(
+@compiled(
     types.UniTuple(types.int64, 5)(
         _AUTOMATON, _NODES, _BYTES, _PATHS, types.int32[:, ::1], _NOTES, types.UniTuple(types.int64, 5), types.int64
     ),
@@ -138,11 +138,11 @@ def walk(
     return Progress(*_walk(*plain))
 
 
-@_compiled(
+@compiled(
     types.Tuple((types.uint64[::1], types.uint64[::1], types.uint8[::1]))(
-        _given(types.int32, 2),
-        types.Tuple((_BYTES, _given(types.int64), _given(types.uint64, 2))),
-        *(types.int64, _given(types.boolean, 2), _BYTES, types.int64),
+        read_only(types.int32, 2),
+        types.Tuple((_BYTES, read_only(types.int64), read_only(types.uint64, 2))),
+        *(types.int64, read_only(types.boolean, 2), _BYTES, types.int64),
     ),
     cache=True,
     nogil=True,
@@ -205,13 +205,13 @@ def paths(
     return low, high, marks
 
 
-_TABLE: Final = _given(types.int32, 2)
+_TABLE: Final = read_only(types.int32, 2)
 _KINDS: Final = types.Tuple((_TABLE, _INTS, _BYTES, _BYTES, _BYTES))
 #: Not computed yet. Other entries are a state, -1 for none, or -2 for several.
 _UNKNOWN: Final = -3
 
 
-@_compiled(types.int64(_TABLE, _BYTES, types.int32[:, ::1], types.int64, types.int64), cache=True, nogil=True)
+@compiled(types.int64(_TABLE, _BYTES, types.int32[:, ::1], types.int64, types.int64), cache=True, nogil=True)
 def _uniform(table: Any, byte_class: Any, uniform: Any, state: int, more: int) -> Any:  # pragma: no cover - compiled
     """The state after every sequence of ``more`` continuation bytes; -1 if there is none, -2 if they differ."""
     if state < 0:
@@ -236,7 +236,7 @@ def _uniform(table: Any, byte_class: Any, uniform: Any, state: int, more: int) -
     return found
 
 
-@_compiled(
+@compiled(
     types.int64(_TABLE, _BYTES, types.int32[:, ::1], _KINDS, types.int64, types.int64, types.int64, types.int64),
     cache=True,
     nogil=True,
@@ -270,7 +270,7 @@ def _leads_off(
     return found
 
 
-@_compiled(types.uint8[::1](_TABLE, _BYTES, _INTS, _KINDS), cache=True, nogil=True)
+@compiled(types.uint8[::1](_TABLE, _BYTES, _INTS, _KINDS), cache=True, nogil=True)
 def marks(table: Any, byte_class: Any, default: Any, kinds: Any) -> Any:  # pragma: no cover - compiled
     """See :meth:`logitloom.automata.kernels.AutomatonKernels.marks`."""
     _, root, column_of, _, _ = kinds
@@ -302,7 +302,7 @@ def marks(table: Any, byte_class: Any, default: Any, kinds: Any) -> Any:  # prag
 _FACTOR: Final = types.Tuple((_TABLE, types.int64, types.boolean))
 
 
-@_compiled(
+@compiled(
     types.Tuple((types.int64[:, ::1], types.int32[:, ::1]))(_FACTOR, _FACTOR, types.int64), cache=True, nogil=True
 )
 def product(one_factor: Any, other_factor: Any, limit: int) -> tuple[Any, Any]:  # pragma: no cover - compiled
@@ -342,10 +342,10 @@ def product(one_factor: Any, other_factor: Any, limit: int) -> tuple[Any, Any]: 
     return pairs[:count], table[:count]
 
 
-_RAGGED: Final = types.Tuple((_INTS, _given(types.int64)))
+_RAGGED: Final = types.Tuple((_INTS, read_only(types.int64)))
 
 
-@_compiled(types.int64(types.uint64[:, ::1], types.int64, types.int32[::1]), cache=True, nogil=True)
+@compiled(types.int64(types.uint64[:, ::1], types.int64, types.int32[::1]), cache=True, nogil=True)
 def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - compiled
     """The slot of a hash table that has the number of a set of NFA positions, or the free slot for it."""
     value = np.uint64(0x9E3779B97F4A7C15)
@@ -372,7 +372,7 @@ _SETS: Final = types.Tuple((types.uint64[:, ::1], types.int64[::1], types.int64[
 _COLUMNS: Final = types.Tuple((types.uint64[:, ::1], types.int64[::1], types.int64[::1]))
 
 
-@_compiled(types.int64(types.uint64[::1], _RAGGED, _INTS, _RAGGED, _SETS, _COLUMNS), cache=True, nogil=True)
+@compiled(types.int64(types.uint64[::1], _RAGGED, _INTS, _RAGGED, _SETS, _COLUMNS), cache=True, nogil=True)
 def _follow(
     positions: Any, following: Any, set_at: Any, ragged: Any, sets: Any, columns: Any
 ) -> int:  # pragma: no cover - compiled
@@ -411,7 +411,7 @@ def _follow(
     return many
 
 
-@_compiled(types.void(types.int64, _RAGGED, _SETS, _COLUMNS), cache=True, nogil=True)
+@compiled(types.void(types.int64, _RAGGED, _SETS, _COLUMNS), cache=True, nogil=True)
 def _forget(many: int, ragged: Any, sets: Any, columns: Any) -> None:  # pragma: no cover - compiled
     """Undo :func:`_follow`, for the next DFA state."""
     (members, members_at), (_, _, present, seen), (_, _, holds) = ragged, sets, columns
@@ -421,7 +421,7 @@ def _forget(many: int, ragged: Any, sets: Any, columns: Any) -> None:  # pragma:
             holds[column] = 0
 
 
-@_compiled(
+@compiled(
     types.Tuple((types.int32[:, ::1], types.boolean[::1]))(
         types.Tuple((_INTS, _RAGGED, _INTS, _RAGGED, types.int64)), types.int64
     ),
@@ -483,7 +483,7 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
     return table[:count], accepting
 
 
-@_compiled(
+@compiled(
     types.Tuple((types.boolean, types.int32[::1]))(_NOTES, _INTS, types.int64, _INTS, _INTS, types.int64),
     cache=True,
     nogil=True,
@@ -541,14 +541,14 @@ def collect(notes: Notes, order: Any, found: int, ends: Any, textless: Any, size
     return ids
 
 
-_RECORDS: Final = _given(types.int64, 2)
-_BOOLS: Final = _given(types.boolean)
+_RECORDS: Final = read_only(types.int64, 2)
+_BOOLS: Final = read_only(types.boolean)
 
 
-@_compiled(
+@compiled(
     types.Tuple((types.boolean, types.int64))(
-        *(_INTS, _given(types.int32, 2)),
-        *(_AUTOMATON, types.Tuple((_BYTES, _given(types.int64), _INTS, _BOOLS, _BOOLS, _RECORDS))),
+        *(_INTS, read_only(types.int32, 2)),
+        *(_AUTOMATON, types.Tuple((_BYTES, read_only(types.int64), _INTS, _BOOLS, _BOOLS, _RECORDS))),
         *(types.int32[::1], types.int64[:, ::1]),
     ),
     # Without ``nogil``, because other threads write the records while they hold the GIL.
@@ -619,7 +619,7 @@ def _integers_at(typing_context: Any, address: Any) -> Any:
 
 
 @_code
-def _elements_at(typing_context: Any, address: Any, like: Any) -> Any:
+def elements_at(typing_context: Any, address: Any, like: Any) -> Any:
     """Convert an address to a pointer to values of the type of ``like``."""
     return _pointer(like, address, like)
 
@@ -632,20 +632,20 @@ def _pointer(kind: Any, *given: Any) -> Any:
 
 
 # The following loops are separate functions, because the compiler vectorises them only then.
-@_compiled(nogil=True)
+@compiled(nogil=True)
 def _limit(line: Any, source: Any, keep: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
     for i in range(len(line)):
         value = source[i]
         line[i] = value if keep[i] else forbidden
 
 
-@_compiled(nogil=True)
+@compiled(nogil=True)
 def _limit_in_place(line: Any, keep: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
     for i in range(len(line)):
         line[i] = line[i] if keep[i] else forbidden
 
 
-@_compiled(nogil=True)
+@compiled(nogil=True)
 def _copy_and_forbid(line: Any, source: Any, ids: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
     line[:] = source
     for i in ids:
@@ -653,10 +653,10 @@ def _copy_and_forbid(line: Any, source: Any, ids: Any, forbidden: Any) -> None: 
 
 
 def _write_of(kind: Any) -> Any:
-    return types.void(kind[:, ::1], _given(kind, 2), _RECORDS, kind, types.boolean)
+    return types.void(kind[:, ::1], read_only(kind, 2), _RECORDS, kind, types.boolean)
 
 
-@_compiled([_write_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
+@compiled([_write_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
 def write(after: Any, before: Any, masks: Any, forbidden: Any, in_place: bool) -> None:  # pragma: no cover - compiled
     """See :meth:`logitloom.masks.kernels.MaskKernels.write`."""
     # Last row first, for the cache: the model wrote the last row last, and the next reader begins with the first row.
@@ -689,10 +689,10 @@ def _rewrite_of(kind: Any) -> Any:
     return types.void(kind[:, ::1], types.int64, types.int64[:, ::1], _RECORDS, kind)
 
 
-@_compiled([_rewrite_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
+@compiled([_rewrite_of(kind) for kind in (types.uint16, types.uint32)], cache=True, nogil=True)
 def rewrite(after: Any, before: int, written: Any, masks: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
     """See :meth:`logitloom.masks.kernels.MaskKernels.rewrite`."""
-    sources = numba.carray(_elements_at(before, forbidden), (len(masks), after.shape[1]))
+    sources = numba.carray(elements_at(before, forbidden), (len(masks), after.shape[1]))
     for row in range(len(masks) - 1, -1, -1):  # last row first, as in write
         line, source = after[row], sources[row]
         kind, address, length = masks[row, 0], masks[row, 1], masks[row, 2]
@@ -712,122 +712,6 @@ def rewrite(after: Any, before: int, written: Any, masks: Any, forbidden: Any) -
                 for i in ids:
                     line[i] = source[i]
         written[row, 0], written[row, 1], written[row, 2] = kind, address, length
-
-
-#: What lets sums be taken in any order, so that they are vectorised. Infinities and what is not a number stay.
-_SUMMED: Final = {"reassoc", "contract", "nsz", "arcp"}
-_BINS: Final = 1024
-_LOWEST: Final = np.finfo(np.float32).min
-_ROWS_OF_LOGITS: Final = _given(types.float32, 2)
-_LOGITS: Final = _given(types.float32)
-
-
-@_compiled(types.float32(types.float32), cache=True, nogil=True, fastmath=_SUMMED)
-def _exponential(x: Any) -> Any:  # pragma: no cover - compiled
-    """``exp(x)`` for x up to 0, vectorisable: a power of two and the Taylor polynomial of the rest."""
-    x = x * np.float32(1.4426950408889634)
-    x = x if x > np.float32(-126.0) else np.float32(-126.0)
-    whole = np.int32(x - np.float32(0.5))
-    y = x - np.float32(whole)
-    found = np.float32(1.5403530e-4)
-    for factor in (1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.4022651e-1, 6.9314718e-1, 1.0):
-        found = found * y + np.float32(factor)
-    return found * np.int32((whole + np.int32(127)) << np.int32(23)).view(np.float32)
-
-
-@_compiled(types.float32(_LOGITS, types.float32), cache=True, nogil=True, fastmath=_SUMMED)
-def _exponentials(line: Any, top: Any) -> Any:  # pragma: no cover - compiled
-    """The sum of ``exp(line - top)``."""
-    total = np.float32(0)
-    for place in range(len(line)):
-        total += _exponential(line[place] - top)
-    return total
-
-
-@_compiled(types.void(_ROWS_OF_LOGITS, _LOGITS, types.float32[::1]), cache=True, nogil=True)
-def exponentials(x: Any, top: Any, total: Any) -> None:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.MaskKernels.exponentials`."""
-    for row in range(len(x)):
-        total[row] = _exponentials(x[row], top[row])
-
-
-@_compiled(types.void(_ROWS_OF_LOGITS, _LOGITS, types.float64, types.float32[::1]), cache=True, nogil=True)
-def nucleus(x: Any, top: Any, p: float, threshold: Any) -> None:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.MaskKernels.nucleus`.
-
-    Tokens with less than ``(1 - p) / vocab`` of the mass are not in the nucleus. The mass of bins of the others tells
-    in which bin the border lies, and only that one is sorted.
-    """
-    vocab = x.shape[1]
-    likely, weights = np.empty(vocab, np.float32), np.empty(vocab, np.float32)
-    mass = np.empty(_BINS, np.float64)
-    for row in range(len(x)):
-        line, highest = x[row], top[row]
-        threshold[row] = -np.inf
-        if not np.isfinite(highest):
-            continue
-        total = np.float64(_exponentials(line, highest))
-        reached = p * total
-        share = total * (1.0 - p) / vocab
-        # No forbidden token is likely, whatever the share.
-        least = highest + np.float32(np.log(share)) if share > 0 else _LOWEST
-        found = 0
-        for place in range(vocab):
-            likely[found] = line[place]
-            found += line[place] >= least
-        if not found:
-            continue
-        lowest = highest
-        for place in range(found):
-            weights[place] = _exponential(likely[place] - highest)
-            lowest = min(lowest, max(likely[place], highest - np.float32(126)))
-        factor = np.float32(_BINS) / max(highest - lowest, np.float32(1e-6))
-        mass[:] = 0
-        for place in range(found):
-            mass[np.uint64(min((highest - likely[place]) * factor, np.float32(_BINS - 1)))] += weights[place]
-        border, above = 0, 0.0
-        while border < _BINS - 1 and above + mass[border] < reached:
-            above += mass[border]
-            border += 1
-        inside = 0
-        for place in range(found):
-            if np.uint64(min((highest - likely[place]) * factor, np.float32(_BINS - 1))) == np.uint64(border):
-                likely[inside] = likely[place]
-                inside += 1
-        if not inside:  # the last bin, which rounding leaves empty
-            threshold[row] = lowest
-            continue
-        likely[:inside].sort()
-        place = inside - 1
-        while place > 0:
-            above += _exponential(likely[place] - highest)
-            if above >= reached:
-                break
-            place -= 1
-        threshold[row] = likely[place]
-
-
-@_compiled(types.int64(_ROWS_OF_LOGITS, _ROWS_OF_LOGITS, _LOGITS, types.int64[:, ::1]), cache=True, nogil=True)
-def reaching(x: Any, maxima: Any, least: Any, ids: Any) -> int:  # pragma: no cover - compiled
-    """See :meth:`logitloom.masks.kernels.MaskKernels.reaching`."""
-    (rows, vocab), count, width, most = x.shape, maxima.shape[1], ids.shape[1], 0
-    hit = np.empty(count, np.int64)
-    for row in range(rows):
-        line, bound, hits, found = x[row], least[row], 0, 0
-        for block in range(count):
-            hit[hits] = block
-            hits += maxima[row, block] >= bound
-        for first in range(0, vocab, count):
-            for place in range(hits):
-                at = first + hit[place]
-                if at < vocab and line[at] >= bound:
-                    if found == width:
-                        return -1
-                    ids[row, found] = at
-                    found += 1
-        ids[row, found:] = -1
-        most = max(most, found)
-    return most
 
 
 def _alike(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,17 +27,20 @@ from logitloom.masks.kernels import KernelsNotReady, look_for_kernels_again
 
 __all__ = ["NumbaKernels"]
 
-_SOURCE: Final = Path(__file__).with_name("_numba_loops.py")
+#: The modules of compiled functions, and which these are.
+_FUNCTIONS: Final = {
+    "_numba_loops": (
+        "collect", "determinize", "marks", "paths", "product", "rewrite", "step", "walk", "write",
+    ),
+    "_numba_logits": ("exponentials", "nucleus", "operate", "reaching"),
+}  # fmt: skip
+_SOURCES: Final = tuple(Path(__file__).with_name(f"{name}.py") for name in _FUNCTIONS)
 #: Seconds after which the lock of a process that compiles is taken for left over.
 _LEFT_OVER: Final = 900.0
 _TOLD: Final = (
     "logitloom: compiled kernels are made in a process beside this one, once per installation; until then NumPy does "
     "their work. `logitloom kernels compile` makes them beforehand."
 )
-_FUNCTIONS: Final = (
-    "collect", "determinize", "exponentials", "marks", "nucleus", "paths", "product", "reaching", "rewrite", "step",
-    "walk", "write",
-)  # fmt: skip
 
 
 class NumbaKernels:
@@ -54,9 +57,9 @@ class NumbaKernels:
         if not _on_disk():
             _compile_beside()
             raise KernelsNotReady("The kernels of Numba are being compiled.")
-        loops = _loaded()
-        for name in _FUNCTIONS:
-            setattr(self, name, getattr(loops, name))
+        for loops, names in zip(_loaded(), _FUNCTIONS.values(), strict=True):
+            for name in names:
+                setattr(self, name, getattr(loops, name))
 
     @staticmethod
     def compile() -> str:
@@ -70,13 +73,13 @@ class NumbaKernels:
         """
         _refuse_disabled()
         try:
-            loops = _loaded()
+            loops, _ = _loaded()
         except RuntimeError as error:
             raise BackendUnsupported(
                 f"Numba cannot keep what it compiles: {error}. Set NUMBA_CACHE_DIR to a folder that can be written to."
             ) from error
         folder = Path(loops.write.stats.cache_path)
-        files = sorted(str(path) for path in folder.glob(f"{_SOURCE.stem}.*.nb?"))
+        files = sorted(str(path) for source in _SOURCES for path in folder.glob(f"{source.stem}.*.nb?"))
         _write_note(files)
         return f"numba: {len(files)} files of compiled code are in {folder}."
 
@@ -88,13 +91,13 @@ def _refuse_disabled() -> None:
         )
 
 
-def _loaded() -> Any:
-    """The module of compiled functions. Its import compiles what is not on disk."""
-    from logitloom_plugins.kernels import _numba_loops
+def _loaded() -> tuple[Any, Any]:
+    """The modules of compiled functions. Their import compiles what is not on disk."""
+    from logitloom_plugins.kernels import _numba_logits, _numba_loops
 
     if not _numba_loops.works():
         raise BackendUnsupported("What Numba compiled gives a wrong result. Reinstall numba and llvmlite.")
-    return _numba_loops
+    return _numba_loops, _numba_logits
 
 
 # -- the note of what is on disk --------------------------------------------------------------------------
@@ -106,12 +109,12 @@ def _folders() -> list[Path]:
     if given:
         return [Path(given)]
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
-    return [_SOURCE.parent / "__pycache__", Path(base) / "logitloom"]
+    return [_SOURCES[0].parent / "__pycache__", Path(base) / "logitloom"]
 
 
 def _key() -> str:
     """A hash of all that compiled code depends on."""
-    found = hashlib.sha256(_SOURCE.read_bytes())
+    found = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES))
     versions = [metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
     settings = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NUMBA_")]
     found.update(repr((versions, sys.version, platform.machine(), _processor(), settings)).encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logitloom import Array, Context, Processor, option
+from logitloom.row_operations import LOWER_BY_COUNT, RowOperation
 from logitloom_plugins.processors._occurrence import Recent, Seen, count, recent, seen, seen_after, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
 
@@ -54,6 +55,11 @@ class FrequencyPenalty(Processor):
         """The prompt, if it counts."""
         return frozenset({"prompt"}) if self.include_prompt else frozenset()
 
+    @property
+    def row_operation(self) -> RowOperation | None:  # type: ignore[override]
+        """Without a window, it goes by the table."""
+        return RowOperation(LOWER_BY_COUNT, self.penalty) if self.window is None else None
+
     def init_state(self, context: Context) -> Seen | Recent:
         """Nothing, or what the prompt holds: counts over the vocabulary, or the window."""
         if self.window is None:
@@ -64,14 +70,17 @@ class FrequencyPenalty(Processor):
         """A table, or a window, per token."""
         return seen_after(state, context) if isinstance(state, Seen) else windows(state, context)
 
+    def next_state(self, state: Seen | Recent, context: Context) -> Seen | Recent:
+        """The table, or the window, after the newly accepted tokens."""
+        return count(state, context) if isinstance(state, Seen) else slide(state, context)
+
     def process(self, logits: Array, state: Seen | Recent, context: Context) -> tuple[Array, Seen | Recent]:
         """A look at the counts, and a store per token that occurred; with a window one more."""
         backend = context.backend
+        state = self.next_state(state, context)
         if isinstance(state, Seen):
-            state = count(state, context)
             counts = state.table
         else:
-            state = slide(state, context)
             blank = backend.xp.zeros(logits.shape, dtype=backend.xp.float32)
             counts = backend.add_at(blank, state.tokens, 1.0, donate=True)
 

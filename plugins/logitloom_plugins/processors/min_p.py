@@ -8,6 +8,7 @@ from typing import Any
 
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
+from logitloom.row_operations import KEEP_NEAR_TOP, RowOperation
 from logitloom_plugins.processors._precision import at_least_float32
 
 __all__ = ["MinP"]
@@ -44,6 +45,11 @@ class MinP(Processor):
 
     p: float = option(help="Least probability, as a fraction of the highest; 0 keeps all.", ge=0.0, le=1.0)
     min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")
+
+    @property
+    def row_operation(self) -> RowOperation | None:  # type: ignore[override]
+        """The whole of it, unless a number of tokens stays."""
+        return RowOperation(KEEP_NEAR_TOP, math.log(self.p)) if self.min_keep == 1 and self.p > 0.0 else None
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A maximum, a comparison and a masked fill."""

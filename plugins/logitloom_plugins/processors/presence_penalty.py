@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logitloom import Array, Context, Processor, option
+from logitloom.row_operations import LOWER_SEEN, RowOperation
 from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, seen_after, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
 
@@ -54,6 +55,11 @@ class PresencePenalty(Processor):
         """The prompt, if it counts."""
         return frozenset({"prompt"}) if self.include_prompt else frozenset()
 
+    @property
+    def row_operation(self) -> RowOperation | None:  # type: ignore[override]
+        """Without a window, it goes by the table."""
+        return RowOperation(LOWER_SEEN, self.penalty) if self.window is None else None
+
     def init_state(self, context: Context) -> Seen | Recent:
         """Nothing, or what the prompt holds: a table over the vocabulary, or the window."""
         if self.window is None:
@@ -64,17 +70,20 @@ class PresencePenalty(Processor):
         """A table, or a window, per token."""
         return seen_after(state, context) if isinstance(state, Seen) else windows(state, context)
 
+    def next_state(self, state: Seen | Recent, context: Context) -> Seen | Recent:
+        """The table, or the window, after the newly accepted tokens."""
+        return mark(state, context) if isinstance(state, Seen) else slide(state, context)
+
     def process(self, logits: Array, state: Seen | Recent, context: Context) -> tuple[Array, Seen | Recent]:
         """A look at the table, and a store per token that occurred; with a window a small gather."""
         backend, xp = context.backend, context.backend.xp
+        state = self.next_state(state, context)
 
         def lowered(x: Array, occurred: object = None) -> Array:
             del occurred
             return saturated(backend, x, x - self.penalty) if is_float16(backend, x) else x - self.penalty
 
         if isinstance(state, Seen):
-            state = mark(state, context)
             return backend.update_where(logits, state.table, lowered, context.donate), state
-        state = slide(state, context)
         entries = backend.gather(logits, xp.where(state.tokens < 0, 0, state.tokens))
         return backend.write_at(logits, state.tokens, lowered(entries), context.donate), state

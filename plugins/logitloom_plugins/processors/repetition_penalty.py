@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from logitloom import Array, Backend, Context, Processor, option
+from logitloom.row_operations import RESCALE_SEEN, RowOperation
 from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, seen_after, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
 
@@ -53,6 +54,11 @@ class RepetitionPenalty(Processor):
         """The prompt, if it counts."""
         return frozenset({"prompt"}) if self.include_prompt else frozenset()
 
+    @property
+    def row_operation(self) -> RowOperation | None:  # type: ignore[override]
+        """Without a window, it goes by the table."""
+        return RowOperation(RESCALE_SEEN, self.penalty) if self.window is None else None
+
     def init_state(self, context: Context) -> Seen | Recent:
         """What the prompt holds: a table over the vocabulary, or the window."""
         if self.window is None:
@@ -63,14 +69,17 @@ class RepetitionPenalty(Processor):
         """A table, or a window, per token."""
         return seen_after(state, context) if isinstance(state, Seen) else windows(state, context)
 
+    def next_state(self, state: Seen | Recent, context: Context) -> Seen | Recent:
+        """The table, or the window, after the newly accepted tokens."""
+        return mark(state, context) if isinstance(state, Seen) else slide(state, context)
+
     def process(self, logits: Array, state: Seen | Recent, context: Context) -> tuple[Array, Seen | Recent]:
         """A look at the table, and a store per token that occurred; with a window two small gathers."""
         backend, xp = context.backend, context.backend.xp
+        state = self.next_state(state, context)
         if isinstance(state, Seen):
-            state = mark(state, context)
             change = partial(penalized, backend, self.penalty)
             return backend.update_where(logits, state.table, change, context.donate), state
-        state = slide(state, context)
         entries = backend.gather(logits, xp.where(state.tokens < 0, 0, state.tokens))
         entries = penalized(backend, self.penalty, entries)
         return backend.write_at(logits, state.tokens, entries, context.donate), state

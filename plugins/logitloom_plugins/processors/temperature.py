@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
+from logitloom.row_operations import DIVIDE, RowOperation
 from logitloom_plugins.processors._precision import in_dtype_of, is_float16, lowered_to_fit
 
 __all__ = ["LARGEST", "SHARP", "Temperature"]
@@ -50,6 +51,11 @@ class Temperature(Processor):
     temperature: float = option(
         1.0, help="Divisor of the logits; for the likeliest token alone use top_k with k = 1.", ge=1e-4, le=1e4
     )
+
+    @property
+    def row_operation(self) -> RowOperation | None:  # type: ignore[override]
+        """A division, unless the highest logit is subtracted first."""
+        return RowOperation(DIVIDE, self.temperature) if self.temperature >= SHARP else None
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """One pass over the logits; none at temperature 1."""

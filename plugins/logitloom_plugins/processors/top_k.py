@@ -7,6 +7,7 @@ from typing import Any
 
 from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
+from logitloom.row_operations import KEEP_HIGHEST, RowOperation
 
 __all__ = ["TopK"]
 
@@ -45,6 +46,11 @@ class TopK(Processor):
     def keeps_at_most(self) -> int:  # type: ignore[override]
         """So many as are to be kept."""
         return self.k
+
+    @property
+    def row_operation(self) -> RowOperation:  # type: ignore[override]
+        """The whole of it."""
+        return RowOperation(KEEP_HIGHEST, self.k)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A selection and a masked fill."""

@@ -89,6 +89,12 @@ def everything() -> list[Any]:
         assert ids is not None
         found += [ids.tolist(), numpy.nucleus_threshold(x, 0.8).tolist()]
         found.append(numpy.log_probability(x, np.array([[0], [1], [2], [3]])).round(3).tolist())
+        chain = processors.load(("frequency_penalty", {"penalty": 1.0}), ("top_k", {"k": 9}), debug=False)
+        context = Context.start(x)
+        state = chain.init_state(context)
+        for tokens in (None, np.full((4, 1), 7, np.int32)):
+            out, state = chain.process(x, state, context.with_fields(tokens=tokens))
+            found += [out.tolist(), state.processors[0].table[:, :9].tolist()]
     return found
 
 

@@ -1,0 +1,100 @@
+"""Neighbouring processors of a chain as one compiled loop over rows in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.backend import Array, Backend
+from logitloom.link import Link
+from logitloom.masks.kernels import KernelFailed, MaskKernels, host_kernels
+from logitloom.row_operations import LOWER_BY_COUNT, RowOperation
+from logitloom.survivors import Survivors
+
+__all__ = ["RowProgram"]
+
+#: So many more than twice the wanted tokens are listed at most: those that tie, and others above the bound.
+_MORE: Final = 64
+#: At least so many ids per wanted token, or the plain way is as fast.
+_LEAST_RATIO: Final = 4
+
+
+class RowProgram(NamedTuple):
+    """The last processors of a chain, each of which declares its operation.
+
+    Attributes:
+        first: the place of the first one.
+        tables: how many of them, from the first, have tables.
+        highest: how many of the highest logits the others need, with those that tie.
+        kinds, operands: the operations.
+    """
+
+    first: int
+    tables: int
+    highest: int
+    kinds: NDArray[np.int64]
+    operands: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, links: Sequence[Link], place: int, highest: int | None) -> RowProgram | None:
+        """The program of the links that see survivors, and of the penalties before them; None if one has no operation.
+
+        Args:
+            links: of a chain.
+            place, highest: of :func:`logitloom.survivors.split`.
+        """
+        if highest is None:
+            return None
+        operations = [_operation(link) for link in links[place:]]
+        first = place
+        while first and (before := _operation(links[first - 1])) is not None and before.has_table:
+            operations.insert(0, before)
+            first -= 1
+        known = [operation for operation in operations if operation is not None]
+        if len(known) < len(operations) or any(operation.has_table for operation in known[place - first :]):
+            return None
+        kinds = np.array([operation.kind for operation in known], dtype=np.int64)
+        operands = np.array([operation.value for operation in known], dtype=np.float64)
+        kinds.flags.writeable = operands.flags.writeable = False
+        return cls(first, place - first, highest, kinds, operands)
+
+    def kernels(self, backend: Backend, logits: Array) -> MaskKernels | None:
+        """The compiled loops, if they can work on such logits."""
+        if self.highest * _LEAST_RATIO > logits.shape[-1] or backend.address(logits, "float32") is None:
+            return None
+        return host_kernels()
+
+    def run(self, kernels: MaskKernels, backend: Backend, logits: Array, tables: Sequence[Array]) -> Survivors | None:
+        """What the processors leave of each row, in host memory; None where a row must be seen whole.
+
+        Args:
+            kernels: of :meth:`kernels`.
+            backend: of the logits.
+            logits: ``[rows, vocab]``, not written to.
+            tables: of the first processors, ``[rows, vocab]`` each.
+        """
+        rows, vocab = logits.shape
+        at: list[Any] = [
+            backend.address(table, "float32" if kind == LOWER_BY_COUNT else "bool")
+            for table, kind in zip(tables, self.kinds.tolist(), strict=False)
+        ]
+        if None in at:
+            return None
+        width = 2 * self.highest + _MORE
+        ids, left = np.empty((rows, width), dtype=np.int64), np.empty((rows, width), dtype=np.float32)
+        try:
+            most = kernels.operate(
+                backend.address(logits, "float32") or 0, rows, vocab, self.highest, self.kinds, self.operands,
+                np.array(at, dtype=np.int64), ids, left,
+            )  # fmt: skip
+        except KernelFailed:
+            return None
+        return None if most < 0 else Survivors(ids[:, :most], left[:, :most])
+
+
+def _operation(link: Link) -> RowOperation | None:
+    found: RowOperation | None = link.declared("row_operation")
+    return found

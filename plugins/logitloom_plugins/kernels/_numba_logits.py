@@ -1,0 +1,393 @@
+"""Loops over logits in host memory, compiled by Numba; see :mod:`logitloom_plugins.kernels._numba_loops`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numba
+import numpy as np
+from numba import types
+
+from logitloom.row_operations import DIVIDE, KEEP_HIGHEST, KEEP_NEAR_TOP, LOWER_BY_COUNT, LOWER_SEEN
+from logitloom_plugins.kernels._numba_loops import compiled, elements_at, read_only
+
+__all__ = ["exponentials", "nucleus", "operate", "reaching"]
+
+#: What lets sums be taken in any order, so that they are vectorised. Infinities and what is not a number stay.
+_SUMMED: Final = {"reassoc", "contract", "nsz", "arcp"}
+_BINS: Final = 1024
+_LOWEST: Final = np.finfo(np.float32).min
+_EPSILON: Final = float(np.finfo(np.float32).eps)
+_ROWS_OF_LOGITS: Final = read_only(types.float32, 2)
+_LOGITS: Final = read_only(types.float32)
+
+
+@compiled(types.float32(types.float32), cache=True, nogil=True, fastmath=_SUMMED)
+def _exponential(x: Any) -> Any:  # pragma: no cover - compiled
+    """``exp(x)`` for x up to 0, vectorisable: a power of two and the Taylor polynomial of the rest."""
+    x = x * np.float32(1.4426950408889634)
+    x = x if x > np.float32(-126.0) else np.float32(-126.0)
+    whole = np.int32(x - np.float32(0.5))
+    y = x - np.float32(whole)
+    found = np.float32(1.5403530e-4)
+    for factor in (1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.4022651e-1, 6.9314718e-1, 1.0):
+        found = found * y + np.float32(factor)
+    return found * np.int32((whole + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@compiled(types.float32(_LOGITS, types.float32), cache=True, nogil=True, fastmath=_SUMMED)
+def _exponentials(line: Any, top: Any) -> Any:  # pragma: no cover - compiled
+    """The sum of ``exp(line - top)``."""
+    total = np.float32(0)
+    for place in range(len(line)):
+        total += _exponential(line[place] - top)
+    return total
+
+
+@compiled(types.void(_ROWS_OF_LOGITS, _LOGITS, types.float32[::1]), cache=True, nogil=True)
+def exponentials(x: Any, top: Any, total: Any) -> None:  # pragma: no cover - compiled
+    """See :meth:`logitloom.masks.kernels.MaskKernels.exponentials`."""
+    for row in range(len(x)):
+        total[row] = _exponentials(x[row], top[row])
+
+
+_MEMORY: Final = types.Tuple((types.float32[::1], types.float32[::1], types.float64[::1]))
+
+
+@compiled(types.float32(_LOGITS, types.float32, types.float64, _MEMORY), cache=True, nogil=True)
+def _border(line: Any, highest: Any, p: float, memory: Any) -> Any:  # pragma: no cover - compiled
+    """The least logit of a row's nucleus, of which ``highest`` is the largest entry; -inf if that is not finite.
+
+    Tokens with less than ``(1 - p) / vocab`` of the mass are not in the nucleus. The mass of bins of the others tells
+    in which bin the border lies, and only that one is sorted.
+    """
+    likely, weights, mass = memory
+    if not np.isfinite(highest):
+        return np.float32(-np.inf)
+    total = np.float64(_exponentials(line, highest))
+    reached = p * total
+    share = total * (1.0 - p) / len(line)
+    # No forbidden token is likely, whatever the share.
+    least = highest + np.float32(np.log(share)) if share > 0 else _LOWEST
+    found = 0
+    for place in range(len(line)):
+        likely[found] = line[place]
+        found += line[place] >= least
+    if not found:
+        return np.float32(-np.inf)
+    lowest = highest
+    for place in range(found):
+        weights[place] = _exponential(likely[place] - highest)
+        lowest = min(lowest, max(likely[place], highest - np.float32(126)))
+    factor = np.float32(_BINS) / max(highest - lowest, np.float32(1e-6))
+    mass[:] = 0
+    for place in range(found):
+        mass[np.uint64(min((highest - likely[place]) * factor, np.float32(_BINS - 1)))] += weights[place]
+    border, above = 0, 0.0
+    while border < _BINS - 1 and above + mass[border] < reached:
+        above += mass[border]
+        border += 1
+    inside = 0
+    for place in range(found):
+        if np.uint64(min((highest - likely[place]) * factor, np.float32(_BINS - 1))) == np.uint64(border):
+            likely[inside] = likely[place]
+            inside += 1
+    if not inside:  # the last bin, which rounding leaves empty
+        return lowest
+    likely[:inside].sort()
+    place = inside - 1
+    while place > 0:
+        above += _exponential(likely[place] - highest)
+        if above >= reached:
+            break
+        place -= 1
+    return likely[place]
+
+
+@compiled(types.void(_ROWS_OF_LOGITS, _LOGITS, types.float64, types.float32[::1]), cache=True, nogil=True)
+def nucleus(x: Any, top: Any, p: float, threshold: Any) -> None:  # pragma: no cover - compiled
+    """See :meth:`logitloom.masks.kernels.MaskKernels.nucleus`."""
+    memory = np.empty(x.shape[1], np.float32), np.empty(x.shape[1], np.float32), np.empty(_BINS, np.float64)
+    for row in range(len(x)):
+        threshold[row] = _border(x[row], top[row], p, memory)
+
+
+@compiled(types.int64(_ROWS_OF_LOGITS, _ROWS_OF_LOGITS, _LOGITS, types.int64[:, ::1]), cache=True, nogil=True)
+def reaching(x: Any, maxima: Any, least: Any, ids: Any) -> int:  # pragma: no cover - compiled
+    """See :meth:`logitloom.masks.kernels.MaskKernels.reaching`."""
+    (rows, vocab), count, width, most = x.shape, maxima.shape[1], ids.shape[1], 0
+    hit = np.empty(count, np.int64)
+    for row in range(rows):
+        line, bound, hits, found = x[row], least[row], 0, 0
+        for block in range(count):
+            hit[hits] = block
+            hits += maxima[row, block] >= bound
+        for first in range(0, vocab, count):
+            for place in range(hits):
+                at = first + hit[place]
+                if at < vocab and line[at] >= bound:
+                    if found == width:
+                        return -1
+                    ids[row, found] = at
+                    found += 1
+        ids[row, found:] = -1
+        most = max(most, found)
+    return most
+
+
+#: Largest size of a block of neighbouring logits, and least: below, each logit is a block.
+_LARGEST_BLOCK: Final = 128
+_LEAST_BLOCK: Final = 16
+#: Blocks per wanted value.
+_BLOCKS: Final = 4
+#: Keys of infinities: what is beyond them is not a number.
+_INFINITE: Final = 0x7F800000
+_KEYS: Final = read_only(types.int32)
+_NUMBERS: Final = types.Tuple((read_only(types.int64), read_only(types.float64), types.int64[::1]))
+
+
+@compiled(types.int32(types.int32), cache=True, nogil=True)
+def _key(bits: Any) -> Any:  # pragma: no cover - compiled
+    """An integer in whose order numbers are; given the bits of a number, and the other way round."""
+    return np.int32(bits ^ np.int32(np.int32(bits >> 31) & np.int32(0x7FFFFFFF)))
+
+
+@compiled(types.float32(types.int64), cache=True, nogil=True)
+def _number(key: int) -> Any:  # pragma: no cover - compiled
+    return np.int32(_key(np.int32(key))).view(np.float32)
+
+
+@compiled(types.int32(_KEYS, types.int64, types.int32[::1]), cache=True, nogil=True)
+def _tops(bits: Any, size: int, tops: Any) -> Any:  # pragma: no cover - compiled
+    """The largest keys of blocks; returns the least key of all."""
+    lowest = np.int32(0x7FFFFFFF)
+    for block in range(len(tops)):
+        top = np.int32(-0x80000000)
+        line = bits[block * size : (block + 1) * size]
+        for place in range(len(line)):
+            key = _key(line[place])
+            top = key if key > top else top
+            lowest = key if key < lowest else lowest
+        tops[block] = top
+    return lowest
+
+
+@compiled(types.int32(types.float32[::1]), cache=True, nogil=True)
+def _top(block: Any) -> Any:  # pragma: no cover - compiled
+    """The largest key of some logits."""
+    top, bits = np.int32(-0x80000000), block.view(np.int32)
+    for place in range(len(bits)):
+        key = _key(bits[place])
+        top = key if key > top else top
+    return top
+
+
+@compiled(types.int32(_KEYS, types.int32[::1]), cache=True, nogil=True)
+def _each_key(bits: Any, keys: Any) -> Any:  # pragma: no cover - compiled
+    """The same for blocks of one."""
+    lowest = np.int32(0x7FFFFFFF)
+    for place in range(len(bits)):
+        key = _key(bits[place])
+        keys[place] = key
+        lowest = key if key < lowest else lowest
+    return lowest
+
+
+@compiled(types.int64(types.int32[::1], types.int64), cache=True, nogil=True)
+def _kth_key(keys: Any, k: int) -> Any:  # pragma: no cover - compiled
+    """The k-th largest key: the largest number that so many reach, found by halving the range of numbers."""
+    low = high = np.int64(keys[0])
+    for key in keys:
+        low, high = min(low, np.int64(key)), max(high, np.int64(key))
+    while low < high:
+        middle = (low + high + 1) >> 1
+        least, reached = np.int32(middle), 0
+        for place in range(len(keys)):
+            reached += keys[place] >= least
+        if reached >= k:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@compiled(types.boolean(types.int64, types.int64, _NUMBERS), cache=True, nogil=True)
+def _occurs(start: int, stop: int, numbers: Any) -> Any:  # pragma: no cover - compiled
+    """Whether one of the tokens at some places of the tables occurred."""
+    kinds, _, tables = numbers
+    for i in range(len(tables)):
+        size = np.int64(4 if kinds[i] == LOWER_BY_COUNT else 1)
+        address, length = tables[i] + start * size, (stop - start) * size
+        words = numba.carray(elements_at(address, np.uint64(0)), (length // 8,))
+        found = np.uint64(0)
+        for place in range(len(words)):
+            found |= words[place]
+        octets = numba.carray(elements_at(address, np.uint8(0)), (length,))
+        for place in range(length // 8 * 8, length):
+            found |= np.uint64(octets[place])
+        if found:
+            return True
+    return False
+
+
+@compiled(types.void(types.float32[::1], types.int64, _NUMBERS), cache=True, nogil=True)
+def _penalise(block: Any, start: int, numbers: Any) -> None:  # pragma: no cover - compiled
+    """Apply the operations that have tables to logits that stand at some places of the tables, in order."""
+    kinds, values, tables = numbers
+    for i in range(len(tables)):
+        kind, value = kinds[i], np.float32(values[i])
+        if kind == LOWER_BY_COUNT:
+            counts = numba.carray(elements_at(tables[i] + 4 * start, np.float32(0)), (len(block),))
+            for place in range(len(block)):
+                if counts[place] != 0:
+                    block[place] = block[place] + counts[place] * -value
+            continue
+        seen = numba.carray(elements_at(tables[i] + start, np.uint8(0)), (len(block),))
+        words = numba.carray(elements_at(tables[i] + start, np.uint64(0)), (len(block) // 8,))
+        for first in range(0, len(block), 8):
+            if first + 8 <= len(block) and words[first // 8] == 0:
+                continue
+            for place in range(first, min(first + 8, len(block))):
+                x = block[place]
+                if not seen[place]:
+                    continue
+                if kind == LOWER_SEEN:
+                    block[place] = x - value
+                elif value >= 1:
+                    block[place] = min(x * value, x / value)
+                else:
+                    block[place] = max(x * value, x / value)
+
+
+@compiled(types.void(types.float32[::1], _NUMBERS, types.int32[::1], _MEMORY), cache=True, nogil=True)
+def _reshape(line: Any, numbers: Any, keys: Any, memory: Any) -> None:  # pragma: no cover - compiled
+    """Apply the operations that have no tables, in order. What they forbid becomes -inf."""
+    kinds, values, tables = numbers
+    for i in range(len(tables), len(kinds)):
+        kind, value = kinds[i], np.float32(values[i])
+        if kind == DIVIDE:
+            for place in range(len(line)):
+                line[place] = line[place] / value
+            continue
+        least = np.float32(-np.inf)
+        if kind == KEEP_HIGHEST:
+            if len(line) > values[i]:
+                for place in range(len(line)):
+                    keys[place] = _key(np.float32(line[place]).view(np.int32))
+                least = _number(_kth_key(keys[: len(line)], np.int64(values[i])))
+        else:
+            top = line[0]
+            for place in range(len(line)):
+                top = max(top, line[place])
+            least = top + value if kind == KEEP_NEAR_TOP else _border(line, top, values[i], memory)
+        for place in range(len(line)):
+            line[place] = -np.inf if line[place] < least else line[place]
+
+
+_ROW: Final = types.Tuple((types.int64, types.int64, types.int64))
+
+
+@compiled(
+    types.boolean(_ROW, types.int64, _NUMBERS, types.float32[::1], types.boolean[::1], types.int32[::1]),
+    cache=True,
+    nogil=True,
+)
+def _tops_of_row(
+    row: Any, size: int, numbers: Any, block: Any, occurs: Any, tops: Any
+) -> Any:  # pragma: no cover - compiled
+    """The largest keys of the blocks of a row, after the operations that have tables.
+
+    Args:
+        row: the address of the row's logits, its place in the tables, and its length.
+        size: of a block.
+        numbers: the operations.
+        block: memory for a block.
+        occurs: output: the blocks in which a token occurred.
+        tops: output.
+
+    Returns:
+        Whether all logits are numbers, and none infinite above.
+    """
+    logits, first, vocab = row
+    bits = numba.carray(elements_at(logits, np.int32(0)), (vocab,))
+    values = numba.carray(elements_at(logits, np.float32(0)), (vocab,))
+    lowest = _each_key(bits, tops) if size == 1 else _tops(bits, size, tops)
+    for at in range(len(tops)):
+        occurs[at] = False
+        start, stop = at * size, min((at + 1) * size, vocab)
+        if len(numbers[2]) and _occurs(first + start, first + stop, numbers):
+            occurs[at] = True
+            for place in range(stop - start):
+                block[place] = values[start + place]
+            _penalise(block[: stop - start], first + start, numbers)
+            tops[at] = _top(block[: stop - start])
+    highest = tops[0]
+    for key in tops:
+        highest = max(highest, key)
+    return lowest >= -1 - _INFINITE and highest < _INFINITE
+
+
+@compiled(types.float32(types.int32[::1], types.int64), cache=True, nogil=True)
+def _bound(tops: Any, highest: int) -> Any:  # pragma: no cover - compiled
+    """What the so many highest logits of a row reach, less what a sum or a quotient may round to the same."""
+    key = tops[0]
+    for top in tops:
+        key = max(key, top)
+    bound = np.float64(_number(_kth_key(tops, highest)))
+    slack = 8 * np.float64(_EPSILON) * (abs(bound) + abs(np.float64(_number(key))))
+    # At -inf the row has fewer possible tokens than that, and all others are forbidden.
+    return np.float32(bound - slack) if np.isfinite(slack) else _LOWEST
+
+
+@compiled(
+    types.int64(
+        types.int64, types.int64, types.int64, types.int64, *_NUMBERS, types.int64[:, ::1], types.float32[:, ::1]
+    ),
+    cache=True,
+    nogil=True,
+)
+def operate(
+    logits: int, rows: int, vocab: int, highest: int, kinds: Any, operands: Any, tables: Any, ids: Any, left: Any
+) -> int:  # pragma: no cover - compiled
+    """See :meth:`logitloom.masks.kernels.MaskKernels.operate`."""
+    numbers = kinds, operands, tables
+    size = min(_LARGEST_BLOCK, vocab // (_BLOCKS * highest))
+    size = 1 if size < _LEAST_BLOCK else size
+    tops, occurs = np.empty(-(-vocab // size), np.int32), np.empty(-(-vocab // size), np.bool_)
+    block, (width, most) = np.empty(size, np.float32), (ids.shape[1], 0)
+    keys = np.empty(width, np.int32)
+    memory = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(_BINS, np.float64)
+    for row in range(rows):
+        first = row * vocab
+        values = numba.carray(elements_at(logits + 4 * first, np.float32(0)), (vocab,))
+        if not _tops_of_row((logits + 4 * first, first, vocab), size, numbers, block, occurs, tops):
+            return -1
+        least, found = _bound(tops, highest), 0
+        # Of two zeros the negative one has the lesser key.
+        least_key = np.int32(-1) if least == 0 else _key(np.float32(least).view(np.int32))
+        for at in range(len(tops)):
+            if tops[at] < least_key:
+                continue
+            start, stop = at * size, min((at + 1) * size, vocab)
+            here = values[start:stop]
+            if occurs[at]:
+                for place in range(len(here)):
+                    block[place] = here[place]
+                here = block[: stop - start]
+                _penalise(here, first + start, numbers)
+            for place in range(len(here)):
+                if here[place] >= least:
+                    if found == width:
+                        return -1
+                    ids[row, found], left[row, found] = start + place, here[place]
+                    found += 1
+        if found:
+            _reshape(left[row, :found], numbers, keys, memory)
+        kept = 0
+        for place in range(found):
+            if left[row, place] > -np.inf:
+                ids[row, kept], left[row, kept] = ids[row, place], left[row, place]
+                kept += 1
+        ids[row, kept:], left[row, kept:] = -1, -np.inf
+        most = max(most, kept)
+    return most
