@@ -219,17 +219,20 @@ def _text(schema: Any, strings: list[str] | None, form: ToolFormat, key: str | N
         if not all(isinstance(one, str) for one in values):
             content = Content("listed", key, texts=tuple(zip(texts, values, strict=True)))
         return Way("text", "string", [("choice", {"choices": tuple(texts)})], content)
+    # Bans and complements speak of bytes; the patterns of all texts and of trimmed ones leave whole characters.
     inner: list[Any] = [("bad_words", {"phrases": banned})]
     if form.trimmed:
         inner.append(("regex", {"pattern": r"(?:\S(?:[\s\S]*\S)?)?"}))
     if form.unlike:
         inner.append(("fsm", {"automaton": _all_but(form.unlike)}))
+    least, most, pattern = 0, "", None
     if isinstance(schema, Mapping) and (strings is not None or schema.get("type") == "string"):
         least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-        if least or most != "":
-            inner.append(("regex", {"pattern": rf"[\s\S]{{{least},{most}}}"}))
-        if "pattern" in schema:
-            inner.append(("regex", {"pattern": _searched(schema["pattern"])}))
+        pattern = schema.get("pattern")
+    if not form.trimmed or least or most != "":
+        inner.append(("regex", {"pattern": rf"[\s\S]{{{least},{most}}}"}))
+    if pattern is not None:
+        inner.append(("regex", {"pattern": _searched(pattern)}))
     return Way("text", "string", inner, Content("text", key))
 
 

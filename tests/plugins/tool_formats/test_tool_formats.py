@@ -141,6 +141,24 @@ def test_tags_that_are_special_tokens_are_written_with_them(name: str) -> None:
         assert constraint.may_end(state)
 
 
+@FORMATS
+def test_strings_hold_whole_characters(name: str) -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    constraint = constraint_of(name, [{"name": "f", "parameters": schema}], choice="required")
+    begin = written(tool_format(name), [("f", {"city": "XYZ"})]).encode().partition(b"XYZ")[0]
+    state = constraint.start()
+    for byte in begin:
+        state = constraint.advance(state, 1 + byte)
+    for character in ("é", "日", "🙂"):
+        *first, last = character.encode()
+        inside = state
+        for byte in first:
+            inside = constraint.advance(inside, 1 + byte)
+            assert constraint.advance(inside, 1 + ord("a")) is None
+        assert constraint.advance(inside, 1 + last) is not None
+    assert constraint.advance(state, 1 + 0x80) is None, "no character begins with it"
+
+
 def test_calls_are_looked_for_after_the_reasoning_only() -> None:
     tools = [{"name": "now"}]
     call = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
