@@ -97,24 +97,24 @@ class _CallSections:
     def text(self, *, must: bool, may: bool) -> None:
         """Append the free text and all that follows it."""
         form, first = self.form, self.reserve()
-        trigger = form.first_trigger
         if not may:
-            inner = self._inner([("bad_words", {"phrases": (trigger,)})] if trigger else [])
-            self.draft(first, Section(inner), [])
+            triggers = tuple(way.first_trigger for way in form.ways if way.first_trigger)
+            self.draft(first, Section(self._inner([("bad_words", {"phrases": triggers})] if triggers else [])), [])
             return
-        self.after, self.again = self.reserve(), self.reserve()
-        self.meaning.after = self.after
-        begins = self._begins(self._calls(self._after_call()))
-        plain: list[_Next] = []
+        self.after = self.meaning.after = self.reserve()
+        anywhere, at_start = list[_Next](), list[_Next]()
+        for self.form in form.ways[:1] if must else form.ways:
+            self.again = self.reserve()
+            begins = self._begins(self._calls(self._after_call()))
+            (at_start if self.form.at_start and not must else anywhere).extend(begins)
+        self.form = form
         if form.plain:
-            plain = [_Next(form.plain, self.reserve())]
-            self._json(plain[0].section, self.tools, self._after_call(), form.plain)
-        free = Section(budget=0 if must else None)
-        anywhere, at_start = ([], begins) if form.at_start and not must else (begins, [])
-        self.draft(first, free, anywhere, at_start + plain)
+            at_start.append(_Next(form.plain, self.reserve()))
+            self._json(at_start[-1].section, self.tools, self._after_call(), form.plain)
+        self.draft(first, Section(budget=0 if must else None), anywhere, at_start)
         # After a call: more of them, or the end. An array has all calls.
         if self.parallel and form.end and not form.close and form.style != "array":
-            self.draft(self.after, Section(), anywhere, at_start + plain)
+            self.draft(self.after, Section(), anywhere, at_start)
         else:
             self.draft(self.after, Section(ends=True), [])
 
@@ -173,7 +173,7 @@ class _CallSections:
         return [pair.behind("", Event("call", tool.name)) for pair in self._joined(tool.name + before, entries)]
 
     def _number(self, number: int, after: list[_Next]) -> int:
-        inner = self._inner([("regex", {"pattern": "0|[1-9][0-9]{0,3}"})])
+        inner = self._inner([("regex", {"pattern": self.form.index})])
         return self.draft(number, Section(inner, may_end=False), after)
 
     def _json(self, number: int, tools: Sequence[Tool], after: list[_Next], written: str) -> None:

@@ -22,6 +22,7 @@ __all__ = ["Way", "check_array", "mark_of", "ways_of"]
 _TYPES: Final = {
     str: "string", bool: "boolean", int: "number", float: "number", type(None): "null", list: "array", dict: "object"
 }  # fmt: skip
+_WORDS: Final = {"True": True, "False": False, "None": None}
 _CONTAINERS: Final = frozenset({"array", "object"})
 _EVERY: Final = frozenset({"string", "number", "boolean", "null"}) | _CONTAINERS
 #: Keywords that may stand beside the alternatives of a value of which some are arrays or objects.
@@ -79,10 +80,12 @@ def ways_of(value: Property, form: ToolFormat, style: Mapping[str, Any], *, key:
     if form.strings == "raw" and "string" in types:
         found += _texts(alternatives, value, form, key, place, whole=types != {"string"} and not form.tells_strings)
         rest = types - {"string"} if form.tells_strings else types & _CONTAINERS
+    elif form.quote and "string" in types:
+        found, rest = _texts(alternatives, value, form, key, place, whole=False), types
     if form.nested == "parameters" and rest & _CONTAINERS:
         found += _containers(value, alternatives, found, form, place)
         rest -= _CONTAINERS
-    elif not form.tells_strings and found:
+    elif form.strings == "raw" and not form.tells_strings and found:
         rest = frozenset()
     by_mark: dict[str, set[str]] = {}
     for one in sorted(rest):
@@ -101,11 +104,13 @@ def _json(
     """A value that is written as JSON, of some of the types that it may have."""
     listed = _listed(value.known)
     kind = sorted(types)[0]
-    if types == {"boolean"} and form.booleans != ("true", "false"):
-        truths = [truth for truth in listed or [False, True] if isinstance(truth, bool)]
-        choice = ("choice", {"choices": tuple(form.booleans[not truth] for truth in truths)})
-        texts = tuple(zip(form.booleans, (True, False), strict=True))
-        return Way("text", kind, [choice], Content("listed", key, texts=texts))
+    if types <= {"boolean", "null"} and (form.words or (types == {"boolean"} and form.booleans != ("true", "false"))):
+        texts = dict(zip((*form.booleans, "null"), (True, False, None), strict=True))
+        texts |= {word: _WORDS[word] for word in form.words}
+        values = [True, False, None] if listed is None else listed
+        texts = {text: one for text, one in texts.items() if one in values and _TYPES[type(one)] in types}
+        content = Content("listed", key, texts=tuple(texts.items()))
+        return Way("text", kind, [("choice", {"choices": tuple(texts)})], content)
     schema = value.schema
     if not whole and listed is not None:
         schema = {"enum": [one for one in listed if _TYPES.get(type(one)) in types]}
@@ -193,16 +198,26 @@ def _texts(
     """The ways to write the strings among the alternatives; with ``whole`` all other values, too, as one text."""
     if whole:
         return [_text(value.known, None, form, key, place)]
-    strings = [one.known for one in alternatives if "string" in _types(one.known)]
-    return [
-        _text(known, [v for v in _listed(known) or () if isinstance(v, str)], form, key, place) for known in strings
-    ]
+    ways = []
+    for known in [one.known for one in alternatives if "string" in _types(one.known)]:
+        strings = [value for value in _listed(known) or () if isinstance(value, str)]
+        if form.strings == "json":
+            strings = [one for one in strings if not any(end in one for end in _banned(form, key))]
+        if strings or _listed(known) is None:
+            ways.append(_text(known, strings, form, key, place))
+    return ways
+
+
+def _banned(form: ToolFormat, key: str | None) -> tuple[str, ...]:
+    """What stands in no text without escapes."""
+    end = form.quote or (form.item_end if key is None else form.parameter_end).replace("{key}", key or "")
+    escaped = ("\\", *map(chr, range(32))) if form.strings == "json" else ()
+    return tuple(dict.fromkeys([*([end.strip()] if end.strip() else []), *escaped, *form.unwritten]))
 
 
 def _text(schema: Any, strings: list[str] | None, form: ToolFormat, key: str | None, place: str) -> Way:
     """A text without escapes; of a schema with a list the given strings, or else all of its values."""
-    ends = [form.quote or (form.item_end if key is None else form.parameter_end).replace("{key}", key or "")]
-    banned = tuple(dict.fromkeys([*(text for end in ends if (text := end.strip())), *form.unwritten]))
+    banned = _banned(form, key)
     listed = _listed(schema)
     if listed is not None:
         values = [*listed] if strings is None else strings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -26,7 +26,8 @@ class ToolFormat:
     """How a model writes tool calls.
 
     A run of calls is ``open``, calls with ``separator`` between them, ``close``. A call is ``call``, the arguments,
-    ``end``. In ``call`` stand ``{name}`` for the name of the tool and ``{index}`` for a number of one to four digits.
+    ``end``. In ``call`` stand ``{name}`` for the name of the tool and ``{index}`` for what the entry ``index``
+    describes.
 
     Attributes:
         call: what a call begins with.
@@ -37,6 +38,7 @@ class ToolFormat:
         open, close: what stands around all calls.
         separator: what stands between two calls. With ``plain`` a further call is written without ``call``.
         parallel: whether a text can have several calls.
+        index: a pattern of what stands at ``{index}``; by default a number of one to four digits.
         trigger: the beginning of ``open + call`` that is looked for in free text; by default it ends before the first
             blank or line break.
         blank: whether a blank may stand before the JSON value, as tokenizers with a space before each word write it.
@@ -50,9 +52,12 @@ class ToolFormat:
         parameter_end: what ends a parameter.
         parameter_separator: what stands between two parameters.
         strings: how a parameter that is a string is written: ``raw`` or ``json``.
-        quote: what stands around a raw string.
+        quote: what stands around a raw string. With ``strings = "json"`` a string that needs no escapes may be written
+            between these instead.
         trimmed: whether raw strings neither begin nor end with white space, because parsers remove it.
         booleans: the texts of true and false, where a parameter is a boolean.
+        words: which of ``True``, ``False`` and ``None`` may be written for a parameter that is a boolean or null,
+            beside ``booleans`` and ``null``. Templates write them that print values as Python does.
         types: what ``{type}`` says for each of the JSON types ``string``, ``number``, ``boolean``, ``null``, ``array``
             and ``object``; by default their names.
         sorted: whether parameters come in the order of their names, without regard to case, instead of the schema's.
@@ -68,7 +73,10 @@ class ToolFormat:
         names, keys: patterns of the names of tools and of parameters that parsers read; tools with others are refused.
         json: options of the processor ``json`` for the values.
         models: the models that write it, for the documentation.
-        template: texts that all stand in a chat template of this format.
+        template: texts that all stand in a chat template of this format; in place of a text a list of which one does.
+        without: texts of which none stands in a chat template of this format.
+        variants: further ways to write a call: tables of the entries that differ. They are allowed where the text
+            may also go on without a call.
 
     Example:
         >>> ToolFormat(call="<call>", end="</call>").first_trigger
@@ -84,6 +92,7 @@ class ToolFormat:
     close: str = ""
     separator: str = ""
     parallel: bool = True
+    index: str = "0|[1-9][0-9]{0,3}"
     trigger: str = ""
     blank: bool = False
     at_start: bool = False
@@ -98,6 +107,7 @@ class ToolFormat:
     quote: str = ""
     trimmed: bool = False
     booleans: tuple[str, str] = ("true", "false")
+    words: tuple[str, ...] = ()
     types: Mapping[str, str] | None = None
     sorted: bool = False
     nested: str = "json"
@@ -112,7 +122,19 @@ class ToolFormat:
     keys: str = ""
     json: Mapping[str, Any] | None = None
     models: str = ""
-    template: tuple[str, ...] = ()
+    template: tuple[str | tuple[str, ...], ...] = ()
+    without: tuple[str, ...] = ()
+    variants: tuple[Mapping[str, Any], ...] = ()
+
+    @cached_property
+    def ways(self) -> tuple[ToolFormat, ...]:
+        """The format, and one for each of its variants.
+
+        Example:
+            >>> [form.call for form in ToolFormat(call="<call>", variants=({"call": "CALL "},)).ways]
+            ['<call>', 'CALL ']
+        """
+        return (self, *(replace(self, variants=(), **entries) for entries in self.variants))
 
     @property
     def head(self) -> str:
@@ -214,10 +236,20 @@ def tool_format(given: Any) -> ToolFormat:
             raise OptionError(
                 f"The entry {key!r} of a format of 'tool_call' is {value!r}, which is no {wanted.__name__}."
             )
-    entries: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+    entries = {key: _as_tuples(value) for key, value in given.items()}
+    variants = entries.get("variants", ())
+    if not all(isinstance(one, Mapping) and {*one} <= {*defaults} - {"variants"} for one in variants):
+        raise OptionError(
+            f"The entry 'variants' of a format of 'tool_call' is {variants!r}; give tables of its other entries."
+        )
     made = ToolFormat(**{"call": "", **entries})
-    _check(made)
+    for form in made.ways:
+        _check(form)
     return made
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _check(form: ToolFormat) -> None:
@@ -242,7 +274,7 @@ def _check(form: ToolFormat) -> None:
             raise OptionError(
                 f"The entry {entry!r} of a format of 'tool_call' is {getattr(form, entry)!r}; give two texts."
             )
-    for entry in ("unlike", "names", "keys"):
+    for entry in ("unlike", "names", "keys", "index"):
         try:
             re.compile(getattr(form, entry))
         except re.error as error:
@@ -250,6 +282,10 @@ def _check(form: ToolFormat) -> None:
                 f"The entry {entry!r} of a format of 'tool_call' is {getattr(form, entry)!r}, which is no pattern: "
                 f"{error}."
             ) from error
+    if not {*form.words} <= {"True", "False", "None"}:
+        raise OptionError(
+            f"The entry 'words' of a format of 'tool_call' is {form.words!r}; give some of True, False and None."
+        )
     if form.nested not in NESTED:
         raise OptionError(
             f"The entry 'nested' of a format of 'tool_call' is {form.nested!r}; it is one of {', '.join(NESTED)}."
@@ -264,7 +300,7 @@ def _check(form: ToolFormat) -> None:
 
 
 def find_format(chat_template: str) -> str:
-    """The name of the format whose marks stand in a chat template; of several the one with the longest marks.
+    """The name of the format whose marks (``template``) stand in a chat template; of several the one with the longest.
 
     Args:
         chat_template: the template of a tokenizer, as ``tokenizer.chat_template`` has it.
@@ -278,12 +314,19 @@ def find_format(chat_template: str) -> str:
     """
     found = []
     for record in available("tool_formats"):
-        marks = tool_format(record.name).template
-        if marks and all(mark in chat_template for mark in marks):
-            found.append((sum(map(len, marks)), record.name))
+        form = tool_format(record.name)
+        marks = [_longest(mark, chat_template) for mark in form.template]
+        if marks and all(marks) and not _longest(form.without, chat_template):
+            found.append((sum(marks), record.name))
     if not found:
         raise OptionError(
             "The chat template shows none of the formats of tool calls that are known. Give the option 'format' of "
             "'tool_call'."
         )
     return max(found)[1]
+
+
+def _longest(texts: str | tuple[str, ...], chat_template: str) -> int:
+    """The length of the longest of some texts that stand in a chat template; 0 if none does."""
+    given = (texts,) if isinstance(texts, str) else texts
+    return max((len(text) for text in given if text in chat_template), default=0)

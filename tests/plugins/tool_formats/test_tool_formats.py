@@ -22,6 +22,7 @@ from tests.plugins.tool_formats.tool_texts import (
     constraint_of,
     random_calls,
     random_tools,
+    reader_of,
     refused_at,
     written,
 )
@@ -42,7 +43,8 @@ def test_every_row_is_an_entry_point_and_stands_in_the_documentation() -> None:
 
 @FORMATS
 def test_a_chat_template_with_the_marks_of_a_format_is_recognised(name: str) -> None:
-    marks = tool_format(name).template
+    form = tool_format(name)
+    marks = [mark if isinstance(mark, str) else max(mark, key=len) for mark in form.template]
     if marks:
         assert find_format("{% for tool in tools %}" + " ... ".join(marks)) == name
 
@@ -272,12 +274,69 @@ def test_tools_that_a_format_cannot_write_are_refused(name: str, parameters: dic
         ),
         ({"nested": "parameters"}, "nests parameters needs entries that tell where an array, an object and an item"),
         ({"object": ["{"]}, r"The entry 'object' of a format of 'tool_call' is \('{',\); give two texts"),
+        (
+            {"variants": [{"calls": "x"}]},
+            r"The entry 'variants' of a format of 'tool_call' is \({'calls': 'x'},\); give tables of its other",
+        ),
+        ({"words": ["Nil"]}, r"The entry 'words' of a format of 'tool_call' is \('Nil',\); give some of True, False"),
         ({"keys": "("}, r"The entry 'keys' of a format of 'tool_call' is '\(', which is no pattern: missing \)"),
     ],
 )
 def test_entries_that_contradict_each_other_are_refused(entry: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         tool_format({"call": "CALL {name}", "style": "parameters", "parameter": "{key}=", **entry})
+
+
+THOUGHT = "<|channel|>analysis<|message|>So<|end|>"
+VALUES = {"type": "object", "properties": {"s": {"type": "string"}, "b": {"type": "boolean"}, "n": {"type": "null"}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("gpt_oss", [' to=functions.f<|channel|>commentary json<|message|>{"s": "x"}'], [" to=functions.g"]),
+        (
+            "gpt_oss",
+            [THOUGHT + "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}"],
+            [THOUGHT + "<|start|>assistant to=functions.g"],
+        ),
+        (
+            "llama",
+            ['<|python_start|><|python_end|>{"name": "f", "parameters": {}}'],
+            ["<|python_start|><|python_end|>x"],
+        ),
+        (
+            "qwen3_coder",
+            ["<tool_call>\n<function=f>\n<parameter=b>\nTrue\n</parameter>\n</function>\n</tool_call>"],
+            ["<tool_call>\n<function=f>\n<parameter=n>\nNone", "<tool_call>\n<function=f>\n<parameter=b>\nTRUE"],
+        ),
+        (
+            "lfm2",
+            ["<|tool_call_start|>[f(s='say \"x\"', b=True, n=None)]<|tool_call_end|>",
+             '<|tool_call_start|>[f(s="it\'s", b=False, n=null)]<|tool_call_end|>'],
+            ["<|tool_call_start|>[f(s='\\n", "<|tool_call_start|>[f(s=x"],
+        ),
+        (
+            "mistral_ids",
+            ["[TOOL_CALLS]f[CALL_ID]abcDEF123[ARGS]{}"],
+            ["[TOOL_CALLS]f[ARGS]", "[TOOL_CALLS]f[CALL_ID]short[ARGS]"],
+        ),
+    ],
+)  # fmt: skip
+def test_further_ways_in_which_templates_write_calls(name: str, good: list[str], bad: list[str]) -> None:
+    constraint = constraint_of(name, [{"name": "f", "parameters": VALUES}])
+    assert [refused_at(constraint, text) for text in good] == [None] * len(good)
+    assert all((refused_at(constraint, text) or 0) < len(text.encode()) for text in bad)
+    for text in good:
+        reader = reader_of(name, [{"name": "f", "parameters": VALUES}])
+        reader.add(text)
+        assert [call["name"] for call in reader.end().value] == ["f"]
+
+
+def test_texts_that_a_template_may_not_have_rule_a_format_out() -> None:
+    marks = ["<tool_call>", '"name"', '"arguments"', "</tool_call>"]
+    assert find_format(" ".join(marks)) == "hermes"
+    assert find_format(" ".join([*marks, "<tool_calls>["])) == "hunyuan"
 
 
 def gemma(schema: dict[str, Any], **more: Any) -> Any:

@@ -138,7 +138,8 @@ def written(form: ToolFormat, calls: list[Call]) -> str:
         return form.open + form.call + json.dumps([_object(form, c) for c in calls], ensure_ascii=False) + form.end
     parts = []
     for i, (name, arguments) in enumerate(calls):
-        begin = "" if i and form.plain else form.call.replace("{name}", name).replace("{index}", str(i))
+        index = str(i) if re.fullmatch(form.index, str(i)) else f"abcdefgh{i}"
+        begin = "" if i and form.plain else form.call.replace("{name}", name).replace("{index}", index)
         if form.style == "object":
             body = json.dumps(_object(form, (name, arguments)), ensure_ascii=False)
         elif form.style == "arguments":
