@@ -43,6 +43,8 @@ from logitloom_plugins.grammars.recogniser import Recogniser  # noqa: E402
 from tests.plugins.json_schema.schema_data import benchmark, data_folder  # noqa: E402
 
 _MOST_STATES = 500
+#: Subjects of random walks that take more seconds are named.
+_SLOW = 10
 
 WAYS: dict[str, dict[str, Any]] = {
     "any whitespace, no limit (before)": {"whitespace": "flexible", "finish_within": 0},
@@ -346,7 +348,7 @@ def walked(subjects: Iterator[Subject], skip: int, count: int, budgets: int, voc
     counts: Counter[str] = Counter()
     blank = np.zeros((1, vocabulary.size), dtype=np.float32)
     for number, (spec, valid) in enumerate(itertools.islice(subjects, skip, skip + count)):
-        dice = np.random.default_rng([skip + number])
+        dice, begun = np.random.default_rng([skip + number]), time.perf_counter()
         try:
             chain = processors.load(spec, tokenizer=vocabulary)
             context = Context.start(blank, vocabulary=vocabulary, prompt=[[1]])
@@ -367,6 +369,9 @@ def walked(subjects: Iterator[Subject], skip: int, count: int, budgets: int, voc
             counts["valid"] += fits
             if not fits:
                 print(f"# finished: {finished}, within {least + 1 + more * more}: {spec} {text!r}", file=sys.stderr)
+        seconds = time.perf_counter() - begun
+        if seconds > _SLOW:
+            print(f"# {skip + number}: {seconds:.0f} s, least {least}: {str(spec)[:200]}", file=sys.stderr, flush=True)
     return counts
 
 
