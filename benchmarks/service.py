@@ -71,7 +71,7 @@ class Ours:
                 output.append(token)
 
     def check(self) -> None:
-        failures = [request.failure for request in self.runner.places.values() if request.failure]
+        failures = [request.failure for request in self.runner.requests.values() if request.failure]
         assert not failures, failures
 
 

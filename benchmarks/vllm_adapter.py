@@ -88,7 +88,7 @@ def step_ms(known: Vocabulary, chain_at: Callable[[int], Any], batch: int, steps
         update = None
         for _, _, _, output in joined:
             output.append(int(rng.integers(1, 2000)))
-    assert not any(request.failure for request in runner.places.values())
+    assert not any(request.failure for request in runner.requests.values())
     return statistics.quantiles(times[WARM:], n=4)[0], statistics.quantiles(copies[WARM:], n=4)[0]
 
 

@@ -106,9 +106,9 @@ def _walk(
             if here.child_count:
                 whole = known >= 0
                 if whole:
-                    place = np.uint64(row_of_height[here.height] + stride * min(np.int64(target), known))
+                    entry = np.uint64(row_of_height[here.height] + stride * min(np.int64(target), known))
                     whole = (
-                        here.low & low[place] == 0 and here.high & high[place] == 0 and here.marks & marks[place] == 0
+                        here.low & low[entry] == 0 and here.high & high[entry] == 0 and here.marks & marks[entry] == 0
                     )
                 if whole:
                     last = np.uint64(here.last)
@@ -118,10 +118,10 @@ def _walk(
             before: Any = found
             found += np.int64(last - start)
             if found <= len(listed):
-                place = np.uint64(before)
+                entry = np.uint64(before)
                 for position in range(start, last):
-                    listed[place] = position
-                    place += np.uint64(1)
+                    listed[entry] = position
+                    entry += np.uint64(1)
                 continue
             if before <= len(listed):
                 _mark(listed[:before], marked)
@@ -346,18 +346,18 @@ _RAGGED: Final = types.Tuple((_INTS, read_only(types.int64)))
 
 
 @compiled(types.int64(types.uint64[:, ::1], types.int64, types.int32[::1]), cache=True, nogil=True)
-def _slot(places: Any, state: int, numbers: Any) -> int:  # pragma: no cover - compiled
+def _slot(subsets: Any, state: int, numbers: Any) -> int:  # pragma: no cover - compiled
     """The slot of a hash table that has the number of a set of NFA positions, or the free slot for it."""
     value = np.uint64(0x9E3779B97F4A7C15)
-    for word in range(places.shape[1]):
-        value = (value ^ places[state, word]) * np.uint64(0xBF58476D1CE4E5B9)
+    for word in range(subsets.shape[1]):
+        value = (value ^ subsets[state, word]) * np.uint64(0xBF58476D1CE4E5B9)
         value ^= value >> np.uint64(29)
     mask = np.int64(len(numbers) - 1)
     slot = np.int64(value & np.uint64(mask))
     while numbers[slot] >= 0:
         other, same = numbers[slot], True
-        for word in range(places.shape[1]):
-            same &= places[other, word] == places[state, word]
+        for word in range(subsets.shape[1]):
+            same &= subsets[other, word] == subsets[state, word]
         if same:
             break
         slot = (slot + 1) & mask
@@ -382,10 +382,10 @@ def _follow(
     union, holding, holds = columns
     one, none, many = np.uint64(1), np.uint64(0), 0
     for word in range(len(positions)):
-        rest, place = positions[word], 64 * word
+        rest, position = positions[word], 64 * word
         while rest != none:
-            if rest & one and place > 0:  # position 0 is the end of the text
-                kind = set_at[place]
+            if rest & one and position > 0:  # position 0 is the end of the text
+                kind = set_at[position]
                 if not seen[kind]:
                     seen[kind] = True
                     state_after[kind] = -1
@@ -395,11 +395,11 @@ def _follow(
                     for member in range(members_at[kind], members_at[kind + 1]):
                         holding[members[member]] = kind
                         holds[members[member]] += 1
-                for edge in range(follow_at[place], follow_at[place + 1]):
+                for edge in range(follow_at[position], follow_at[position + 1]):
                     then = follow[edge]
                     after[kind, then >> 6] |= one << np.uint64(then & 63)
             rest >>= one
-            place += 1
+            position += 1
     for kind in present[:many]:
         for column in members[members_at[kind] : members_at[kind + 1]]:
             if holds[column] > 1:
@@ -435,7 +435,7 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
     words, kinds = (len(set_at) + 63) // 64, len(ragged[1]) - 1
     room = min(limit + 1, 2 * len(set_at) + 16)
     # Per DFA state its set of NFA positions as bits. The last row is the set to look up.
-    places = np.zeros((room + 1, words), dtype=np.uint64)
+    subsets = np.zeros((room + 1, words), dtype=np.uint64)
     table = np.full((room, classes), np.int32(DEAD), dtype=np.int32)
     size = 64
     while size < 4 * (limit + 2):
@@ -446,12 +446,12 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
     holding, holds = np.empty(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
     sets = after, state_after, np.empty(kinds, dtype=np.int64), np.zeros(kinds, dtype=np.bool_)
     columns = union, holding, holds
-    for place in first:
-        places[0, place >> 6] |= one << np.uint64(place & 63)
-    numbers[_slot(places, 0, numbers)] = 0
+    for position in first:
+        subsets[0, position >> 6] |= one << np.uint64(position & 63)
+    numbers[_slot(subsets, 0, numbers)] = 0
     count, at = 1, 0
     while at < count <= limit:
-        many = _follow(places[at], following, set_at, ragged, sets, columns)
+        many = _follow(subsets[at], following, set_at, ragged, sets, columns)
         for column in range(classes):
             if holds[column] == 0:
                 continue
@@ -460,12 +460,12 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
             if known < 0:
                 if count == room:
                     room = min(limit + 1, 2 * room)
-                    more_places = np.zeros((room + 1, words), dtype=np.uint64)
+                    more_subsets = np.zeros((room + 1, words), dtype=np.uint64)
                     more_table = np.full((room, classes), np.int32(DEAD), dtype=np.int32)
-                    more_places[:count], more_table[:count] = places[:count], table[:count]
-                    places, table = more_places, more_table
-                places[count] = after[holding[column]] if alone else union[column]
-                slot = _slot(places, count, numbers)
+                    more_subsets[:count], more_table[:count] = subsets[:count], table[:count]
+                    subsets, table = more_subsets, more_table
+                subsets[count] = after[holding[column]] if alone else union[column]
+                slot = _slot(subsets, count, numbers)
                 if numbers[slot] < 0:
                     numbers[slot] = count
                     count += 1
@@ -479,7 +479,7 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
         at += 1
     accepting = np.empty(count, dtype=np.bool_)
     for state in range(count):
-        accepting[state] = places[state, 0] & one != none
+        accepting[state] = subsets[state, 0] & one != none
     return table[:count], accepting
 
 
@@ -497,8 +497,8 @@ def _collect(
     if found <= len(few):
         if listed:
             ids = np.empty(total, dtype=np.int32)
-            for place in range(found):
-                ids[place] = order[few[place]]
+            for n in range(found):
+                ids[n] = order[few[n]]
             ids[found:] = ends
             ids.sort()
             return listed, ids
@@ -567,8 +567,8 @@ def _step(
             state -= count + 2
         if not _FINISHED <= state < count:
             return False, 0
-        for place in range(tokens.shape[1]):
-            token = tokens[row, place]
+        for column in range(tokens.shape[1]):
+            token = tokens[row, column]
             if token < 0 or state == _FINISHED:
                 continue
             if state < 0:

@@ -75,9 +75,9 @@ def format_of(given: Any) -> Mapping[str, Any]:
     return found
 
 
-def _old_tag(given: Any, place: str) -> dict[str, Any]:
+def _old_tag(given: Any, pointer: str) -> dict[str, Any]:
     if not isinstance(given, Mapping) or {"begin", "schema", "end"} - set(given):
-        raise OptionError(f"{place} of a structural tag is {given!r:.100}. It needs 'begin', 'schema' and 'end'.")
+        raise OptionError(f"{pointer} of a structural tag is {given!r:.100}. It needs 'begin', 'schema' and 'end'.")
     content = {"type": "json_schema", "json_schema": given["schema"]}
     return {"begin": given["begin"], "content": content, "end": given["end"]}
 
@@ -90,7 +90,7 @@ def sections_of(given: Mapping[str, Any], style: Mapping[str, Any]) -> Sequence[
         style: options of the processor ``json`` for JSON values.
 
     Raises:
-        OptionError: naming the place of what is wrong, or of what cannot be enforced.
+        OptionError: naming the pointer of what is wrong, or of what cannot be enforced.
     """
     made = _Sections(style)
     made.nodes[_START] = _Node(made.compile(given, "format", [("", _END)]), forced=True)
@@ -110,14 +110,14 @@ class _Node:
         inner: its processors; ``None`` for free text, and where a string is forced.
         forced: whether one of ``next`` must come at once.
         budget: the largest number of tokens.
-        place: where it comes from, for messages.
+        pointer: where it comes from, for messages.
     """
 
     next: _Next
     inner: Any = None
     forced: bool = False
     budget: int | None = None
-    place: str = ""
+    pointer: str = ""
 
 
 class _Sections:
@@ -127,56 +127,58 @@ class _Sections:
 
     # --- formats ----------------------------------------------------------------------------------------------------
 
-    def compile(self, given: Any, place: str, after: _Next, until: tuple[str, ...] = ()) -> _Next:
+    def compile(self, given: Any, pointer: str, after: _Next, until: tuple[str, ...] = ()) -> _Next:
         """What begins a format.
 
         Args:
             given: the format.
-            place: where it is.
+            pointer: where it is.
             after: what may come after it.
             until: the strings that end the innermost tag, if they come directly after this format.
         """
-        kind = self._checked(given, place)
+        kind = self._checked(given, pointer)
         if kind == "const_string":
             return self._before(given["value"], after)
         if kind == "regex":
-            return self._text(("regex", {"pattern": given["pattern"]}), after, place)
+            return self._text(("regex", {"pattern": given["pattern"]}), after, pointer)
         if kind == "grammar":
-            return self._text(("grammar", {"grammar": given["grammar"], "syntax": "gbnf"}), after, place)
+            return self._text(("grammar", {"grammar": given["grammar"], "syntax": "gbnf"}), after, pointer)
         if kind == "json_schema":
-            return self._text(("json", self._json(given, place)), after, place)
+            return self._text(("json", self._json(given, pointer)), after, pointer)
         if kind == "any_text":
-            return self._any_text(given, place, after, until)
+            return self._any_text(given, pointer, after, until)
         if kind == "tag":
-            return self._tag(given, place, after)
+            return self._tag(given, pointer, after)
         if kind in ("triggered_tags", "dispatch"):
             return (
-                self._triggered(given, place, after) if kind == "triggered_tags" else self._rules(given, place, after)
+                self._triggered(given, pointer, after)
+                if kind == "triggered_tags"
+                else self._rules(given, pointer, after)
             )
         if kind == "tags_with_separator":
-            return self._separated(given, place, after)
+            return self._separated(given, pointer, after)
         if kind in ("sequence", "or"):
-            parts = [(part, f"{place}/elements/{i}") for i, part in enumerate(given["elements"])]
+            parts = [(part, f"{pointer}/elements/{i}") for i, part in enumerate(given["elements"])]
             if kind == "or":
                 return [pair for part, where in parts for pair in self.compile(part, where, after, until)]
             for part, where in parts[::-1]:
                 after, until = self.compile(part, where, after, until), ()
             return after
-        return self._repeated(given, kind, f"{place}/content", after, until)
+        return self._repeated(given, kind, f"{pointer}/content", after, until)
 
-    def _checked(self, given: Any, place: str) -> str:
+    def _checked(self, given: Any, pointer: str) -> str:
         """The type of a format whose entries are right."""
         kind = given.get("type") if isinstance(given, Mapping) else None
         if kind not in _ENTRIES:
             raise OptionError(
-                f"{place} of a structural tag is {given!r:.100}. Supported are the types {', '.join(_ENTRIES)}; write "
-                f"special tokens as their text, and parameters as XML with the processor 'tool_call'."
+                f"{pointer} of a structural tag is {given!r:.100}. Supported are the types {', '.join(_ENTRIES)}; "
+                f"write special tokens as their text, and parameters as XML with the processor 'tool_call'."
             )
         must, may = _ENTRIES[kind]
         for entry in (*must, *(entry for entry in given if entry not in (*must, "type"))):
             if entry not in given or entry not in (*must, *may):
                 raise OptionError(
-                    f"{place} of a structural tag, of the type {kind!r}, {'has' if entry in given else 'lacks'} the "
+                    f"{pointer} of a structural tag, of the type {kind!r}, {'has' if entry in given else 'lacks'} the "
                     f"entry {entry!r}. It needs: {', '.join(must) or 'nothing'}; it may have: "
                     f"{', '.join(may) or 'nothing else'}."
                 )
@@ -186,21 +188,21 @@ class _Sections:
             list_fits = wanted is not Sequence or (_texts(value) if texts else not isinstance(value, str))
             if not (isinstance(value, wanted) and number_fits and list_fits):
                 what = "a list of texts" if texts else _NAMED[wanted]
-                raise OptionError(f"{place}/{entry} of a structural tag is {value!r:.100}. Give {what}.")
+                raise OptionError(f"{pointer}/{entry} of a structural tag is {value!r:.100}. Give {what}.")
         return str(kind)
 
-    def _json(self, given: Mapping[str, Any], place: str) -> dict[str, Any]:
+    def _json(self, given: Mapping[str, Any], pointer: str) -> dict[str, Any]:
         for entry, only in (("style", "json"), ("any_order", False), ("excludes", [])):
             if given.get(entry, only) != only:
                 raise OptionError(
-                    f"{place}/{entry} of a structural tag is {given[entry]!r:.100}, which cannot be enforced. Leave it "
-                    f"out" + ("; the processor 'tool_call' writes parameters as XML." if entry == "style" else ".")
+                    f"{pointer}/{entry} of a structural tag is {given[entry]!r:.100}, which cannot be enforced. Leave "
+                    f"it out" + ("; the processor 'tool_call' writes parameters as XML." if entry == "style" else ".")
                 )
         most = given.get("max_whitespace_cnt")
         blanks = {} if most is None else {"whitespace": "flexible", "max_whitespace": most}
         return {"additional_properties": False, **blanks, **self.style, "schema": given["json_schema"]}
 
-    def _any_text(self, given: Mapping[str, Any], place: str, after: _Next, until: tuple[str, ...]) -> _Next:
+    def _any_text(self, given: Mapping[str, Any], pointer: str, after: _Next, until: tuple[str, ...]) -> _Next:
         excluded, most = [*given.get("excludes", ())], given.get("max_chars")
         free = bool(until) or all(string == "" and section == _END for string, section in after)
         inner: list[Any] = []
@@ -210,42 +212,42 @@ class _Sections:
             excluded += until
         if excluded:
             inner.append(("bad_words", {"phrases": tuple(excluded)}))
-        return self._text(inner or None, after, place, given.get("max_tokens"))
+        return self._text(inner or None, after, pointer, given.get("max_tokens"))
 
-    def _tag(self, given: Mapping[str, Any], place: str, after: _Next) -> _Next:
+    def _tag(self, given: Mapping[str, Any], pointer: str, after: _Next) -> _Next:
         begin, ends = given["begin"], given["end"]
         ends = [ends] if isinstance(ends, str) else ends
         if not isinstance(begin, str) or not _texts(ends) or not ends:
             raise OptionError(
-                f"{place} of a structural tag begins with {begin!r:.60} and ends with {given['end']!r:.60}. Give "
+                f"{pointer} of a structural tag begins with {begin!r:.60} and ends with {given['end']!r:.60}. Give "
                 f"texts; a special token is written as its text."
             )
         following = [pair for end in ends for pair in self._before(end, after)]
         until = tuple(ends) if all(ends) else ()
-        return self._before(begin, self.compile(given["content"], f"{place}/content", following, until))
+        return self._before(begin, self.compile(given["content"], f"{pointer}/content", following, until))
 
-    def _tags(self, given: Mapping[str, Any], place: str, after: _Next) -> list[tuple[str, _Next]]:
+    def _tags(self, given: Mapping[str, Any], pointer: str, after: _Next) -> list[tuple[str, _Next]]:
         """The beginnings of tags, each with what comes after it."""
         tags = []
         for i, tag in enumerate(given["tags"]):
-            where = f"{place}/tags/{i}"
+            where = f"{pointer}/tags/{i}"
             whole = {"type": "tag", **tag} if isinstance(tag, Mapping) else tag
             self._checked(whole, where)
             if not isinstance(whole["begin"], str):
                 self._tag(whole, where, after)  # says what is wrong
             tags.append((whole["begin"], self._tag({**whole, "begin": ""}, where, after)))
         if not tags:
-            raise OptionError(f"{place}/tags of a structural tag is empty. Give at least one tag.")
+            raise OptionError(f"{pointer}/tags of a structural tag is empty. Give at least one tag.")
         return tags
 
-    def _triggered(self, given: Mapping[str, Any], place: str, after: _Next) -> _Next:
-        free = self._reserve(place)
-        tags = self._tags(given, place, after if given.get("stop_after_first") else [("", free)])
+    def _triggered(self, given: Mapping[str, Any], pointer: str, after: _Next) -> _Next:
+        free = self._reserve(pointer)
+        tags = self._tags(given, pointer, after if given.get("stop_after_first") else [("", free)])
         triggers = given["triggers"]
         for i, (begin, _) in enumerate(tags):
             if sum(begin.startswith(trigger) for trigger in triggers) != 1:
                 raise OptionError(
-                    f"{place}/tags/{i}/begin of a structural tag is {begin!r:.60}, which begins with none or with "
+                    f"{pointer}/tags/{i}/begin of a structural tag is {begin!r:.60}, which begins with none or with "
                     f"several of the triggers {list(triggers)!r:.100}. Give one trigger for each tag."
                 )
         rules = [
@@ -253,72 +255,76 @@ class _Sections:
                        for pair in self._before(begin[len(trigger) :], rest)])
             for trigger in triggers
         ]  # fmt: skip
-        self._free(free, given, rules, after, place)
+        self._free(free, given, rules, after, pointer)
         if not given.get("at_least_one"):
             return [("", free)]
         return [pair for begin, rest in tags for pair in self._before(begin, rest)]
 
-    def _rules(self, given: Mapping[str, Any], place: str, after: _Next) -> _Next:
-        free = self._reserve(place)
+    def _rules(self, given: Mapping[str, Any], pointer: str, after: _Next) -> _Next:
+        free = self._reserve(pointer)
         following: _Next = [("", free)] if given.get("loop", True) else after
         rules = []
         for i, rule in enumerate(given["rules"]):
             if not isinstance(rule, Sequence) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
-                raise OptionError(f"{place}/rules/{i} of a structural tag is {rule!r:.100}. Give [text, format].")
-            rules.append((rule[0], self.compile(rule[1], f"{place}/rules/{i}/1", following)))
-        self._free(free, given, rules, after, place)
+                raise OptionError(f"{pointer}/rules/{i} of a structural tag is {rule!r:.100}. Give [text, format].")
+            rules.append((rule[0], self.compile(rule[1], f"{pointer}/rules/{i}/1", following)))
+        self._free(free, given, rules, after, pointer)
         return [("", free)]
 
     def _free(
-        self, number: int, given: Mapping[str, Any], rules: list[tuple[str, _Next]], after: _Next, place: str
+        self, number: int, given: Mapping[str, Any], rules: list[tuple[str, _Next]], after: _Next, pointer: str
     ) -> None:
         """Free text in which strings begin something."""
         begun = [(string, self.choice(rest)) for string, rest in rules if rest]
         excluded = tuple(given.get("excludes", ()))
         inner = [("bad_words", {"phrases": excluded})] if excluded else None
-        self.nodes[number] = _Node([*begun, *after], inner, place=place)
+        self.nodes[number] = _Node([*begun, *after], inner, pointer=pointer)
 
-    def _separated(self, given: Mapping[str, Any], place: str, after: _Next) -> _Next:
-        again = self._reserve(place)
+    def _separated(self, given: Mapping[str, Any], pointer: str, after: _Next) -> _Next:
+        again = self._reserve(pointer)
         more = [] if given.get("stop_after_first") else self._before(given["separator"], [("", again)])
         begins = [
-            pair for begin, rest in self._tags(given, place, [*more, *after]) for pair in self._before(begin, rest)
+            pair for begin, rest in self._tags(given, pointer, [*more, *after]) for pair in self._before(begin, rest)
         ]
         self.nodes[again] = _Node(begins, forced=True)
         return begins if given.get("at_least_one") else [*begins, *after]
 
-    def _repeated(self, given: Mapping[str, Any], kind: str, place: str, after: _Next, until: tuple[str, ...]) -> _Next:
+    def _repeated(
+        self, given: Mapping[str, Any], kind: str, pointer: str, after: _Next, until: tuple[str, ...]
+    ) -> _Next:
         least, most = {"optional": (0, 1), "star": (0, -1), "plus": (1, -1)}.get(
             kind, (given.get("min", 0), given.get("max", 0))
         )
         if least < 0 or (most != -1 and most < least):
-            raise OptionError(f"{place} of a structural tag is repeated {least} to {most} times. Give 0 <= min <= max.")
+            raise OptionError(
+                f"{pointer} of a structural tag is repeated {least} to {most} times. Give 0 <= min <= max."
+            )
         content = given["content"]
         if most == -1:
-            again = self._reserve(place)
-            begin = self.compile(content, place, [("", again)])
+            again = self._reserve(pointer)
+            begin = self.compile(content, pointer, [("", again)])
             self.nodes[again] = _Node([*begin, *after], forced=True)
             following: _Next = [("", again)]
         else:
             following = after
             for _ in range(most - least):
-                following = [*self.compile(content, place, following, until), *after]
+                following = [*self.compile(content, pointer, following, until), *after]
                 until = ()
         for _ in range(least):
-            following, until = self.compile(content, place, following, until), ()
+            following, until = self.compile(content, pointer, following, until), ()
         return following
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
-    def _reserve(self, place: str) -> int:
+    def _reserve(self, pointer: str) -> int:
         if len(self.nodes) == _MOST_SECTIONS:
-            raise OptionError(f"{place} of a structural tag needs more than {_MOST_SECTIONS} sections. Repeat less.")
-        self.nodes.append(_Node([], place=place))
+            raise OptionError(f"{pointer} of a structural tag needs more than {_MOST_SECTIONS} sections. Repeat less.")
+        self.nodes.append(_Node([], pointer=pointer))
         return len(self.nodes) - 1
 
-    def _text(self, inner: Any, after: _Next, place: str, budget: int | None = None) -> _Next:
-        number = self._reserve(place)
-        self.nodes[number] = _Node(after, inner, budget=budget, place=place)
+    def _text(self, inner: Any, after: _Next, pointer: str, budget: int | None = None) -> _Next:
+        number = self._reserve(pointer)
+        self.nodes[number] = _Node(after, inner, budget=budget, pointer=pointer)
         return [("", number)]
 
     def choice(self, after: _Next) -> int:
@@ -357,8 +363,9 @@ class _Sections:
         free = inner is None or all(link.label == "bad_words" for link in inner.links)
         if follows and (free or node.budget is not None):
             raise OptionError(
-                f"{node.place} of a structural tag is free text, and what follows it begins with no text by which the "
-                f"end of the free text could be found. Put a const_string between them, or the free text into a tag."
+                f"{node.pointer} of a structural tag is free text, and what follows it begins with no text by which "
+                f"the end of the free text could be found. Put a const_string between them, or the free text "
+                f"into a tag."
             )
         after = _END if node.budget is not None and not exits else None
         may_end = _END in targets.get("", ())

@@ -1,6 +1,6 @@
-"""Model runner V1: which request sits at which place of the batch, from what the engine tells about changes.
+"""Model runner V1: which request is in which row of the batch, from what the engine tells about changes.
 
-A place may be taken by another request, or moved onto, without the request that sat there being reported as removed.
+A row may be given to another request, or moved onto, without a report that the request in it was removed.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from logitloom_contrib.requests.request import Request
 __all__ = ["follow"]
 
 
-def follow(places: dict[int, Request], update: Any, begin: Callable[[Any, Any, Any], Request | None]) -> None:
-    """Bring ``places`` up to date.
+def follow(requests: dict[int, Request], update: Any, begin: Callable[[Any, Any, Any], Request | None]) -> None:
+    """Bring ``requests`` up to date.
 
     Args:
-        places: place in the batch -> request, for those that have a chain; modified.
+        requests: row of the batch -> request, for those that have a chain; modified.
         update: vLLM's ``BatchUpdate``: ``removed``, ``added`` and ``moved``, which count in this order.
         begin: makes a request of ``(params, prompt ids or None, live list of output ids)``, None if it has no chain.
     """
-    for place in update.removed:
-        places.pop(place, None)
-    for place, params, prompt, output in update.added:
-        _put(places, place, begin(params, prompt, output))
+    for row in update.removed:
+        requests.pop(row, None)
+    for row, params, prompt, output in update.added:
+        _put(requests, row, begin(params, prompt, output))
     for source, target, direction in update.moved:
-        moved, replaced = places.pop(source, None), places.pop(target, None)
-        _put(places, target, moved)
+        moved, replaced = requests.pop(source, None), requests.pop(target, None)
+        _put(requests, target, moved)
         if direction.name == "SWAP":
-            _put(places, source, replaced)
+            _put(requests, source, replaced)
 
 
-def _put(places: dict[int, Request], place: int, request: Request | None) -> None:
+def _put(requests: dict[int, Request], row: int, request: Request | None) -> None:
     if request is None:
-        places.pop(place, None)
+        requests.pop(row, None)
     else:
-        places[place] = request
+        requests[row] = request

@@ -37,15 +37,15 @@ class DeviceHistory:
         return ids
 
     def new_tokens(
-        self, slots: torch.Tensor, rows: torch.Tensor, places: torch.Tensor, drafts: int, inputs: torch.Tensor
+        self, slots: torch.Tensor, rows: torch.Tensor, draft_positions: torch.Tensor, drafts: int, inputs: torch.Tensor
     ) -> torch.Tensor:
         """The tokens that are new to rows of logits.
 
         Args:
             slots: ``[n]``: the slot of each row.
             rows: ``[n]``: where the rows stand among all rows of logits.
-            places: ``[n]``: how many draft tokens each row stands after.
-            drafts: the largest of ``places``.
+            draft_positions: ``[n]``: how many draft tokens each row stands after.
+            drafts: the largest of ``draft_positions``.
             inputs: ``[rows of logits]``: the token that was fed for each row.
 
         Returns:
@@ -59,8 +59,8 @@ class DeviceHistory:
         if drafts == 0:
             return tokens
         nth = torch.arange(1, drafts + 1, device=inputs.device)[None, :]
-        before = places[:, None] >= nth
-        fed = inputs[((rows - places)[:, None] + nth).clamp(max=inputs.shape[0] - 1)]
+        before = draft_positions[:, None] >= nth
+        fed = inputs[((rows - draft_positions)[:, None] + nth).clamp(max=inputs.shape[0] - 1)]
         return torch.cat([tokens, torch.where(before, fed, -1).to(torch.int32)], dim=1)
 
     def commit(self, slots: torch.Tensor) -> None:

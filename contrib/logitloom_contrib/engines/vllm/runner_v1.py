@@ -36,10 +36,10 @@ class RunnerV1:
 
     def __init__(self, engine: ServedEngine) -> None:
         self.engine = engine
-        #: Place in the batch -> request with a chain.
-        self.places: dict[int, Request] = {}
+        #: Row of the batch -> request with a chain.
+        self.requests: dict[int, Request] = {}
         self._groups: dict[_Group, ChainRows] = {}
-        #: Per group the places of its rows, and those places as an index of the logits.
+        #: Per group its rows of the batch, and those as an index of the logits.
         self._rows: list[tuple[ChainRows, list[int], Any]] = []
         self._changed = False
         #: The mask of a row that may have every token.
@@ -51,26 +51,26 @@ class RunnerV1:
         """Take notice of requests that joined, left or moved; None means nothing changed."""
         if update is None:
             return
-        had_any, before = bool(self.places), list(self.places.values())
-        batch_order.follow(self.places, update, lambda *told: begin(self.engine, *told))
-        self._changed = self._changed or had_any or bool(self.places)
-        staying = set(self.places.values())
+        had_any, before = bool(self.requests), list(self.requests.values())
+        batch_order.follow(self.requests, update, lambda *told: begin(self.engine, *told))
+        self._changed = self._changed or had_any or bool(self.requests)
+        staying = set(self.requests.values())
         for request in before:
             if request.record is not None and request not in staying:
                 request.write_record(self.engine.chains.permissions.record)
 
     def apply(self, logits: Array) -> Array:
         """Process the logits ``[requests, vocab]`` of a step; rows of requests without a chain are left alone."""
-        if not self.places and not self._groups:
+        if not self.requests and not self._groups:
             return logits
         if self._changed or any(group.any_rewound() for group, _, _ in self._rows):
             self._regroup(logits)
         logits, left = self._masked(logits)
-        for group, places, index in left:
-            logits = self._processed(group, places, index, logits)
-        failed = [(place, request) for place, request in self.places.items() if request.failure is not None]
-        for place, request in failed:
-            logits = force_end(logits, place, request)
+        for group, rows, index in left:
+            logits = self._processed(group, rows, index, logits)
+        failed = [(row, request) for row, request in self.requests.items() if request.failure is not None]
+        for row, request in failed:
+            logits = force_end(logits, row, request)
         # Requests that failed leave their group, so that it need not look for them at the next step.
         self._changed = any(request in group.requests for _, request in failed for group, _, _ in self._rows)
         return logits
@@ -80,28 +80,28 @@ class RunnerV1:
         count, width = logits.shape
         if self._free is None or self._free.vocab != width:
             self._free = MaskRow(False, [], int(width))
-        rows: list[TokenIds] = [self._free] * count
+        masks: list[TokenIds] = [self._free] * count
         left: list[tuple[ChainRows, list[int], Any]] = []
         masked: dict[int, ChainRows] = {}
-        for group, places, index in self._rows:
-            found = group.masks(logits if len(places) == count else logits[: len(places)])
+        for group, rows, index in self._rows:
+            found = group.masks(logits if len(rows) == count else logits[: len(rows)])
             if found is None:
-                left.append((group, places, index))
+                left.append((group, rows, index))
                 continue
-            masked |= dict.fromkeys(places, group)
-            for place, mask in zip(places, found, strict=True):
-                rows[place] = mask
+            masked |= dict.fromkeys(rows, group)
+            for row, mask in zip(rows, found, strict=True):
+                masks[row] = mask
         if not masked:
             return logits, left
-        logits = backend_of(logits).apply_token_rows(logits, rows, True)
-        for place in closed_rows(logits):
-            if place in masked:
-                masked[place].close(self.places[place])  # the end is written with those of others
+        logits = backend_of(logits).apply_token_rows(logits, masks, True)
+        for row in closed_rows(logits):
+            if row in masked:
+                masked[row].close(self.requests[row])  # the end is written with those of others
         return logits, left
 
-    def _processed(self, group: ChainRows, places: list[int], index: Any, logits: Array) -> Array:
-        scratch = self._scratch_like(logits, len(places))
-        if len(places) == logits.shape[0] and places == list(range(len(places))):
+    def _processed(self, group: ChainRows, rows: list[int], index: Any, logits: Array) -> Array:
+        scratch = self._scratch_like(logits, len(rows))
+        if len(rows) == logits.shape[0] and rows == list(range(len(rows))):
             # All rows: a chain may write to the engine's own logits, if it tells what is wrong before it writes, or if
             # they are kept for the rows that are processed again.
             if group.all_or_nothing or scratch is None or not group.keeps_masked:
@@ -113,8 +113,8 @@ class RunnerV1:
             return logits
         # Whole rows: PyTorch's own writing by index takes three times as long as NumPy's.
         host = logits.numpy()
-        host.take(places, axis=0, out=scratch.numpy(), mode="clip")
-        host[places] = group.process(scratch, lambda: logits.index_select(0, index), True).numpy()
+        host.take(rows, axis=0, out=scratch.numpy(), mode="clip")
+        host[rows] = group.process(scratch, lambda: logits.index_select(0, index), True).numpy()
         return logits
 
     def _scratch_like(self, logits: Array, rows: int) -> Any:
@@ -128,28 +128,28 @@ class RunnerV1:
 
     def _regroup(self, logits: Array) -> None:
         wanted: dict[_Group, list[int]] = {}
-        for place in sorted(self.places):
-            request = self.places[place]
+        for row in sorted(self.requests):
+            request = self.requests[row]
             if request.failure is None and request.compiled is not None:
                 chain = request.compiled.chain
                 room = request.capacity if "history" in chain.needs else 0
-                wanted.setdefault(_Group(request.compiled.key, room, request.record is not None), []).append(place)
-        self._groups = {key: self._groups.get(key) or self._group(key, places) for key, places in wanted.items()}
+                wanted.setdefault(_Group(request.compiled.key, room, request.record is not None), []).append(row)
+        self._groups = {key: self._groups.get(key) or self._group(key, rows) for key, rows in wanted.items()}
         self._rows = []
-        place_of = {request: place for place, request in self.places.items()}
-        for key, places in wanted.items():
+        row_of = {request: row for row, request in self.requests.items()}
+        for key, rows in wanted.items():
             group = self._groups[key]
             if isinstance(group.chain, RecordedChain):
-                for place in places:
-                    self.places[place].recorded = group.chain
-            group.settle([self.places[place] for place in places], logits)
-            places = [place_of[request] for request in group.requests]
-            if places:
-                self._rows.append((group, places, backend_of(logits).asarray(np.asarray(places, dtype=np.int64))))
+                for row in rows:
+                    self.requests[row].recorded = group.chain
+            group.settle([self.requests[row] for row in rows], logits)
+            rows = [row_of[request] for request in group.requests]
+            if rows:
+                self._rows.append((group, rows, backend_of(logits).asarray(np.asarray(rows, dtype=np.int64))))
         self._changed = False
 
-    def _group(self, key: _Group, places: Sequence[int]) -> ChainRows:
-        compiled = self.places[places[0]].compiled
+    def _group(self, key: _Group, rows: Sequence[int]) -> ChainRows:
+        compiled = self.requests[rows[0]].compiled
         assert compiled is not None
         chain = RecordedChain(compiled.chain, first=False) if key.recorded else compiled.chain
         return ChainRows(chain, key.room or self.engine.max_length)

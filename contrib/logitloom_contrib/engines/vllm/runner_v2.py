@@ -1,4 +1,4 @@
-"""Model runner V2: slots instead of places, a history on the device, and a row of logits per draft token.
+"""Model runner V2: slots instead of rows of a batch, a history on the device, and a row of logits per draft token.
 
 A slot is recycled without notice; whoever enters it is announced. Which requests take part in a step, and in which
 order, changes with every step. Checked against the documented protocol; inside the runner itself, which needs Triton,
@@ -67,7 +67,7 @@ class RunnerV2:
         try:
             compiled, error = self.engine.chain_of(params), None
             told = length > prompt_length or bool(compiled and compiled.chain.needs & _ABOUT_PROMPTS)
-            # The one place where the host waits for the device: once per request that has a prompt to look at.
+            # The only time that the host waits for the device: once per request that has a prompt to look at.
             ids = self._history.download(slot, length) if told else [0] * length
         except Exception as raised:  # it was validated, but perhaps elsewhere and with other settings
             compiled, error, ids = None, raised, [0] * length
@@ -83,9 +83,9 @@ class RunnerV2:
         if not self.slots:
             return logits
         slots = ctx.idx_mapping_np.tolist()
-        places = [0] * len(slots)
+        draft_positions = [0] * len(slots)
         if logits.shape[0] != len(slots):
-            slots, places = ctx.expanded_idx_mapping.tolist(), ctx.expanded_local_pos.tolist()
+            slots, draft_positions = ctx.expanded_idx_mapping.tolist(), ctx.expanded_local_pos.tolist()
         by_group: dict[tuple[str, int], list[int]] = {}
         for row, slot in enumerate(slots):
             request = self.slots.get(slot)
@@ -93,7 +93,7 @@ class RunnerV2:
                 room = request.capacity if "history" in request.compiled.chain.needs else 0
                 by_group.setdefault((request.compiled.key, room), []).append(row)
         for key, rows in by_group.items():
-            logits = self._processed(key, rows, slots, places, logits, ctx)
+            logits = self._processed(key, rows, slots, draft_positions, logits, ctx)
         for row, slot in enumerate(slots):
             request = self.slots.get(slot)
             if request is not None and request.failure is not None:
@@ -101,7 +101,13 @@ class RunnerV2:
         return logits
 
     def _processed(
-        self, key: tuple[str, int], rows: list[int], slots: list[int], places: list[int], logits: Array, ctx: Any
+        self,
+        key: tuple[str, int],
+        rows: list[int],
+        slots: list[int],
+        draft_positions: list[int],
+        logits: Array,
+        ctx: Any,
     ) -> Array:
         group = self._groups.get(key)
         if group is None:
@@ -117,13 +123,13 @@ class RunnerV2:
         if not rows:
             return logits
         owner = [at[self.slots[slots[row]]] for row in rows]
-        drafted = [places[row] > 0 for row in rows]
-        index, slot_of, place_of = (
+        drafted = [draft_positions[row] > 0 for row in rows]
+        index, slot_of, draft_position_of = (
             torch.tensor(values, dtype=torch.int64).to(logits.device, non_blocking=True)
-            for values in (rows, [slots[row] for row in rows], [places[row] for row in rows])
+            for values in (rows, [slots[row] for row in rows], [draft_positions[row] for row in rows])
         )
-        most = max(places[row] for row in rows)
-        tokens = self._history.new_tokens(slot_of, index, place_of, most, ctx.input_ids)
+        most = max(draft_positions[row] for row in rows)
+        tokens = self._history.new_tokens(slot_of, index, draft_position_of, most, ctx.input_ids)
 
         def tokens_of(some: Any) -> Any:
             return tokens if len(some) == len(rows) else tokens[list(some)]

@@ -64,7 +64,7 @@ def test_a_request_without_a_legal_token_is_told_whose_doing_it_is(
     runner.update_state(SimpleNamespace(batch_size=1, removed=[], moved=[], added=added))
     logits = runner.apply(torch.zeros(1, WIDTH))
     assert np.flatnonzero(np.isfinite(logits[0].numpy())).tolist() == [EOS]
-    assert expected in str(runner.places[0].failure)
+    assert expected in str(runner.requests[0].failure)
 
 
 def test_the_options_that_forbid_tokens_are_those_that_were_set() -> None:

@@ -175,7 +175,7 @@ def test_a_long_walk_of_batch_updates_equals_each_row_alone() -> None:
                 finished.add(place)
     assert compared > STEPS
     assert engine.number > STEPS // 10
-    assert not any(request.failure for request in engine.runner.places.values())
+    assert not any(request.failure for request in engine.runner.requests.values())
 
 
 def runner_with(*requests: tuple[Any, list[int]], **changes: Any) -> RunnerV1:
@@ -243,7 +243,7 @@ def test_several_tokens_at_once_are_fed() -> None:
 
 def test_chains_are_compiled_once_and_forgotten_in_bounds() -> None:
     runner = runner_with((A, []), (A, []), additional_config={"logitloom": {"chains": 4}})
-    first, second = runner.places[0].compiled, runner.places[1].compiled
+    first, second = runner.requests[0].compiled, runner.requests[1].compiled
     assert first is second
     for n in range(20):
         runner.engine.admit(params_of(one("regex", pattern=f"a{{{n + 1}}}")))
@@ -347,7 +347,7 @@ def test_all_rows_of_a_chain_are_processed_in_one_call(monkeypatch: pytest.Monke
     runner.apply(torch.zeros(4, WIDTH))
     calls: list[int] = []
     for place in (0, 1):
-        compiled = runner.places[place].compiled
+        compiled = runner.requests[place].compiled
         assert compiled is not None
         process = compiled.chain.process
 
@@ -427,7 +427,7 @@ def test_a_failure_after_writing_leaves_neighbours_what_they_had(others: int, mo
     monkeypatch.setattr(RepetitionPenalty, "writes_last", False)
     for group, _, _ in runner._rows:
         group.all_or_nothing = False
-    [chain] = {request.compiled.chain for request in runner.places.values() if request.compiled is not None}
+    [chain] = {request.compiled.chain for request in runner.requests.values() if request.compiled is not None}
     chain._assemble()
     outputs[0].append(7)
     outputs[1].append(8)
@@ -457,7 +457,7 @@ def test_a_penalty_that_fails_has_overwritten_neither_logits_nor_states(monkeypa
             return process(self, logits, state, context)  # the state is overwritten, then an operation is missing
 
     monkeypatch.setattr(FrequencyPenalty, "process", failing)
-    [chain] = {request.compiled.chain for request in runner.places.values() if request.compiled is not None}
+    [chain] = {request.compiled.chain for request in runner.requests.values() if request.compiled is not None}
     chain._assemble()
     outputs[0].append(7)
     outputs[1].append(8)
@@ -524,7 +524,7 @@ def test_nothing_is_read_from_an_accelerator(chain: Any, others: int) -> None:
     runner.update_state(update(rows, added=[(i, params[i], encode("red"), outputs[i]) for i in range(rows)]))
     for step in range(4):
         assert runner.apply(torch.empty((rows, WIDTH), device="meta")).device.type == "meta"
-        assert [request.failure for request in runner.places.values()] == [None] * 3
+        assert [request.failure for request in runner.requests.values()] == [None] * 3
         for i, output in enumerate(outputs):
             output.append(encode("abcd")[(step + i) % 4])
         if step == 1:
