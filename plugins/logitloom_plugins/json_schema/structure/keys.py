@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
+from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["Keys"]
 
@@ -44,10 +45,10 @@ class NameTree(NamedTuple):
 
 
 @cache
-def _text_lists() -> tuple[list[list[int]], list[int], list[bool]]:
-    """The transition table, the byte classes and the accepting states of the automaton of all UTF-8 texts."""
+def _text_lists() -> tuple[list[list[int]], list[int], list[bool], bytes]:
+    """The table, the byte classes, the accepting states and the boundaries of the automaton of all UTF-8 texts."""
     text = any_text()
-    return text.next.tolist(), text.byte_class.tolist(), text.accepting.tolist()
+    return text.next.tolist(), text.byte_class.tolist(), text.accepting.tolist(), MooreMachine.of(text, ()).boundaries
 
 
 class Keys:
@@ -107,9 +108,14 @@ class Keys:
         return result
 
     @cached_property
+    def content(self) -> Content:
+        """The same, as what may stand in a string."""
+        return Content(self.automaton)
+
+    @cached_property
     def tree(self) -> NameTree:
         """The prefix trie of the names within all texts; only without patterns and demands."""
-        text, (steps, classes, accepting) = any_text(), _text_lists()
+        text, (steps, classes, accepting, boundaries) = any_text(), _text_lists()
         base = text.states
         encoded = [name.encode() for name in self.names]
         used = sorted(set(b"".join(encoded)))
@@ -147,7 +153,11 @@ class Keys:
         labels += [labels[outside_state] for outside_state in at]
         for state, i in ends.items():
             labels[base + state] = ("name", self.names[i])
-        return NameTree(MooreMachine(byte_class, table, labels, base), [other] * base + below, children, at)
+        automaton = MooreMachine(byte_class, table, labels, base)
+        # What else would be read off the whole table: many bytes may come wherever other names may.
+        automaton.boundaries = boundaries + bytes([boundaries[state] for state in at])
+        automaton.narrow = bytes(len(labels))
+        return NameTree(automaton, [other] * base + below, children, at)
 
     def in_tree(self, state: int) -> tuple[int, dict[int, int]]:
         """For a state of the trie: the state of the automaton of all texts, and the next states within the trie."""

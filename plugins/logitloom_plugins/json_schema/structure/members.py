@@ -29,11 +29,23 @@ class ValueConstraint(NamedTuple):
     extras: tuple[Formula, ...] = ()
 
 
-class Member(NamedTuple):
-    """The next member of a frame: the constraint on its value, and the frame after each truth vector."""
+class Member:
+    """The next member of a frame.
 
-    demand: ValueConstraint
-    after: Callable[[TruthVector], Any]
+    Args:
+        demand: the constraint on its value.
+        after: from the truth vector of its value to the frame after it, ``None`` if there is none.
+
+    Attributes:
+        reached: the truth vectors that its values can have, each with the frame after it, once that is certain.
+    """
+
+    __slots__ = ("after", "demand", "reached")
+
+    def __init__(self, demand: ValueConstraint, after: Callable[[TruthVector], Any]) -> None:
+        self.demand = demand
+        self.after = after
+        self.reached: list[tuple[TruthVector, Any]] | None = None
 
 
 def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Any, ...], Formula]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction
@@ -138,6 +137,11 @@ class ObjectPlan(Name):
             parts.append(key in self.keys.bit)
             known = self._children[key] = conjunction(parts)
         return known
+
+    def hard_children(self, place: int, missing: frozenset[str]) -> list[Formula]:
+        """The formulas that the values of members must satisfy which must still come, from a declared name on."""
+        names = [*[self.names[at] for at in self.required[bisect_left(self.required, place) :]], *missing]
+        return [self.hard_child(("name", name)) for name in names]
 
     def next_keys(self, place: int) -> int:
         """The keys that may come next, as bits, in a completable object without soft or extra formulas.
@@ -337,12 +341,10 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
         following = frame._replace(place=place, length=count, missing=missing)
         return Member(ValueConstraint(must), lambda truth: following)
     effects = member_effects(frame, key, count)
-
-    @cache
-    def after(truth: TruthVector) -> ObjectFrame | None:
-        return _settled(frame, place, count, missing, effects.after(truth))
-
-    return Member(ValueConstraint(must, tuple(effects.asked)), after)
+    return Member(
+        ValueConstraint(must, tuple(effects.asked)),
+        lambda truth: _settled(frame, place, count, missing, effects.after(truth)),
+    )
 
 
 def _count_limit(frame: ObjectFrame) -> int:

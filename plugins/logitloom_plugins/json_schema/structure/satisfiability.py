@@ -30,6 +30,9 @@ __all__ = ["EVERYTHING", "Satisfiability"]
 
 Frame = ObjectFrame | ArrayFrame
 _MOST_EXTRAS = 24
+#: The formulas of a type of which every value will do, and the answers to a constraint that some value satisfies.
+_ANYTHING: Final = (True,)
+_POSSIBLE: Final[frozenset[TruthVector]] = frozenset([()])
 
 
 class _Everything(frozenset[Any]):
@@ -64,6 +67,7 @@ class Satisfiability:
         self._plans: dict[tuple[Any, ...], Any] = {}
         self._contents: dict[Any, Content] = {}
         self._numbers: dict[tuple[Formula, ...], MooreMachine] = {}
+        self._opened: dict[Any, Frame | None] = {}
         self._distinct: set[ArrayFrame] = set()
         #: Nodes whose ``uniqueItems`` cannot be enforced in some array that has been opened.
         self.repeatable: set[int] = set()
@@ -213,6 +217,8 @@ class Satisfiability:
             BudgetExceeded: if there are too many extra formulas, or if the budget is used up.
         """
         known: frozenset[TruthVector] | None = self._known.get(demand)
+        if known is None and not demand.extras and any(self.of_type(demand, kind) == _ANYTHING for kind in TYPES):
+            self._known[demand] = known = _POSSIBLE
         return self._solution(demand, self._truth_vectors) if known is None else known
 
     def possible(self, demand: ValueConstraint) -> bool:
@@ -289,13 +295,16 @@ class Satisfiability:
 
     def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> Frame | None:
         """The frame of an object or array that has just been opened; ``None`` if there can be none."""
-        start = objects.start_object if kind == "object" else arrays.start_array
-        return start(self, formulas[0], formulas[1:], wanted)
+        asked = kind, formulas, wanted
+        if asked not in self._opened:
+            start = objects.start_object if kind == "object" else arrays.start_array
+            self._opened[asked] = start(self, formulas[0], formulas[1:], wanted)
+        return self._opened[asked]
 
     def _container_answers(self, kind: str, formulas: tuple[Formula, ...]) -> set[TruthVector]:
         extras = len(formulas) - 1
         if not extras:
-            frame = self.opened(kind, formulas, frozenset([()]))
+            frame = self.opened(kind, formulas, _POSSIBLE)
             return {()} if frame is not None and self.lives(frame) else set()
         # Collect the truth vectors of all frames that may be closed. ``wanted`` does not change which frames follow.
         frame = self.opened(kind, formulas, EVERYTHING)
@@ -318,15 +327,19 @@ class Satisfiability:
 
     def _can_be_closed(self, frame: Frame, before: bool | None) -> tuple[bool, bool]:
         self._found[frame] = bool(before)
+        hard = None
+        simple = frame.soft is True and not frame.extras
         if isinstance(frame, ArrayFrame):
-            plan = frame.plan
-            if plan.most is not None and plan.most < max(plan.least, frame.length):
+            items = frame.plan
+            if items.most is not None and items.most < max(items.least, frame.length):
                 return False, True
-            if frame.soft is True and not frame.extras:
-                last = min(plan.least, plan.varied + 1)
-                hard = [plan.hard_item(place) for place in range(min(frame.length, last), last)]
-                lives = all(self.possible(ValueConstraint(item)) for item in hard)
-                return lives, lives
+            last = min(items.least, items.varied + 1)
+            hard = [items.hard_item(place) for place in range(min(frame.length, last), last)] if simple else None
+        elif simple and not frame.plan.counts:
+            hard = frame.plan.hard_children(frame.place, frame.missing)
+        if hard is not None:
+            lives = all(self.possible(ValueConstraint(must)) for must in hard)
+            return lives, lives
         # Depth-first, because most paths lead to a frame that may be closed. Breadth-first search would first visit
         # all combinations of members.
         way_to: dict[Frame, Frame | None] = {frame: None}
@@ -398,6 +411,8 @@ class Satisfiability:
 
     def after(self, member: Member) -> list[tuple[TruthVector, Frame]]:
         """The truth vectors that values of a member can have, each with the frame after it."""
+        if member.reached is not None:
+            return member.reached
         found = []
         for truth in self.answers(member.demand):
             # With long formulas one step may take milliseconds.
@@ -407,6 +422,8 @@ class Satisfiability:
             following = member.after(truth)
             if following is not None:
                 found.append((truth, following))
+        if member.demand in self._known:
+            member.reached = found
         return found
 
 

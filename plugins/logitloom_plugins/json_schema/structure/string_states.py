@@ -126,7 +126,7 @@ class NameContext(StringContext):
     def __init__(self, parts: tuple[Any, ...], machine: Any, mask: int) -> None:
         frame, self.used = parts[1], (*parts, 0)[2]
         keys = frame.plan.keys
-        super().__init__(parts, machine, Content(keys.automaton))
+        super().__init__(parts, machine, keys.content)
         self.frame = frame
         self.keys = keys
         self.mask = mask
@@ -301,6 +301,8 @@ class StringStates:
         """Whether a character that begins with one of some bytes may come."""
         content = context.content
         automaton = content.automaton
+        if not content.counts and isinstance(context, TextContext):
+            return bool(automaton.reads(begins)[place])
         following = content.counted(count + 1)
         # After a lead byte a string can be completed if it can after some character that begins with it.
         reached = set(automaton.next[place].take(automaton.columns_of(begins)).tolist())

@@ -29,6 +29,7 @@ _SIBLINGS: Final = 24
 #: Up to so many nodes the words are listed node by node.
 _LISTED: Final = 128
 _BLANKS: Final = b" \n\t\r"
+_WHITESPACE: Final = frozenset(_BLANKS)
 _QUOTE, _BACKSLASH = b'"\\'
 #: The least number of bytes from the end of one name to the end of the next (``:1,""``), and bytes that are among them.
 _NEXT_NAME: Final = 5
@@ -247,6 +248,9 @@ class TokenWalk:
                 if kind[0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
                     # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
                     continue
+                # Without more whitespace a gap needs no row of its own.
+                if kind[0] == "gap" and _WHITESPACE.isdisjoint(texts[first : first + size]):
+                    state = machine.number(kind[1])
                 sparse = machine.sparse_row(state)
             if size < len(sparse):
                 codes = [

@@ -67,6 +67,7 @@ class MooreMachine(Dfa):
         super().__init__(byte_class, next, [output is not None for output in outputs], start)
         self.outputs = list(outputs)
         self._after: dict[tuple[int, int, int], frozenset[int]] = {}
+        self._reads: dict[tuple[int, ...], bytes] = {}
 
     @classmethod
     def of(cls, dfa: Dfa, output: Output) -> MooreMachine:
@@ -165,6 +166,15 @@ class MooreMachine(Dfa):
         """The columns of some bytes, each once."""
         return _columns_of(self._classes, read)
 
+    def reads(self, read: tuple[int, ...]) -> bytes:
+        """Per state whether one of some bytes leads on."""
+        known = self._reads.get(read)
+        if known is None:
+            columns = np.zeros(self.next.shape[1], dtype=np.float32)
+            columns[self.columns_of(read)] = 1
+            known = self._reads[read] = ((self.next >= 0) @ columns > 0).tobytes()
+        return known
+
     # --- characters --------------------------------------------------------------------------------------------
 
     def after_characters(self, state: int, low: int, high: int) -> frozenset[int]:
@@ -211,14 +221,21 @@ def joint(
     """
     byte_class, table, start = universe.byte_class, universe.next, universe.start
     ends = universe.accepting
-    members = np.zeros((len(table), 0), dtype=bool)
+    # Per state the number of its flags.
+    number: NDArray[np.int64] = np.zeros(len(table), dtype=np.int64)
+    flags: list[tuple[bool, ...]] = [()]
     for dfa in dfas:
         found = product((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), (True, False), tracker)
-        accepting = np.append(dfa.accepting, False)[found.second]
-        members = np.concatenate([members[found.first], accepting[:, None]], axis=1)
+        both = 2 * number[found.first] + np.append(dfa.accepting, False)[found.second]
         ends = ends[found.first]
         byte_class, table, start = found.byte_class, found.next, 0
-    rows = [row if end else None for row, end in zip(map(tuple, members.tolist()), ends.tolist(), strict=True)]
-    known = {row: output(row) for row in dict.fromkeys(rows) if row is not None}
-    outputs = [None if row is None else known[row] for row in rows]
-    return MooreMachine(byte_class, table, outputs, start).restricted(lambda output: True)
+        occurring, number = np.unique(both, return_inverse=True)
+        flags = [(*flags[i >> 1], bool(i & 1)) for i in occurring.tolist()]
+    number[~ends] = len(flags)
+    known: list[Output] = [None] * (len(flags) + 1)
+    for i in np.unique(number[ends]).tolist():
+        known[i] = output(flags[i])
+    outputs = [known[i] for i in number.tolist()]
+    alive = ends_reachable(table, np.array([each is not None for each in known])[number])
+    living = np.where((table >= 0) & alive[table], table, np.int32(DEAD))
+    return MooreMachine(byte_class, living, outputs, start)
