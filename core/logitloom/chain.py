@@ -566,9 +566,8 @@ class Chain:
         place, highest = split(self.links, ids_as_well=True)
         whole, rest = self.links[:place], self.links[place:]
         first = [list(links) for _, links in itertools.groupby(whole, lambda link: link.declared("changes_only_seen"))]
-        return scoring.Parts(
-            self._part(whole), tuple(map(self._part, first)), self._part(rest) if rest else None, highest
-        )
+        last, program = (self._part(rest), RowProgram.of(rest, 0, highest)) if rest else (None, None)
+        return scoring.Parts(self._part(whole), tuple(map(self._part, first)), last, highest, program)
 
     def _part(self, links: Sequence[Link]) -> scoring.Part:
         chain = Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)

@@ -13,6 +13,7 @@ from logitloom.backend import NEG_INF, Array
 from logitloom.context import Context
 from logitloom.errors import IllegalToken
 from logitloom.renumbering import Renumbering
+from logitloom.row_program import RowProgram
 from logitloom.score_arguments import Tokens, check_arguments, checked
 from logitloom.step import Step
 from logitloom.step_arguments import note
@@ -22,7 +23,7 @@ __all__ = ["Part", "Parts", "Scores", "check_arguments", "score"]
 
 #: Most positions of a sequence that are processed at a time, so that their logits stay in the cache (``_MOST_BYTES``);
 #: and the least, because with fewer the calls cost more than the passes over memory.
-_MOST_POSITIONS: Final = 128
+_MOST_POSITIONS: Final = 256
 _LEAST_POSITIONS: Final = 16
 _MOST_BYTES: Final = 1 << 23
 
@@ -77,12 +78,14 @@ class Parts(NamedTuple):
         first: those that see the whole vocabulary, of which some change only logits of tokens that were seen.
         rest: sees survivors, in order of their ids.
         highest: the survivors are the so many highest logits, with those that tie; None: all that are not -inf.
+        program: what the last part does, as one loop; None if there is none.
     """
 
     whole: Part
     first: tuple[Part, ...]
     rest: Part | None
     highest: int | None
+    program: RowProgram | None
 
 
 def score(parts: Parts, logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Context) -> Array:
@@ -130,7 +133,7 @@ def score(parts: Parts, logits: Array, tokens: Sequence[Sequence[int]] | Tokens,
             memory = own if memory is None else memory
             here = taken[:, start:end].T
             given = lines if own is None else own
-            found.append(xp.reshape(_chosen(first, rest, given, own is not None, here, parts.highest), here.shape))
+            found.append(xp.reshape(_chosen(parts, first, rest, given, own is not None, here), here.shape))
         except IllegalToken as error:
             place, row = divmod(error.row, batch)
             message = f"Sequence {row}, before its position {start + place}: {error}"
@@ -165,31 +168,34 @@ def _one_by_one(chain: Scores, logits: Array, taken: Tokens, context: Context) -
     return backend.xp.concat(found, axis=1)
 
 
-def _chosen(
-    first: list[_Run], rest: _Run | None, lines: Array, donate: bool, here: Tokens, highest: int | None
-) -> Array:
+def _chosen(parts: Parts, first: list[_Run], rest: _Run | None, lines: Array, donate: bool, here: Tokens) -> Array:
     """The log-probabilities of the tokens at some positions, ``[positions * batch, 1]``.
 
     Args:
+        parts: the processors.
         first: the parts that see whole rows.
         rest: the part that sees survivors.
         lines: ``[positions, batch, vocab]``, the logits.
         donate: whether they may be overwritten.
         here: ``[positions, batch]``, the tokens.
-        highest: see :class:`Parts`.
     """
     backend = first[0].backend
     chosen = np.maximum(here, 0).reshape(-1, 1)
     for run in first:
         lines, donate = run.process(lines, donate)
     flat = backend.xp.reshape(lines, (-1, lines.shape[-1]))
-    found = None if rest is None else survivors_of(backend, flat, highest)
-    if rest is None or found is None:
-        if rest is not None:
-            flat, _ = rest.process_rows(flat, donate)
-        return backend.log_probability(flat, backend.asarray(chosen))
-    left = rest.process_survivors(found, flat, donate)
-    same = backend.to_numpy(found.ids) == chosen
+    kernels = None if parts.program is None else parts.program.kernels(backend, flat)
+    operated = None if parts.program is None or kernels is None else parts.program.run(kernels, backend, flat, ())
+    if operated is not None and operated.ids.shape[1]:
+        ids, left = operated.ids, backend.asarray(operated.logits)
+    else:
+        found = None if rest is None else survivors_of(backend, flat, parts.highest)
+        if rest is None or found is None:
+            if rest is not None:
+                flat, _ = rest.process_rows(flat, donate)
+            return backend.log_probability(flat, backend.asarray(chosen))
+        ids, left = backend.to_numpy(found.ids), rest.process_survivors(found, flat, donate)
+    same = ids == chosen
     logprob = backend.log_probability(left, backend.asarray(same.argmax(-1)[:, None]))
     return backend.masked_fill(logprob, backend.asarray(~same.any(-1)[:, None]), NEG_INF)
 

@@ -137,7 +137,7 @@ def reaching(x: Any, maxima: Any, least: Any, ids: Any) -> int:  # pragma: no co
 
 #: Largest size of a block of neighbouring logits, and least: below, each logit is a block.
 _LARGEST_BLOCK: Final = 128
-_LEAST_BLOCK: Final = 16
+_LEAST_BLOCK: Final = 8
 #: Blocks per wanted value.
 _BLOCKS: Final = 4
 #: Keys of infinities: what is beyond them is not a number.
@@ -312,11 +312,10 @@ def _tops_of_row(
     bits = numba.carray(elements_at(logits, np.int32(0)), (vocab,))
     values = numba.carray(elements_at(logits, np.float32(0)), (vocab,))
     lowest = _each_key(bits, tops) if size == 1 else _tops(bits, size, tops)
-    for at in range(len(tops)):
-        occurs[at] = False
+    for at in range(len(tops) if len(numbers[2]) else 0):
         start, stop = at * size, min((at + 1) * size, vocab)
-        if len(numbers[2]) and _occurs(first + start, first + stop, numbers):
-            occurs[at] = True
+        occurs[at] = _occurs(first + start, first + stop, numbers)
+        if occurs[at]:
             for place in range(stop - start):
                 block[place] = values[start + place]
             _penalise(block[: stop - start], first + start, numbers)
@@ -341,6 +340,47 @@ def _bound(tops: Any, highest: int) -> Any:  # pragma: no cover - compiled
 
 @compiled(
     types.int64(
+        _ROW, types.int64, _NUMBERS, types.float32[::1], types.boolean[::1], types.int32[::1], types.float32,
+        types.int64[::1], types.float32[::1],
+    ),
+    cache=True,
+    nogil=True,
+)  # fmt: skip
+def _listed(
+    row: Any, size: int, numbers: Any, block: Any, occurs: Any, tops: Any, least: Any, ids: Any, left: Any
+) -> Any:  # pragma: no cover - compiled
+    """List the tokens of a row whose logits reach a bound, and these; returns how many, -1 if there are too many."""
+    logits, first, vocab = row
+    values, found = numba.carray(elements_at(logits, np.float32(0)), (vocab,)), 0
+    # Of two zeros the negative one has the lesser key.
+    least_key = np.int32(-1) if least == 0 else _key(np.float32(least).view(np.int32))
+    for at in range(len(tops)):
+        if tops[at] < least_key:
+            continue
+        if size == 1:
+            if found == len(ids):
+                return -1
+            ids[found], left[found] = at, _number(tops[at])
+            found += 1
+            continue
+        start = at * size
+        here = values[start : min(start + size, vocab)]
+        if occurs[at]:
+            for place in range(len(here)):
+                block[place] = here[place]
+            here = block[: len(here)]
+            _penalise(here, first + start, numbers)
+        for place in range(len(here)):
+            if here[place] >= least:
+                if found == len(ids):
+                    return -1
+                ids[found], left[found] = start + place, here[place]
+                found += 1
+    return found
+
+
+@compiled(
+    types.int64(
         types.int64, types.int64, types.int64, types.int64, *_NUMBERS, types.int64[:, ::1], types.float32[:, ::1]
     ),
     cache=True,
@@ -351,36 +391,21 @@ def operate(
 ) -> int:  # pragma: no cover - compiled
     """See :meth:`logitloom.masks.kernels.MaskKernels.operate`."""
     numbers = kinds, operands, tables
-    size = min(_LARGEST_BLOCK, vocab // (_BLOCKS * highest))
-    size = 1 if size < _LEAST_BLOCK else size
-    tops, occurs = np.empty(-(-vocab // size), np.int32), np.empty(-(-vocab // size), np.bool_)
+    size = _LARGEST_BLOCK
+    while size > 1 and size * _BLOCKS * highest > vocab:
+        size = size // 2 if size > _LEAST_BLOCK else 1
+    tops, occurs = np.empty(-(-vocab // size), np.int32), np.zeros(-(-vocab // size), np.bool_)
     block, (width, most) = np.empty(size, np.float32), (ids.shape[1], 0)
     keys = np.empty(width, np.int32)
     memory = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(_BINS, np.float64)
     for row in range(rows):
-        first = row * vocab
-        values = numba.carray(elements_at(logits + 4 * first, np.float32(0)), (vocab,))
-        if not _tops_of_row((logits + 4 * first, first, vocab), size, numbers, block, occurs, tops):
+        here = logits + 4 * row * vocab, row * vocab, vocab
+        if not _tops_of_row(here, size, numbers, block, occurs, tops):
             return -1
-        least, found = _bound(tops, highest), 0
-        # Of two zeros the negative one has the lesser key.
-        least_key = np.int32(-1) if least == 0 else _key(np.float32(least).view(np.int32))
-        for at in range(len(tops)):
-            if tops[at] < least_key:
-                continue
-            start, stop = at * size, min((at + 1) * size, vocab)
-            here = values[start:stop]
-            if occurs[at]:
-                for place in range(len(here)):
-                    block[place] = here[place]
-                here = block[: stop - start]
-                _penalise(here, first + start, numbers)
-            for place in range(len(here)):
-                if here[place] >= least:
-                    if found == width:
-                        return -1
-                    ids[row, found], left[row, found] = start + place, here[place]
-                    found += 1
+        least = _bound(tops, highest)
+        found = _listed(here, size, numbers, block, occurs, tops, least, ids[row], left[row])
+        if found < 0:
+            return -1
         if found:
             _reshape(left[row, :found], numbers, keys, memory)
         kept = 0
