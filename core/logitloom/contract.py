@@ -231,6 +231,15 @@ class ByteAutomaton(ABC):
         del state
         return ()
 
+    def beginnings(self, state: State, length: int) -> Hashable:
+        """Equal for states from which the same bytes can be read, up to ``length``; ``None`` if nothing is known.
+
+        Whether a text may end there does not matter. Such states allow the same tokens, so a mask is found once for
+        all of them: in ``[a-z]{400,600}`` for most.
+        """
+        del state, length
+        return None
+
 
 class Constraint(ABC):
     """Which tokens may come next. An immutable, thread-safe value over one vocabulary, shared by threads and rows.

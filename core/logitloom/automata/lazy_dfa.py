@@ -14,7 +14,7 @@ References:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, cast
 
@@ -158,6 +158,10 @@ class LazyDfa(ByteAutomaton):
     def runs(self, state: State) -> Sequence[Run]:
         """The largest runs of single positions of the state; within a character none."""
         return self._runs.of(self._subsets.positions(self._subsets.unpacked(state))) if type(state) is bytes else ()
+
+    def beginnings(self, state: State, length: int) -> Hashable:
+        """By the positions of the state; within a character ``None``."""
+        return self._subsets.beginnings(self._subsets.unpacked(state), length) if type(state) is bytes else None
 
     @cached_property
     def _runs(self) -> PositionRuns:

@@ -8,6 +8,7 @@ it visits. The results are kept in caches of bounded size.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final
@@ -33,6 +34,8 @@ __all__ = ["LiftedAutomaton", "lift"]
 _MOST_TABLE_BYTES: Final = 32 << 20
 _MOST_SET_BYTES: Final = 64 << 20
 _MOST_SUCCESSORS: Final = 1 << 16
+#: From so many token sets on, states that allow the same tokens are recognised.
+_FEW_SETS: Final = 4
 #: The largest number of states that a search for an accepting state visits: byte by byte, and token by token.
 _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
@@ -131,6 +134,8 @@ class LiftedAutomaton(Constraint):
         """Clear all caches. Other threads may use the constraint meanwhile; no result changes."""
         self._visited = VisitedStates(self._automaton)
         self._sets: dict[State, TokenSet] = {}
+        #: The sets of states by what these begin; see :meth:`ByteAutomaton.beginnings`.
+        self._alike: dict[Hashable, TokenSet] = {}
         self._set_bytes = 0
         self._successors: dict[tuple[State, int], State | None] = {}
         self._least: dict[State, int | None] = {}
@@ -169,7 +174,7 @@ class LiftedAutomaton(Constraint):
             known = self._found(state)
             known.ids.setflags(write=False)
             if self._set_bytes > _MOST_SET_BYTES:
-                self._sets, self._set_bytes = {}, 0
+                self._sets, self._alike, self._set_bytes = {}, {}, 0
             self._set_bytes += known.ids.nbytes
             self._sets[state] = known
         return known
@@ -275,12 +280,27 @@ class LiftedAutomaton(Constraint):
     def _found(self, state: State) -> TokenSet:
         if self._must_end and self._automaton.must_end(state):
             return TokenSet(True, np.zeros(0, dtype=np.int32))
-        kernels = automaton_kernels()
-        # The compiled walk asks of no state whether a text can end after it, so all must have completions.
+        # Where all states have completions, nobody has to ask of each whether a text can end after it.
         always_ends = self._trie.every_byte or self.most_after(state) < UNKNOWN
-        if kernels is not None and not self._has_borders and always_ends:
+        if self._has_borders or not always_ends:
+            return self._found_by_walk(state)
+        # The first masks are wanted soon, and most patterns have few.
+        same = self._automaton.beginnings(state, self._longest_token) if len(self._sets) >= _FEW_SETS else None
+        known = None if same is None else self._alike.get(same)
+        if known is None:
+            known = self._found_alone(state)
+            if same is not None:
+                self._alike[same] = known
+        return known
+
+    def _found_alone(self, state: State) -> TokenSet:
+        kernels = automaton_kernels()
+        if kernels is not None:
             with suppress(KernelFailed):
                 return self._found_by_kernels(kernels, state)
+        return self._found_by_walk(state)
+
+    def _found_by_walk(self, state: State) -> TokenSet:
         ids, places, values = self._successors_of(state)
         kept = np.array([self._entered(value) is not None for value in values], dtype=bool)
         ids = np.concatenate([ids[kept.take(places)], self._free]) if len(values) else self._free.copy()
@@ -387,7 +407,9 @@ class LiftedAutomaton(Constraint):
         known = self._ends.get(state)
         if known is None:
             ends = self._ends if len(self._ends) < _MOST_SUCCESSORS else {}
-            known = ends[state] = self._is_completed(state) or self._finds_end(state, ends)
+            known = ends[state] = (
+                self.most_after(state) < UNKNOWN or self._is_completed(state) or self._finds_end(state, ends)
+            )
             self._ends = ends
         return known
 

@@ -24,6 +24,7 @@ from logitloom.automata.boundaries import ALL_CONTEXTS, BEGIN, END, KINDS, LAST_
 from logitloom.automata.char_sets import HIGH_ALL, NEVER, CharSet
 from logitloom.automata.context_nfa import ContextAutomaton
 from logitloom.automata.nfa import END_POSITION, Order, PositionAutomaton
+from logitloom.automata.position_beginnings import position_beginnings
 from logitloom.automata.position_completions import PositionCompletions
 from logitloom.automata.utf8 import DEAD
 
@@ -94,6 +95,10 @@ class SubsetAutomaton(Protocol[S]):
     @property
     def completions(self) -> PositionCompletions | None:
         """The shortest texts of the positions; ``None`` if what follows a position depends on what was read before."""
+        ...
+
+    def beginnings(self, state: S, length: int) -> Hashable:
+        """Equal for states that begin the same texts of up to ``length`` characters; ``None`` if that is unknown."""
         ...
 
     @property
@@ -222,6 +227,7 @@ class Subsets:
         self._sets, self._set_at = numbered_sets(nfa.chars)
         self.classes_of = [members[chars] for chars in self._sets]
         self._plans: dict[tuple[int, ...], _Plan] = {}
+        self._beginnings: dict[int, list[int]] = {}
         self.start: frozenset[int] = _undominated(nfa.first, nfa.order) if nfa.order else nfa.first
 
     def accepts(self, state: frozenset[int]) -> bool:
@@ -259,6 +265,13 @@ class Subsets:
     def completions(self) -> PositionCompletions | None:
         """See :class:`SubsetAutomaton`."""
         return PositionCompletions(self.nfa)
+
+    def beginnings(self, state: frozenset[int], length: int) -> Hashable:
+        """See :class:`SubsetAutomaton`. All positions are divided when the first state is asked for."""
+        known = self._beginnings.get(length)
+        if known is None:
+            known = self._beginnings[length] = position_beginnings(self.nfa, self._set_at, length)
+        return frozenset([known[position] for position in state if position != END_POSITION])
 
     @property
     def is_deterministic(self) -> bool:
@@ -436,6 +449,11 @@ class ContextSubsets:
     @property
     def completions(self) -> PositionCompletions | None:
         """See :class:`SubsetAutomaton`."""
+        return None
+
+    def beginnings(self, state: PositionsRead, length: int) -> Hashable:
+        """See :class:`SubsetAutomaton`."""
+        del state, length
         return None
 
     @cached_property
