@@ -145,9 +145,10 @@ class Chain:
         self._survivor_steps = (place, highest) if takes_survivors else (len(self.links), None)
         if takes_survivors:
             self._program = RowProgram.of(self.links, place, highest)
+        # One processor that changes logits makes so few calls that views would cost more.
         self._any_library = (
             not self.debug
-            and len(steps) == len(self.links) > 0
+            and len(steps) == len(self.links) > (0 if self.mask_only else 1)
             and all(link.declared("any_library") and not link.declared("uses_buffer_pool") for link in self.links)
         )
         self.uses_buffer_pool = self.uses_buffer_pool or takes_survivors

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Chain, Context, Vocabulary, load_backend, processors
+from logitloom import Backend, Chain, Context, Vocabulary, load_backend, processors, scoring
 from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet
 from logitloom_plugins.processors.repetition_penalty import RepetitionPenalty
 
@@ -93,7 +93,8 @@ def test_constraints_are_scored_and_illegal_tokens_named(backend: Backend) -> No
         assert found[1, 1] == -np.inf
 
 
-def test_sequences_end_and_go_on_where_positions_are_processed_together() -> None:
+def test_sequences_end_and_go_on_where_positions_are_processed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "_MOST_POSITIONS", 64)
     letters = Vocabulary([b"", *(bytes([97 + i]) for i in range(VOCAB - 1))], eos=[0])
     chain = processors.load(("regex", {"pattern": "(ab)*"}), tokenizer=letters)
     context = start(load_backend("numpy"))
