@@ -19,14 +19,14 @@ from logitloom.automata.trie import vocabulary_trie
 from logitloom.constraints import Constraint, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom_plugins.json_schema.structure.automaton import Configuration, SchemaAutomaton
-from logitloom_plugins.json_schema.structure.machine import NO_NAMES, Machine
+from logitloom_plugins.json_schema.structure.machine import NO_NAMES
 from logitloom_plugins.json_schema.structure.names import Chain
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
 from logitloom_plugins.json_schema.tokens.distances import TokenDistances
 from logitloom_plugins.json_schema.tokens.distinct_rows import DistinctRows
 from logitloom_plugins.json_schema.tokens.string_rows import StringRows, words_of
 from logitloom_plugins.json_schema.tokens.token_sets import token_sets
-from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk, Words
+from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk
 
 __all__ = ["SchemaConstraint", "can_write"]
 
@@ -79,7 +79,7 @@ class SchemaConstraint(Constraint):
                 f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
             )
         self._texts = vocabulary.token_bytes
-        self._masks = _Masks(schema, words_of(vocabulary), self)
+        self._known_masks = _Masks(schema, vocabulary, self.vocab_size)
         self._sets: dict[Configuration, TokenSet] = {}
         self._set_bytes = 0
 
@@ -87,6 +87,13 @@ class SchemaConstraint(Constraint):
         """Clear all caches of visited configurations. Results do not change."""
         self.schema.forget()
         self._sets, self._set_bytes = {}, 0
+
+    @property
+    def _masks(self) -> _Masks:
+        """Of the machine of the schema, which may be replaced at any time."""
+        if self._known_masks.machine is not self.schema.machine:
+            self._known_masks = _Masks(self.schema, self.vocabulary, self.vocab_size)
+        return self._known_masks
 
     # --- methods of Constraint ---------------------------------------------------------------------------------
 
@@ -118,15 +125,15 @@ class SchemaConstraint(Constraint):
 
     def least_tokens(self, state: Configuration) -> int | None:  # type: ignore[override]
         """The fewest tokens that write a short text with which the value is complete."""
-        return 0 if self.may_end(state) else self.schema.run(self._masks.least, state)
+        return 0 if self.may_end(state) else self.schema.run(lambda at: self._masks.distances.least(at), state)
 
     def least_after(self, state: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:  # type: ignore[override]
         """The allowed ids and :meth:`least_tokens` after each, computed once per place that tokens lead to."""
-        return self.schema.run(self._masks.least_after, state)
+        return self.schema.run(lambda at: self._masks.distances.after(at), state)
 
     def most_after(self, state: Configuration) -> int:  # type: ignore[override]
         """An upper bound from all kinds of members that the schema has."""
-        return self.schema.run(self._masks.most_after, state)
+        return self.schema.run(lambda at: self._masks.distances.most_after(at), state)
 
     def allowed(self, state: Configuration) -> TokenSet:  # type: ignore[override]
         """The tokens that may come next.
@@ -136,7 +143,7 @@ class SchemaConstraint(Constraint):
         """
         known = self._sets.get(state)
         if known is None:
-            known = self.schema.run(self._masks.found, state)
+            known = self.schema.run(lambda at: self._masks.found(at), state)
             self._set_bytes += known.ids.nbytes
             if self._set_bytes > _MOST_SET_BYTES or len(self._sets) > _MOST_SETS:
                 self._sets, self._set_bytes = {}, known.ids.nbytes
@@ -145,52 +152,31 @@ class SchemaConstraint(Constraint):
 
 
 class _Masks:
-    """Finds the tokens that may come next at a position of the machine.
+    """Finds the tokens that may come next at a position of a machine.
 
     Args:
-        schema: the automaton over bytes; its machine may be replaced at any time.
-        words: the trie of the vocabulary.
-        constraint: the constraint over the vocabulary.
+        schema: the automaton over bytes.
+        vocabulary: the bytes of each id.
+        size: width of the model's logits.
+
+    Attributes:
+        machine: that of the schema now.
+        distances: how many tokens are left to the end.
     """
 
-    def __init__(self, schema: SchemaAutomaton, words: Words, constraint: SchemaConstraint) -> None:
-        self._schema = schema
-        self.words = words
-        self._vocabulary = constraint.vocabulary
-        self._texts = constraint.vocabulary.token_bytes
-        self._sets = token_sets(constraint.vocabulary, constraint.vocab_size)
-        self._begin(schema.machine)
-
-    def _begin(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, size: int) -> None:
+        self.machine = machine = schema.machine
+        self.words = words_of(vocabulary)
+        self._texts = vocabulary.token_bytes
+        self._sets = token_sets(vocabulary, size)
         self._walk = TokenWalk(machine, int(self.words.trie.height[0]))
-        self._strings = StringRows(machine, self._vocabulary, self._walk, self._sets)
+        self._strings = StringRows(machine, vocabulary, self._walk, self._sets)
         self._distinct = DistinctRows(machine, self.words, self._texts)
-        self._distances = TokenDistances(machine, self._schema.completions, self.words, self._vocabulary)
+        self.distances = TokenDistances(machine, schema.completions, self.words, vocabulary)
         self._common: dict[tuple[int, Stack], TokenSet] = {}
-
-    def _follow_machine(self) -> None:
-        if self.machine is not self._schema.machine:
-            self._begin(self._schema.machine)
-
-    def least(self, position: Position) -> int | None:
-        """The fewest tokens that write the completion of a position."""
-        self._follow_machine()
-        return self._distances.least(position)
-
-    def most_after(self, position: Position) -> int:
-        """No more tokens than these are needed after any that may come next."""
-        self._follow_machine()
-        return self._distances.most_after(position)
-
-    def least_after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The tokens that may come next, and the fewest after each."""
-        self._follow_machine()
-        return self._distances.after(position)
 
     def found(self, position: Position) -> TokenSet:
         """The tokens that may come next at a position."""
-        self._follow_machine()
         if position.items.frame and not position.written:
             row = self._elsewhere(position.state, position.stack)
         else:

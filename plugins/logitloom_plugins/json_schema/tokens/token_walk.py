@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from logitloom.automata.trie import Trie, joined, members
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.structure.string_states import DEAD, DIGITS, NameContext, StringContext
+from logitloom_plugins.json_schema.structure.string_states import (
+    DEAD,
+    DIGITS,
+    NameContext,
+    StringContext,
+    TextContext,
+)
 from logitloom_plugins.json_schema.structure.value_reader import Stack
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Ends
 from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
@@ -252,15 +258,14 @@ class TokenWalk:
                 if kind[0] == "gap" and _WHITESPACE.isdisjoint(texts[first : first + size]):
                     state = machine.number(kind[1])
                 sparse = machine.sparse_row(state)
+            # Whichever are fewer: the children, or the bytes that may come.
             if size < len(sparse):
-                codes = [
-                    (child, sparse[texts[child]]) for child in range(first, first + size) if texts[child] in sparse
-                ]
+                here = [(child, sparse.get(texts[child], DEAD)) for child in range(first, first + size)]
             else:
                 end = first + size
-                codes = [(place_of(byte, first, end), code) for byte, code in sparse.items()]
-            for child, code in codes:
-                if child >= 0:
+                here = [(place_of(byte, first, end), code) for byte, code in sparse.items()]
+            for child, code in here:
+                if child >= 0 and code != DEAD:
                     entered.append(child)
                     if sizes[child]:
                         pending.append((child, code, stack) if code >= 0 else (child, *machine.applied(code, stack)))
@@ -297,9 +302,12 @@ class TokenWalk:
         while inside:
             node, place, count = inside.pop()
             size = sizes[node]
-            if narrow is not None and size > _SIBLINGS and not narrow[place]:
-                assert wide is not None
-                wide.setdefault(string, []).append((node, place, count))
+            if wide is not None and narrow is not None and size > _SIBLINGS and not narrow[place]:
+                # Far from its bounds a string is walked as one without.
+                if isinstance(context, TextContext) and content.is_far(count, self._longest):
+                    wide.setdefault((context.unbounded, stack), []).append((node, place, 0))
+                else:
+                    wide.setdefault(string, []).append((node, place, count))
                 continue
             first = starts[node]
             end = first + size
