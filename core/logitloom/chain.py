@@ -425,22 +425,22 @@ class Chain:
         Returns:
             The logits, of the chain's library, or None; the states and the context with which to go on without.
         """
-        kernels = program.kernels(context.backend, logits)
-        if kernels is None:
+        backend = context.backend
+        address = program.address(backend, logits)
+        if address is None:
             return None, states, context
-        first, place = program.first, program.first + program.tables
+        first, tables = program.first, []
         if program.tables:
-            moved = tuple(
-                link.processor.next_state(state, context)
-                for link, state in zip(self.links[first:place], states[first:place], strict=True)
-            )
-            states = states[:first] + moved + states[place:]
-        left = program.run(kernels, context.backend, logits, [state[0] for state in states[first:place]])
+            moved = [*states]
+            for place in range(first, first + program.tables):
+                moved[place] = self.links[place].processor.next_state(states[place], context)
+                tables.append(moved[place][0])
+            states = tuple(moved)
+        left = program.run(address, logits.shape, backend, tables)
         if left is None:
             # The states have seen the tokens.
             return None, states, context.with_fields(tokens=None)
         after.extend(states[first:])
-        backend = context.backend
         if shared is not None:
             backend, logits = shared.backend, shared.array(logits)
         return backend.spread(left.logits, left.ids, logits, context.donate, pool), states, context

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.backend import Array, Backend
 from logitloom.link import Link
-from logitloom.masks.kernels import KernelFailed, MaskKernels, host_kernels
+from logitloom.masks.kernels import KernelFailed, host_kernels
 from logitloom.row_operations import LOWER_BY_COUNT, RowOperation
 from logitloom.survivors import Survivors
 
@@ -30,6 +30,7 @@ class RowProgram(NamedTuple):
         tables: how many of them, from the first, have tables.
         highest: how many of the highest logits the others need, with those that tie.
         kinds, operands: the operations.
+        dtypes: of the tables.
     """
 
     first: int
@@ -37,6 +38,7 @@ class RowProgram(NamedTuple):
     highest: int
     kinds: NDArray[np.int64]
     operands: NDArray[np.float64]
+    dtypes: tuple[str, ...]
 
     @classmethod
     def of(cls, links: Sequence[Link], place: int, highest: int | None) -> RowProgram | None:
@@ -59,37 +61,36 @@ class RowProgram(NamedTuple):
         kinds = np.array([operation.kind for operation in known], dtype=np.int64)
         operands = np.array([operation.value for operation in known], dtype=np.float64)
         kinds.flags.writeable = operands.flags.writeable = False
-        return cls(first, place - first, highest, kinds, operands)
+        dtypes = tuple("float32" if one.kind == LOWER_BY_COUNT else "bool" for one in known[: place - first])
+        return cls(first, place - first, highest, kinds, operands, dtypes)
 
-    def kernels(self, backend: Backend, logits: Array) -> MaskKernels | None:
-        """The compiled loops, if they can work on such logits."""
-        if self.highest * _LEAST_RATIO > logits.shape[-1] or backend.address(logits, "float32") is None:
+    def address(self, backend: Backend, logits: Array) -> int | None:
+        """Where the loop may read the logits; None if it cannot work on them, or there are no kernels."""
+        if host_kernels() is None or self.highest * _LEAST_RATIO > logits.shape[-1]:
             return None
-        return host_kernels()
+        return backend.address(logits, "float32")
 
-    def run(self, kernels: MaskKernels, backend: Backend, logits: Array, tables: Sequence[Array]) -> Survivors | None:
+    def run(
+        self, address: int, shape: tuple[int, int], backend: Backend, tables: Sequence[Array] = ()
+    ) -> Survivors | None:
         """What the processors leave of each row, in host memory; None where a row must be seen whole.
 
         Args:
-            kernels: of :meth:`kernels`.
+            address: of the logits, which are not written to (:meth:`address`).
+            shape: of the logits, ``(rows, vocab)``.
             backend: of the logits.
-            logits: ``[rows, vocab]``, not written to.
             tables: of the first processors, ``[rows, vocab]`` each.
         """
-        rows, vocab = logits.shape
-        at: list[Any] = [
-            backend.address(table, "float32" if kind == LOWER_BY_COUNT else "bool")
-            for table, kind in zip(tables, self.kinds.tolist(), strict=False)
-        ]
-        if None in at:
+        kernels, (rows, vocab) = host_kernels(), shape
+        at = [*map(backend.address, tables, self.dtypes)]
+        if kernels is None or None in at:
             return None
         width = 2 * self.highest + _MORE
-        ids, left = np.empty((rows, width), dtype=np.int64), np.empty((rows, width), dtype=np.float32)
+        ids, left = np.empty((rows, width), np.int64), np.empty((rows, width), np.float32)
         try:
             most = kernels.operate(
-                backend.address(logits, "float32") or 0, rows, vocab, self.highest, self.kinds, self.operands,
-                np.array(at, dtype=np.int64), ids, left,
-            )  # fmt: skip
+                address, rows, vocab, self.highest, self.kinds, self.operands, np.array(at, np.int64), ids, left
+            )
         except KernelFailed:
             return None
         return None if most < 0 else Survivors(ids[:, :most], left[:, :most])

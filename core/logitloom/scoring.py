@@ -184,8 +184,9 @@ def _chosen(parts: Parts, first: list[_Run], rest: _Run | None, lines: Array, do
     for run in first:
         lines, donate = run.process(lines, donate)
     flat = backend.xp.reshape(lines, (-1, lines.shape[-1]))
-    kernels = None if parts.program is None else parts.program.kernels(backend, flat)
-    operated = None if parts.program is None or kernels is None else parts.program.run(kernels, backend, flat, ())
+    operated = None
+    if parts.program is not None and (address := parts.program.address(backend, flat)) is not None:
+        operated = parts.program.run(address, flat.shape, backend)
     if operated is not None and operated.ids.shape[1]:
         ids, left = operated.ids, backend.asarray(operated.logits)
     else:
