@@ -283,8 +283,15 @@ def test_what_is_behind_is_that_of_the_results() -> None:
     ours, theirs = table(result("held_out"), "First use", "JSON: one mask at a new place")
     assert f"{ours['p90']} us beside {theirs['p90']} at p90, {ours['p99']} beside {theirs['p99']} at p99" in page
     alone = table(result("vllm"), "Constrained decoding", "chains in the batch")
-    *chains, copy = (number(row["batch 64"]) for row in alone)
-    assert f"{span(chains, '.2f')} ms a step, beside {copy} for one copy of the logits" in page
+    steps, copies = zip(*(map(float, row["batch 64"].split(" / ")) for row in alone), strict=True)
+    told = f"{span([*steps], '.2f')} ms a step, {span([*copies], '.2f')} times as long as one copy of the logits"
+    assert told in page
+    beside = table(result("engines"), "Beside vLLM's own", "over xgrammar")
+    over = {(row["constraint"], row["rows"]): row["over xgrammar"] for row in beside}
+    kinds = ("JSON Schema", "regex `[a-z ]{400,600}`", "regex `[a-z ]*`")
+    one, many = ([over[kind, rows] for kind in kinds] for rows in ("1", "64"))
+    assert f"JSON {one[0]} times its time a step, `[a-z ]{{400,600}}` {one[1]} times, `[a-z ]*` {one[2]} times" in page
+    assert f"64 rows {many[0]}, {many[1]} and {many[2]} times" in page
     again = result("engines").partition("## The adapter for transformers again")[2]
     added: dict[tuple[str, str], list[float]] = {}
     for rows, moves, us in re.findall(r"^transformers +(\d+) +\d+ +(yes|no) +\d+ +\d+ +(\d+)$", again, re.MULTILINE):
