@@ -231,10 +231,10 @@ def test_engines_that_would_drop_a_chain_refuse_it(changes: dict[str, Any], part
     prompt = {"prompt_token_ids": [1, 2, 3]}
     frontend.process_inputs("plain", prompt, params_of(None, 4), ("generate",))
     if part is None:
-        frontend.process_inputs("chain", prompt, params_of(CHAINS["regex 0"], 4), ("generate",))
+        frontend.process_inputs("chain", prompt, params_of(CHAINS["regex 0"], 16), ("generate",))
         return
     with pytest.raises(Exception, match=part) as caught:
-        frontend.process_inputs("chain", prompt, params_of(CHAINS["regex 0"], 4), ("generate",))
+        frontend.process_inputs("chain", prompt, params_of(CHAINS["regex 0"], 16), ("generate",))
     assert "Validation" in type(caught.value).__name__
 
 
