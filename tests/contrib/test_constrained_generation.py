@@ -28,8 +28,15 @@ def encoded(model: Any, prompts: list[str]) -> list[list[int]]:
     return [model.tokenizer.encode(prompt) for prompt in prompts]
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+#: Each pattern with each strategy; by default each with one of them.
+MATRIX = [
+    pytest.param(strategy, pattern, marks=() if n == m else pytest.mark.exhaustive)
+    for n, pattern in enumerate(PATTERNS)
+    for m, strategy in enumerate(STRATEGIES)
+]
+
+
+@pytest.mark.parametrize(("strategy", "pattern"), MATRIX)
 def test_every_text_matches(smollm2: Any, strategy: str, pattern: str) -> None:
     made = generator(smollm2, ("regex", {"pattern": pattern}), strategy=STRATEGIES[strategy])
     found = made(encoded(smollm2, PROMPTS), seed=3)

@@ -54,14 +54,28 @@ def real(real_transformers: Any, real_tokenizer: Any, real_vocabulary: Vocabular
     return Real(real_transformers, real_tokenizer, real_vocabulary)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_all_rows_match_and_drafts_change_nothing(real: Real, pattern: str) -> None:
+#: Each pattern in each mode; by default each in one of them.
+MATRIX = [
+    pytest.param(pattern, mode, marks=() if PATTERNS.index(pattern) == n else pytest.mark.exhaustive)
+    for pattern in PATTERNS
+    for n, mode in enumerate(MODES)
+]
+
+
+@pytest.mark.parametrize(("pattern", "mode"), MATRIX)
+def test_all_rows_match(real: Real, pattern: str, mode: str) -> None:
+    chain = processors.load(("regex", {"pattern": pattern}), tokenizer=real.vocabulary)
+    found = real.generate(to_transformers(chain, real.model), PROMPTS, **MODES[mode])
+    assert len(found) == (4 if mode == "greedy" else 16)
+    assert [text for text in found if not re.fullmatch(pattern, text)] == []
+
+
+@pytest.mark.parametrize(
+    "pattern", [*(pytest.param(p, marks=pytest.mark.exhaustive) for p in PATTERNS[:2]), PATTERNS[2]]
+)
+def test_drafts_change_nothing(real: Real, pattern: str) -> None:
     chain = processors.load(("regex", {"pattern": pattern}), tokenizer=real.vocabulary)
     processor = to_transformers(chain, real.model)
-    for name, options in MODES.items():
-        found = real.generate(processor, PROMPTS, **options)
-        assert len(found) == (4 if name == "greedy" else 16)
-        assert [text for text in found if not re.fullmatch(pattern, text)] == [], name
     prompt = PROMPTS[PATTERNS.index(pattern)]
     greedy = real.generate(processor, (prompt,), do_sample=False)
     assert re.fullmatch(pattern, greedy[0])
@@ -94,14 +108,18 @@ class UncachedGuidance(transformers.LogitsProcessor):  # type: ignore[misc,name-
         return other + self.scale * (scores.log_softmax(-1) - other)
 
 
+def guided(negative: str | None, options: dict[str, Any], name: str, by_default: bool = True) -> Any:
+    return pytest.param(negative, options, id=name, marks=() if by_default else pytest.mark.exhaustive)
+
+
 @pytest.mark.parametrize(("negative", "options"), [
-    (None, {"do_sample": False}),
-    (None, MODES["beams"]),
-    ("It is winter and", MODES["beams"]),
-    ("It is winter and", MODES["sampling"]),
-    (None, {"do_sample": False, "prompt_lookup_num_tokens": 3}),
-    ("It is winter and", {"do_sample": False, "prompt_lookup_num_tokens": 3}),
-], ids=["greedy", "beams", "negative, beams", "negative, sequences", "lookup", "negative, lookup"])  # fmt: skip
+    guided(None, {"do_sample": False}, "greedy", False),
+    guided(None, MODES["beams"], "beams"),
+    guided("It is winter and", MODES["beams"], "negative, beams", False),
+    guided("It is winter and", MODES["sampling"], "negative, sequences"),
+    guided(None, {"do_sample": False, "prompt_lookup_num_tokens": 3}, "lookup", False),
+    guided("It is winter and", {"do_sample": False, "prompt_lookup_num_tokens": 3}, "negative, lookup"),
+])  # fmt: skip
 def test_guidance_equals_the_uncached_oracle(real: Real, negative: str | None, options: dict[str, Any]) -> None:
     row = real.tokenizer.encode("In spring, in spring, in")
     start = [row[-1]] if negative is None else real.tokenizer.encode(negative)

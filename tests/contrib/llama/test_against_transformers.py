@@ -43,8 +43,8 @@ def tokenizer() -> LlamaTokenizer:
 
 
 @pytest.fixture(scope="module")
-def reference() -> Iterator[Any]:
-    """transformers' model, loaded once; 20 seconds."""
+def reference(gguf_read_once: None) -> Iterator[Any]:
+    """transformers' model, loaded once; several seconds."""
     pytest.importorskip("torch", reason="transformers computes with torch")
     transformers = pytest.importorskip("transformers", reason="the reference is transformers")
     pytest.importorskip("accelerate", reason="transformers needs accelerate to load a GGUF file")

