@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from logitloom_plugins.tool_formats.builtin import rows  # noqa: E402
 from logitloom_plugins.tool_formats.tool_format import find_format  # noqa: E402
-from tests.plugins.tool_formats.chat_templates import EXPECTED, LEFT_OUT, REFUSED, chat_templates, wrong_calls  # noqa: E402
+from tests.plugins.tool_formats.chat_templates import EXPECTED, LEFT_OUT, REFUSED, chat_templates, renderer, wrong_calls  # noqa: E402
 from tests.plugins.tool_formats.parsers import MISREAD, PARSERS, compare  # noqa: E402
 
 PAGE = ROOT / "docs" / "tool_call.md"
@@ -97,7 +97,7 @@ def template_rows(sets: int, formats: list[str]) -> Iterator[str]:
                 continue
             template = chat_templates()[name].read_text(encoding="utf-8")
             wrong += find_format(template) != form
-            for found in wrong_calls(name, template, range(sets)):
+            for found in wrong_calls(name, renderer(template), range(sets)):
                 texts += 1
                 wrong += bool(found)
                 if found:

@@ -60,7 +60,8 @@ class ToolFormat:
             beside ``booleans`` and ``null``. Templates write them that print values as Python does.
         types: what ``{type}`` says for each of the JSON types ``string``, ``number``, ``boolean``, ``null``, ``array``
             and ``object``; by default their names.
-        sorted: whether parameters come in the order of their names, without regard to case, instead of the schema's.
+        sorted: whether parameters come in the order of their names, without regard to case, instead of the schema's. In
+            JSON it holds for the members of all objects, by code points.
         nested: how a parameter that is an array or an object is written: ``json``; ``none``: such a parameter is
             refused; ``parameters``: the members of an object as parameters are, the items of an array one by one.
         object, array: with the nesting ``parameters`` what stands around the members of an object, and around the items

@@ -173,11 +173,11 @@ def call_schema(tools: Sequence[Tool], form: ToolFormat, *, parallel: bool) -> d
         parallel: whether an array may have several calls.
     """
     if form.by_name:
-        return without_tags(_arguments(tools[0], 0), form)
+        return without_tags(_arguments(tools[0], 0, form), form)
     calls = []
     for i, tool in enumerate(tools):
         members = {form.name_key: {"const": tool.name}} if form.name_key else {}
-        members[form.arguments_key if form.name_key else tool.name] = _arguments(tool, i)
+        members[form.arguments_key if form.name_key else tool.name] = _arguments(tool, i, form)
         properties = {**members, **(form.members or {})}
         calls.append(
             {"type": "object", "properties": properties, "required": list(members), "additionalProperties": False}
@@ -203,14 +203,35 @@ def without_tags(schema: dict[str, Any], form: ToolFormat) -> dict[str, Any]:
     return {"allOf": [schema, itself], "$defs": {"clean": clean}}
 
 
-def _arguments(tool: Tool, number: int) -> dict[str, Any]:
+def _arguments(tool: Tool, number: int, form: ToolFormat) -> dict[str, Any]:
     """The schema of the arguments, as a document of its own, so that its references stay within it."""
-    if not _refers(tool.parameters) or "$id" in tool.parameters:
-        return tool.parameters
-    return {"$id": f"urn:logitloom:tool:{number}", **tool.parameters}
+    parameters = _in_order(tool.parameters) if form.sorted else tool.parameters
+    if not _refers(parameters) or "$id" in parameters:
+        return parameters
+    return {"$id": f"urn:logitloom:tool:{number}", **parameters}
+
+
+def _in_order(schema: Any) -> Any:
+    """A schema that names the properties of all objects in the order of their names."""
+    if isinstance(schema, list):
+        return [_in_order(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword == "properties" and isinstance(value, Mapping):
+            found[keyword] = {name: _in_order(value[name]) for name in sorted(value)}
+        elif keyword in _OF_SCHEMAS and isinstance(value, Mapping):
+            found[keyword] = {name: _in_order(one) for name, one in value.items()}
+        else:
+            found[keyword] = value if keyword in _OF_VALUES else _in_order(value)
+    return found
 
 
 _CLEAN: Final = "urn:logitloom:clean"
+#: Keywords whose value is a table of schemas, and those whose value is no schema.
+_OF_SCHEMAS: Final = frozenset(["$defs", "definitions", "dependentSchemas", "patternProperties"])
+_OF_VALUES: Final = frozenset(["const", "default", "enum", "examples", "required"])
 #: Keywords of a tool's parameters that hold when parameters are written one by one, or say nothing about values.
 _ONE_BY_ONE = frozenset(
     [

@@ -1,4 +1,4 @@
-"""Chat templates of models, where packages hold them: what they render for calls of tools.
+"""Chat templates of models, where packages hold them, and functions in their place: what they write to call tools.
 
 Templates are read from the installed packages trl and axolotl, and from the folders that ``LOGITLOOM_CHAT_TEMPLATES``
 names (separated as in ``PATH``): wheels and source distributions, unpacked, of these and of vLLM and llama-cpp-python.
@@ -12,11 +12,11 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -95,18 +95,18 @@ def chat_templates() -> dict[str, Path]:
     return found
 
 
-def check_calls(name: str, template: str, seeds: Iterable[int]) -> None:
+def check_calls(name: str, render: Renderer, seeds: Iterable[int]) -> None:
     """Assert that rendered calls of random tools are allowed and read as they were meant, or that the table says no."""
-    for wrong in wrong_calls(name, template, seeds):
+    for wrong in wrong_calls(name, render, seeds):
         if name in REFUSED and wrong:
             return
         assert name in REFUSED or not wrong, wrong
     assert name not in REFUSED, f"The calls of {name} are allowed and read now: {REFUSED[name]}."
 
 
-def wrong_calls(name: str, template: str, seeds: Iterable[int]) -> Iterator[str]:
+def wrong_calls(name: str, render: Renderer, seeds: Iterable[int]) -> Iterator[str]:
     """For each set of tools what is wrong with the text of calls: empty if it is allowed, and read as it was meant."""
-    form, left_out = tool_format(EXPECTED[name]), LEFT_OUT.get(name, LeftOut(""))
+    form, left_out = tool_format(format_of(name)), LEFT_OUT.get(name, LeftOut(""))
     for seed in seeds:
         random = np.random.default_rng(seed)
         tools = random_tools(form, random, left_out.types)
@@ -116,13 +116,17 @@ def wrong_calls(name: str, template: str, seeds: Iterable[int]) -> Iterator[str]
         calls = random_calls(form, tools, random, most, lambda text: not re.search(left_out.text or "(?!)", text))
         calls = [call for call in calls if call[1] or not left_out.filled]
         if calls:
-            yield _wrong(name, template, tools, calls)
+            yield _wrong(format_of(name), render, tools, calls)
 
 
-def _wrong(name: str, template: str, tools: Tools, calls: list[Call]) -> str:
-    form = EXPECTED[name]
+def format_of(name: str) -> str:
+    """The format of a template or of a function."""
+    return EXPECTED[name] if name in EXPECTED else ENCODERS[name].format
+
+
+def _wrong(form: str, render: Renderer, tools: Tools, calls: list[Call]) -> str:
     try:
-        texts = rendered(template, tools, calls, _ids(tool_format(form).call, calls))
+        texts = rendered(render, tools, calls, _ids(tool_format(form).call, calls))
     except NoCall as error:
         return str(error)
     constraint = constraint_of(form, tools)
@@ -158,11 +162,16 @@ def _ids(call: str, calls: list[Call]) -> list[str]:
 _PART: Final = r"<[^<>]*>|\[[^\[\]]*\]|\s+|."
 
 
+Messages = list[dict[str, Any]]
+#: Renders messages with tools, and with the beginning of an answer or without.
+Renderer = Callable[[Messages, Tools, bool], str]
+
+
 class NoCall(Exception):
     """The template does not render calls."""
 
 
-def rendered(template: str, tools: Tools, calls: list[Call], ids: list[str]) -> list[str]:
+def rendered(render: Renderer, tools: Tools, calls: list[Call], ids: list[str]) -> list[str]:
     """What a model writes from the generation prompt on to call tools, as its template says.
 
     Templates do not tell what of this ends the turn, which models write as end-of-sequence tokens: there are several
@@ -177,9 +186,9 @@ def rendered(template: str, tools: Tools, calls: list[Call], ids: list[str]) -> 
         for content in ("", None):
             message = {"role": "assistant", "content": content, "tool_calls": _tool_calls(calls, ids, as_text)}
             try:
-                prompt = render(template, [user], tools, True)
-                whole = render(template, [user, message], tools, False)
-                plain = render(template, [user, {"role": "assistant", "content": "XYZZY"}], tools, False)
+                prompt = render([user], tools, True)
+                whole = render([user, message], tools, False)
+                plain = render([user, {"role": "assistant", "content": "XYZZY"}], tools, False)
             except Exception as error:
                 reasons.append(f"{type(error).__name__}: {error}")
                 continue
@@ -231,13 +240,17 @@ def _without_end(text: str, end: str) -> list[str]:
     return sorted({*found, *map(str.rstrip, found)}, key=len, reverse=True)
 
 
-def render(template: str, messages: list[dict[str, Any]], tools: Tools, prompt: bool) -> str:
-    """A conversation in the words of a template."""
-    text: str = _compiled(template).render(
-        messages=messages, tools=tools, add_generation_prompt=prompt, bos_token="<BOS>", eos_token="<EOS>",
-        unk_token="", pad_token="", functions=json.dumps(tools), datetime="2026-01-02",
-    )  # fmt: skip
-    return text
+def renderer(template: str) -> Renderer:
+    """What renders a conversation in the words of a template."""
+
+    def render(messages: Messages, tools: Tools, prompt: bool) -> str:
+        text: str = _compiled(template).render(
+            messages=messages, tools=tools, add_generation_prompt=prompt, bos_token="<BOS>", eos_token="<EOS>",
+            unk_token="", pad_token="", functions=json.dumps(tools), datetime="2026-01-02",
+        )  # fmt: skip
+        return text
+
+    return render
 
 
 @cache
@@ -259,3 +272,84 @@ def _compiled(template: str) -> Any:
     )
     # What marks the texts of the assistant for training.
     return environment.from_string(re.sub(r"\{%-?\s*(?:end)?generation\s*-?%\}", "", template))
+
+
+# --- functions that stand in the place of a template ------------------------------------------------------------------
+
+
+class Encoder(NamedTuple):
+    """A function of a package that writes conversations.
+
+    Attributes:
+        module: where it is.
+        format: the format of its calls.
+        made: makes the renderer from the module.
+    """
+
+    module: str
+    format: str
+    made: Callable[[Any], Renderer]
+
+
+def _deepseek(module: Any) -> Renderer:
+    def render(messages: Messages, tools: Tools, prompt: bool) -> str:
+        text: str = module.encode_messages(messages, "chat")
+        return text
+
+    return render
+
+
+def _inkling(module: Any) -> Renderer:
+    class Text:
+        """Ids that are the characters; those of special tokens begin behind."""
+
+        special: Final = list[str]()
+
+        def encode_text(self, text: str) -> list[int]:
+            return list(map(ord, text))
+
+        def encode_special(self, token: str) -> int:
+            self.special.append(token)
+            return 0x110000 + len(self.special) - 1
+
+    def render(messages: Messages, tools: Tools, prompt: bool) -> str:
+        words = Text()
+        ids = module.render_inkling_messages(messages, words, add_generation_prompt=prompt, tools=tools)
+        return "".join(chr(id) if id < 0x110000 else words.special[id - 0x110000] for id in ids)
+
+    return render
+
+
+def _melody(preset: str) -> Callable[[Any], Renderer]:
+    def made(module: Any) -> Renderer:
+        def render(messages: Messages, tools: Tools, prompt: bool) -> str:
+            text: str = getattr(module, f"render_{preset}")({"messages": list(map(_of_cohere, messages))})
+            return text
+
+        return render
+
+    return made
+
+
+def _of_cohere(message: dict[str, Any]) -> dict[str, Any]:
+    if message["role"] == "user":
+        return {"role": "user", "content": [{"type": "text", "text": message["content"]}]}
+    if "tool_calls" not in message:
+        return {"role": "chatbot", "content": [{"type": "text", "text": message["content"]}]}
+    calls = [(call["id"], call["function"]) for call in message["tool_calls"]]
+    return {
+        "role": "chatbot",
+        "tool_calls": [{"id": id, "name": one["name"], "parameters": one["arguments"]} for id, one in calls],
+    }
+
+
+ENCODERS: Final = {
+    "mlx_lm deepseek_v32": Encoder("mlx_lm.chat_templates.deepseek_v32", "deepseek_v32", _deepseek),
+    "vllm deepseek_v32": Encoder("vllm.tokenizers.deepseek_v32_encoding", "deepseek_v32", _deepseek),
+    "vllm deepseek_v4": Encoder("vllm.tokenizers.deepseek_v4_encoding", "deepseek_v4", _deepseek),
+    "vllm deepseek_v41": Encoder("vllm.tokenizers.deepseek_v41_encoding", "deepseek_v41", _deepseek),
+    "vllm inkling": Encoder("vllm.renderers.inkling_encoding", "inkling", _inkling),
+    "melody cmd3": Encoder("cohere_melody", "cohere", _melody("cmd3")),
+    "melody cmd4": Encoder("cohere_melody", "cohere", _melody("cmd4")),
+    "melody cmd5": Encoder("cohere_melody", "cohere_xml", _melody("cmd5")),
+}

@@ -10,12 +10,14 @@ from logitloom.errors import OptionError
 from logitloom_plugins.tool_formats.builtin import rows
 from logitloom_plugins.tool_formats.tool_format import find_format
 from tests.plugins.tool_formats.chat_templates import (
+    ENCODERS,
     EXPECTED,
     LEFT_OUT,
     REFUSED,
     UNKNOWN,
     chat_templates,
     check_calls,
+    renderer,
 )
 
 pytestmark = pytest.mark.extras
@@ -55,10 +57,25 @@ def test_no_format_is_told_from_a_template_of_another(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rendered_calls_are_allowed_and_read(name: str) -> None:
-    check_calls(name, template(name), range(3))
+    check_calls(name, renderer(template(name)), range(2))
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_calls_that_functions_write_are_allowed_and_read(name: str) -> None:
+    encoder = ENCODERS[name]
+    module = pytest.importorskip(encoder.module, reason=f"{encoder.module} is not installed")
+    check_calls(name, encoder.made(module), range(3))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
 def test_rendered_calls_of_100_sets_of_tools_are_allowed_and_read(name: str) -> None:
-    check_calls(name, template(name), range(3, 103))
+    check_calls(name, renderer(template(name)), range(2, 102))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ENCODERS)
+def test_calls_of_100_sets_of_tools_that_functions_write_are_allowed_and_read(name: str) -> None:
+    encoder = ENCODERS[name]
+    module = pytest.importorskip(encoder.module, reason=f"{encoder.module} is not installed")
+    check_calls(name, encoder.made(module), range(3, 103))

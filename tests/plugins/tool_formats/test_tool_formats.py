@@ -333,6 +333,16 @@ def test_further_ways_in_which_templates_write_calls(name: str, good: list[str],
         assert [call["name"] for call in reader.end().value] == ["f"]
 
 
+def test_members_are_sorted_where_a_template_sorts_them() -> None:
+    point = {"type": "object", "properties": {"y": {"type": "integer"}, "x": {"type": "integer"}}}
+    parameters = {"properties": {"b": {"$ref": "#/$defs/p"}, "a": {"enum": [{"y": 1, "x": 2}]}}, "$defs": {"p": point}}
+    constraint = constraint_of("inkling", [{"name": "f", "parameters": parameters}])
+    call = '<|content_invoke_tool_json|>{"name":"f","args":%s}<|end_message|>'
+    assert refused_at(constraint, call % '{"a":{"y":1,"x":2},"b":{"x":1,"y":2}}') is None
+    assert refused_at(constraint, call % '{"b":{"x":1,"y":2},"a"') is not None
+    assert refused_at(constraint, call % '{"b":{"y":2,"x"') is not None
+
+
 def test_texts_that_a_template_may_not_have_rule_a_format_out() -> None:
     marks = ["<tool_call>", '"name"', '"arguments"', "</tool_call>"]
     assert find_format(" ".join(marks)) == "hermes"

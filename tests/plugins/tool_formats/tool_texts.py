@@ -124,7 +124,8 @@ def _value(schema: dict[str, Any], random: np.random.Generator, kept: Callable[[
         return [_value(schema["items"], random, kept, form) for _ in range(count)]
     if kind == "object":
         properties = schema["properties"]
-        names = sorted(properties, key=str.lower) if form.sorted else list(properties)
+        case = str.lower if form.style == "parameters" else str
+        names = sorted(properties, key=case) if form.sorted else list(properties)
         given = [key for key in names if key in schema["required"] or random.random() < 0.5]
         return {key: _value(properties[key], random, kept, form) for key in given}
     if kind == "null":
@@ -141,7 +142,8 @@ def written(form: ToolFormat, calls: list[Call]) -> str:
         index = str(i) if re.fullmatch(form.index, str(i)) else f"abcdefgh{i}"
         begin = "" if i and form.plain else form.call.replace("{name}", name).replace("{index}", index)
         if form.style == "object":
-            body = json.dumps(_object(form, (name, arguments)), ensure_ascii=False)
+            separators = (",", ":") if (form.json or {}).get("whitespace") == "compact" else None
+            body = json.dumps(_object(form, (name, arguments)), ensure_ascii=False, separators=separators)
         elif form.style == "arguments":
             body = json.dumps(arguments, ensure_ascii=False)
         else:
