@@ -148,7 +148,7 @@ def id_lists(value: Any, name: str, error: Error) -> tuple[tuple[int, ...], ...]
         rows = list(value)
     except TypeError:  # an array without axes
         rows = [value]
-    return tuple([ids(row, f"{name}[{place}]", error) for place, row in enumerate(rows)])
+    return tuple([ids(row, f"{name}[{n}]", error) for n, row in enumerate(rows)])
 
 
 def seeds(value: Any, name: str, error: Error) -> int | tuple[int, ...]:
@@ -158,7 +158,7 @@ def seeds(value: Any, name: str, error: Error) -> int | tuple[int, ...]:
         LogitloomError: of the class ``error``.
     """
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
-        return tuple([whole(seed, f"{name}[{place}]", error) for place, seed in enumerate(value)])
+        return tuple([whole(seed, f"{name}[{n}]", error) for n, seed in enumerate(value)])
     return whole(value, name, error)
 
 

@@ -83,11 +83,11 @@ class ChainFingerprint(NamedTuple):
         mine, theirs = ([label for label, _ in found.processors] for found in (self, other))
         if len(mine) != len(theirs):
             return f"It has the processors {', '.join(theirs) or '(none)'}, this one {', '.join(mine) or '(none)'}."
-        for place, ((label, digest), (name, found)) in enumerate(zip(self.processors, other.processors, strict=True)):
+        for n, ((label, digest), (name, found)) in enumerate(zip(self.processors, other.processors, strict=True), 1):
             if digest != found:
                 if name == label:
                     return f"Its processor {name!r} has other options, or is of another class."
-                return f"Its processor number {place + 1} is {name!r}, and here it is {label!r}."
+                return f"Its processor number {n} is {name!r}, and here it is {label!r}."
         if self.vocabulary is not None and other.vocabulary is not None and self.vocabulary != other.vocabulary:
             return "It has another vocabulary, so its ids mean something else."
         return None

@@ -330,12 +330,12 @@ class Constraint(ABC):
         ids = self.allowed(state).listed(self.vocab_size)
         known: dict[State, int] = {}
         least = np.empty(len(ids), dtype=np.int32)
-        for place, token in enumerate(ids.tolist()):
+        for n, token in enumerate(ids.tolist()):
             after = self.advance(state, token)
             if after not in known:
                 found = self.least_tokens(after)
                 known[after] = UNKNOWN if found is None else found
-            least[place] = known[after]
+            least[n] = known[after]
         return ids, least
 
     def most_after(self, state: State) -> int:

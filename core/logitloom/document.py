@@ -161,9 +161,9 @@ def _same(value: Any, default: Any) -> bool:
     return type(value) is type(default) and bool(value == default)
 
 
-def _plain(value: Any, place: str) -> Any:
+def _plain(value: Any, option: str) -> Any:
     if isinstance(value, Enum):
-        return _plain(value.value, place)
+        return _plain(value.value, option)
     if isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Path):
@@ -171,9 +171,9 @@ def _plain(value: Any, place: str) -> Any:
     if isinstance(value, Link):
         return _entry(value)
     if isinstance(value, Mapping):
-        return {str(k): _plain(v, place) for k, v in value.items()}
+        return {str(k): _plain(v, option) for k, v in value.items()}
     if isinstance(value, (set, frozenset)):
-        return [_plain(v, place) for v in sorted(value)]
+        return [_plain(v, option) for v in sorted(value)]
     if isinstance(value, (list, tuple)):
-        return [_plain(v, place) for v in value]
-    raise ChainDocumentError(f"Option {place} is a {type(value).__name__}, which a TOML or JSON document cannot hold.")
+        return [_plain(v, option) for v in value]
+    raise ChainDocumentError(f"Option {option} is a {type(value).__name__}, which a TOML or JSON document cannot hold.")

@@ -19,7 +19,7 @@ __all__ = ["fingerprint_of"]
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
-def fingerprint_of(value: Any, place: str) -> str:
+def fingerprint_of(value: Any, what: str) -> str:
     """Hex digest of a value: a processor, or what an option may be.
 
     Objects count by their class and, in this order, their attribute ``fingerprint``, the fields of a dataclass, or
@@ -27,7 +27,7 @@ def fingerprint_of(value: Any, place: str) -> str:
 
     Args:
         value: anything.
-        place: what the value is, for the message.
+        what: what the value is, for the message.
 
     Raises:
         StateMismatch: if the value is an object that cannot be told from others of its class.
@@ -39,11 +39,11 @@ def fingerprint_of(value: Any, place: str) -> str:
         False
     """
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(_text_of(value, place).encode("utf-8", "surrogatepass"))
+    digest.update(_text_of(value, what).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
-def _text_of(value: Any, place: str) -> str:
+def _text_of(value: Any, what: str) -> str:
     """An unambiguous text of a value."""
     kind = type(value)
     if kind in _PLAIN:
@@ -53,34 +53,34 @@ def _text_of(value: Any, place: str) -> str:
     if isinstance(value, PurePath):
         return f"path {str(value)!r}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_text_of(part, place) for part in value)}]"
+        return f"[{', '.join(_text_of(part, what) for part in value)}]"
     if isinstance(value, (set, frozenset)):
-        return f"{{{', '.join(sorted(_text_of(part, place) for part in value))}}}"
+        return f"{{{', '.join(sorted(_text_of(part, what) for part in value))}}}"
     if isinstance(value, Mapping):
-        items = (f"{_text_of(key, place)}: {_text_of(part, f'{place}[{key!r}]')}" for key, part in value.items())
+        items = (f"{_text_of(key, what)}: {_text_of(part, f'{what}[{key!r}]')}" for key, part in value.items())
         return f"{{{', '.join(items)}}}"
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind != "O":
         host = np.ascontiguousarray(value)
         return f"array {host.dtype.str} {host.shape} {hashlib.blake2b(host.tobytes(), digest_size=16).hexdigest()}"
     if isinstance(value, type):
         members = [(member.name, member.value) for member in value] if issubclass(value, Enum) else ()
-        return f"class {_name(value)} {vars(value).get('__annotations__', {})} {_text_of(list(members), place)}"
+        return f"class {_name(value)} {vars(value).get('__annotations__', {})} {_text_of(list(members), what)}"
     if isinstance(value, FunctionType):
         return f"function {_name(value)} {hashlib.blake2b(value.__code__.co_code, digest_size=16).hexdigest()}"
     if isinstance(value, BuiltinFunctionType):
         return f"function {_name(value)}"
     if isinstance(value, MethodType):
-        return f"method {value.__func__.__qualname__} {_text_of(value.__self__, place)}"
+        return f"method {value.__func__.__qualname__} {_text_of(value.__self__, what)}"
     own = getattr(value, "fingerprint", None)
     if isinstance(own, (str, bytes)):
         return f"{_name(kind)} {own!r}"
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if field.init]
-        return f"{_name(kind)} {[(name, _text_of(getattr(value, name), f'{name} of {place}')) for name in names]}"
+        return f"{_name(kind)} {[(name, _text_of(getattr(value, name), f'{name} of {what}')) for name in names]}"
     if hasattr(value, "__dict__"):
-        return f"{_name(kind)} {_text_of(vars(value), place)}"
+        return f"{_name(kind)} {_text_of(vars(value), what)}"
     raise StateMismatch(
-        f"The {place} is a {_name(kind)}, which has no fingerprint, so it is unknown whether another chain is "
+        f"The {what} is a {_name(kind)}, which has no fingerprint, so it is unknown whether another chain is "
         f"equal, and states of this one cannot be saved. Give the class an attribute 'fingerprint', a text or bytes."
     )
 

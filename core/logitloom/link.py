@@ -32,8 +32,8 @@ class FunctionProcessor:
         except ValueError:  # a built-in without a signature, such as numpy.tanh
             wanted = [inspect.Parameter("logits", inspect.Parameter.POSITIONAL_ONLY)]
         names = [p.name for p in wanted]
-        by_place = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in wanted)
-        if not by_place or not 1 <= len(names) <= 2 or names[0] in _NO_LOGITS or "state" in names:
+        positional = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in wanted)
+        if not positional or not 1 <= len(names) <= 2 or names[0] in _NO_LOGITS or "state" in names:
             raise InvalidSignature(
                 f"A processor function takes (logits) or (logits, context), but {_name_of(function)} takes "
                 f"({', '.join(names)}). For tokens or state write a class with init_state and process."

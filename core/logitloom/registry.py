@@ -86,8 +86,7 @@ class PluginRecord:
 
     Attributes:
         name: the name it is loaded by.
-        kind: ``processors``, ``backends``, ``tokenizers``, ``engines``, ``grammars``, ``candidates``,
-            ``tool_formats``, ``models`` or ``kernels``.
+        kind: a key of :data:`GROUPS`.
         distribution: the distribution that brings it; ``""`` if it was registered at run time.
         version: that distribution's version.
         value: where its code is, ``module:attribute``.

@@ -232,8 +232,8 @@ def select(states: Sequence[State], which: Sequence[int] | np.ndarray[Any, Any])
                 f"A version was chosen for {rows} rows, but state {w} has {row_count(states[w])} rows. "
                 f"Every version holds the same rows."
             )
-    place = {w: i for i, w in enumerate(used)}
-    index = np.asarray([place[int(w)] * rows + i for i, w in enumerate(chosen)], dtype=np.int32)
+    order = {w: i for i, w in enumerate(used)}
+    index = np.asarray([order[int(w)] * rows + i for i, w in enumerate(chosen)], dtype=np.int32)
     return take(concat([states[w] for w in used]), index)
 
 

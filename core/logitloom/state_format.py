@@ -60,17 +60,17 @@ def encode(tree: Any) -> bytes:
         (Rows((1, b'a'), None),)
     """
     out = bytearray()
-    places: dict[int, int] = {}
-    kept: list[Any] = []  # what is in ``places`` stays alive, so that no other object gets its identity
+    numbers: dict[int, int] = {}
+    kept: list[Any] = []  # what is in ``numbers`` stays alive, so that no other object gets its identity
     todo: list[tuple[Any, bytes | None]] = [(tree, None)]
     while todo:
         value, instruction = todo.pop()
         if instruction is not None:
             out += instruction
-            places[id(value)] = len(kept)
+            numbers[id(value)] = len(kept)
             kept.append(value)
-        elif id(value) in places:
-            out += b"g" + _size(places[id(value)])
+        elif id(value) in numbers:
+            out += b"g" + _size(numbers[id(value)])
         elif (plain := _plain(value)) is not None:
             out += plain
         else:
@@ -192,11 +192,11 @@ class _Reader:
     def tree(self) -> Any:
         # Each value comes with how many values it is when shared parts are written out, and how deep it is nested.
         stack: list[tuple[Any, int, int]] = []
-        places: list[tuple[Any, int, int]] = []
+        made_before: list[tuple[Any, int, int]] = []
         while self._at < len(self._data):
             code = bytes(self._take(1))
             if code == b"g":
-                stack.append(places[self._number()])
+                stack.append(made_before[self._number()])
             elif code in b"NTFifsbmqe":
                 stack.append((self._plain(code), 1, 0))
             elif code in b"rntzdoac":
@@ -211,7 +211,7 @@ class _Reader:
                     raise ValueError(f"it comes to {total} values, nested {depth} deep, which is too much")
                 made = make([value for value, _, _ in parts]), total, depth
                 stack.append(made)
-                places.append(made)
+                made_before.append(made)
             else:
                 raise ValueError(f"it has an instruction {code!r}")
         if len(stack) != 1:

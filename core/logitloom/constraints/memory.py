@@ -212,11 +212,11 @@ class ConstraintMemory:
         """``[len(nodes), ceil(vocab_size / 32)] int32``: bit ``i % 32`` of word ``i // 32`` allows id ``i``."""
         words = -(-self.constraint.vocab_size // 32)
         packed = np.zeros((len(nodes), words), dtype=np.int32)
-        for place, (node, row) in enumerate(zip(nodes, self.masks(nodes), strict=True)):
+        for n, (node, row) in enumerate(zip(nodes, self.masks(nodes), strict=True)):
             if node.bits is None:
                 node.bits = self.bits_of(row)
                 self._room -= node.bits.nbytes
-            packed[place] = node.bits
+            packed[n] = node.bits
         return packed
 
     def bits_of(self, row: MaskRow) -> NDArray[np.int32]:

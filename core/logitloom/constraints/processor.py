@@ -228,13 +228,13 @@ class ConstraintProcessor(Processor):
                 found.append(_device_states(memory.device_tables, found[-1], step))
             return backend.concat_rows(found)
         every = [node.state for node in _reached(memory, state, context.with_fields(tokens=None))]
-        for place, step in enumerate(steps):
+        for n, step in enumerate(steps):
             before = every[-count:]
             after = [node.state for node in memory.reach(before, backend.to_numpy(step.tokens).tolist())]
             dead = [row for row, reached in enumerate(after) if reached == memory.dead != before[row]]
             if dead:
                 error = self._illegal(dead, memory, self._packed(before, memory, backend), step)
-                raise IllegalToken(str(error), row=(place + 1) * count + dead[0]) from error
+                raise IllegalToken(str(error), row=(n + 1) * count + dead[0]) from error
             every += after
         return self._packed(every, memory, backend)
 
@@ -326,11 +326,11 @@ def _reached(memory: ConstraintMemory, state: Any, context: Context) -> list[Sta
 def _text_end(memory: ConstraintMemory, state: Any, tokens: Sequence[int]) -> TextEnd:
     constraint = memory.constraint
     special = (memory.finished, memory.dead)
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         state = memory.advance(state, token)
         if state not in special and constraint.text_end(state).finished:
             hold = constraint.text_end(state).hold
-            for later in tokens[place + 1 :]:
+            for later in tokens[position + 1 :]:
                 if later in constraint.vocabulary.eos:
                     break
                 hold += len(constraint.vocabulary.text_bytes([later])) if later >= 0 else 0
