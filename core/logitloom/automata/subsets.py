@@ -33,6 +33,8 @@ __all__ = ["ContextSubsets", "PositionsRead", "Runs", "SubsetAutomaton", "Subset
 S = TypeVar("S", bound=Hashable)
 
 _EMPTY: Final[frozenset[int]] = frozenset()
+#: The most positions that are divided by what they begin, which takes a microsecond or more for each.
+_MOST_DIVIDED: Final = 4096
 
 
 class Runs(NamedTuple):
@@ -268,6 +270,8 @@ class Subsets:
 
     def beginnings(self, state: frozenset[int], length: int) -> Hashable:
         """See :class:`SubsetAutomaton`. All positions are divided when the first state is asked for."""
+        if len(self.nfa.chars) > _MOST_DIVIDED:
+            return None
         known = self._beginnings.get(length)
         if known is None:
             known = self._beginnings[length] = position_beginnings(self.nfa, self._set_at, length)

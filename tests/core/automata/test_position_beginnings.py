@@ -21,15 +21,17 @@ PATTERNS = [
     "(?:ab|a{9}){5,30}c",
 ]
 
-#: Without the bytes of "c" and of "q", so that some states have no completion.
+#: The byte "c" is no token, so some states have no completion.
 FEW = Vocabulary([b"</s>", b"a", b"b", b"ab", b"abc", b"z", b"zz", b" "], eos=[0])
 
 
-def texts(subsets: Subsets, position: int, length: int, memory: dict[Any, Any]) -> frozenset[tuple[int, ...]]:
+def texts(
+    subsets: Subsets, position: int, length: int, memory: dict[tuple[int, int], frozenset[tuple[int, ...]]]
+) -> frozenset[tuple[int, ...]]:
     """All texts of up to some length that begin at a position, as numbers of character sets."""
     key = position, length
     if key not in memory:
-        found = {()}
+        found: set[tuple[int, ...]] = {()}
         if position and length:
             own = subsets._set_at[position]
             found |= {
@@ -45,7 +47,7 @@ def texts(subsets: Subsets, position: int, length: int, memory: dict[Any, Any]) 
 def test_positions_with_one_number_begin_the_same_texts(pattern: str, length: int) -> None:
     subsets: Any = lazy(pattern)._subsets
     numbers = position_beginnings(subsets.nfa, subsets._set_at, length)
-    memory: dict[Any, Any] = {}
+    memory: dict[tuple[int, int], frozenset[tuple[int, ...]]] = {}
     of_number: dict[int, frozenset[tuple[int, ...]]] = {}
     for position, number in enumerate(numbers):
         own = texts(subsets, position, length, memory)
@@ -78,3 +80,10 @@ def test_states_of_a_counted_repeat_share_a_token_set_until_its_end_is_near() ->
     assert len({id(found) for found in sets}) < 8 + longest
     assert len(sets[4 : 600 - longest]) > 500
     assert len({id(found) for found in sets[4 : 600 - longest]}) == 1
+
+
+def test_more_positions_than_are_divided_in_a_step_are_left_alone() -> None:
+    subsets: Any = lazy("a{5000}")._subsets
+    assert subsets.beginnings(subsets.start, 4) is None
+    few: Any = lazy("a{3000}")._subsets
+    assert few.beginnings(few.start, 4) == few.beginnings(frozenset({1000}), 4) is not None
