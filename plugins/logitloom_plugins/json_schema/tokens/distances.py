@@ -26,7 +26,6 @@ __all__ = ["TokenDistances"]
 #: Characters that JSON does not allow unescaped in a string, as bits of the ASCII characters 0-63 and 64-127.
 _LOW_SPECIAL: Final = np.uint64((1 << 32) - 1 | 1 << ord('"'))
 _HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
-_NOT_WHOLE: Final = MALFORMED | HIGH_PARTIAL
 #: Tokens are no longer than this in the texts that are counted, so that a text is counted in a time like its length.
 _LONGEST: Final = 24
 #: So many bytes at the end of a text are counted once for all texts with the same end.
