@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
-from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["Keys"]
 
@@ -106,11 +105,6 @@ class Keys:
             result.outputs[result.walk(name.encode())] = ("name", name)
         result.found = frozenset(label for label in result.outputs if label is not None)
         return result
-
-    @cached_property
-    def content(self) -> Content:
-        """The same, as what may stand in a string."""
-        return Content(self.automaton)
 
     @cached_property
     def tree(self) -> NameTree:

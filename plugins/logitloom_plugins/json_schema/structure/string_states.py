@@ -126,7 +126,7 @@ class NameContext(StringContext):
     def __init__(self, parts: tuple[Any, ...], machine: Any, mask: int) -> None:
         frame, self.used = parts[1], (*parts, 0)[2]
         keys = frame.plan.keys
-        super().__init__(parts, machine, keys.content)
+        super().__init__(parts, machine, Content(keys.automaton))
         self.frame = frame
         self.keys = keys
         self.mask = mask

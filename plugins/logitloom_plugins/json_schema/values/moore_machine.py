@@ -110,6 +110,11 @@ class MooreMachine(Dfa):
         """The outputs of all states."""
         return frozenset(self.outputs) - {None}
 
+    @cached_property
+    def meanings(self) -> dict[Output, Output]:
+        """Each output by itself."""
+        return {output: output for output in self.found}
+
     def restricted(self, wanted: Callable[[Output], bool]) -> MooreMachine:
         """The same automaton with only some of the outputs, and no steps from which none of them can be reached."""
         kept = {output: output if wanted(output) else None for output in self.found}

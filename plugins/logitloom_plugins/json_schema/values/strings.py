@@ -92,7 +92,7 @@ class Content:
     ) -> None:
         self.automaton = automaton
         self.counts = outputs is not None
-        given = [(0, {output: output for output in automaton.found})] if outputs is None else outputs
+        given = [(0, automaton.meanings)] if outputs is None else outputs
         self.points = [length for length, _ in given]
         self.at = [meanings for _, meanings in given]
         inside = [place for place, meanings in enumerate(self.at) if meanings]
