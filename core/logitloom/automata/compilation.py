@@ -46,9 +46,10 @@ _WHOLE_STATES: Final = 2000
 _WHOLE_WORK: Final = 1 << 22
 _WHOLE_BYTE_STATES: Final = 1 << 16
 #: Limits for patterns with counted repeats: positions, and states if a character can be read at several positions. If
-#: each character determines its position there are about as many states as positions, otherwise often far more.
+#: each character determines its position there are about as many states as positions, otherwise often far more, and
+#: trying takes longer than all else.
 _WHOLE_COUNTED: Final = 256
-_WHOLE_AMBIGUOUS: Final = 96
+_WHOLE_AMBIGUOUS: Final = 48
 
 
 def compile_pattern(pattern: str, flags: int = 0, *, budget: Budget | None = None, minimal: bool = False) -> Dfa:
@@ -130,7 +131,7 @@ def compile_tree_automaton(tree: Node, pattern: str, *, budget: Budget | None = 
     """
     tracker = _tracker(pattern, budget)
     return stored_automaton(
-        lambda: ("cheap tree", *_described(tree), *_limits(tracker)),
+        lambda: ("cheap tree", _WHOLE_AMBIGUOUS, *_described(tree), *_limits(tracker)),
         lambda: _cheap(_subsets(tree, pattern, 0, tracker), tracker),
     )
 
@@ -171,7 +172,8 @@ def compile_automaton(pattern: str, flags: int = 0, *, budget: Budget | None = N
     """
     tracker = _tracker(pattern, budget)
     return stored_automaton(
-        lambda: ("cheap", pattern, int(flags), *_limits(tracker)), lambda: _whole_where_cheap(pattern, flags, tracker)
+        lambda: ("cheap", _WHOLE_AMBIGUOUS, pattern, int(flags), *_limits(tracker)),
+        lambda: _whole_where_cheap(pattern, flags, tracker),
     )
 
 
