@@ -13,6 +13,7 @@ import pytest
 
 from logitloom import Array, Context, Processor, load_backend, option
 from logitloom.backend import NEG_INF
+from logitloom.row_operations import DIVIDE, RowOperation
 from logitloom.testing import ProcessorConformance
 from tests.core.testing.failing import SKIPPED, checks_of, failure
 
@@ -56,6 +57,7 @@ def run(check: str, processor: Any, library: str = "numpy", **arguments: Any) ->
     sorted(
         set(checks_of(OfSound))
         - {
+            "test_a_declared_operation_is_what_process_does",
             "test_forced_tokens_are_the_only_legal_ones",
             "test_survivors_are_enough_where_that_is_declared",
             "test_views_of_numpy_are_enough_where_that_is_declared",
@@ -201,6 +203,11 @@ class OfOneLibrary(Sound):
     def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
         logits, state = super().process(logits, state, context)
         return logits - (1.0 if context.backend.name == "numpy" else 0.0), state
+
+
+@breaks("test_a_declared_operation_is_what_process_does")
+class OfAnotherOperation(Sound):
+    row_operation = RowOperation(DIVIDE, 2.0)
 
 
 @breaks("test_columns_of_seen_tokens_are_enough_where_that_is_declared")

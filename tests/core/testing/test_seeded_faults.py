@@ -76,10 +76,10 @@ PROCESSORS: list[tuple[str, Fault]] = [
                                 "context.tokens[:, -1:], 1.0", "test_any_number_of_tokens_may_come_at_once", "all")),
     ("frequency_penalty", Fault(P + "_occurrence", "if tokens.shape[1] == 1:", "if tokens.shape[1] >= 1:",
                                 "test_the_structure_of_the_state_is_fixed", "window")),
-    ("presence_penalty", Fault(P + "presence_penalty", "state = mark(state, context)", "mark(state, context)",
+    ("presence_penalty", Fault(P + "presence_penalty", "state = self.next_state(", "self.next_state(",
                                "test_the_processor_does_something", "all")),
-    ("repetition_penalty", Fault(P + "repetition_penalty", "state = slide(state, context)\n",
-                                 "before, state = state, slide(state, context)\n        state = state if "
+    ("repetition_penalty", Fault(P + "repetition_penalty", "state = self.next_state(state, context)\n",
+                                 "before, state = state, self.next_state(state, context)\n        state = state if "
                                  "context.compiled else before\n", "test_compiled_equals_eager", "window")),
     ("eta_cutoff", Fault(P + "eta_cutoff", "backend.log_softmax(logits)", "backend.cast(logits, 'float32')",
                          "test_a_shift_changes_no_distribution_where_that_is_declared", "epsilon")),
