@@ -56,11 +56,14 @@ class ProcessorSubject(Conformance):
         options: Mapping[str, Any] = self.cases[case]
         return options
 
-    def chain(self, case: str, backend: Backend, **more: Any) -> Chain:
-        """A chain of this processor alone."""
+    def chain(self, case: str, backend: Backend, times: int = 1, **more: Any) -> Chain:
+        """A chain of this processor alone, or so many times."""
         assert self.processor is not None, f"Set {type(self).__name__}.processor to the name (or class) to test."
         spec = (self.processor, dict(self.options(case, backend)))
-        return processors.load(spec, tokenizer=self.vocabulary, model=self.model(backend), **{"debug": False, **more})
+        chosen = [spec] * times
+        return processors.load(
+            *chosen, tokenizer=self.vocabulary, model=self.model(backend), **{"debug": False, **more}
+        )
 
     def declared(self, case: str, name: str) -> Any:
         """What the processor declares with the options of a case."""
