@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from logitloom import processors
 from logitloom_plugins.grammars.llguidance import engine_tokenizer
-from tests.core.automata.vocabularies import _gpt2_alphabet, tekken
+from logitloom_plugins.tokenizers._token_text import byte_level
+from tests.core.automata.vocabularies import tekken
 
 
 def huggingface_tokenizer() -> Any:
@@ -32,7 +33,8 @@ def huggingface_tokenizer() -> Any:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    letters = {byte: letter for letter, byte in _gpt2_alphabet().items()}
+    # The letter of the byte-level alphabet that stands for each byte.
+    letters = {data[0]: chr(code) for code in range(0x21, 0x144) if len(data := byte_level([chr(code)])[0]) == 1}
     texts = ["".join(letters[b] for b in text) or f"<|{i}|>" for i, text in enumerate(tekken().token_bytes)]
     tokenizer = Tokenizer(models.BPE({text: i for i, text in enumerate(texts)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
