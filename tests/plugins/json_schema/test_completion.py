@@ -13,6 +13,7 @@ from logitloom import Vocabulary
 from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.completion import Completions
 from logitloom_plugins.json_schema.structure.whitespace import POLICIES, Whitespace
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
 
@@ -54,6 +55,43 @@ SCHEMAS: dict[str, Any] = {
 
 def automaton(name: str, policy: str = "compact", escapes: str = "any") -> SchemaAutomaton:
     return SchemaAutomaton(compile_schema(SCHEMAS[name], SchemaOptions(Whitespace(policy, 2), escapes)))
+
+
+UNDECLARED: Any = {
+    "type": "object",
+    "properties": {
+        "c": {"type": "integer"},
+        "a": {"enum": ["x", 7]},
+        "n": {"type": "object", "required": ["p", "é\n"]},
+    },
+    "additionalProperties": {"type": "array", "minItems": 1},
+    "required": ["k", "n", "b", "c"],
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_required_members_are_written_without_a_search(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object without alternatives has one completion, which a search through its members finds, too."""
+    options = SchemaOptions(Whitespace(policy, 2), "any")
+
+    def completions() -> list[tuple[bytes, bytes | None]]:
+        schema, dice, found = SchemaAutomaton(compile_schema(UNDECLARED, options)), random.Random(policy), []
+        for _ in range(30):
+            state, text = schema.start(), b""
+            for _ in range(20):
+                rest = schema.completion(state)
+                found.append((text, rest))
+                ways = [ahead for ahead in (rest[:1] if rest else b"", b"k", b"z", b"1", b",", b'"', b" ")
+                        if ahead and schema.read(state, ahead) is not None]  # fmt: skip
+                if not ways:
+                    break
+                byte = dice.choice(ways)
+                state, text = schema.read(state, byte), text + byte
+        return found
+
+    direct = completions()
+    monkeypatch.setattr(Completions, "_required_members", lambda self, frame: None)
+    assert direct == completions()
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

@@ -72,6 +72,7 @@ class Completions:
         self._of_stack: dict[tuple[Stack, TruthVector], bytes | None] = {}
         self._of_position: dict[Position, bytes | None] = {}
         self._in_content: dict[Any, bytes | None] = {}
+        self._of_name: dict[Any, bytes] = {}
 
     def of(self, position: Position) -> bytes | None:
         """A short text after which the whole value is complete; ``None`` if a bounded search finds none."""
@@ -334,6 +335,11 @@ class Completions:
         known = self._of_rest.get(key)
         if known is not None:
             return known
+        if not begun and not is_array and _is_simple(frame) and not frame.tracked:
+            required = self._required_members(frame)
+            if required is not None and (required or phase != "comma"):
+                # Not remembered: after each of many names the rest is another long text, made from the same parts.
+                return {(): (b"," if required and phase == "next" else b"") + b",".join(required) + b"}"}
         unsure_before, self._unsure = self._unsure, False
         end = b"]" if is_array else b"}"
         found: Texts = {}
@@ -381,7 +387,7 @@ class Completions:
             return
         plan = frame.plan
         needed: Iterator[tuple[Any, Member | None]] = objects.next_members(frame)
-        if simple and not plan.counts:
+        if _is_simple(frame):
             label = self._required(frame)
             if label is not None or phase != "comma":
                 needed = iter([(label, objects.member(frame, label))] if label is not None else [])
@@ -400,6 +406,25 @@ class Completions:
             if not (once and name in names):
                 more = names | {name} if once else names
                 yield b'"%b":' % self._escaped(name.encode()), member, more, self._value(member.demand)
+
+    def _required_members(self, frame: Any) -> list[bytes] | None:
+        """The texts of the members that must still come in an object without alternatives; ``None`` if one has none."""
+        plan = frame.plan
+        names = [plan.names[at] for at in plan.required[bisect_left(plan.required, frame.place) :]]
+        found = []
+        for name in [*names, *sorted(frame.missing)]:
+            text = self._of_name.get((plan, name))
+            if text is None:
+                unsure_before, self._unsure = self._unsure, False
+                value = self._value(ValueConstraint(plan.hard_child(("name", name)))).get(())
+                text = None if value is None else b'"%b":%b' % (self._escaped(name.encode()), value)
+                if text is not None and not self._unsure:
+                    self._of_name[plan, name] = text
+                self._unsure = unsure_before or self._unsure
+            if text is None:
+                return None
+            found.append(text)
+        return found
 
     def _required(self, frame: Any) -> Any:
         """The member that must come next in an object without alternatives; ``None`` if none must."""
@@ -444,8 +469,7 @@ class Completions:
             return {label: self._escaped(text) + b'"' for label, text in found.items() if text is not None}
         frame = context.frame
         already = characters_of(written)
-        simple = frame.soft is True and not frame.extras and not frame.plan.counts
-        required = self._required(frame) if simple else None
+        required = self._required(frame) if _is_simple(frame) else None
         if required is not None and self._name(context, place, required, names, already) is None:
             required = None
         texts: Texts = {}
@@ -577,6 +601,11 @@ def _several(
                 seen[target, following] = seen.get((target, following), 0) + 1
                 queue.append((target, following))
                 texts.append((at, byte))
+
+
+def _is_simple(frame: Any) -> bool:
+    """Whether an object has no alternatives and no bound on the number of its members."""
+    return frame.soft is True and not frame.extras and not frame.plan.counts
 
 
 def _longest_name(label: Any) -> bytes:
