@@ -356,18 +356,18 @@ class Chain:
         pool = context.pool if last else None
         program = None if context.compiled else self._program
         shared = None
-        if program is not None and program.first == 0:
-            found, states, context = self._on_rows(program, logits, states, context, after, context.pool)
-            if found is not None:
-                # What self.state(...) does, without a call.
-                return (found[0] if single else found), tuple.__new__(self._state_type, (position, tuple(after)))
-        if self._any_library and not context.compiled:
-            shared = SharedStep.of(logits, states, context)
-        if shared is not None:
-            logits, states, context = shared.views
-        if pool is not None:
-            context = context.with_fields(pool=None)
         try:
+            if program is not None and program.first == 0:
+                found, states, context = self._on_rows(program, logits, states, context, after, context.pool)
+                if found is not None:
+                    # What self.state(...) does, without a call.
+                    return (found[0] if single else found), tuple.__new__(self._state_type, (position, tuple(after)))
+            if self._any_library and not context.compiled:
+                shared = SharedStep.of(logits, states, context)
+            if shared is not None:
+                logits, states, context = shared.views
+            if pool is not None:
+                context = context.with_fields(pool=None)
             for place, step in enumerate(self._steps):
                 if place and program is not None and place == program.first:
                     found, states, context = self._on_rows(program, logits, states, context, after, pool, shared)
@@ -429,18 +429,16 @@ class Chain:
         address = program.address(backend, logits)
         if address is None:
             return None, states, context
-        first, tables = program.first, []
-        if program.tables:
-            moved = [*states]
-            for place in range(first, first + program.tables):
-                moved[place] = self.links[place].processor.next_state(states[place], context)
-                tables.append(moved[place][0])
-            states = tuple(moved)
-        left = program.run(address, logits.shape, backend, tables)
+        first, behind = program.first, program.first + program.tables
+        for place in range(first, behind):
+            after.append(self.links[place].processor.next_state(states[place], context))
+        left = program.run(address, logits.shape, backend, [new[0] for new in after[first:]])
         if left is None:
             # The states have seen the tokens.
+            states = (*states[:first], *after[first:], *states[behind:])
+            del after[first:]
             return None, states, context.with_fields(tokens=None)
-        after.extend(states[first:])
+        after.extend(states[behind:])
         if shared is not None:
             backend, logits = shared.backend, shared.array(logits)
         return backend.spread(left.logits, left.ids, logits, context.donate, pool), states, context

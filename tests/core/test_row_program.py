@@ -116,3 +116,23 @@ def test_what_is_masked_on_the_way_stays_masked(backend: Backend) -> None:
         context = Context.start(backend.asarray(line))
         out, _ = chain.process(backend.asarray(line), chain.init_state(context), context)
         assert np.isneginf(backend.to_numpy(out)[:, 1]).all()
+
+
+@pytest.mark.parametrize("name", ["frequency_penalty", "presence_penalty", "repetition_penalty"])
+@pytest.mark.parametrize("before", [(), (("no_repeat_ngram", {"n": 2}),)], ids=["at the beginning", "behind another"])
+def test_an_exception_says_whose_it_is(name: str, before: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = processors.load(*before, *CHAINS["penalties"][1], debug=False)
+    link = next(link for link in chain.links if link.label == name)
+
+    def fail(*given: Any) -> Any:
+        raise ZeroDivisionError("of the third party")
+
+    monkeypatch.setattr(type(link.processor), "next_state", fail)
+    logits = np.zeros((1, WIDTH), dtype=np.float32)
+    context = Context.start(logits, prompt=[[1, 2, 3]], max_length=20)
+    state = chain.init_state(context)
+    with pytest.raises(ZeroDivisionError, match="of the third party") as caught:
+        chain.process(logits, state, context)
+    (note,) = caught.value.__notes__
+    when = "at step 0" if before else "before the first token"  # where nobody asks for the position
+    assert note == f"Raised by process of the processor {name!r}, {when}."
