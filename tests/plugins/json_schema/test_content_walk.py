@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, c
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.value_reader import Position
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.tokens import content_walk
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.formats import format_automaton
@@ -174,11 +176,19 @@ def test_rows_of_names_that_patterns_decide_about(pattern: str, other: str | Non
         assert_every_place_agrees(machine, mixed(), b'{"')
 
 
+class ByLevels(ContentWalk):
+    """The walk where no kernels are installed."""
+
+    def __call__(self, *asked: Any) -> Any:
+        with patch.object(content_walk, "automaton_kernels", lambda: None):
+            return super().__call__(*asked)
+
+
 def walked(machine: Machine, vocabulary: Vocabulary) -> list[NumberedTokens]:
     """The tokens of a machine as the compiled loop finds them in strings, by levels, and node by node."""
     compiled, levels, nodes = ways = [NumberedTokens(machine, vocabulary) for _ in range(3)]
     assert isinstance(compiled.walk._content, ContentWalk)
-    levels.walk._content._kernels = lambda: None
+    levels.walk._content = ByLevels(machine.strings.plain)
     nodes.walk._content = lambda *given: None  # type: ignore[assignment]
     return ways
 

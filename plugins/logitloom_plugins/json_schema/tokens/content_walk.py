@@ -63,7 +63,6 @@ class ContentWalk:
 
     def __init__(self, plain: list[bool]) -> None:
         self._plain = np.array(plain)
-        self._kernels = automaton_kernels
         self._tables: dict[Any, _Table | None] = {}
 
     def __call__(
@@ -83,7 +82,7 @@ class ContentWalk:
         if table is None:
             return None
         pairs = [(node, count * table.states + place) for node, place, count in begun]
-        kernels = self._kernels()
+        kernels = automaton_kernels()
         walked = None
         if kernels is not None:
             with suppress(KernelFailed):
@@ -173,7 +172,7 @@ class ContentWalk:
         following, _, byte_class = table.automaton
         heights = int(trie.height[0])
         if heights not in table.paths:
-            kernels = self._kernels()
+            kernels = automaton_kernels()
             columns = ascii_columns(byte_class[:128].tobytes())
             levels = max(heights - 1, 0).bit_length() if following.shape[0] <= _MOST_FOLLOWED else 0
             default = default_transitions(following, columns)
