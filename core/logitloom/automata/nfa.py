@@ -11,7 +11,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from logitloom.automata.budget import BudgetTracker
@@ -25,6 +25,7 @@ __all__ = [
     "PositionAutomaton",
     "ordered_copies",
     "position_automaton",
+    "predecessors",
 ]
 
 END_POSITION: Final = 0
@@ -118,10 +119,7 @@ def position_automaton(
 
 def _without_dead_ends(first: Positions, follow: list[Positions]) -> tuple[Positions, list[Positions]]:
     """``first`` and ``follow`` without the positions from which the end of the text cannot be reached."""
-    before: list[list[int]] = [[] for _ in follow]
-    for p, following in enumerate(follow):
-        for q in following:
-            before[q].append(p)
+    before = predecessors(follow)
     alive = {END_POSITION}
     queue = [END_POSITION]
     for q in queue:
@@ -130,6 +128,15 @@ def _without_dead_ends(first: Positions, follow: list[Positions]) -> tuple[Posit
                 alive.add(p)
                 queue.append(p)
     return first & alive, [following & alive for following in follow]
+
+
+def predecessors(follow: Sequence[Positions]) -> list[list[int]]:
+    """By position the positions that it may follow."""
+    before: list[list[int]] = [[] for _ in follow]
+    for p, following in enumerate(follow):
+        for q in following:
+            before[q].append(p)
+    return before
 
 
 def ordered_copies(order: Order, start: int, size: int, copies: range, shorter_first: bool) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from logitloom.automata.nfa import END_POSITION, PositionAutomaton
+from logitloom.automata.nfa import END_POSITION, PositionAutomaton, predecessors
 
 __all__ = ["position_beginnings"]
 
@@ -33,10 +33,7 @@ def position_beginnings(nfa: PositionAutomaton, set_at: list[int], length: int) 
         >>> position_beginnings(four, [0, 1, 1, 1, 1], 2)
         [0, 2, 2, 2, 3]
     """
-    before: list[list[int]] = [[] for _ in nfa.chars]
-    for origin, after in enumerate(nfa.follow):
-        for position in after:
-            before[position].append(origin)
+    before = predecessors(nfa.follow)
     # The end of the text has a number of its own.
     block = [END_POSITION, *[1 + number for number in set_at[1:]]]
     sizes, fresh = Counter(block), max(block) + 1

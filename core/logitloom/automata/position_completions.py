@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from logitloom.automata.char_sets import CharSet
-from logitloom.automata.nfa import END_POSITION, PositionAutomaton
+from logitloom.automata.nfa import END_POSITION, PositionAutomaton, predecessors
 
 __all__ = ["BYTE_ORDER", "PositionCompletions"]
 
@@ -51,10 +51,7 @@ class PositionCompletions:
         self._longest = max(self._bytes)
 
     def _find(self, nfa: PositionAutomaton) -> None:
-        before: list[list[int]] = [[] for _ in nfa.chars]
-        for origin, targets in enumerate(nfa.follow):
-            for target in targets:
-                before[target].append(origin)
+        before = predecessors(nfa.follow)
         heap = [(0, b"", 0, END_POSITION, END_POSITION)]
         rank = 0
         while heap:

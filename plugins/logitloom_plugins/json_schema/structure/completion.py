@@ -410,9 +410,8 @@ class Completions:
     def _required_members(self, frame: Any) -> list[bytes] | None:
         """The texts of the members that must still come in an object without alternatives; ``None`` if one has none."""
         plan = frame.plan
-        names = [plan.names[at] for at in plan.required[bisect_left(plan.required, frame.place) :]]
         found = []
-        for name in [*names, *sorted(frame.missing)]:
+        for name in plan.required_names(frame.place, frame.missing):
             text = self._of_name.get((plan, name))
             if text is None:
                 unsure_before, self._unsure = self._unsure, False
