@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -140,7 +141,7 @@ class ChainCache:
         try:
             guard = RequestGuard(self.permissions)
             if self.vocabulary is not None:
-                prepare(self.vocabulary)
+                prepare(self.vocabulary, self.permissions.allow)
             begin = time.thread_time()
             with at_most(seconds), compiled_in(self.shared) as stored, loading(guard=guard):
                 chain = from_document(request.document, tokenizer=self.vocabulary)
@@ -200,13 +201,20 @@ class ChainCache:
         return found
 
 
-def prepare(vocabulary: Vocabulary) -> None:
-    """Make what this process needs once for a vocabulary (its trie, compiled loops); its time is no request's."""
+def prepare(vocabulary: Vocabulary, allowed: Collection[str] = frozenset(_FIRST_USED)) -> None:
+    """Make what this process needs once for a vocabulary (its trie, compiled loops); its time is no request's.
+
+    Args:
+        vocabulary: of the served model.
+        allowed: the processors that requests may name; no other is imported.
+    """
     if vocabulary in _PREPARED:
         return
     _PREPARED.add(vocabulary)
     logits = np.zeros((1, vocabulary.size), dtype=np.float32)
     for name, options in _FIRST_USED.items():
+        if name not in allowed:
+            continue
         with suppress(LogitloomError):  # not installed, or the vocabulary lacks its characters
             chain = load(name, options={name: options}, tokenizer=vocabulary)
             context = Context.start(logits, prompt=[[0]], max_length=8)

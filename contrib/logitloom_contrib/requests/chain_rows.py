@@ -137,8 +137,7 @@ class ChainRows:
 
     def any_rewound(self) -> bool:
         """Whether the engine took back tokens of a request that the chain has seen."""
-        # As Request.rewound, but a step asks it of all requests.
-        return bool([r for r in self.requests if r.fed > 0 and r.output[r.fed - 1 : r.fed] != [r.last]])
+        return any(request.rewound for request in self.requests)
 
     def keep(self, live: Collection[Request]) -> bool:
         """Drop rows that were put aside for requests that are gone; whether any request is left."""
@@ -160,7 +159,7 @@ class ChainRows:
             return None
         assert self._base is not None
         try:
-            tokens = self._pending()
+            tokens = self._listed(range(len(self.requests)))
             context = _accepted(self._base, tokens, batch=len(tokens), backend=collector.backend)
             out, after = self.chain.process(logits, self._state, context)
         except Exception:  # told by whoever processes the rows
@@ -209,14 +208,7 @@ class ChainRows:
         return self._with_ends(out, drafts)
 
     def _listed(self, rows: Sequence[int]) -> list[list[int]]:
-        return self._pending() if len(rows) == len(self.requests) else [self.requests[row].pending() for row in rows]
-
-    def _pending(self) -> list[list[int]]:
-        """The tokens of each request that the chain has not seen."""
-        tokens = [list(request.output[request.fed :]) for request in self.requests]
-        if min(map(min, filter(None, tokens)), default=0) < 0:
-            return [request.pending() for request in self.requests]  # raises for the first that has such a token
-        return tokens
+        return [self.requests[row].pending() for row in rows]
 
     def _expanded(self, owner: list[int]) -> ChainState | None:
         return self._state if owner == list(range(len(self.requests))) else row_state.take(self._state, owner)

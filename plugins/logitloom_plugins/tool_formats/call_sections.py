@@ -103,8 +103,8 @@ class _CallSections:
             return
         self.after = self.meaning.after = self.reserve()
         anywhere, at_start = list[_Next](), list[_Next]()
-        for self.form in form.ways[:1] if must else form.ways:
-            self.again = self.reserve()
+        for way in form.ways[:1] if must else form.ways:
+            self.form, self.again = way, self.reserve()
             begins = self._begins(self._calls(self._after_call()))
             (at_start if self.form.at_start and not must else anywhere).extend(begins)
         self.form = form
