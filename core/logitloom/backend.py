@@ -356,14 +356,15 @@ class Backend:
         del logits
         return None
 
-    def address(self, array: Array, dtype: str) -> int | None:
+    def address(self, array: Array, dtype: str, written: bool = False) -> int | None:
         """Where a compiled loop may read the array; None where it may not, because of its dtype, layout or device.
 
         Args:
             array: of this library, C-contiguous and without gradients, or there is no address.
-            dtype: ``"float32"`` or ``"bool"``, the dtype that it must have.
+            dtype: ``"float32"``, ``"int32"`` or ``"bool"``, the dtype that it must have.
+            written: whether the loop writes to the array.
         """
-        del array, dtype
+        del array, dtype, written
         return None
 
     def take_rows(self, x: Array, index: Array) -> Array:

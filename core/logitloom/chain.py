@@ -29,6 +29,7 @@ from logitloom.errors import (
 )
 from logitloom.hookspecs import TextEnd
 from logitloom.link import FunctionProcessor, Link, check_order
+from logitloom.masks.kernels import KernelFailed
 from logitloom.plugin_manager import implementations
 from logitloom.processor import NEEDS, Processor
 from logitloom.registry import read_vocabulary
@@ -430,9 +431,16 @@ class Chain:
         if address is None:
             return None, states, context
         first, behind = program.first, program.first + program.tables
+        # Tables that may be overwritten are told the tokens by the loop.
+        tokens = context.tokens if context.donate_state else None
         for place in range(first, behind):
-            after.append(self.links[place].processor.next_state(states[place], context))
-        left = program.run(address, logits.shape, backend, [new[0] for new in after[first:]])
+            state = states[place]
+            after.append(self.links[place].processor.next_state(state, context) if tokens is None else state)
+        try:
+            left = program.run(address, logits.shape, backend, [new[0] for new in after[first:]], tokens)
+        except KernelFailed:
+            del after[first:]
+            return None, states, context
         if left is None:
             # The states have seen the tokens.
             states = (*states[:first], *after[first:], *states[behind:])

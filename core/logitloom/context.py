@@ -213,8 +213,8 @@ class Context:
 
     def _native(self, tokens: Any) -> Array:
         """Tokens of any form as ``[rows, n] int32`` of the backend."""
-        backend, is_list, is_numpy = self.backend, isinstance(tokens, (list, tuple)), isinstance(tokens, np.ndarray)
-        if is_list:
+        backend = self.backend
+        if isinstance(tokens, (list, tuple)):
             tokens = padded(tokens)
         elif not hasattr(tokens, "ndim") or not hasattr(tokens, "dtype"):
             raise InvalidContext(
@@ -224,10 +224,11 @@ class Context:
             raise InvalidContext(
                 f"Accepted tokens are integers [rows, n] or [rows], but came as {tokens.dtype}{list(tokens.shape)}."
             )
-        if is_list or is_numpy or (backend.on_host and not self.compiled):
+        is_numpy = isinstance(tokens, np.ndarray)
+        if is_numpy or (backend.on_host and not self.compiled):
             self._check_ids(tokens)
-        if (is_list or is_numpy) and backend.name != "numpy":
-            tokens = backend.asarray(padded(tokens))
+        if is_numpy and backend.name != "numpy":
+            return backend.asarray(padded(tokens))
         if tokens.ndim == 1:
             tokens = tokens[:, None]
         return backend.cast(tokens, "int32")

@@ -98,7 +98,7 @@ class Processor:
         row_operation: what ``process`` does to rows of float32 logits, as an operation that compiled loops know (a
             :class:`logitloom.row_operations.RowOperation`); None: no such operation. If it goes by a table, that is
             the one array of the state, and a method ``next_state(state, context)`` returns the state after the newly
-            accepted tokens.
+            accepted tokens. Where the state may be overwritten, the loop enters them into the table itself.
         uses_buffer_pool: may return its logits in a buffer of ``context.pool``, and does not write to them afterwards.
         sees_every_step: its state depends on the logits of every step, not on the tokens alone, as that of a sampler
             with feedback does. Such a state cannot be rebuilt from tokens: loops ask the model for forced tokens as

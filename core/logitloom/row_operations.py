@@ -20,6 +20,7 @@ __all__ = [
     "LOWER_SEEN",
     "RESCALE_SEEN",
     "RowOperation",
+    "entered",
     "operated",
 ]
 
@@ -52,7 +53,11 @@ class RowOperation(NamedTuple):
 
     @property
     def has_table(self) -> bool:
-        """Whether it goes by a table ``[rows, vocab]`` of what occurred, the first leaf of the processor's state."""
+        """Whether it goes by a table ``[rows, vocab]`` of what occurred, the one array of the processor's state.
+
+        Each accepted token becomes true there, or is counted (:func:`entered`). Where the state may be overwritten, the
+        compiled loop does that.
+        """
         return self.kind >= RESCALE_SEEN
 
 
@@ -89,3 +94,22 @@ def operated(operation: RowOperation, x: NDArray[np.float32], table: NDArray[Any
         least = np.where(before < operation.value, descending, np.inf).min(axis=-1, keepdims=True)
         least = np.minimum(least, descending[:, :1])
     return np.where(x < least, np.float32(-np.inf), x)
+
+
+def entered(operation: RowOperation, table: NDArray[Any], tokens: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """The table of an operation after newly accepted tokens: its definition, for tests.
+
+    Args:
+        operation: one that goes by a table.
+        table: ``[rows, vocab]``.
+        tokens: ``[rows, n]``; negative ones, and those beyond the row, are skipped.
+
+    Example:
+        >>> entered(RowOperation(LOWER_BY_COUNT, 1), np.zeros((1, 3), np.float32), np.array([[2, -1, 2]]))
+        array([[0., 0., 2.]], dtype=float32)
+    """
+    found = table.copy()
+    for line, ids in zip(found, tokens, strict=True):
+        for token in ids[(ids >= 0) & (ids < len(line))]:
+            line[token] += line.dtype.type(1)
+    return found

@@ -71,7 +71,12 @@ class RowProgram(NamedTuple):
         return backend.address(logits, "float32")
 
     def run(
-        self, address: int, shape: tuple[int, int], backend: Backend, tables: Sequence[Array] = ()
+        self,
+        address: int,
+        shape: tuple[int, int],
+        backend: Backend,
+        tables: Sequence[Array] = (),
+        tokens: Array | None = None,
     ) -> Survivors | None:
         """What the processors leave of each row, in host memory; None where a row must be seen whole.
 
@@ -80,19 +85,29 @@ class RowProgram(NamedTuple):
             shape: of the logits, ``(rows, vocab)``.
             backend: of the logits.
             tables: of the first processors, ``[rows, vocab]`` each.
+            tokens: ``[rows, n] int32``, of which the tables do not know yet: they are written to.
+
+        Raises:
+            KernelFailed: there are tokens, and the tables do not know them now either.
         """
         kernels, (rows, vocab) = host_kernels(), shape
-        at = [*map(backend.address, tables, self.dtypes)]
-        if kernels is None or None in at:
-            return None
+        at = [
+            backend.address(table, dtype, tokens is not None) for table, dtype in zip(tables, self.dtypes, strict=False)
+        ]
+        new, count = (0, 0) if tokens is None else (backend.address(tokens, "int32"), tokens.shape[1])
         width = 2 * self.highest + _MORE
         ids, left = np.empty((rows, width), np.int64), np.empty((rows, width), np.float32)
         try:
+            if kernels is None or new is None or None in at:
+                raise KernelFailed("operate")
+            tables_at = np.array(at, np.int64)
             most = kernels.operate(
-                address, rows, vocab, self.highest, self.kinds, self.operands, np.array(at, np.int64), ids, left
+                address, rows, vocab, self.highest, self.kinds, self.operands, tables_at, new, count, ids, left
             )
         except KernelFailed:
-            return None
+            if tokens is None:
+                return None
+            raise
         return None if most < 0 else Survivors(ids[:, :most], left[:, :most])
 
 

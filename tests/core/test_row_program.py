@@ -9,7 +9,7 @@ import pytest
 
 from logitloom import Backend, Context, load_backend, processors
 from logitloom import state as rows
-from logitloom.masks.kernels import host_kernels
+from logitloom.masks.kernels import KernelFailed, host_kernels
 from logitloom.masks.logits_pool import LogitsPool
 from tests.plugins.processors.driving import random_logits
 
@@ -56,12 +56,15 @@ def run(backend: Backend, name: str, lines: list[np.ndarray], *, fused: bool, **
         assert all(type(leaf) is type(given) for leaf in leaves)
         found += [np.array(backend.to_numpy(array)) for array in (out, *leaves)]
         context = context.accept([[5 + 4 * (step % 2)]] * count)
-    assert loops.stepped == (not fused or bool(np.ptp(lines[0][0]) == 0))
+    assert loops.stepped == (loops.expected or not fused or bool(np.ptp(lines[0][0]) == 0))
     return found
 
 
 class _Watched:
     """Whether the last processor of a chain was called by itself."""
+
+    #: Whether it must be, whatever the logits.
+    expected = False
 
     def __init__(self, chain: Any) -> None:
         self.stepped = False
@@ -86,6 +89,19 @@ def test_results_and_states_are_those_of_the_processors(backend: Backend, name: 
         for more in ({}, {"donate": True, "donate_state": True}, {"donate": True, "pool": LogitsPool()}):
             found = run(backend, name, lines, fused=True, **more)
             assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True)), more
+
+
+def test_where_the_loop_fails_tokens_count_once(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [random_logits(seed, 2, WIDTH) for seed in range(3)]
+    wanted = run(backend, "penalties", lines, fused=False)
+
+    def fail(*given: Any) -> Any:
+        raise KernelFailed("operate")
+
+    monkeypatch.setattr(host_kernels(), "operate", fail)
+    monkeypatch.setattr(_Watched, "expected", True)
+    found = run(backend, "penalties", lines, fused=True, donate=True, donate_state=True)
+    assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
 def test_one_row_without_a_batch(backend: Backend) -> None:

@@ -194,6 +194,8 @@ class MaskKernels(Protocol):
         kinds: NDArray[np.int64],
         operands: NDArray[np.float64],
         tables: NDArray[np.int64],
+        tokens: int,
+        count: int,
         ids: NDArray[np.int64],
         left: NDArray[np.float32],
     ) -> int:
@@ -205,12 +207,14 @@ class MaskKernels(Protocol):
             highest: how many of the highest logits the operations without tables need, with those that tie.
             kinds, operands: the operations, those with tables first.
             tables: the address of the table of each operation that has one.
+            tokens, count: address and number of columns of ``[rows, count] int32``: newly accepted tokens of each row,
+                which are entered into the tables first. Negative ones, and those beyond the row, are skipped.
             ids, left: ``[rows, n]``: outputs, the tokens that are not -inf in the order of their ids, and their logits;
                 -1 and -inf behind them.
 
         Returns:
             The largest number of tokens of a row; -1 if a row has what is not a number, or more than ``n`` of its
-            logits may be among the highest.
+            logits may be among the highest. The tokens are entered into the tables then, too.
         """
         ...
 

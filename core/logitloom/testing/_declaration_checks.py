@@ -18,7 +18,7 @@ from logitloom.context import padded
 from logitloom.document import from_document, to_toml
 from logitloom.processor import NEEDS, STAGES
 from logitloom.renumbering import Renumbering
-from logitloom.row_operations import operated
+from logitloom.row_operations import entered, operated
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same
 from logitloom.testing.stories import Run, Story, accepting, stacked
@@ -194,10 +194,10 @@ class DeclarationChecks(ProcessorSubject):
             same(found, wanted, f"Step {age} on NumPy's views", 0.0)
 
     def test_a_declared_operation_is_what_process_does(self, backend: Backend, case: str) -> None:
-        """A processor that declares a ``row_operation`` does just that to float32 logits.
+        """A processor that declares a ``row_operation`` does just that to float32 logits, and to its table.
 
-        Troubleshooting: the definitions are in :func:`logitloom.row_operations.operated`. A subclass that does
-        something else declares ``row_operation = None``.
+        Troubleshooting: the definitions are in :func:`logitloom.row_operations.operated` and ``entered``. A subclass
+        that does something else declares ``row_operation = None``.
         """
         chain = self.chain(case, backend)
         operation = self.declared(case, "row_operation")
@@ -207,7 +207,11 @@ class DeclarationChecks(ProcessorSubject):
         for age in range(STEPS + 1):
             before, context = host(backend, run.logits()), run.step_context().with_fields(donate_state=False)
             if operation.has_table:
+                earlier = host(backend, run.state.processors[0][0])
                 table = host(backend, chain.links[0].processor.next_state(run.state.processors[0], context)[0])
+                if context.tokens is not None:
+                    wanted = entered(operation, earlier, host(backend, context.tokens))
+                    same(table, wanted, f"The table at step {age} by the definition of the operation", 0.0)
             wanted = operated(operation, before, table)
             same(host(backend, run.step()), wanted, f"Step {age} by the definition of the operation", TOLERANCE)
 

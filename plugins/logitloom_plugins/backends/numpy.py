@@ -20,7 +20,7 @@ from logitloom_plugins.backends._survivors import kth_largest, spread_places, su
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
 
-_READ: Final = {name: np.dtype(name) for name in ("bool", "float32")}
+_READ: Final = {name: np.dtype(name) for name in ("bool", "float32", "int32")}
 
 
 class NumpyBackend(Backend):
@@ -103,10 +103,12 @@ class NumpyBackend(Backend):
         """Two passes over the logits."""
         return survivors(x, highest)
 
-    def address(self, array: Array, dtype: str) -> int | None:
+    def address(self, array: Array, dtype: str, written: bool = False) -> int | None:
         """That of the array's memory."""
         flags = array.flags
         if array.dtype != _READ[dtype] or not (flags.c_contiguous and flags.aligned):
+            return None
+        if written and not flags.writeable:
             return None
         return int(array.__array_interface__["data"][0])
 

@@ -40,7 +40,7 @@ _NUMPY_SORTS = frozenset({torch.float32, torch.float64})
 #: Dtypes of which NumPy writes single entries with less overhead per call.
 _SHARED = _NUMPY_SORTS | {torch.bool}
 
-_READ = {"bool": torch.bool, "float32": torch.float32}
+_READ = {"bool": torch.bool, "float32": torch.float32, "int32": torch.int32}
 
 #: The bits of -inf in bfloat16, as a signed integer.
 _BFLOAT16_NEG_INF = -128
@@ -217,7 +217,7 @@ class TorchBackend(Backend):
         """On the CPU NumPy's calls cost a third of PyTorch's."""
         return _MEMORY if self._shared(logits) and _writable(logits) else None
 
-    def address(self, array: Array, dtype: str) -> int | None:
+    def address(self, array: Array, dtype: str, written: bool = False) -> int | None:
         """That of the tensor's memory, on the CPU."""
         if not self.on_host or array.dtype is not _READ[dtype] or array.requires_grad or array.is_neg():
             return None

@@ -172,16 +172,6 @@ def _tops(bits: Any, size: int, tops: Any) -> Any:  # pragma: no cover - compile
     return lowest
 
 
-@compiled(types.int32(types.float32[::1]), cache=True, nogil=True)
-def _top(block: Any) -> Any:  # pragma: no cover - compiled
-    """The largest key of some logits."""
-    top, bits = np.int32(-0x80000000), block.view(np.int32)
-    for place in range(len(bits)):
-        key = _key(bits[place])
-        top = key if key > top else top
-    return top
-
-
 @compiled(types.int32(_KEYS, types.int32[::1]), cache=True, nogil=True)
 def _each_key(bits: Any, keys: Any) -> Any:  # pragma: no cover - compiled
     """The same for blocks of one."""
@@ -230,33 +220,23 @@ def _occurs(start: int, stop: int, numbers: Any) -> Any:  # pragma: no cover - c
     return False
 
 
-@compiled(types.void(types.float32[::1], types.int64, _NUMBERS), cache=True, nogil=True)
-def _penalise(block: Any, start: int, numbers: Any) -> None:  # pragma: no cover - compiled
-    """Apply the operations that have tables to logits that stand at some places of the tables, in order."""
+@compiled(types.float32(types.float32, types.int64, _NUMBERS), cache=True, nogil=True)
+def _penalised(x: Any, at: int, numbers: Any) -> Any:  # pragma: no cover - compiled
+    """The logit of the token at a place of the tables after the operations that have tables, in order."""
     kinds, values, tables = numbers
     for i in range(len(tables)):
         kind, value = kinds[i], np.float32(values[i])
         if kind == LOWER_BY_COUNT:
-            counts = numba.carray(elements_at(tables[i] + 4 * start, np.float32(0)), (len(block),))
-            for place in range(len(block)):
-                if counts[place] != 0:
-                    block[place] = block[place] + counts[place] * -value
-            continue
-        seen = numba.carray(elements_at(tables[i] + start, np.uint8(0)), (len(block),))
-        words = numba.carray(elements_at(tables[i] + start, np.uint64(0)), (len(block) // 8,))
-        for first in range(0, len(block), 8):
-            if first + 8 <= len(block) and words[first // 8] == 0:
-                continue
-            for place in range(first, min(first + 8, len(block))):
-                x = block[place]
-                if not seen[place]:
-                    continue
-                if kind == LOWER_SEEN:
-                    block[place] = x - value
-                elif value >= 1:
-                    block[place] = min(x * value, x / value)
-                else:
-                    block[place] = max(x * value, x / value)
+            count = numba.carray(elements_at(tables[i] + 4 * at, np.float32(0)), (1,))[0]
+            x = x + count * -value if count != 0 else x
+        elif numba.carray(elements_at(tables[i] + at, np.uint8(0)), (1,))[0]:
+            if kind == LOWER_SEEN:
+                x = x - value
+            elif value >= 1:
+                x = min(x * value, x / value)
+            else:
+                x = max(x * value, x / value)
+    return x
 
 
 @compiled(types.void(types.float32[::1], _NUMBERS, types.int32[::1], _MEMORY), cache=True, nogil=True)
@@ -287,21 +267,51 @@ def _reshape(line: Any, numbers: Any, keys: Any, memory: Any) -> None:  # pragma
 _ROW: Final = types.Tuple((types.int64, types.int64, types.int64))
 
 
-@compiled(
-    types.boolean(_ROW, types.int64, _NUMBERS, types.float32[::1], types.boolean[::1], types.int32[::1]),
-    cache=True,
-    nogil=True,
-)
-def _tops_of_row(
-    row: Any, size: int, numbers: Any, block: Any, occurs: Any, tops: Any
-) -> Any:  # pragma: no cover - compiled
+@compiled(types.int32(_ROW, types.int64, types.int64, types.int32, _NUMBERS), cache=True, nogil=True)
+def _top(row: Any, start: int, stop: int, top: Any, numbers: Any) -> Any:  # pragma: no cover - compiled
+    """The largest key of a block in which a token occurred, after the operations that have tables.
+
+    Args:
+        row: as for :func:`_tops_of_row`.
+        start, stop: of the block.
+        top: its largest key before.
+        numbers: the operations.
+    """
+    logits, first, vocab = row
+    values = numba.carray(elements_at(logits, np.float32(0)), (vocab,))
+    changed = np.int32(-0x80000000)
+    lost = False
+    for i in range(len(numbers[2])):
+        size = np.int64(4 if numbers[0][i] == LOWER_BY_COUNT else 1)
+        table, each = numbers[2][i] + (first + start) * size, np.int64(8 // size)
+        words = numba.carray(elements_at(table, np.uint64(0)), ((stop - start) // each,))
+        for begin in range(start, stop, each):
+            word = (begin - start) // each
+            if word < len(words) and words[word] == 0:
+                continue
+            end: Any = min(begin + each, stop)
+            for place in range(begin, end):
+                x = values[place]
+                y = _penalised(x, first + place, numbers)
+                if y != x:
+                    lost = lost or _key(np.float32(x).view(np.int32)) == top
+                    changed = max(changed, _key(np.float32(y).view(np.int32)))
+    if not lost:
+        return max(top, changed)
+    top = np.int32(-0x80000000)
+    for place in range(start, stop):
+        top = max(top, _key(np.float32(_penalised(values[place], first + place, numbers)).view(np.int32)))
+    return top
+
+
+@compiled(types.boolean(_ROW, types.int64, _NUMBERS, types.boolean[::1], types.int32[::1]), cache=True, nogil=True)
+def _tops_of_row(row: Any, size: int, numbers: Any, occurs: Any, tops: Any) -> Any:  # pragma: no cover - compiled
     """The largest keys of the blocks of a row, after the operations that have tables.
 
     Args:
         row: the address of the row's logits, its place in the tables, and its length.
         size: of a block.
         numbers: the operations.
-        block: memory for a block.
         occurs: output: the blocks in which a token occurred.
         tops: output.
 
@@ -310,16 +320,12 @@ def _tops_of_row(
     """
     logits, first, vocab = row
     bits = numba.carray(elements_at(logits, np.int32(0)), (vocab,))
-    values = numba.carray(elements_at(logits, np.float32(0)), (vocab,))
     lowest = _each_key(bits, tops) if size == 1 else _tops(bits, size, tops)
     for at in range(len(tops) if len(numbers[2]) else 0):
         start, stop = at * size, min((at + 1) * size, vocab)
         occurs[at] = _occurs(first + start, first + stop, numbers)
         if occurs[at]:
-            for place in range(stop - start):
-                block[place] = values[start + place]
-            _penalise(block[: stop - start], first + start, numbers)
-            tops[at] = _top(block[: stop - start])
+            tops[at] = _top(row, start, stop, tops[at], numbers)
     highest = tops[0]
     for key in tops:
         highest = max(highest, key)
@@ -340,14 +346,14 @@ def _bound(tops: Any, highest: int) -> Any:  # pragma: no cover - compiled
 
 @compiled(
     types.int64(
-        _ROW, types.int64, _NUMBERS, types.float32[::1], types.boolean[::1], types.int32[::1], types.float32,
-        types.int64[::1], types.float32[::1],
+        _ROW, types.int64, _NUMBERS, types.boolean[::1], types.int32[::1], types.float32, types.int64[::1],
+        types.float32[::1],
     ),
     cache=True,
     nogil=True,
 )  # fmt: skip
 def _listed(
-    row: Any, size: int, numbers: Any, block: Any, occurs: Any, tops: Any, least: Any, ids: Any, left: Any
+    row: Any, size: int, numbers: Any, occurs: Any, tops: Any, least: Any, ids: Any, left: Any
 ) -> Any:  # pragma: no cover - compiled
     """List the tokens of a row whose logits reach a bound, and these; returns how many, -1 if there are too many."""
     logits, first, vocab = row
@@ -357,37 +363,54 @@ def _listed(
     for at in range(len(tops)):
         if tops[at] < least_key:
             continue
-        if size == 1:
-            if found == len(ids):
-                return -1
-            ids[found], left[found] = at, _number(tops[at])
-            found += 1
-            continue
-        start = at * size
-        here = values[start : min(start + size, vocab)]
-        if occurs[at]:
-            for place in range(len(here)):
-                block[place] = here[place]
-            here = block[: len(here)]
-            _penalise(here, first + start, numbers)
-        for place in range(len(here)):
-            if here[place] >= least:
+        for place in range(at * size, min((at + 1) * size, vocab)):
+            x = values[place]
+            x = _penalised(x, first + place, numbers) if occurs[at] else x
+            if x >= least:
                 if found == len(ids):
                     return -1
-                ids[found], left[found] = start + place, here[place]
+                ids[found], left[found] = place, x
                 found += 1
     return found
 
 
+@compiled(types.void(types.int64, types.int64, types.int64, types.int64, _NUMBERS), cache=True, nogil=True)
+def _count(tokens: int, rows: int, count: int, vocab: int, numbers: Any) -> None:  # pragma: no cover - compiled
+    """Enter the newly accepted tokens of each row into the tables."""
+    kinds, _, tables = numbers
+    ids = numba.carray(elements_at(tokens, np.int32(0)), (rows, count))
+    for i in range(len(tables)):
+        for row in range(rows):
+            for token in ids[row]:
+                if not 0 <= token < vocab:
+                    continue
+                place = row * vocab + token
+                if kinds[i] == LOWER_BY_COUNT:
+                    numba.carray(elements_at(tables[i] + 4 * place, np.float32(0)), (1,))[0] += np.float32(1)
+                else:
+                    numba.carray(elements_at(tables[i] + place, np.uint8(0)), (1,))[0] = 1
+
+
 @compiled(
     types.int64(
-        types.int64, types.int64, types.int64, types.int64, *_NUMBERS, types.int64[:, ::1], types.float32[:, ::1]
+        types.int64, types.int64, types.int64, types.int64, *_NUMBERS, types.int64, types.int64, types.int64[:, ::1],
+        types.float32[:, ::1],
     ),
     cache=True,
     nogil=True,
-)
+)  # fmt: skip
 def operate(
-    logits: int, rows: int, vocab: int, highest: int, kinds: Any, operands: Any, tables: Any, ids: Any, left: Any
+    logits: int,
+    rows: int,
+    vocab: int,
+    highest: int,
+    kinds: Any,
+    operands: Any,
+    tables: Any,
+    tokens: int,
+    count: int,
+    ids: Any,
+    left: Any,
 ) -> int:  # pragma: no cover - compiled
     """See :meth:`logitloom.masks.kernels.MaskKernels.operate`."""
     numbers = kinds, operands, tables
@@ -395,15 +418,17 @@ def operate(
     while size > 1 and size * _BLOCKS * highest > vocab:
         size = size // 2 if size > _LEAST_BLOCK else 1
     tops, occurs = np.empty(-(-vocab // size), np.int32), np.zeros(-(-vocab // size), np.bool_)
-    block, (width, most) = np.empty(size, np.float32), (ids.shape[1], 0)
+    width, most = ids.shape[1], 0
     keys = np.empty(width, np.int32)
     memory = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(_BINS, np.float64)
+    # Behind all that could raise, so that an exception means that no token was entered.
+    _count(tokens, rows, count, vocab, numbers)
     for row in range(rows):
         here = logits + 4 * row * vocab, row * vocab, vocab
-        if not _tops_of_row(here, size, numbers, block, occurs, tops):
+        if not _tops_of_row(here, size, numbers, occurs, tops):
             return -1
         least = _bound(tops, highest)
-        found = _listed(here, size, numbers, block, occurs, tops, least, ids[row], left[row])
+        found = _listed(here, size, numbers, occurs, tops, least, ids[row], left[row])
         if found < 0:
             return -1
         if found:

@@ -20,6 +20,7 @@ from logitloom.row_operations import (
     LOWER_SEEN,
     RESCALE_SEEN,
     RowOperation,
+    entered,
     operated,
 )
 
@@ -59,7 +60,13 @@ def lines(kind: str, vocab: int) -> np.ndarray:
     return x.astype(np.float32)
 
 
-def run(program: list[tuple[int, float]], x: np.ndarray, tables: list[np.ndarray], width: int) -> Any:
+def run(
+    program: list[tuple[int, float]],
+    x: np.ndarray,
+    tables: list[np.ndarray],
+    width: int,
+    tokens: np.ndarray = np.zeros((0, 0), np.int32),  # noqa: B008 - nobody writes to it
+) -> Any:
     """Tokens and logits that the loop leaves, as a whole row each; None where it gives up."""
     kernels = host_kernels()
     assert kernels is not None
@@ -70,7 +77,9 @@ def run(program: list[tuple[int, float]], x: np.ndarray, tables: list[np.ndarray
     ids = np.full((len(x), width), 77, dtype=np.int64)
     left = np.full((len(x), width), 77, dtype=np.float32)
     addresses = np.array([table.ctypes.data for table in tables], dtype=np.int64)
-    most = kernels.operate(x.ctypes.data, *x.shape, K, kinds, operands, addresses, ids, left)
+    most = kernels.operate(
+        x.ctypes.data, *x.shape, K, kinds, operands, addresses, tokens.ctypes.data, tokens.shape[1], ids, left
+    )
     np.testing.assert_array_equal(x, before)
     if most < 0:
         return None
@@ -107,6 +116,26 @@ def test_it_gives_what_the_definitions_give(name: str, vocab: int, kind: str) ->
         same = (found == wanted) | np.isneginf(found) | np.isneginf(wanted)
         assert same.all()
         assert (np.isneginf(found) != np.isneginf(wanted)).sum() <= 1
+
+
+@pytest.mark.parametrize("name", ["rescaled", "counted", "several"])
+@pytest.mark.parametrize("bad", [0.0, np.nan])
+def test_new_tokens_are_entered_first(name: str, bad: float) -> None:
+    x, program = lines("plain", 1281), PROGRAMS[name]
+    operations = [RowOperation(*each) for each in program if RowOperation(*each).has_table]
+    tokens = np.array([[5, 1280, 5, -1], [-1, -1, -1, -1], [0, 1281, 5000, 0]], np.int32)
+    tables = [np.zeros(x.shape, np.float32 if each.kind == LOWER_BY_COUNT else np.bool_) for each in operations]
+    tables[0][1, 7] = 1
+    wanted = [entered(each, table, tokens) for each, table in zip(operations, tables, strict=True)]
+    then = run(program, x, wanted, width=200)
+    x[1, 3] += bad
+    found = run(program, x, tables, width=200, tokens=tokens)
+    for table, other in zip(tables, wanted, strict=True):
+        np.testing.assert_array_equal(table, other)
+    if np.isnan(bad):
+        assert found is None
+    else:
+        np.testing.assert_array_equal(found, then)
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
