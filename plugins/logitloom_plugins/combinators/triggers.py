@@ -129,12 +129,14 @@ class TokenTexts:
         order: ``[n] int32``, the ids of tokens that have bytes, sorted by these bytes.
         texts: the bytes of each of ``order``.
         every_byte: whether each single byte is a token.
+        longest: the number of bytes of the longest of ``texts``.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         trie = vocabulary_trie(vocabulary)
         self.vocabulary, self.order, self.every_byte = vocabulary, trie.order, trie.every_byte
         self.texts = [vocabulary.token_bytes[token] for token in trie.order.tolist()]
+        self.longest = max(map(len, self.texts), default=0)
 
     def range_of(self, prefix: bytes) -> slice:
         """The range of :attr:`texts` that begin with a prefix."""
@@ -187,7 +189,7 @@ class TokenTexts:
         """
         pieces = [b""] * len(text)
         for position in reversed(range(len(text))):
-            for end in range(len(text), position, -1):
+            for end in range(min(len(text), position + self.longest), position, -1):
                 if (end == len(text) or pieces[end]) and self.ids_of(text[position:end]):
                     pieces[position] = text[position:end]
                     break
