@@ -35,15 +35,17 @@ BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 LIBRARIES = tuple(name for name in BACKENDS if name != "numpy")
 #: Optional packages that are parameters of tests, by name: such cases need ``extras``.
 PACKAGES = ("llguidance", "xgrammar")
-#: How many cases of a suite of the kit, or of another test, are tried on a library, but in ``exhaustive``.
-FIRST_CASES = {"jax": 1, "mlx": 2, "torch": 2}
-FIRST_PARAMETERS = {"jax": 2}
-#: The check of the kit that compiles a processor, and takes as long as all others: the first case of a suite is tried.
-COMPILING = "test_compiled_equals_eager"
+#: Libraries on which the first case of a suite of the kit is tried; ``exhaustive`` tries the others.
+FIRST_CASE = ("jax", "mlx", "torch")
+#: How many cases of another test are tried on a library, but in ``exhaustive``.
+FIRST_PARAMETERS = {"jax": 1}
 #: On a library that compiles each operation for each shape: one of how many checks of a suite, in turn over the suites.
-TURNS = {"jax": 3}
+TURNS = {"jax": 4}
 #: Reasons for skipping that say that a package is missing.
-MISSING = re.compile("not installed|not available|needs the package|could not import|there is no model")
+MISSING = re.compile(
+    r"not installed|not available|\bneeds?\b|the peer is|no compiled kernels|gradients are those|could not import"
+    r"|there is no model"
+)
 #: Beginnings of reasons that have nothing to do with Python packages, or with one that has its own environment.
 ELSEWHERE = ("vLLM", "Chromium", "Graphviz's program", "the test data", "the package llama_cpp", "the package vllm")
 
@@ -118,22 +120,21 @@ def _is_repeated(item: pytest.Item, params: Mapping[str, Any], seen: Counter[tup
     """Whether other cases by default stand for this one, which is then left to the environment ``exhaustive``.
 
     NumPy makes every check of the kit with every case. Other libraries, which compile or dispatch each operation, make
-    checks with the first cases of a suite. JAX, which compiles each operation for each shape, makes every third check
-    of a suite, in turn over the suites, so that suites together make all; and the first cases of other tests.
+    checks with the first case of a suite. JAX, which compiles each operation for each shape, makes every fourth check
+    of a suite, in turn over the suites, so that suites together make all; and the first case of other tests.
 
     Args:
         item: the case.
         params: its parameters.
         seen: how many cases of a test were met on a library; this one is added.
     """
-    library = next((value for value in params.values() if isinstance(value, str) and value in FIRST_CASES), None)
+    library = next((value for value in params.values() if isinstance(value, str) and value in FIRST_CASE), None)
     if library is None:
         return False
     test, cases = item.nodeid.split("[")[0], getattr(getattr(item, "cls", None), "cases", None)
     if cases is not None and "case" in params:
         is_other_turn = crc32(test.encode()) % TURNS.get(library, 1) != 0
-        first = 1 if test.endswith(COMPILING) else FIRST_CASES[library]
-        return is_other_turn or params["case"] not in list(cases)[:first]
+        return is_other_turn or params["case"] != next(iter(cases))
     seen[test, library] += 1
     return library in FIRST_PARAMETERS and seen[test, library] > FIRST_PARAMETERS[library]
 

@@ -92,7 +92,7 @@ def saving_a_picture(path: Path) -> None:
     drawing._with_matplotlib(compile_pattern("ab"), path, "svg")
 
 
-@pytest.mark.parametrize("save", [saving_a_trace, saving_a_picture])
+@pytest.mark.parametrize("save", [saving_a_trace, pytest.param(saving_a_picture, marks=pytest.mark.extras)])
 def test_a_full_disk_leaves_pages_and_pictures_as_they_were(
     save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ print(json.dumps([str(w.message) for w in caught if "NumPy" in str(w.message)]))
 """
 
 
+@pytest.mark.extras
 def test_without_a_compiler_numpy_does_the_work_after_one_warning(tmp_path: Path) -> None:
     pytest.importorskip("numba", reason="kernels need numba")
     paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -144,6 +145,7 @@ def test_without_a_compiler_numpy_does_the_work_after_one_warning(tmp_path: Path
     assert "NUMBA_DISABLE_JIT" in warned
 
 
+@pytest.mark.extras
 def test_kernels_that_give_wrong_results_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba", reason="kernels need numba")
     from logitloom.errors import BackendUnsupported

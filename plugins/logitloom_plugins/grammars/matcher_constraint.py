@@ -148,7 +148,9 @@ class MatcherConstraint(Constraint):
 
         It is an upper bound: a text of more bytes may take fewer tokens.
         """
-        return None if self._completions is None else self._completions.least(_tokens_read(state))
+        if self._completions is None:
+            return super().least_tokens(state)
+        return self._completions.least(_tokens_read(state))
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens that the engine allows, and :meth:`least_tokens` after each."""

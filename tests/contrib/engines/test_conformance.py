@@ -2,4 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logitloom_contrib.conformance import *  # noqa: F403
+
+pytestmark = pytest.mark.extras

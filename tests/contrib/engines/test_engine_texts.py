@@ -31,6 +31,7 @@ class Tiny(EngineTextConformance):
         return self.adapter
 
 
+@pytest.mark.extras
 class TestTransformersTexts(Tiny, TransformersTexts):
     @pytest.fixture(autouse=True)
     def _model(self, tiny_transformers: Any) -> None:
@@ -56,6 +57,7 @@ class TestTransformersTexts(Tiny, TransformersTexts):
         return Answer(text.text, text.finish)
 
 
+@pytest.mark.extras
 class TestMlxLmTexts(Tiny, MlxLmTexts):
     @pytest.fixture(autouse=True)
     def _model(self, tiny_mlx: Any) -> None:

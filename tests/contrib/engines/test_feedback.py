@@ -16,6 +16,7 @@ def test_vllm_refuses_what_it_could_only_run_wrongly() -> None:
         to_vllm(processors.load("mirostat_v2"))
 
 
+@pytest.mark.extras
 def test_no_engine_tells_with_which_probability_it_chose() -> None:
     transformers = pytest.importorskip("logitloom_contrib.engines.transformers", reason="needs transformers")
     chain = processors.load(("mirostat_v2", {"observe": "chosen"}))
@@ -25,6 +26,7 @@ def test_no_engine_tells_with_which_probability_it_chose() -> None:
         transformers.to_transformers(chain)
 
 
+@pytest.mark.extras
 def test_rows_of_transformers_keep_their_states_when_they_move() -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     transformers = pytest.importorskip("logitloom_contrib.engines.transformers", reason="needs transformers")

@@ -122,6 +122,7 @@ def test_small_patterns_are_built_whole(pattern: str) -> None:
     assert isinstance(compile_automaton(pattern), Dfa)
 
 
+@pytest.mark.extras
 @pytest.mark.skipif(host_kernels() is None, reason="no compiled kernels are installed")
 @pytest.mark.parametrize(
     "pattern",

@@ -198,7 +198,7 @@ def vocabularies(draw):
     return Vocabulary(tokens, eos=[0], special=[1])
 
 
-@pytest.fixture(params=["kernels", "numpy"])
+@pytest.fixture(params=[pytest.param("kernels", marks=pytest.mark.extras), "numpy"])
 def way(request, monkeypatch):
     if request.param == "kernels" and host_kernels() is None:
         pytest.skip("no compiled kernels are installed")

@@ -70,6 +70,7 @@ def test_runs_are_as_long_as_counted_repeats(pattern: str) -> None:
     assert longest == (128, (1 << 128) - 1 - (1 << 10), True, True)
 
 
+@pytest.mark.extras
 @pytest.mark.skipif(host_kernels() is None, reason="no compiled kernels are installed")
 @pytest.mark.parametrize("pattern", COUNTED)
 def test_masks_with_runs_equal_masks_without(pattern: str) -> None:

@@ -54,6 +54,7 @@ STATELESS = [
 ]
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("spec", "peer", "arguments"), STATELESS, ids=[f"{s[0]}-{a[0]}" for s, _, a in STATELESS])
 def test_warps_agree_with_transformers(
@@ -64,6 +65,7 @@ def test_warps_agree_with_transformers(
         close(apply(backend, spec, logits), transformers_result(getattr(peers, peer)(*arguments), logits, PROMPT))
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(("name", "peer"), [("min_p", "MinPLogitsWarper"), ("typical_p", "TypicalLogitsWarper")])
 def test_min_keep_agrees_with_transformers(backend: Backend, peers: Any, name: str, peer: str) -> None:
     for seed in range(10):
@@ -72,6 +74,7 @@ def test_min_keep_agrees_with_transformers(backend: Backend, peers: Any, name: s
         close(apply(backend, (name, {"p": 0.5, "min_keep": 9}), logits), theirs)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("kind", ["plain", "holes"])
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.9, 0.999])
 @pytest.mark.parametrize("min_keep", [1, 5])
@@ -82,6 +85,7 @@ def test_top_p_agrees_with_transformers(backend: Backend, peers: Any, kind: str,
         close(apply(backend, ("top_p", {"p": p, "min_keep": min_keep}), logits), theirs)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("p", [0.3, 0.9])
 def test_top_p_keeps_what_transformers_keeps_and_every_tie_of_its_least(backend: Backend, peers: Any, p: float) -> None:
     for seed in range(20):
@@ -91,6 +95,7 @@ def test_top_p_keeps_what_transformers_keeps_and_every_tie_of_its_least(backend:
         close(apply(backend, ("top_p", {"p": p}), logits), np.where(logits >= least, logits, -np.inf))
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("p", [0.3, 0.9])
 def test_top_p_agrees_with_mlx_lm_ties_included(backend: Backend, mlx_peers: Any, kind: str, p: float) -> None:
@@ -101,6 +106,7 @@ def test_top_p_agrees_with_mlx_lm_ties_included(backend: Backend, mlx_peers: Any
         close(apply(backend, ("top_p", {"p": p}), logits), np.array(mlx_peers.apply_top_p(mx.array(logits), p)))
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("p", [0.01, 0.3])
 def test_min_p_agrees_with_mlx_lm(backend: Backend, mlx_peers: Any, kind: str, p: float) -> None:
@@ -111,6 +117,7 @@ def test_min_p_agrees_with_mlx_lm(backend: Backend, mlx_peers: Any, kind: str, p
         close(apply(backend, ("min_p", {"p": p}), logits), np.array(mlx_peers.apply_min_p(mx.array(logits), p)))
 
 
+@pytest.mark.extras
 def test_top_k_agrees_with_mlx_lm(backend: Backend, mlx_peers: Any) -> None:
     import mlx.core as mx
 
@@ -118,6 +125,7 @@ def test_top_k_agrees_with_mlx_lm(backend: Backend, mlx_peers: Any) -> None:
     close(apply(backend, ("top_k", {"k": 5}), logits), np.array(mlx_peers.apply_top_k(mx.array(logits), 5)))
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("keep", [(), (3, 17)])
 def test_xtc_agrees_with_mlx_lm(backend: Backend, mlx_peers: Any, kind: str, keep: tuple[int, ...]) -> None:
@@ -129,6 +137,7 @@ def test_xtc_agrees_with_mlx_lm(backend: Backend, mlx_peers: Any, kind: str, kee
         close(apply(backend, ("xtc", {"probability": 1.0, "threshold": 0.05, "keep": keep}), logits), theirs)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("penalty", [1.3, 0.6])
 def test_repetition_penalty_agrees_with_transformers(backend: Backend, peers: Any, penalty: float, kind: str) -> None:
@@ -143,6 +152,7 @@ def test_repetition_penalty_agrees_with_transformers(backend: Backend, peers: An
         close(apply(backend, spec, logits, PROMPT, more), theirs)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["repetition_penalty", "presence_penalty", "frequency_penalty"])
 @pytest.mark.parametrize("window", [3, 20])
@@ -162,6 +172,7 @@ def test_windowed_penalties_agree_with_mlx_lm(
     close(apply(backend, spec, logits, PROMPT, more), theirs)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_no_repeat_ngram_agrees_with_transformers(backend: Backend, peers: Any, n: int) -> None:
     rng = np.random.default_rng(n)
@@ -172,6 +183,7 @@ def test_no_repeat_ngram_agrees_with_transformers(backend: Backend, peers: Any, 
         close(apply(backend, ("no_repeat_ngram", {"n": n}), logits, ids), theirs)
 
 
+@pytest.mark.extras
 def test_min_tokens_agrees_with_transformers(backend: Backend, peers: Any) -> None:
     for generated in range(4):
         more = [[7] * generated] * 3
@@ -181,6 +193,7 @@ def test_min_tokens_agrees_with_transformers(backend: Backend, peers: Any) -> No
         close(apply(backend, ("min_tokens", {"n": 2, "eos": [0, 9]}), logits, PROMPT, more), theirs)
 
 
+@pytest.mark.extras
 def test_suppressing_the_first_token_agrees_with_transformers(backend: Backend, peers: Any) -> None:
     for more in ([[], [], []], [[1], [1], [1]]):
         ids = [before + after for before, after in zip(PROMPT, more, strict=True)]
@@ -189,6 +202,7 @@ def test_suppressing_the_first_token_agrees_with_transformers(backend: Backend, 
         close(apply(backend, ("suppress_tokens", {"tokens": [3, 5], "begin": True}), logits, PROMPT, more), theirs)
 
 
+@pytest.mark.extras
 def test_logit_bias_agrees_with_mlx_lm(backend: Backend, mlx_peers: Any) -> None:
     import mlx.core as mx
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import ClassVar
+
+import pytest
+
 from logitloom import load_backend
 from logitloom.constraints import Constraint
 from logitloom.context import Context
 from logitloom.testing import ConstraintConformance
-from tests.plugins.processors.travelling import begin, suites
+from tests.plugins.processors.travelling import ON_ENGINES, begin, suites
 
 
+@cache
 def _found() -> dict[str, tuple[str, str]]:
     """The cases of all processors that are constraints."""
     found = {}
@@ -19,8 +25,7 @@ def _found() -> dict[str, tuple[str, str]]:
     return found
 
 
-class TestBuiltInConstraints(ConstraintConformance):
-    cases = _found()
+class _OfSuites(ConstraintConformance):
     follows_only_allowed = False  # stop strings and longest tokens
 
     def constraint(self, case: str) -> Constraint:
@@ -31,6 +36,15 @@ class TestBuiltInConstraints(ConstraintConformance):
         assert isinstance(context, Context)
         made: Constraint = chain.links[0].processor.constraint_for(context)
         return made
+
+
+class TestBuiltInConstraints(_OfSuites):
+    cases: ClassVar = {label: key for label, key in _found().items() if key[0] not in ON_ENGINES}
+
+
+@pytest.mark.extras
+class TestConstraintsOnEngines(_OfSuites):
+    cases: ClassVar = {label: key for label, key in _found().items() if key[0] in ON_ENGINES}
 
 
 def test_regex_choice_json_and_grammar_are_among_them() -> None:

@@ -63,6 +63,7 @@ CASES: list[tuple[str, dict[str, Any], str, tuple[Any, ...]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("name", "options", "peer", "arguments"), CASES, ids=[f"{case[0]}-{i}" for i, case in enumerate(CASES)]
@@ -86,6 +87,7 @@ def test_processors_agree_with_transformers(
         close(apply(backend, (name, options), logits, prompt, more), expected)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("length", [6, 7, 8, 9])
 def test_a_forced_end_allows_what_that_of_transformers_allows(backend: Backend, peers: Any, length: int) -> None:
     logits = random_logits(0, 3, VOCAB)
@@ -94,6 +96,7 @@ def test_a_forced_end_allows_what_that_of_transformers_allows(backend: Backend, 
     np.testing.assert_array_equal(np.isfinite(apply(backend, spec, logits, PROMPT, MORE)), np.isfinite(expected))
 
 
+@pytest.mark.extras
 def test_a_forced_beginning_is_that_of_transformers(backend: Backend, peers: Any) -> None:
     logits, start = random_logits(0, 3, VOCAB), [[2], [2], [2]]
     peer = peers.ForcedBOSTokenLogitsProcessor(9)
@@ -103,6 +106,7 @@ def test_a_forced_beginning_is_that_of_transformers(backend: Backend, peers: Any
     close(apply(backend, spec, logits, start, [[9], [9], [9]]), theirs(peer, logits, ids))
 
 
+@pytest.mark.extras
 def test_removal_of_what_is_no_number_is_that_of_transformers(backend: Backend, peers: Any) -> None:
     logits = random_logits(0, 3, VOCAB, "holes")
     logits[0, 3], logits[1, 4], logits[2, 5] = np.nan, np.inf, np.inf
@@ -134,6 +138,7 @@ class _Config:
         self.max_initial_timestamp_index, self._detect_timestamp_from_logprob = max_initial, by_mass
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("max_initial", [None, 3])
 @pytest.mark.parametrize("by_mass", [True, False])
 def test_time_stamps_are_those_of_transformers(
@@ -152,6 +157,7 @@ def test_time_stamps_are_those_of_transformers(
         close(apply(backend, spec, logits, [[1, 2]] * 3, more or None), expected)
 
 
+@pytest.mark.extras
 def test_the_probability_of_no_speech_is_that_of_transformers(backend: Backend, peers: Any) -> None:
     logits = random_logits(3, 3, VOCAB)
     peer = peers.WhisperNoSpeechDetection(no_speech_token=7, begin_index=1)

@@ -9,6 +9,8 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +19,35 @@ import pytest
 
 from logitloom import load_backend, processors
 from logitloom.errors import StateMismatch
+from tests.cases import EXHAUSTIVE
 from tests.plugins.processors import travelling
 
-ROWS = 200 if os.environ.get("LOGITLOOM_EXHAUSTIVE", "") not in ("", "0") else 24
+ROWS = 200 if EXHAUSTIVE else 24
 ROOT = Path(__file__).parents[3]
 SUITES = travelling.suites()
 
 
+#: The cases; those on an engine are marked.
+KEYS = [pytest.param(*key, marks=[pytest.mark.extras] if key[0] in travelling.ON_ENGINES else []) for key in SUITES]
+
+
 @pytest.fixture(scope="module")
-def crossed(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
-    """Per case the walk, its state, and what the other process gave."""
-    backend, folder = load_backend("numpy"), tmp_path_factory.mktemp("states")
+def crossed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[Any, Any]]:
+    """Per case of a suite's kind, on engines or not, the walk, its state, and what the other process gave."""
+
+    @cache
+    def found(on_engines: bool) -> dict[Any, Any]:
+        keys = [key for key in SUITES if (key[0] in travelling.ON_ENGINES) == on_engines]
+        return _crossed(keys, tmp_path_factory.mktemp("states"))
+
+    return lambda name: found(name in travelling.ON_ENGINES)
+
+
+def _crossed(keys: list[tuple[str, str]], folder: Path) -> dict[Any, Any]:
+    backend = load_backend("numpy")
     walks, sent = {}, {}
-    for key, suite in SUITES.items():
+    for key in keys:
+        suite = SUITES[key]
         made, state = travelling.walk(suite, key[1], backend, ROWS, seed=1)
         chain, _ = travelling.begin(suite, key[1], backend, 1)
         walks[key] = made, state
@@ -45,9 +63,9 @@ def crossed(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     return {key: (*walks[key], back[key]) for key in walks}
 
 
-@pytest.mark.parametrize(("name", "case"), SUITES)
+@pytest.mark.parametrize(("name", "case"), KEYS)
 def test_a_state_goes_on_in_another_process(crossed: Any, name: str, case: str) -> None:
-    made, state, ways = crossed[name, case]
+    made, state, ways = crossed(name)[name, case]
     expected = travelling.go_on(SUITES[name, case], case, load_backend("numpy"), made, state)
     assert len(ways) == 2
     for found in ways:
@@ -62,9 +80,9 @@ def test_every_built_in_processor_is_among_them() -> None:
     assert tested >= installed - {"grammar", "json"}
 
 
-@pytest.mark.parametrize(("name", "case"), SUITES)
+@pytest.mark.parametrize(("name", "case"), KEYS)
 def test_another_chain_refuses_it(crossed: Any, name: str, case: str) -> None:
-    _, state, _ = crossed[name, case]
+    _, state, _ = crossed(name)[name, case]
     backend = load_backend("numpy")
     suite = SUITES[name, case]
     chain, context = travelling.begin(suite, case, backend, 1)

@@ -22,6 +22,8 @@ from logitloom_plugins.conformance import combinators, processors
 
 #: Steps before a state travels, and after it.
 BEFORE, AFTER = 6, 3
+#: Suites that need a grammar engine.
+ON_ENGINES = {"TestGrammar", "TestGrammarOnXgrammar", "TestJsonOnLlguidance", "TestJsonOnXgrammar"}
 
 
 class Walk(NamedTuple):
