@@ -44,13 +44,20 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@functools.cache
+def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The statements by which a module imports, anywhere in it: lazily and for types, too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(path: Path) -> set[str]:
     """The top-level packages that a module imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in import_statements(path):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{name_of(path)} imports relatively"
             found.add((node.module or "").partition(".")[0])
     return found
@@ -218,10 +225,10 @@ def import_graph(folder: Path) -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for name, path in names.items():
         found = set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in import_statements(path):
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
+            else:
                 whole = {f"{node.module}.{alias.name}" for alias in node.names}
                 found |= {module if module in names else node.module or "" for module in whole}
         graph[name] = (found & names.keys()) - {name}
@@ -362,7 +369,7 @@ def asked_classes(path: Path) -> list[tuple[int, str]]:
     """The names that a file gives to ``isinstance`` and ``issubclass`` as classes, each with its line."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("isinstance", "issubclass"):
             found += [(node.lineno, name) for name in re.findall(r"[\w.]+", ast.unparse(node.args[1]))]
     return found
 

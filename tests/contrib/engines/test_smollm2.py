@@ -116,7 +116,7 @@ def guided(negative: str | None, options: dict[str, Any], name: str, by_default:
     guided(None, {"do_sample": False}, "greedy", False),
     guided(None, MODES["beams"], "beams"),
     guided("It is winter and", MODES["beams"], "negative, beams", False),
-    guided("It is winter and", MODES["sampling"], "negative, sequences"),
+    guided("It is winter and", MODES["sampling"], "negative, sequences", False),
     guided(None, {"do_sample": False, "prompt_lookup_num_tokens": 3}, "lookup", False),
     guided("It is winter and", {"do_sample": False, "prompt_lookup_num_tokens": 3}, "negative, lookup"),
 ])  # fmt: skip

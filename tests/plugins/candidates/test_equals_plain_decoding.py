@@ -6,7 +6,6 @@ variable ``LOGITLOOM_EXHAUSTIVE=1``, which ``tox -e exhaustive`` sets, each meet
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,6 +16,7 @@ import pytest
 from logitloom import load_backend
 from logitloom.errors import LogitloomError
 from logitloom.generation import Generated, Generator, Multinomial, Statistics
+from tests.cases import EXHAUSTIVE
 from tests.plugins.candidates.catalogue import (
     CHAINS,
     EOS,
@@ -29,7 +29,6 @@ from tests.plugins.candidates.catalogue import (
     target_on,
 )
 
-EXHAUSTIVE = os.environ.get("LOGITLOOM_EXHAUSTIVE", "") not in ("", "0")
 ALL = range(50)
 #: By library and batch size, how many prompts a combination meets.
 FEW = {"numpy": {1: 6, 4: 16}, "torch": {1: 2, 4: 8}, "mlx": {1: 2, 4: 8}}

@@ -14,6 +14,7 @@ import pytest
 from logitloom import Vocabulary, processors
 from logitloom.constraints import Constraint
 from logitloom.errors import OptionError
+from tests.cases import first
 from tests.core.automata.vocabularies import tekken
 from tests.plugins.combinators.languages import PHRASES, TRIGGERS, Node, accepts, drawn, spec
 
@@ -89,11 +90,6 @@ def finished(constraint: Constraint, draw: random.Random) -> list[int]:
     return found + shortest_end(constraint, state)
 
 
-def parts(count: int, default: int) -> list[Any]:
-    """Numbers from 0 on, of which the environment ``exhaustive`` alone takes those after the first."""
-    return [pytest.param(n, marks=[pytest.mark.exhaustive] if n >= default else []) for n in range(count)]
-
-
 def check_walks(seeds: range, vocabulary: Vocabulary, walks: int) -> None:
     made = 0
     for seed in seeds:
@@ -110,15 +106,16 @@ def check_walks(seeds: range, vocabulary: Vocabulary, walks: int) -> None:
     assert made > len(seeds) // 2
 
 
-@pytest.mark.parametrize("part", parts(10, 2))
+@pytest.mark.parametrize("part", first(2, range(10)))
 @pytest.mark.parametrize("vocabulary", [BYTES, PAIRS], ids=["bytes", "pairs"])
 def test_every_finished_text_is_accepted(vocabulary: Vocabulary, part: int) -> None:
     check_walks(range(50 * part, 50 * part + 50), vocabulary, walks=2)
 
 
 @pytest.mark.extras
-def test_every_finished_text_is_accepted_over_a_vocabulary_of_a_model() -> None:
-    check_walks(range(2000, 2150), tekken(), walks=1)
+@pytest.mark.parametrize("part", first(1, range(3)))
+def test_every_finished_text_is_accepted_over_a_vocabulary_of_a_model(part: int) -> None:
+    check_walks(range(2000 + 50 * part, 2050 + 50 * part), tekken(), walks=1)
 
 
 @cache
@@ -127,7 +124,7 @@ def sequences(most: int) -> list[tuple[int, ...]]:
     return [tokens for n in range(most + 1) for tokens in itertools.product(range(1, FEW.size), repeat=n)]
 
 
-@pytest.mark.parametrize("seed", parts(40, 12))
+@pytest.mark.parametrize("seed", first(12, range(40)))
 def test_masks_equal_brute_force(seed: int) -> None:
     """A token is allowed exactly if some sequence of tokens completes the text."""
     draw = random.Random(seed)
@@ -137,7 +134,7 @@ def test_masks_equal_brute_force(seed: int) -> None:
     check_masks(node)
 
 
-@pytest.mark.parametrize("seed", parts(8, 3))
+@pytest.mark.parametrize("seed", first(3, range(8)))
 def test_masks_of_combinations_beside_constraints_equal_brute_force(seed: int) -> None:
     """A combination and a constraint that are satisfied together, inside another combination."""
     draw = random.Random(seed)

