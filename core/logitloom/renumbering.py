@@ -72,10 +72,8 @@ class Renumbering(NamedTuple):
             backend: of the logits.
             logits: ``[positions, batch, vocab]``.
         """
-        xp, places = backend.xp, np.zeros((len(self.ids), self.width), dtype=np.int32)
-        for place, ids in zip(places, self.ids, strict=True):
-            place[: len(ids)] = ids
-        rows = [xp.take(logits[:, row, :], backend.asarray(place), axis=1) for row, place in enumerate(places)]
+        xp, padded = backend.xp, self._padded(0)
+        rows = [xp.take(logits[:, row, :], backend.asarray(ids), axis=1) for row, ids in enumerate(padded)]
         return rows[0] if len(rows) == 1 else xp.reshape(_side_by_side(backend, rows), (-1, self.width))
 
     def restored(self, backend: Backend, logits: Array, columns: Array, donate: bool) -> Array:
@@ -89,22 +87,25 @@ class Renumbering(NamedTuple):
         """
         xp, (count, batch, vocab) = backend.xp, logits.shape
         if donate:
-            places = np.full((batch, self.width), -1, dtype=np.int64)
-            for place, ids in zip(places, self.ids, strict=True):
-                place[: len(ids)] = ids
-            flat = backend.write_at(
-                xp.reshape(logits, (-1, vocab)), backend.asarray(np.tile(places, (count, 1))), columns, True
-            )
+            written = np.tile(self._padded(-1).astype(np.int64), (count, 1))
+            flat = backend.write_at(xp.reshape(logits, (-1, vocab)), backend.asarray(written), columns, True)
             return xp.reshape(flat, logits.shape)
         columns, rows = xp.reshape(columns, (count, batch, self.width)), []
         for row, ids in enumerate(self.ids):
-            place = np.zeros(vocab, dtype=np.int32)
-            place[ids] = np.arange(len(ids))
+            column = np.zeros(vocab, dtype=np.int32)
+            column[ids] = np.arange(len(ids))
             known = np.zeros((1, vocab), dtype=np.bool_)
             known[:, ids] = True
-            wide = xp.take(columns[:, row, :], backend.asarray(place), axis=1)
+            wide = xp.take(columns[:, row, :], backend.asarray(column), axis=1)
             rows.append(xp.where(backend.asarray(known), wide, logits[:, row, :]))
         return _side_by_side(backend, rows)
+
+    def _padded(self, filler: int) -> NDArray[np.int32]:
+        """``[batch, width]``: each sequence's own ids, and ``filler`` behind them."""
+        padded = np.full((len(self.ids), self.width), filler, dtype=np.int32)
+        for row, ids in zip(padded, self.ids, strict=True):
+            row[: len(ids)] = ids
+        return padded
 
 
 def _side_by_side(backend: Backend, rows: Sequence[Array]) -> Array:

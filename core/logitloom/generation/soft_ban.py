@@ -4,7 +4,7 @@ A hard ban (``bad_words``) forbids the last token of a phrase, when its beginnin
 sentence expects it. Here the row returns to the token with which the phrase began, and another one is chosen there.
 
 Each row keeps what it needs to return to the tokens that may still be part of a phrase: the processed logits and the
-state of the chain at that place. The model's cache is cropped. Tokens are emitted when they cannot be taken back any
+state of the chain at that position. The model's cache is cropped. Tokens are emitted when they cannot be taken back any
 more.
 
 References:
@@ -70,12 +70,12 @@ class SoftBan:
         object.__setattr__(self, "clean", texts_without(self.phrases, ignore_case=self.ignore_case))
 
     def begin_of(self, text: bytes) -> int:
-        """The place in a text where the longest phrase begins that ends with the text; its length if none does."""
+        """The position in a text where the longest phrase begins that ends with the text; its length if none does."""
         wanted = {folded(phrase) if self.ignore_case else phrase for phrase in self.phrases}
-        for place in range(len(text)):
-            part = text[place:].decode("utf-8", "replace")
+        for position in range(len(text)):
+            part = text[position:].decode("utf-8", "replace")
             if (folded(part) if self.ignore_case else part) in wanted:
-                return place
+                return position
         return len(text)
 
     def begun(self, text: bytes, state: int) -> int:
@@ -106,16 +106,16 @@ class _Held:
 
     Attributes:
         token, logprob, sampled: what would be emitted.
-        step, place: the step in which it was chosen, and the row of its arrays.
+        step, row: the step in which it was chosen, and the row of its arrays.
         search, skip: the state of the search before its text, and the bytes that it was not to look at.
-        banned: tokens that were taken back at its place.
+        banned: tokens that were taken back at its position.
     """
 
     token: int
     logprob: float
     sampled: tuple[Sampled, ...]
     step: _Step
-    place: int
+    row: int
     search: int
     skip: int
     banned: frozenset[int]
@@ -156,7 +156,7 @@ def decode_avoiding(
 
     When the text of a row contains a phrase, the row returns to the token in which the phrase begins. The sampler
     chooses another token from the same processed distribution without those that were taken back there, with random
-    numbers that the row has not used yet. Everything after that place is forgotten: tokens, the chain's state, the
+    numbers that the row has not used yet. Everything after that position is forgotten: tokens, the chain's state, the
     model's cache. Forced tokens are asked of the model.
 
     Args:
@@ -245,7 +245,7 @@ class _ReturningBatch(loop._Batch):
     # -- going back --------------------------------------------------------------------------------------
 
     def _take(self, i: int, held: _Held) -> int | None:
-        """Add a token to a row; the place in its tail that it goes back to, or ``None`` to stay."""
+        """Add a token to a row; the position in its tail that it goes back to, or ``None`` to stay."""
         row, tail = self.rows[i], self._tail(i)
         row.logprob, row.forced, row.hold, row.pending, row.logprobs, row.sampled = 0.0, 0, 0, [], [], []
         row.add([held.token], held.logprob)
@@ -253,14 +253,14 @@ class _ReturningBatch(loop._Batch):
         assert self.context.vocabulary is not None
         text = self.context.vocabulary.text_bytes([held.token])
         skipped = min(tail.skip, len(text))
-        place, clean = skipped, self.ban.clean
-        while place < len(text):
-            after = clean.walk(text[place : place + 1], tail.search)
-            place += 1
+        position, clean = skipped, self.ban.clean
+        while position < len(text):
+            after = clean.walk(text[position : position + 1], tail.search)
+            position += 1
             if after >= 0:
                 tail.search = after
                 continue
-            target = self._target(tail, len(text) - place)
+            target = self._target(tail, len(text) - position)
             if target is not None:
                 return target
             tail.search = clean.start
@@ -268,7 +268,7 @@ class _ReturningBatch(loop._Batch):
         return None
 
     def _target(self, tail: _Tail, behind: int) -> int | None:
-        """The place to go back to, for a phrase that is complete ``behind`` bytes before the end of the text."""
+        """The position to go back to, for a phrase that is complete ``behind`` bytes before the end of the text."""
         assert self.context.vocabulary is not None
         if tail.returns >= self.ban.returns:
             return None
@@ -279,13 +279,13 @@ class _ReturningBatch(loop._Batch):
         for target, (held, part) in enumerate(zip(tail.held, texts, strict=True)):
             end += len(part)
             if begin < end:
-                left = self.context.backend.to_numpy(held.step.processed[held.place]) > NEG_INF
+                left = self.context.backend.to_numpy(held.step.processed[held.row]) > NEG_INF
                 left[[held.token, *held.banned]] = False
                 return target if left.any() else None
         return None
 
     def _go_back(self, back: list[tuple[int, int]], sampler: Sampler) -> None:
-        """Take rows back to places in their tails, and choose again, until no row has to go back."""
+        """Take rows back to positions in their tails, and choose again, until no row has to go back."""
         if not back:
             return
         assert self.model_rows is not None
@@ -295,12 +295,12 @@ class _ReturningBatch(loop._Batch):
         seeds = np.array(backend.to_numpy(self.seeds))
         while back:
             targets = []
-            for i, place in back:
+            for i, position in back:
                 row, tail = self.rows[i], self._tail(i)
-                target, count = tail.held[place], len(tail.held) - place
+                target, count = tail.held[position], len(tail.held) - position
                 row.length, row.room, row.taken = row.length - count, row.room + count, row.taken[:-count]
                 dropped[i] += count - 1
-                tail.held, tail.search, tail.skip = tail.held[:place], target.search, target.skip
+                tail.held, tail.search, tail.skip = tail.held[:position], target.search, target.skip
                 tail.returns += 1
                 seeds[i] = rng.fold(int(seeds[i]), tail.returns)
                 targets.append(target)
@@ -308,13 +308,13 @@ class _ReturningBatch(loop._Batch):
             again = []
             for (i, _), target, (token, score, told) in zip(back, targets, chosen, strict=True):
                 banned = target.banned | {target.token}
-                returned[i] = _Held(token, score, told, target.step, target.place, target.search, target.skip, banned)
+                returned[i] = _Held(token, score, told, target.step, target.row, target.search, target.skip, banned)
                 further = self._take(i, returned[i])
                 again += [] if further is None else [(i, further)]
             back = again
         order = np.arange(len(self.rows), dtype=np.int32)
         order[list(returned)] = len(order) + np.arange(len(returned), dtype=np.int32)
-        parts = [row_state.take(held.step.state, [held.place]) for held in returned.values()]
+        parts = [row_state.take(held.step.state, [held.row]) for held in returned.values()]
         self.state = row_state.take(row_state.concat([self.state, *parts]), order)
         self.seeds = backend.asarray(seeds)
         cache = self.model_rows.cache
@@ -323,11 +323,11 @@ class _ReturningBatch(loop._Batch):
     def _chosen_again(
         self, sampler: Sampler, targets: Sequence[_Held], seeds: np.ndarray, rows: Sequence[int]
     ) -> list[tuple[int, float, tuple[Sampled, ...]]]:
-        """Choose again at earlier places, without the tokens that were taken back there."""
+        """Choose again at earlier positions, without the tokens that were taken back there."""
         backend = self.context.backend
 
         def gathered(name: str) -> Array:
-            return backend.concat_rows([backend.take_rows(getattr(t.step, name), np.array([t.place])) for t in targets])
+            return backend.concat_rows([backend.take_rows(getattr(t.step, name), np.array([t.row])) for t in targets])
 
         forbidden = np.zeros((len(targets), self.context.vocab_size), dtype=bool)
         for line, target in zip(forbidden, targets, strict=True):

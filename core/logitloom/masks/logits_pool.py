@@ -90,11 +90,11 @@ class HostBuffer:
         """Whether nothing was written to the lent arrays. NumPy's are read-only, so nothing was."""
         return True
 
-    def place(self, values: NDArray[Any], places: NDArray[np.integer[Any]]) -> None:
-        """Write values at places of the flat buffer, and -inf everywhere else."""
+    def scatter(self, values: NDArray[Any], indices: NDArray[np.integer[Any]]) -> None:
+        """Write values at indices of the flat buffer, and -inf everywhere else."""
         if not isinstance(self._writer, _NumpyWriter):
             self._writer = _NumpyWriter(self.memory, self._forbidden, _NOWHERE)
-        self._writer.place(self.is_untouched, values, places)
+        self._writer.scatter(self.is_untouched, values, indices)
 
     def write(self, logits: Any, rows: MaskRows) -> None:
         """Write ``logits: [rows, vocab]`` with their masks applied to the first rows of the buffer."""
@@ -138,7 +138,7 @@ class _NumpyWriter:
         self._written = written
         self._full: set[int] = set()
 
-    def place(self, untouched: bool, values: NDArray[Any], places: NDArray[np.integer[Any]]) -> None:
+    def scatter(self, untouched: bool, values: NDArray[Any], indices: NDArray[np.integer[Any]]) -> None:
         flat = self._memory.reshape(-1)
         # As in write.
         written, self._written = self._written, None
@@ -146,8 +146,8 @@ class _NumpyWriter:
             self._memory.fill(self._forbidden)
         else:
             flat[written] = self._forbidden
-        flat[places] = values
-        self._written = places
+        flat[indices] = values
+        self._written = indices
 
     def write(self, buffer: HostBuffer, logits: Any, masks: MaskRows) -> None:
         rows, untouched, logits = list(masks), buffer.is_untouched, buffer.view(logits)
@@ -158,18 +158,18 @@ class _NumpyWriter:
             memory.fill(forbidden)
         else:
             flat[written] = forbidden
-            for place in self._full:
-                if place >= len(rows) or rows[place].sparse:
-                    memory[place].fill(forbidden)
+            for row in self._full:
+                if row >= len(rows) or rows[row].sparse:
+                    memory[row].fill(forbidden)
         if len(rows) == 1 and rows[0].sparse:
             self._full = set()
             written = rows[0].ids
             flat[written] = logits[0].take(written)
             self._written = written
             return
-        self._full = {place for place, row in enumerate(rows) if not row.sparse}
-        for place in self._full:
-            _write_whole(logits[place], memory[place], rows[place], forbidden)
+        self._full = {n for n, row in enumerate(rows) if not row.sparse}
+        for row in self._full:
+            _write_whole(logits[row], memory[row], rows[row], forbidden)
         if len(rows) == len(self._full):
             self._written = _NOWHERE
             return
@@ -252,24 +252,24 @@ class LogitsPool:
     def spread(
         self,
         values: NDArray[Any],
-        places: NDArray[np.integer[Any]],
+        indices: NDArray[np.integer[Any]],
         shape: tuple[int, int],
         forbidden: Any,
         kind: Any,
         make: type[HostBuffer],
     ) -> Any:
-        """Values at their places, and -inf everywhere else, in a buffer; None if all buffers are referenced.
+        """Values at their indices, and -inf everywhere else, in a buffer; None if all buffers are referenced.
 
         Args:
             values: ``[n]``, of the buffer's elements.
-            places: ``[n]``, of the flat buffer.
+            indices: ``[n]``, of the flat buffer.
             shape: ``(rows, vocab)``.
             forbidden, kind, make: as for :meth:`masked`.
         """
         buffer = self._free(("spread", shape[1], kind), shape[0], forbidden, make)
         if buffer is None:
             return None
-        buffer.place(values, places)
+        buffer.scatter(values, indices)
         return buffer.lend(shape[0])
 
     def _free(self, key: tuple[str, int, Any], rows: int, forbidden: Any, make: type[HostBuffer]) -> HostBuffer | None:

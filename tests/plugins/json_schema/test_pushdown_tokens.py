@@ -92,8 +92,8 @@ def test_what_is_known_of_the_vocabulary_is_what_the_machine_does_with_each_toke
                 if inside[token] and not names:
                     shorter = compile_schema({"type": "string", "maxLength": inside[token] - 1})
                     assert read(shorter, b'"' + text) is None
-            elif tables.place[token] >= 0:
-                rest = tables.rests[tables.rest[tables.place[token]]]
+            elif tables.index[token] >= 0:
+                rest = tables.rests[tables.rest[tables.index[token]]]
                 quoted = text[: len(text) - len(rest)]
                 assert quoted.endswith(b'"')
                 assert read(machine, (b'{"' if names else b'"') + quoted) is not None

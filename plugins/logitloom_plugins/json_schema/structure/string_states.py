@@ -185,24 +185,28 @@ class StringStates:
 
     def free(self, state: Any) -> int:
         """How many characters of any kind may come here if none is special, so that a walk may skip them."""
-        _, context, place, count = state
+        _, context, content_state, count = state
         if self.escapes == "ascii":
             return 0
         if isinstance(context, NameContext):
             # After what begins no name that the schema mentions, all characters lead to the same.
-            is_free = context.is_free and place < context.outside and context.content.automaton.boundaries[place]
+            is_free = (
+                context.is_free
+                and content_state < context.outside
+                and context.content.automaton.boundaries[content_state]
+            )
             return FREE_FOREVER if is_free else 0
-        return int(context.content.free_from(place, count))
+        return int(context.content.free_from(content_state, count))
 
     def sparse_row(self, state: Any) -> Codes | None:
         """The codes of the bytes that may come within an escape; ``None`` between escapes."""
-        kind, context, place, count, *rest = state
+        kind, context, content_state, count, *rest = state
         if kind == "escape":
-            return self._escape(context, place, count)
+            return self._escape(context, content_state, count)
         if kind == "hex":
-            return self._digits(context, place, count, rest[0], 0)
+            return self._digits(context, content_state, count, rest[0], 0)
         if kind == "low":
-            return self._low(context, place, count, *rest)
+            return self._low(context, content_state, count, *rest)
         return None
 
     def steps_of(self, context: StringContext) -> dict[int, Codes]:
@@ -218,78 +222,82 @@ class StringStates:
                     known[state] = children
         return known
 
-    def steps(self, context: StringContext, place: int) -> Codes:
+    def steps(self, context: StringContext, content_state: int) -> Codes:
         """The next states of a content by the bytes that stand for themselves."""
         known = self.steps_of(context)
-        found = known.get(place)
+        found = known.get(content_state)
         if found is None:
             automaton = context.content.automaton
             columns = automaton.columns(self.escapes == "ascii")
-            targets = automaton.next[place].take(columns.classes).tolist()
+            targets = automaton.next[content_state].take(columns.classes).tolist()
             found = {byte: target for i, target in enumerate(targets) if target >= 0 for byte in columns.bytes_of[i]}
-            known[place] = found
+            known[content_state] = found
         return found
 
     def codes(self, state: Any) -> Codes:
         """The codes of a state between escapes."""
-        _, context, place, count = state
+        _, context, content_state, count = state
         # A character counts from its first byte on.
-        following = context.content.counted(count + context.content.automaton.boundaries[place])
-        found = {byte: context.text(target, following) for byte, target in self.steps(context, place).items()}
+        following = context.content.counted(count + context.content.automaton.boundaries[content_state])
+        found = {byte: context.text(target, following) for byte, target in self.steps(context, content_state).items()}
         found |= {byte: self.code(state, byte) for byte in (_QUOTE, _BACKSLASH)}
         return {byte: code for byte, code in found.items() if code != DEAD}
 
     def code(self, state: Any, byte: int) -> int:
         """The code of one byte in a text."""
-        _, context, place, count = state
+        _, context, content_state, count = state
         content = context.content
         automaton = content.automaton
         if self.plain[byte]:
-            target = int(automaton.next[place, automaton.byte_class[byte]])
-            return context.text(target, content.counted(count + automaton.boundaries[place])) if target >= 0 else DEAD
-        if not automaton.boundaries[place]:
+            target = int(automaton.next[content_state, automaton.byte_class[byte]])
+            return (
+                context.text(target, content.counted(count + automaton.boundaries[content_state]))
+                if target >= 0
+                else DEAD
+            )
+        if not automaton.boundaries[content_state]:
             return DEAD
         if byte == _QUOTE:
-            return int(context.end(place, count))
-        return self.escape(context, place, count) if byte == _BACKSLASH else DEAD
+            return int(context.end(content_state, count))
+        return self.escape(context, content_state, count) if byte == _BACKSLASH else DEAD
 
     def run(self, number: int, text: bytes, at: int) -> tuple[int, int]:
-        """Read the characters from a place in a text on that stand for themselves.
+        """Read the characters from a position in a text on that stand for themselves.
 
         Returns:
-            The machine's state after them, or ``DEAD``, and the place in the text.
+            The machine's state after them, or ``DEAD``, and the position in the text.
         """
-        _, context, place, count = self.machine.states[number]
+        _, context, content_state, count = self.machine.states[number]
         content, plain, end = context.content, self.plain, at
         while end < len(text) and plain[text[end]]:
             end += 1
         if end == at:
             return number, at
-        if place == context.start and isinstance(context, TextContext) and content.free and text.isascii():
+        if content_state == context.start and isinstance(context, TextContext) and content.free and text.isascii():
             # Every character leads back here.
             count += end - at
         else:
             automaton = content.automaton
             following, byte_class, boundaries = automaton.next, automaton.byte_class, automaton.boundaries
             for byte in text[at:end]:
-                count += boundaries[place]
-                place = int(following[place, byte_class[byte]])
-                if place < 0:
+                count += boundaries[content_state]
+                content_state = int(following[content_state, byte_class[byte]])
+                if content_state < 0:
                     return DEAD, end
         # What can be completed could be completed before, so one question is enough.
-        return context.text(place, content.counted(count) if content.counts else 0), end
+        return context.text(content_state, content.counted(count) if content.counts else 0), end
 
-    def escape(self, context: StringContext, place: int, count: int) -> int:
+    def escape(self, context: StringContext, content_state: int, count: int) -> int:
         """The state after a backslash between two characters, or ``DEAD``."""
         some = context.escapes
         if some is None:
-            some = self._may_begin(context, place, count, (*self._begins(context), _QUOTE, _BACKSLASH))
+            some = self._may_begin(context, content_state, count, (*self._begins(context), _QUOTE, _BACKSLASH))
         if not some:
             return DEAD
-        if isinstance(context, NameContext) and place >= context.outside and context.keys.plain_names:
+        if isinstance(context, NameContext) and content_state >= context.outside and context.keys.plain_names:
             # No name that the schema mentions needs an escape.
-            place = context.keys.in_tree(place)[0]
-        return int(self.machine.number(("escape", context, place, count)))
+            content_state = context.keys.in_tree(content_state)[0]
+        return int(self.machine.number(("escape", context, content_state, count)))
 
     # --- characters that are escaped ---------------------------------------------------------------------------
 
@@ -297,18 +305,18 @@ class StringStates:
         """The first bytes of the characters that may be written with digits."""
         return _BEGIN[self.escapes, isinstance(context, NameContext)]
 
-    def _may_begin(self, context: StringContext, place: int, count: int, begins: tuple[int, ...]) -> bool:
+    def _may_begin(self, context: StringContext, content_state: int, count: int, begins: tuple[int, ...]) -> bool:
         """Whether a character that begins with one of some bytes may come."""
         content = context.content
         automaton = content.automaton
         if not content.counts and isinstance(context, TextContext):
-            return bool(automaton.reads(begins)[place])
+            return bool(automaton.reads(begins)[content_state])
         following = content.counted(count + 1)
         # After a lead byte a string can be completed if it can after some character that begins with it.
-        reached = set(automaton.next[place].take(automaton.columns_of(begins)).tolist())
+        reached = set(automaton.next[content_state].take(automaton.columns_of(begins)).tolist())
         return any(context.alive(target, following) for target in reached if target >= 0)
 
-    def _may_write(self, context: StringContext, place: int, count: int, ranges: list[tuple[int, int]]) -> bool:
+    def _may_write(self, context: StringContext, content_state: int, count: int, ranges: list[tuple[int, int]]) -> bool:
         """Whether some character of some ranges may be written with digits."""
         automaton, following = context.content.automaton, context.content.counted(count + 1)
         return any(
@@ -316,47 +324,49 @@ class StringStates:
             for low, high in ranges
             for first, last in _POINTS[self.escapes, isinstance(context, NameContext)]
             if low <= last and high >= first
-            for target in automaton.after_characters(place, max(low, first), min(high, last))
+            for target in automaton.after_characters(content_state, max(low, first), min(high, last))
         )
 
-    def _escape(self, context: StringContext, place: int, count: int) -> Codes:
+    def _escape(self, context: StringContext, content_state: int, count: int) -> Codes:
         content = context.content
         automaton = content.automaton
         following = content.counted(count + 1)
-        targets = automaton.next[place].take(automaton.byte_class[_WRITTEN]).tolist()
+        targets = automaton.next[content_state].take(automaton.byte_class[_WRITTEN]).tolist()
         codes = {}
         for letter, target in zip(_SHORT, targets, strict=True):
             if target >= 0 and (letter != "/" or (self.escapes == "any" and not isinstance(context, NameContext))):
                 codes[ord(letter)] = context.text(target, following)
-        if self._may_begin(context, place, count, self._begins(context)):
-            codes[ord("u")] = self.machine.number(("hex", context, place, count, ""))
+        if self._may_begin(context, content_state, count, self._begins(context)):
+            codes[ord("u")] = self.machine.number(("hex", context, content_state, count, ""))
         return {byte: code for byte, code in codes.items() if code != DEAD}
 
-    def _low(self, context: StringContext, place: int, count: int, high: int, written: str) -> Codes:
+    def _low(self, context: StringContext, content_state: int, count: int, high: int, written: str) -> Codes:
         if len(written) >= len("\\u"):
-            return self._digits(context, place, count, written[2:], high)
+            return self._digits(context, content_state, count, written[2:], high)
         mark = "\\u"[len(written)]
-        return {ord(mark): self.machine.number(("low", context, place, count, high, written + mark))}
+        return {ord(mark): self.machine.number(("low", context, content_state, count, high, written + mark))}
 
-    def _digits(self, context: StringContext, place: int, count: int, digits: str, high: int) -> Codes:
+    def _digits(self, context: StringContext, content_state: int, count: int, digits: str, high: int) -> Codes:
         """The codes after some of four digits; ``high`` is the surrogate that has been written before, 0 for none."""
         codes = {}
         content = context.content
         for digit in _HEX:
             text = digits + digit
             low, last = int(text.ljust(4, "0"), 16), int(text.ljust(4, "f"), 16)
-            if not self._may_write(context, place, count, _characters(low, last, high)):
+            if not self._may_write(context, content_state, count, _characters(low, last, high)):
                 continue
             if len(text) < 4:
                 state = (
-                    ("low", context, place, count, high, "\\u" + text) if high else ("hex", context, place, count, text)
+                    ("low", context, content_state, count, high, "\\u" + text)
+                    if high
+                    else ("hex", context, content_state, count, text)
                 )
                 code = self.machine.number(state)
             elif not high and 0xD800 <= low < 0xDC00:
-                code = self.machine.number(("low", context, place, count, low, ""))
+                code = self.machine.number(("low", context, content_state, count, low, ""))
             else:
                 [(point, _)] = _characters(low, low, high)
-                target = content.automaton.walk(chr(point).encode(), place)
+                target = content.automaton.walk(chr(point).encode(), content_state)
                 code = context.text(target, content.counted(count + 1))
             if code != DEAD:
                 codes[ord(digit)] = codes[ord(digit.upper())] = code

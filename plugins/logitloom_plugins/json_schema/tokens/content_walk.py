@@ -1,4 +1,4 @@
-"""The walk of a trie inside strings: one table of next states per content, without a machine state per place.
+"""The walk of a trie inside strings: one table of next states per content, and no machine state for each of them.
 
 The compiled loop is that of patterns (:class:`logitloom.automata.kernels.AutomatonKernels`); without it whole levels of
 the trie are walked at once. All words below a node are allowed without a visit if their characters lead along a path
@@ -76,23 +76,23 @@ class ContentWalk:
             begun: nodes with the state of the content and the number of characters at each.
 
         Returns:
-            The places of the words in the trie's order, and where strings end; ``None`` if the table is too large.
+            The positions of the words in the trie's order, and where strings end; ``None`` if the table is too large.
         """
         table = self._table(context)
         if table is None:
             return None
-        pairs = [(node, count * table.states + place) for node, place, count in begun]
+        pairs = [(node, count * table.states + content_state) for node, content_state, count in begun]
         kernels = automaton_kernels()
         walked = None
         if kernels is not None:
             with suppress(KernelFailed):
                 walked = self._compiled(kernels, table, trie, pairs)
-        places, special = self._by_levels(table, trie, pairs) if walked is None else walked
+        positions, special = self._by_levels(table, trie, pairs) if walked is None else walked
         ends: Ends = []
         for node, code in special:
-            count, place = divmod((-2 - code) >> 1, table.states)
-            ends.append((node, (place, count), not code & 1))
-        return places, ends
+            count, content_state = divmod((-2 - code) >> 1, table.states)
+            ends.append((node, (content_state, count), not code & 1))
+        return positions, ends
 
     def _compiled(
         self, kernels: AutomatonKernels, table: _Table, trie: Trie, begun: list[tuple[int, int]]
@@ -105,8 +105,8 @@ class ContentWalk:
             if at.begin < at.end:
                 paths, limit = self._paths(table, trie), ENDLESS
         listed, marked = notes
-        places = listed[: at.found].copy() if at.found <= len(listed) else marked.view(bool).nonzero()[0]
-        return places, pairs[at.special :].tolist()
+        positions = listed[: at.found].copy() if at.found <= len(listed) else marked.view(bool).nonzero()[0]
+        return positions, pairs[at.special :].tolist()
 
     def _by_levels(
         self, table: _Table, trie: Trie, begun: list[tuple[int, int]]
@@ -114,7 +114,7 @@ class ContentWalk:
         """The same without compiled loops."""
         following, _, byte_class = table.automaton
         nodes, states = np.array(begun).T
-        places: list[NDArray[Any]] = []
+        positions: list[NDArray[Any]] = []
         special: list[list[int]] = []
         while len(nodes):
             counts = trie.child_count.take(nodes)
@@ -129,10 +129,10 @@ class ContentWalk:
                 whole = reads_on(self._paths(table, trie), trie, nodes, states)
                 ends = np.where(whole, trie.last.take(nodes), ends)
             first = trie.first.take(nodes)
-            places.append(members(first, ends - first))
+            positions.append(members(first, ends - first))
             if len(nodes) > _MANY:
                 nodes, states = nodes[~whole], states[~whole]
-        return joined(places), special
+        return joined(positions), special
 
     def _table(self, context: StringContext) -> _Table | None:
         content = context.content

@@ -85,7 +85,7 @@ class StringTables:
         lengths: for each of ``ending`` the number of characters before the closing quote.
         rest: for each of ``ending`` the number of its rest.
         rests: the bytes of each rest; rest 0 is empty.
-        place: per id its index in ``ending``, -1 for others.
+        index: per id its index in ``ending``, -1 for others.
         longest: the largest number of characters that one token adds to the string.
         escaped: indices in ``ending`` of tokens with an escape sequence before the closing quote.
         naming: indices in ``ending`` of tokens whose rest may end another member name.
@@ -144,8 +144,8 @@ class StringTables:
         self.lengths: NDArray[np.int32] = np.array(lengths, dtype=np.int32)
         self.rest: NDArray[np.int32] = np.array(rests, dtype=np.int32)
         self.rests = list(number)
-        self.place: NDArray[np.int32] = np.full(len(token_bytes), -1, dtype=np.int32)
-        self.place[self.ending] = np.arange(len(ending))
+        self.index: NDArray[np.int32] = np.full(len(token_bytes), -1, dtype=np.int32)
+        self.index[self.ending] = np.arange(len(ending))
         self.longest = int(max(self.needs.max(initial=0), self.lengths.max(initial=0)))
         before = (token_bytes[t].removesuffix(self.rests[r]) for t, r in zip(ending, rests, strict=True))
         self.escaped: NDArray[np.intp] = np.array([b"\\" in text for text in before], dtype=bool).nonzero()[0]
@@ -190,21 +190,25 @@ class StringRows:
             state: a state of the machine inside a string.
             stack: the stack; the caller handles member names that must not be repeated.
         """
-        _, context, place, count = self._machine.states[state]
+        _, context, content_state, count = self._machine.states[state]
         if isinstance(context, TextContext):
-            if context.content.free and place == context.start:
-                return self._value(context, place, count, stack)
-        elif context.is_free and context.content.automaton.boundaries[place]:
-            return self._name(context, place, stack)
+            if context.content.free and content_state == context.start:
+                return self._value(context, content_state, count, stack)
+        elif context.is_free and context.content.automaton.boundaries[content_state]:
+            return self._name(context, content_state, stack)
         return None
 
-    def _value(self, context: TextContext, place: int, count: int, stack: Stack) -> TokenSet:
+    def _value(self, context: TextContext, content_state: int, count: int, stack: Stack) -> TokenSet:
         tables, content = self._values, context.content
-        room = content.free_from(place, count)
+        room = content.free_from(content_state, count)
         near = min(room, tables.longest)
         # Far from its length bounds the row does not depend on the exact count of characters.
         ranges = [
-            (first, last, self._allowed_rests(tables, context.end(place, content.counted(count + first)), stack))
+            (
+                first,
+                last,
+                self._allowed_rests(tables, context.end(content_state, content.counted(count + first)), stack),
+            )
             for first, last in content.end_ranges(count, near)
         ]
 
@@ -216,14 +220,14 @@ class StringRows:
 
         return self._sets.once((id(tables), near, *ranges), make)
 
-    def _name(self, context: NameContext, place: int, stack: Stack) -> TokenSet:
+    def _name(self, context: NameContext, content_state: int, stack: Stack) -> TokenSet:
         tables = self._names
         other = self._machine.number(("colon", context.frame, ("other", ()), context.used))
         rests = self._allowed_rests(tables, other, stack)
         completed: list[tuple[int, bool]] = []
         going: Pending = []
-        if place >= context.outside:
-            for node, named in self._completing(context.content.automaton, place, context):
+        if content_state >= context.outside:
+            for node, named in self._completing(context.content.automaton, content_state, context):
                 code = context.end(named, 0)
                 if code in self._machine.naming:
                     code = self._machine.operations[-2 - code].target
@@ -236,9 +240,9 @@ class StringRows:
             ends, trie = tables.has_rest(rests), self._words.trie
             for node, lives in completed:
                 first, own, last = int(trie.first[node]), int(trie.own[node]), int(trie.last[node])
-                ends[tables.place[trie.order[first:own]]] = lives
-                ends[tables.place[trie.order[own:last]]] = False
-            ends[tables.place[after]] = True
+                ends[tables.index[trie.order[first:own]]] = lives
+                ends[tables.index[trie.order[own:last]]] = False
+            ends[tables.index[after]] = True
             return self._set(tables, 1 << 30, ends)
 
         return self._sets.once((id(tables), rests, *completed, *after), make)
@@ -277,15 +281,15 @@ class StringRows:
                     found.append(words.trie.order[words.trie.first[node] : words.trie.last[node]])
         return np.concatenate(found)
 
-    def _completing(self, automaton: MooreMachine, place: int, context: NameContext) -> list[tuple[int, int]]:
+    def _completing(self, automaton: MooreMachine, content_state: int, context: NameContext) -> list[tuple[int, int]]:
         """The trie nodes whose closing quote completes a name of the schema, each with the state before the quote."""
-        known = self._completed.get((automaton, place))
+        known = self._completed.get((automaton, content_state))
         if known is not None:
             return known
         found: list[tuple[int, int]] = []
         trie, find = self._words.trie, self._words.bytes.find
         starts, sizes = trie.child_start.data, trie.child_count.data
-        pending = [(0, place)]
+        pending = [(0, content_state)]
         while pending:
             node, before = pending.pop()
             first = starts[node]
@@ -301,7 +305,7 @@ class StringRows:
                     pending.append((child, after))
         if len(self._completed) >= _MOST_REMEMBERED:
             self._completed.clear()
-        self._completed[automaton, place] = found
+        self._completed[automaton, content_state] = found
         return found
 
     def _allowed_rests(self, tables: StringTables, code: int, stack: Stack) -> Rests:

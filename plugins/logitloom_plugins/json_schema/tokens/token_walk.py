@@ -134,15 +134,15 @@ class Found:
 
     Attributes:
         entered: nodes at which words are allowed.
-        places: places of allowed words in the trie's order.
+        positions: positions of allowed words in the trie's order.
         blanks: the words at so many first nodes of whitespace are allowed.
     """
 
-    __slots__ = ("blanks", "entered", "places")
+    __slots__ = ("blanks", "entered", "positions")
 
     def __init__(self) -> None:
         self.entered: list[int] = []
-        self.places: list[NDArray[np.int32]] = []
+        self.positions: list[NDArray[np.int32]] = []
         self.blanks = 0
 
     def listed(self, words: Words) -> list[int]:
@@ -158,14 +158,14 @@ class Found:
 
     def allowed(self, words: Words) -> list[int]:
         """The allowed words in no order."""
-        if self.places or len(self.entered) > _LISTED:
+        if self.positions or len(self.entered) > _LISTED:
             found: list[int] = self._ids(words).tolist()
             return found
         return self.listed(words)
 
     def token_set(self, words: Words, sets: TokenSets) -> TokenSet:
         """The allowed words."""
-        if self.places or len(self.entered) > _LISTED:
+        if self.positions or len(self.entered) > _LISTED:
             return sets.many(self._ids(words))
         self.entered.sort()
         key = self.blanks, *self.entered
@@ -177,7 +177,7 @@ class Found:
         if self.blanks:
             nodes = np.concatenate([nodes, words.blank_nodes[: self.blanks]])
         first = trie.first.take(nodes)
-        return trie.order.take(joined([members(first, trie.own.take(nodes) - first), *self.places]))
+        return trie.order.take(joined([members(first, trie.own.take(nodes) - first), *self.positions]))
 
 
 class TokenWalk:
@@ -227,7 +227,7 @@ class TokenWalk:
         """Walk below some nodes, one by one, and in strings below nodes with many children all at once."""
         machine, entered, known = self._machine, found.entered, self._machine.codes
         starts, sizes = words.starts, words.sizes
-        texts, place_of = words.bytes, words.bytes.find
+        texts, index_of = words.bytes, words.bytes.find
         wide: Wide = {}
         while pending or wide:
             if not pending:
@@ -248,8 +248,10 @@ class TokenWalk:
             if sparse is None:
                 kind = machine.states[state]
                 if kind[0] == "text":
-                    _, context, place, count = kind
-                    self._in_string(words, (context, stack), (node, place, count), (pending, wide), found, written)
+                    _, context, content_state, count = kind
+                    self._in_string(
+                        words, (context, stack), (node, content_state, count), (pending, wide), found, written
+                    )
                     continue
                 if kind[0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
                     # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
@@ -263,7 +265,7 @@ class TokenWalk:
                 here = [(child, sparse.get(texts[child], DEAD)) for child in range(first, first + size)]
             else:
                 end = first + size
-                here = [(place_of(byte, first, end), code) for byte, code in sparse.items()]
+                here = [(index_of(byte, first, end), code) for byte, code in sparse.items()]
             for child, code in here:
                 if child >= 0 and code != DEAD:
                     entered.append(child)
@@ -293,30 +295,30 @@ class TokenWalk:
         """
         (context, stack), (pending, wide) = string, left
         strings, content = self._machine.strings, context.content
-        starts, sizes, texts, place_of = words.starts, words.sizes, words.bytes, words.bytes.find
+        starts, sizes, texts, index_of = words.starts, words.sizes, words.bytes, words.bytes.find
         entered, boundaries, counts = found.entered, content.automaton.boundaries, content.counts
         below, mask = (context.below, context.mask) if isinstance(context, NameContext) else (None, 0)
         narrow = None if wide is None or context.is_listed else content.automaton.narrow
         known, outputs = strings.steps_of(context), content.automaton.outputs
         inside = [begun]
         while inside:
-            node, place, count = inside.pop()
+            node, content_state, count = inside.pop()
             size = sizes[node]
-            if wide is not None and narrow is not None and size > _SIBLINGS and not narrow[place]:
+            if wide is not None and narrow is not None and size > _SIBLINGS and not narrow[content_state]:
                 # Far from its bounds a string is walked as one without.
                 if isinstance(context, TextContext) and content.is_far(count, self._longest):
-                    wide.setdefault((context.unbounded, stack), []).append((node, place, 0))
+                    wide.setdefault((context.unbounded, stack), []).append((node, content_state, 0))
                 else:
-                    wide.setdefault(string, []).append((node, place, count))
+                    wide.setdefault(string, []).append((node, content_state, count))
                 continue
             first = starts[node]
             end = first + size
-            following = content.counted(count + boundaries[place]) if counts else 0
-            steps = known.get(place)
+            following = content.counted(count + boundaries[content_state]) if counts else 0
+            steps = known.get(content_state)
             if steps is None:
-                steps = strings.steps(context, place)
+                steps = strings.steps(context, content_state)
             for byte in texts[first:end] if size <= len(steps) else steps:
-                child, target = place_of(byte, first, end), steps.get(byte, DEAD)
+                child, target = index_of(byte, first, end), steps.get(byte, DEAD)
                 if child < 0 or target < 0:
                     continue
                 if not (below[target] & mask if below is not None else not counts or content.alive(target, following)):
@@ -324,14 +326,14 @@ class TokenWalk:
                 entered.append(child)
                 if sizes[child]:
                     inside.append((child, target, following))
-            if not boundaries[place]:
+            if not boundaries[content_state]:
                 continue
-            child = place_of(_QUOTE, first, end) if outputs[place] is not None else -1
-            code = context.end(place, count) if child >= 0 else DEAD
+            child = index_of(_QUOTE, first, end) if outputs[content_state] is not None else -1
+            code = context.end(content_state, count) if child >= 0 else DEAD
             if code != DEAD:
                 self._closed(words, (child, code, stack), pending, found, written)
-            child = place_of(_BACKSLASH, first, end) if context.escapes is not False else -1
-            code = strings.escape(context, place, count) if child >= 0 else DEAD
+            child = index_of(_BACKSLASH, first, end) if context.escapes is not False else -1
+            code = strings.escape(context, content_state, count) if child >= 0 else DEAD
             if code != DEAD:
                 entered.append(child)
                 pending.append((child, code, stack))
@@ -346,8 +348,8 @@ class TokenWalk:
         written: bytes,
     ) -> None:
         """Note what a walk inside a string has found, and where it has met quotes and backslashes."""
-        (context, stack), (places, ends) = string, walked
-        found.places.append(places)
+        (context, stack), (positions, ends) = string, walked
+        found.positions.append(positions)
         codes: dict[tuple[tuple[int, int], bool], int] = {}
         for node, at, ended in ends:
             code = codes.get((at, ended))
@@ -406,6 +408,6 @@ def may_name_again(rest: bytes) -> bool:
     return len(rest) >= _NEXT_NAME and b":" in rest and b"," in rest and rest.count(b'"') > 1
 
 
-def _is_escaped(text: bytes, place: int) -> bool:
-    """Whether an odd number of backslashes precedes the byte at index ``place``."""
-    return (place - len(text[:place].rstrip(b"\\"))) % 2 == 1
+def _is_escaped(text: bytes, position: int) -> bool:
+    """Whether an odd number of backslashes precedes the byte at index ``position``."""
+    return (position - len(text[:position].rstrip(b"\\"))) % 2 == 1
