@@ -203,6 +203,8 @@ FLOORS = (
         "renumbering",
         "row_program",
         "score_arguments",
+        "score_parts",
+        "score_program",
         "scoring",
         "survivors",
         "chain",

@@ -34,6 +34,8 @@ from logitloom.plugin_manager import implementations
 from logitloom.processor import NEEDS, Processor
 from logitloom.registry import read_vocabulary
 from logitloom.row_program import RowProgram
+from logitloom.score_parts import Part
+from logitloom.score_program import ScoreProgram
 from logitloom.shared_step import SharedStep
 from logitloom.step import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.step_arguments import check_step, note, writable
@@ -572,13 +574,22 @@ class Chain:
         """The chain as it scores sequences."""
         place, highest = split(self.links, ids_as_well=True)
         whole, rest = self.links[:place], self.links[place:]
-        first = [list(links) for _, links in itertools.groupby(whole, lambda link: link.declared("changes_only_seen"))]
-        last, program = (self._part(rest), RowProgram.of(rest, 0, highest)) if rest else (None, None)
-        return scoring.Parts(self._part(whole), tuple(map(self._part, first)), last, highest, program)
+        return scoring.Parts(
+            self._part(whole),
+            self._grouped(whole),
+            self._part(rest) if rest else None,
+            highest,
+            ScoreProgram.of(self.links, self._part, self._grouped),
+        )
 
-    def _part(self, links: Sequence[Link]) -> scoring.Part:
+    def _grouped(self, links: Sequence[Link]) -> tuple[Part, ...]:
+        """Neighbours that change only logits of tokens that were seen, and the others between them."""
+        groups = itertools.groupby(links, lambda link: link.declared("changes_only_seen"))
+        return tuple(self._part(list(group)) for _, group in groups)
+
+    def _part(self, links: Sequence[Link]) -> Part:
         chain = Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)
-        return scoring.Part(
+        return Part(
             chain,
             chain.labels,
             chain._steps,

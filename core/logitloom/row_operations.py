@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "ADD_LISTED",
     "DIVIDE",
     "KEEP_HIGHEST",
     "KEEP_NEAR_TOP",
@@ -38,6 +39,8 @@ RESCALE_SEEN: Final = 4
 LOWER_SEEN: Final = 5
 #: Of tokens that occurred, subtract the value times their number from the logit. Its table is float32, the numbers.
 LOWER_BY_COUNT: Final = 6
+#: Add numbers to the logits of listed tokens. It has no value.
+ADD_LISTED: Final = 7
 
 
 class RowOperation(NamedTuple):
@@ -46,10 +49,12 @@ class RowOperation(NamedTuple):
     Attributes:
         kind: one of the numbers above.
         value: its operand, which is rounded to float32 (but for the mass of a nucleus).
+        listed: tokens, each once, and the numbers that are added to their logits, rounded to float32.
     """
 
     kind: int
-    value: float
+    value: float = 0.0
+    listed: tuple[tuple[int, float], ...] = ()
 
     @property
     def has_table(self) -> bool:
@@ -58,7 +63,7 @@ class RowOperation(NamedTuple):
         Each accepted token becomes true there, or is counted (:func:`entered`). Where the state may be overwritten, the
         compiled loop does that.
         """
-        return self.kind >= RESCALE_SEEN
+        return RESCALE_SEEN <= self.kind <= LOWER_BY_COUNT
 
 
 def operated(operation: RowOperation, x: NDArray[np.float32], table: NDArray[Any] | None = None) -> NDArray[np.float32]:
@@ -76,6 +81,11 @@ def operated(operation: RowOperation, x: NDArray[np.float32], table: NDArray[Any
     value, kind = np.float32(operation.value), operation.kind
     if kind == DIVIDE:
         return x / value
+    if kind == ADD_LISTED:
+        added = x.copy()
+        for token, number in operation.listed:
+            added[:, token] += np.float32(number)
+        return added
     if operation.has_table:
         assert table is not None
         if kind == RESCALE_SEEN:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from logitloom.backend import Array, Backend
 from logitloom.link import Link
 from logitloom.masks.kernels import KernelFailed, host_kernels
-from logitloom.row_operations import LOWER_BY_COUNT, RowOperation
+from logitloom.row_operations import ADD_LISTED, LOWER_BY_COUNT, RowOperation
 from logitloom.survivors import Survivors
 
 __all__ = ["RowProgram"]
@@ -112,5 +112,6 @@ class RowProgram(NamedTuple):
 
 
 def _operation(link: Link) -> RowOperation | None:
+    """What a link declares; None where it writes to a row, which this loop does not."""
     found: RowOperation | None = link.declared("row_operation")
-    return found
+    return None if found is None or found.kind == ADD_LISTED else found

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from logitloom.backend import NEG_INF, Array, Backend
 from logitloom.link import Link
 
-__all__ = ["Survivors", "split", "survivors_of"]
+__all__ = ["Survivors", "may_see_survivors", "split", "survivors_of"]
 
 
 class Survivors(NamedTuple):
@@ -34,9 +34,7 @@ def split(links: Sequence[Link], ids_as_well: bool = False) -> tuple[int, int | 
         A number of links, and how many of the highest logits of a row are its survivors, with those that tie; None: all
         that are not -inf.
     """
-    end = len(links)
-    while end and _keeps_the_rest(links[end - 1]) and (ids_as_well or links[end - 1].declared("ignores_ids")):
-        end -= 1
+    end = _first_behind(links, ids_as_well)
     for place in range(end, len(links)):
         highest = links[place].declared("keeps_at_most")
         if highest is None:
@@ -52,6 +50,18 @@ def split(links: Sequence[Link], ids_as_well: bool = False) -> tuple[int, int | 
         start -= 1
     masks = [place for place in range(start, len(links)) if links[place].declared("mask_only")]
     return (masks[0] + 1 if masks else len(links)), None
+
+
+def may_see_survivors(links: Sequence[Link]) -> int:
+    """How many links there are up to the last one that cannot be shown survivors, with ids for those that go by ids."""
+    return _first_behind(links, True)
+
+
+def _first_behind(links: Sequence[Link], ids_as_well: bool) -> int:
+    end = len(links)
+    while end and _keeps_the_rest(links[end - 1]) and (ids_as_well or links[end - 1].declared("ignores_ids")):
+        end -= 1
+    return end
 
 
 def _keeps_the_rest(link: Link) -> bool:

@@ -201,6 +201,8 @@ def test_processors_of_seen_tokens_get_their_columns_alone() -> None:
     widths = []
 
     class Watched(RepetitionPenalty):
+        row_operation = None  # or it would be an operation of a compiled loop, and never called
+
         def process(self, logits: Any, state: Any, context: Context) -> Any:
             widths.append((logits.shape, context.vocab_size))
             return super().process(logits, state, context)

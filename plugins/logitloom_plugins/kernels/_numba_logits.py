@@ -11,19 +11,38 @@ from numba import types
 from logitloom.row_operations import DIVIDE, KEEP_HIGHEST, KEEP_NEAR_TOP, LOWER_BY_COUNT, LOWER_SEEN
 from logitloom_plugins.kernels._numba_loops import compiled, elements_at, read_only
 
-__all__ = ["exponentials", "nucleus", "operate", "reaching"]
+__all__ = [
+    "INFINITE",
+    "MEMORY",
+    "OPERATIONS",
+    "SUMMED",
+    "border",
+    "exponential",
+    "exponentials",
+    "key_of",
+    "kth_key",
+    "mass_of",
+    "memory_for",
+    "nucleus",
+    "number_of",
+    "operate",
+    "reaching",
+    "reshape",
+]
 
 #: What lets sums be taken in any order, so that they are vectorised. Infinities and what is not a number stay.
-_SUMMED: Final = {"reassoc", "contract", "nsz", "arcp"}
+SUMMED: Final = {"reassoc", "contract", "nsz", "arcp"}
 _BINS: Final = 1024
+#: So few logits are looked at again and again sooner than they are sorted into bins.
+_FEW: Final = 4096
 _LOWEST: Final = np.finfo(np.float32).min
 _EPSILON: Final = float(np.finfo(np.float32).eps)
 _ROWS_OF_LOGITS: Final = read_only(types.float32, 2)
 _LOGITS: Final = read_only(types.float32)
 
 
-@compiled(types.float32(types.float32), cache=True, nogil=True, fastmath=_SUMMED)
-def _exponential(x: Any) -> Any:  # pragma: no cover - compiled
+@compiled(types.float32(types.float32), cache=True, nogil=True, fastmath=SUMMED)
+def exponential(x: Any) -> Any:  # pragma: no cover - compiled
     """``exp(x)`` for x up to 0, vectorisable: a power of two and the Taylor polynomial of the rest."""
     x = x * np.float32(1.4426950408889634)
     x = x if x > np.float32(-126.0) else np.float32(-126.0)
@@ -35,12 +54,12 @@ def _exponential(x: Any) -> Any:  # pragma: no cover - compiled
     return found * np.int32((whole + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@compiled(types.float32(_LOGITS, types.float32), cache=True, nogil=True, fastmath=_SUMMED)
+@compiled(types.float32(_LOGITS, types.float32), cache=True, nogil=True, fastmath=SUMMED)
 def _exponentials(line: Any, top: Any) -> Any:  # pragma: no cover - compiled
     """The sum of ``exp(line - top)``."""
     total = np.float32(0)
     for place in range(len(line)):
-        total += _exponential(line[place] - top)
+        total += exponential(line[place] - top)
     return total
 
 
@@ -51,22 +70,107 @@ def exponentials(x: Any, top: Any, total: Any) -> None:  # pragma: no cover - co
         total[row] = _exponentials(x[row], top[row])
 
 
-_MEMORY: Final = types.Tuple((types.float32[::1], types.float32[::1], types.float64[::1]))
+@compiled(types.int32(types.int32), cache=True, nogil=True)
+def key_of(bits: Any) -> Any:  # pragma: no cover - compiled
+    """An integer in whose order numbers are; given the bits of a number, and the other way round."""
+    return np.int32(bits ^ np.int32(np.int32(bits >> 31) & np.int32(0x7FFFFFFF)))
 
 
-@compiled(types.float32(_LOGITS, types.float32, types.float64, _MEMORY), cache=True, nogil=True)
-def _border(line: Any, highest: Any, p: float, memory: Any) -> Any:  # pragma: no cover - compiled
-    """The least logit of a row's nucleus, of which ``highest`` is the largest entry; -inf if that is not finite.
+@compiled(types.float32(types.int64), cache=True, nogil=True)
+def number_of(key: int) -> Any:  # pragma: no cover - compiled
+    """The number of a key."""
+    return np.int32(key_of(np.int32(key))).view(np.float32)
 
-    Tokens with less than ``(1 - p) / vocab`` of the mass are not in the nucleus. The mass of bins of the others tells
-    in which bin the border lies, and only that one is sorted.
+
+#: Values, their weights, the mass of bins, and keys: as long as a row, but for the bins.
+MEMORY: Final = types.Tuple((types.float32[::1], types.float32[::1], types.float64[::1], types.int32[::1]))
+
+
+@compiled(types.UniTuple(types.int64, 2)(types.int32[::1]), cache=True, nogil=True)
+def _range(keys: Any) -> Any:  # pragma: no cover - compiled
+    """The least and the largest key."""
+    low = high = keys[0]
+    for key in keys:
+        low = key if key < low else low
+        high = key if key > high else high
+    return np.int64(low), np.int64(high)
+
+
+@compiled(types.int32(types.int32[::1], types.int32), cache=True, nogil=True)
+def _reached(keys: Any, least: Any) -> Any:  # pragma: no cover - compiled
+    """How many keys reach a bound, counted in 32 bits, as the keys are: vectors hold twice as many."""
+    reached = np.int32(0)
+    for place in range(len(keys)):
+        reached = np.int32(reached + np.int32(keys[place] >= least))
+    return reached
+
+
+@compiled(types.int64(types.int32[::1], types.int64, types.int64), cache=True, nogil=True)
+def kth_key(keys: Any, k: int, most: int) -> Any:  # pragma: no cover - compiled
+    """A bound that at least ``k`` keys reach, and at most ``most`` but for keys that tie with the k-th largest.
+
+    Found by halving the range of the keys.
     """
-    likely, weights, mass = memory
+    low, high = _range(keys)
+    while low < high:
+        middle = (low + high + 1) >> 1
+        reached = _reached(keys, np.int32(middle))
+        if reached >= k:
+            low = middle
+            if reached <= most:
+                break
+        else:
+            high = middle - 1
+    return low
+
+
+@compiled(types.float32(types.float32[::1], types.int32[::1], types.int32), cache=True, nogil=True, fastmath=SUMMED)
+def mass_of(weights: Any, keys: Any, least: Any) -> Any:  # pragma: no cover - compiled
+    """The weight of the keys that reach a bound."""
+    found = np.float32(0)
+    for place in range(len(keys)):
+        found += weights[place] if keys[place] >= least else np.float32(0)
+    return found
+
+
+@compiled(types.float32(types.float32[::1], types.int32[::1], types.float64), cache=True, nogil=True)
+def _reaching_mass(weights: Any, keys: Any, mass: float) -> Any:  # pragma: no cover - compiled
+    """The number of the largest key of which it and those above it weigh so much together; else of the least key."""
+    low, high = _range(keys)
+    # How many reach the lower end, and how many lie above the upper one.
+    reached, above = np.int64(len(keys)), np.int64(0)
+    while low < high and reached > above + 1:
+        middle = (low + high + 1) >> 1
+        count = np.int64(_reached(keys, np.int32(middle)))
+        if mass_of(weights, keys, np.int32(middle)) >= mass:
+            low, reached = middle, count
+        else:
+            high, above = middle - 1, count
+    least = np.int32(0x7FFFFFFF)
+    for key in keys:
+        least = key if key >= low and key < least else least
+    return number_of(least)
+
+
+@compiled(types.float32(_LOGITS, types.float32, types.float64, types.float64, MEMORY), cache=True, nogil=True)
+def border(line: Any, highest: Any, reached: float, total: float, memory: Any) -> Any:  # pragma: no cover - compiled
+    """The least logit of a row's nucleus; -inf if its largest entry is not finite.
+
+    Tokens whose mass is less than what lies outside of the nucleus, divided by their number, are outside. Of few others
+    the border is found by halving the range of their logits. Of many the mass of bins tells in which bin the border
+    lies, and only that one is sorted.
+
+    Args:
+        line: the row, or what is left of it, in which the nucleus is.
+        highest: its largest entry.
+        reached: the mass of the nucleus, a sum of ``exp(line - highest)``.
+        total: that of the whole line.
+        memory: to work in.
+    """
+    likely, weights, mass, keys = memory
     if not np.isfinite(highest):
         return np.float32(-np.inf)
-    total = np.float64(_exponentials(line, highest))
-    reached = p * total
-    share = total * (1.0 - p) / len(line)
+    share = (total - reached) / len(line)
     # No forbidden token is likely, whatever the share.
     least = highest + np.float32(np.log(share)) if share > 0 else _LOWEST
     found = 0
@@ -75,9 +179,14 @@ def _border(line: Any, highest: Any, p: float, memory: Any) -> Any:  # pragma: n
         found += line[place] >= least
     if not found:
         return np.float32(-np.inf)
+    if found <= _FEW:
+        for place in range(found):
+            weights[place] = exponential(likely[place] - highest)
+            keys[place] = key_of(np.float32(likely[place]).view(np.int32))
+        return _reaching_mass(weights[:found], keys[:found], reached)
     lowest = highest
     for place in range(found):
-        weights[place] = _exponential(likely[place] - highest)
+        weights[place] = exponential(likely[place] - highest)
         lowest = min(lowest, max(likely[place], highest - np.float32(126)))
     factor = np.float32(_BINS) / max(highest - lowest, np.float32(1e-6))
     mass[:] = 0
@@ -97,19 +206,31 @@ def _border(line: Any, highest: Any, p: float, memory: Any) -> Any:  # pragma: n
     likely[:inside].sort()
     place = inside - 1
     while place > 0:
-        above += _exponential(likely[place] - highest)
+        above += exponential(likely[place] - highest)
         if above >= reached:
             break
         place -= 1
     return likely[place]
 
 
+@compiled(MEMORY(types.int64), cache=True, nogil=True)
+def memory_for(width: int) -> Any:  # pragma: no cover - compiled
+    """Memory to work in on rows up to that width."""
+    return (
+        np.empty(width, np.float32),
+        np.empty(width, np.float32),
+        np.empty(_BINS, np.float64),
+        np.empty(width, np.int32),
+    )
+
+
 @compiled(types.void(_ROWS_OF_LOGITS, _LOGITS, types.float64, types.float32[::1]), cache=True, nogil=True)
 def nucleus(x: Any, top: Any, p: float, threshold: Any) -> None:  # pragma: no cover - compiled
     """See :meth:`logitloom.masks.kernels.MaskKernels.nucleus`."""
-    memory = np.empty(x.shape[1], np.float32), np.empty(x.shape[1], np.float32), np.empty(_BINS, np.float64)
+    memory = memory_for(x.shape[1])
     for row in range(len(x)):
-        threshold[row] = _border(x[row], top[row], p, memory)
+        total = np.float64(_exponentials(x[row], top[row]))
+        threshold[row] = border(x[row], top[row], p * total, total, memory)
 
 
 @compiled(types.int64(_ROWS_OF_LOGITS, _ROWS_OF_LOGITS, _LOGITS, types.int64[:, ::1]), cache=True, nogil=True)
@@ -141,20 +262,10 @@ _LEAST_BLOCK: Final = 8
 #: Blocks per wanted value.
 _BLOCKS: Final = 4
 #: Keys of infinities: what is beyond them is not a number.
-_INFINITE: Final = 0x7F800000
+INFINITE: Final = 0x7F800000
 _KEYS: Final = read_only(types.int32)
+OPERATIONS: Final = types.Tuple((read_only(types.int64), read_only(types.float64)))
 _NUMBERS: Final = types.Tuple((read_only(types.int64), read_only(types.float64), types.int64[::1]))
-
-
-@compiled(types.int32(types.int32), cache=True, nogil=True)
-def _key(bits: Any) -> Any:  # pragma: no cover - compiled
-    """An integer in whose order numbers are; given the bits of a number, and the other way round."""
-    return np.int32(bits ^ np.int32(np.int32(bits >> 31) & np.int32(0x7FFFFFFF)))
-
-
-@compiled(types.float32(types.int64), cache=True, nogil=True)
-def _number(key: int) -> Any:  # pragma: no cover - compiled
-    return np.int32(_key(np.int32(key))).view(np.float32)
 
 
 @compiled(types.int32(_KEYS, types.int64, types.int32[::1]), cache=True, nogil=True)
@@ -165,7 +276,7 @@ def _tops(bits: Any, size: int, tops: Any) -> Any:  # pragma: no cover - compile
         top = np.int32(-0x80000000)
         line = bits[block * size : (block + 1) * size]
         for place in range(len(line)):
-            key = _key(line[place])
+            key = key_of(line[place])
             top = key if key > top else top
             lowest = key if key < lowest else lowest
         tops[block] = top
@@ -177,28 +288,10 @@ def _each_key(bits: Any, keys: Any) -> Any:  # pragma: no cover - compiled
     """The same for blocks of one."""
     lowest = np.int32(0x7FFFFFFF)
     for place in range(len(bits)):
-        key = _key(bits[place])
+        key = key_of(bits[place])
         keys[place] = key
         lowest = key if key < lowest else lowest
     return lowest
-
-
-@compiled(types.int64(types.int32[::1], types.int64), cache=True, nogil=True)
-def _kth_key(keys: Any, k: int) -> Any:  # pragma: no cover - compiled
-    """The k-th largest key: the largest number that so many reach, found by halving the range of numbers."""
-    low = high = np.int64(keys[0])
-    for key in keys:
-        low, high = min(low, np.int64(key)), max(high, np.int64(key))
-    while low < high:
-        middle = (low + high + 1) >> 1
-        least, reached = np.int32(middle), 0
-        for place in range(len(keys)):
-            reached += keys[place] >= least
-        if reached >= k:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 @compiled(types.boolean(types.int64, types.int64, _NUMBERS), cache=True, nogil=True)
@@ -239,11 +332,20 @@ def _penalised(x: Any, at: int, numbers: Any) -> Any:  # pragma: no cover - comp
     return x
 
 
-@compiled(types.void(types.float32[::1], _NUMBERS, types.int32[::1], _MEMORY), cache=True, nogil=True)
-def _reshape(line: Any, numbers: Any, keys: Any, memory: Any) -> None:  # pragma: no cover - compiled
-    """Apply the operations that have no tables, in order. What they forbid becomes -inf."""
-    kinds, values, tables = numbers
-    for i in range(len(tables), len(kinds)):
+@compiled(types.void(types.float32[::1], OPERATIONS, types.int64, types.float64, MEMORY), cache=True, nogil=True)
+def reshape(line: Any, operations: Any, first: int, total: float, memory: Any) -> None:  # pragma: no cover - compiled
+    """Apply operations that have no tables, in order. What they forbid becomes -inf.
+
+    Args:
+        line: a row, or what is left of it.
+        operations: their kinds and operands.
+        first: the place of the first one.
+        total: the sum of the exponentials of the row, less its largest entry, where the line is not all of it: what the
+            first truncation goes by; else 0.
+        memory: to work in.
+    """
+    (kinds, values), keys = operations, memory[3]
+    for i in range(first, len(kinds)):
         kind, value = kinds[i], np.float32(values[i])
         if kind == DIVIDE:
             for place in range(len(line)):
@@ -253,13 +355,18 @@ def _reshape(line: Any, numbers: Any, keys: Any, memory: Any) -> None:  # pragma
         if kind == KEEP_HIGHEST:
             if len(line) > values[i]:
                 for place in range(len(line)):
-                    keys[place] = _key(np.float32(line[place]).view(np.int32))
-                least = _number(_kth_key(keys[: len(line)], np.int64(values[i])))
+                    keys[place] = key_of(np.float32(line[place]).view(np.int32))
+                least = number_of(kth_key(keys[: len(line)], np.int64(values[i]), np.int64(values[i])))
         else:
             top = line[0]
             for place in range(len(line)):
                 top = max(top, line[place])
-            least = top + value if kind == KEEP_NEAR_TOP else _border(line, top, values[i], memory)
+            if kind == KEEP_NEAR_TOP:
+                least = top + value
+            else:
+                here = np.float64(_exponentials(line, top))
+                least = border(line, top, values[i] * (total if total > 0 else here), here, memory)
+        total = 0.0
         for place in range(len(line)):
             line[place] = -np.inf if line[place] < least else line[place]
 
@@ -294,13 +401,13 @@ def _top(row: Any, start: int, stop: int, top: Any, numbers: Any) -> Any:  # pra
                 x = values[place]
                 y = _penalised(x, first + place, numbers)
                 if y != x:
-                    lost = lost or _key(np.float32(x).view(np.int32)) == top
-                    changed = max(changed, _key(np.float32(y).view(np.int32)))
+                    lost = lost or key_of(np.float32(x).view(np.int32)) == top
+                    changed = max(changed, key_of(np.float32(y).view(np.int32)))
     if not lost:
         return max(top, changed)
     top = np.int32(-0x80000000)
     for place in range(start, stop):
-        top = max(top, _key(np.float32(_penalised(values[place], first + place, numbers)).view(np.int32)))
+        top = max(top, key_of(np.float32(_penalised(values[place], first + place, numbers)).view(np.int32)))
     return top
 
 
@@ -329,7 +436,7 @@ def _tops_of_row(row: Any, size: int, numbers: Any, occurs: Any, tops: Any) -> A
     highest = tops[0]
     for key in tops:
         highest = max(highest, key)
-    return lowest >= -1 - _INFINITE and highest < _INFINITE
+    return lowest >= -1 - INFINITE and highest < INFINITE
 
 
 @compiled(types.float32(types.int32[::1], types.int64), cache=True, nogil=True)
@@ -338,8 +445,8 @@ def _bound(tops: Any, highest: int) -> Any:  # pragma: no cover - compiled
     key = tops[0]
     for top in tops:
         key = max(key, top)
-    bound = np.float64(_number(_kth_key(tops, highest)))
-    slack = 8 * np.float64(_EPSILON) * (abs(bound) + abs(np.float64(_number(key))))
+    bound = np.float64(number_of(kth_key(tops, highest, highest + highest // 4)))
+    slack = 8 * np.float64(_EPSILON) * (abs(bound) + abs(np.float64(number_of(key))))
     # At -inf the row has fewer possible tokens than that, and all others are forbidden.
     return np.float32(bound - slack) if np.isfinite(slack) else _LOWEST
 
@@ -359,7 +466,7 @@ def _listed(
     logits, first, vocab = row
     values, found = numba.carray(elements_at(logits, np.float32(0)), (vocab,)), 0
     # Of two zeros the negative one has the lesser key.
-    least_key = np.int32(-1) if least == 0 else _key(np.float32(least).view(np.int32))
+    least_key = np.int32(-1) if least == 0 else key_of(np.float32(least).view(np.int32))
     for at in range(len(tops)):
         if tops[at] < least_key:
             continue
@@ -419,8 +526,7 @@ def operate(
         size = size // 2 if size > _LEAST_BLOCK else 1
     tops, occurs = np.empty(-(-vocab // size), np.int32), np.zeros(-(-vocab // size), np.bool_)
     width, most = ids.shape[1], 0
-    keys = np.empty(width, np.int32)
-    memory = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(_BINS, np.float64)
+    memory = memory_for(width)
     # Behind all that could raise, so that an exception means that no token was entered.
     _count(tokens, rows, count, vocab, numbers)
     for row in range(rows):
@@ -432,7 +538,7 @@ def operate(
         if found < 0:
             return -1
         if found:
-            _reshape(left[row, :found], numbers, keys, memory)
+            reshape(left[row, :found], (kinds, operands), len(tables), 0.0, memory)
         kept = 0
         for place in range(found):
             if left[row, place] > -np.inf:

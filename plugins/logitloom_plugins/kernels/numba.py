@@ -33,6 +33,7 @@ _FUNCTIONS: Final = {
         "collect", "determinize", "marks", "paths", "product", "rewrite", "step", "walk", "write",
     ),
     "_numba_logits": ("exponentials", "nucleus", "operate", "reaching"),
+    "_numba_score": ("own_logits", "score"),
 }  # fmt: skip
 _SOURCES: Final = tuple(Path(__file__).with_name(f"{name}.py") for name in _FUNCTIONS)
 #: Seconds after which the lock of a process that compiles is taken for left over.
@@ -73,7 +74,7 @@ class NumbaKernels:
         """
         _refuse_disabled()
         try:
-            loops, _ = _loaded()
+            loops, *_ = _loaded()
         except RuntimeError as error:
             raise BackendUnsupported(
                 f"Numba cannot keep what it compiles: {error}. Set NUMBA_CACHE_DIR to a folder that can be written to."
@@ -91,13 +92,13 @@ def _refuse_disabled() -> None:
         )
 
 
-def _loaded() -> tuple[Any, Any]:
+def _loaded() -> tuple[Any, ...]:
     """The modules of compiled functions. Their import compiles what is not on disk."""
-    from logitloom_plugins.kernels import _numba_logits, _numba_loops
+    from logitloom_plugins.kernels import _numba_logits, _numba_loops, _numba_score
 
     if not _numba_loops.works():
         raise BackendUnsupported("What Numba compiled gives a wrong result. Reinstall numba and llvmlite.")
-    return _numba_loops, _numba_logits
+    return _numba_loops, _numba_logits, _numba_score
 
 
 # -- the note of what is on disk --------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from logitloom import Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom.processor import Stage
+from logitloom.row_operations import ADD_LISTED, RowOperation
 from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.processors._token_table import TokenTable, check_ids
 
@@ -68,6 +69,11 @@ class LogitBias(Processor):
     def keeps_last(self) -> bool:  # type: ignore[override]
         """Whether nothing is forbidden."""
         return -math.inf not in self.bias.values()
+
+    @property
+    def row_operation(self) -> RowOperation:  # type: ignore[override]
+        """The whole of it."""
+        return RowOperation(ADD_LISTED, listed=tuple(self.bias.items()))
 
     @cached_property
     def _table(self) -> TokenTable:

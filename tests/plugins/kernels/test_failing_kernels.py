@@ -95,6 +95,10 @@ def everything() -> list[Any]:
         for tokens in (None, np.full((4, 1), 7, np.int32)):
             out, state = chain.process(x, state, context.with_fields(tokens=tokens))
             found += [out.tolist(), state.processors[0].table[:, :9].tolist()]
+        # With tokens of their own before, between and behind what the loops do.
+        chain = processors.load(("presence_penalty", {"penalty": 1.0}), ("no_repeat_ngram", {"n": 2}))
+        context = Context.start(x, prompt=[[3], [], [4, 5], [6]], max_length=9)
+        found.append(chain.score(np.repeat(x[:, None, :], 2, axis=1), [[1, 2]] * 4, context).round(3).tolist())
     return found
 
 
