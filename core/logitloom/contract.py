@@ -257,6 +257,7 @@ class Constraint(ABC):
         states: the number of states if they are the integers from 0 up, else ``None``.
         gives_way: whether :meth:`least_after` has ids besides the allowed ones, which may come where the number of
             tokens is limited and no allowed one fits.
+        unlimited_because: why it is unknown how many tokens complete a text, in sentences; empty if it is known.
     """
 
     vocabulary: Vocabulary
@@ -265,6 +266,7 @@ class Constraint(ABC):
     ends_texts: bool = False
     states: int | None = None
     gives_way: bool = False
+    unlimited_because: str = ""
 
     @property
     @abstractmethod

@@ -8,6 +8,7 @@ after it can still be completed, end-of-sequence included, in the tokens that ar
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -54,6 +55,9 @@ def row_limits(
     Raises:
         OptionError: if ``finish_within`` is too small for a row, or the constraint cannot tell what is left.
         GenerationError: if the limit of the loop or the engine is too small for a row.
+
+    Warns:
+        UserWarning: if a constraint says why it cannot keep to the limit of the loop or the engine.
     """
     known = context.max_new_tokens
     tells = constraint.restricts and type(constraint).least_tokens is not Constraint.least_tokens
@@ -68,11 +72,20 @@ def row_limits(
     }
     unknown = [start for start, found in least.items() if found is None and constraint.most_after(start) == UNKNOWN]
     if unknown:
+        because = constraint.unlimited_because
         if own is None:
+            if because:
+                warnings.warn(
+                    f"Texts of {name} may be cut at the limit of {smallest} tokens, because it is unknown how many "
+                    f"tokens complete them. {because} Give finish_within=0 if they may be cut.",
+                    UserWarning,
+                    stacklevel=2,
+                )
             return None
         raise OptionError(
             f"Option 'finish_within' of {name}: it is unknown how many tokens this constraint needs, so no text is "
-            f"sure to be complete within {own}. Leave the option out, or use a constraint that can tell."
+            f"sure to be complete within {own}. {because + ' ' if because else ''}Leave the option out, or use a "
+            f"constraint that can tell."
         )
     limits = []
     for row, start in enumerate(starts):

@@ -27,7 +27,7 @@ from logitloom.errors import BudgetExceeded
 from logitloom_plugins.grammars.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, children, nullable
 from logitloom_plugins.grammars.context_free import is_nullable as stands_for_nothing
 
-__all__ = ["BEGIN", "END", "ORDER", "ByteRules"]
+__all__ = ["BEGIN", "END", "ORDER", "ByteRules", "Part"]
 
 #: The positions before a whole text and after it.
 BEGIN: Final = 0
@@ -42,7 +42,7 @@ _MOST_FOLLOWED: Final = 2_000_000
 ORDER: Final = bytes(sorted(range(256), key=BYTE_ORDER.__getitem__))
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """A node in the making.
 
     Attributes:
@@ -62,6 +62,8 @@ class ByteRules:
         grammar: without useless parts (``pruned``).
         usable: the bytes that shortest texts may have.
 
+    A subclass may have other symbols than bytes; what is said of bytes here is then said of these.
+
     Attributes:
         mask: of a byte set, bit ``b`` for byte ``b``; 0 for a named rule.
         called: the number of the rule that is named; -1 for a byte set.
@@ -72,8 +74,8 @@ class ByteRules:
             usable bytes does.
         first: by rule, the positions that it may begin with.
         start: the rule that a whole text follows.
-        growth: ``[256]``, by how many bytes each byte can at most move the end of a text away; ``None`` if not every
-            rest of a rule has a text.
+        growth: ``[256]``, or more symbols, by how many bytes each byte can at most move the end of a text away;
+            ``None`` if not every rest of a rule has a text.
 
     Raises:
         BudgetExceeded: if the grammar has too many positions or rules, or a shortest text is too long.
@@ -110,7 +112,8 @@ class ByteRules:
 
     # --- positions ------------------------------------------------------------------------------------------------
 
-    def _leaf(self, mask: int, called: int) -> int:
+    def leaf(self, mask: int, called: int) -> int:
+        """A new position."""
         if len(self.mask) >= _MOST_POSITIONS:
             raise BudgetExceeded(f"The grammar has more than {_MOST_POSITIONS} positions.")
         self._tracker.check_time()
@@ -127,11 +130,11 @@ class ByteRules:
         for position in before:
             self._follow[position] += after
 
-    def _call(self, name: str, empty: bool) -> _Part:
-        position = self._leaf(0, self._number[name])
-        return _Part(empty, [position], [position])
+    def _call(self, name: str, empty: bool) -> Part:
+        position = self.leaf(0, self._number[name])
+        return Part(empty, [position], [position])
 
-    def _own_rule(self, node: Node) -> _Part:
+    def _own_rule(self, node: Node) -> Part:
         """A node as a rule of its own, the same for equal nodes."""
         if node not in self._made:
             name = f" {len(self._made)}"  # no rule of a grammar begins with a blank
@@ -140,9 +143,9 @@ class ByteRules:
             self._number[name] = len(self._number)
         return self._call(self._made[node], stands_for_nothing(node, self._empty))
 
-    def _part(self, node: Node) -> _Part:
+    def _part(self, node: Node) -> Part:
         if isinstance(node, Chars):
-            return self._characters(node)
+            return self.characters(node)
         if isinstance(node, Reference):
             return self._call(node.name, node.name in self._empty)
         if isinstance(node, Repeat):
@@ -150,50 +153,55 @@ class ByteRules:
         if isinstance(node, Choice):
             parts = [self._own_rule(each) if _is_long(each) else self._part(each) for each in node.options]
             first = [position for part in parts for position in part.first]
-            return _Part(any(part.empty for part in parts), first, [last for part in parts for last in part.last])
-        found = _Part(True, [], [])
+            return Part(any(part.empty for part in parts), first, [last for part in parts for last in part.last])
+        found = Part(True, [], [])
         for each in node.parts:
             part = self._own_rule(each) if _is_long(each) else self._part(each)
             self._link(found.last, part.first)
             first = found.first + part.first if found.empty else found.first
-            found = _Part(found.empty and part.empty, first, part.last + found.last if part.empty else part.last)
+            found = Part(found.empty and part.empty, first, part.last + found.last if part.empty else part.last)
         return found
 
-    def _repeated(self, node: Repeat) -> _Part:
+    def _repeated(self, node: Repeat) -> Part:
         copies = max(node.least, 1) if node.most is None else node.most
         simple = isinstance(node.part, (Chars, Reference)) or copies == 1
         parts = [self._part(node.part) if simple else self._own_rule(node.part) for _ in range(copies)]
         if not parts:
-            return _Part(True, [], [])
+            return Part(True, [], [])
         for one, other in itertools.pairwise(parts):
             self._link(one.last, other.first)
         if node.most is None:
             self._link(parts[-1].last, parts[-1].first)
         empty = parts[0].empty or not node.least
         enough = 0 if empty else node.least - 1
-        return _Part(empty, parts[0].first, [last for part in parts[enough:] for last in part.last])
+        return Part(empty, parts[0].first, [last for part in parts[enough:] for last in part.last])
 
-    def _characters(self, node: Chars) -> _Part:
+    def characters(self, node: Chars) -> Part:
+        """The positions of a character."""
         tails: dict[tuple[tuple[int, int], ...], int] = {}
         for low, high in node.ranges:
             for head, *tail in byte_sequences(low, high):
                 tails[tuple(tail)] = tails.get(tuple(tail), 0) | _mask(head)
         first, last = [], []
         for following, mask in tails.items():
-            position = self._leaf(mask, -1)
+            position = self.leaf(mask, -1)
             first.append(position)
             for each in following:
-                before, position = position, self._leaf(_mask(each), -1)
+                before, position = position, self.leaf(_mask(each), -1)
                 self._link([before], [position])
             last.append(position)
-        return _Part(False, first, last)
+        return Part(False, first, last)
 
     # --- shortest texts -------------------------------------------------------------------------------------------
 
+    def texts_of_positions(self, usable: Iterable[int]) -> list[bytes | None]:
+        """A shortest text of each byte set, by rank; ``None`` for a named rule, and if no usable byte is in it."""
+        kept = sum(1 << byte for byte in set(usable))
+        return [bytes([min(BYTE_ORDER[b] for b in _members(m))]) if (m := mask & kept) else None for mask in self.mask]
+
     def _shortest(self, usable: Iterable[int]) -> list[bytes | None]:
         """:attr:`rest`."""
-        kept = sum(1 << byte for byte in set(usable))
-        ranks = [bytes([min(BYTE_ORDER[b] for b in _members(m))]) if (m := mask & kept) else None for mask in self.mask]
+        ranks = self.texts_of_positions(usable)
         rest: list[bytes | None] = [None] * len(self.mask)
         texts: list[bytes | None] = [None] * len(self.first)
         before: list[list[int]] = [[] for _ in self.mask]
@@ -254,7 +262,7 @@ class ByteRules:
         own = [max((rest[at] for at in first), default=0) for first in self.first]
         begins = self._first_bytes(named)
         deepest = [self._deepest(rule, rest, named, own) for rule in range(len(named))]
-        found = [0] * 256
+        found = [0] * max(256, max(mask.bit_length() for mask in self.mask))
         for position, after in enumerate(self.follow):
             for at in after:
                 rule = self.called[at]
@@ -305,4 +313,4 @@ def _mask(span: tuple[int, int]) -> int:
 
 
 def _members(mask: int) -> list[int]:
-    return [byte for byte in range(256) if mask >> byte & 1]
+    return [byte for byte in range(mask.bit_length()) if mask >> byte & 1]

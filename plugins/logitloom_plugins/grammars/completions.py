@@ -14,50 +14,70 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN, State, lift
+from logitloom.errors import UnsupportedGrammar
 from logitloom_plugins.grammars.byte_rules import ByteRules
 from logitloom_plugins.grammars.context_free import Grammar
+from logitloom_plugins.grammars.lark import LarkGrammar
+from logitloom_plugins.grammars.longest_match import LongestMatch, TerminalRules
 from logitloom_plugins.grammars.recogniser import Recogniser
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 
 __all__ = ["TokenCompletions"]
 
+_NOTHING_SURE: Final = (
+    "No text of the grammar is known in which each terminal surely ends where the next one begins: the longest match "
+    "may read on. Separate terminals by characters that they do not have."
+)
 _MOST_MADE: Final = 200_000
 _MOST_REMEMBERED: Final = 1 << 16
+_MOST_FOUND: Final = 64
 
 
 class TokenCompletions:
     """The tokens that complete texts of a grammar, by the tokens that were read.
 
     Args:
-        grammar: without useless parts (``pruned``).
+        grammar: without useless parts (``pruned``), or as it was read from Lark.
         vocabulary: the tokens.
         vocab_size: width of the logits.
 
     Raises:
         BudgetExceeded: if the grammar is too large for a recogniser.
+        UnsupportedGrammar: if terminals take the longest match, and no text is known in which each surely ends.
         VocabularyError: if no sequence of tokens writes a text of the grammar.
     """
 
-    def __init__(self, grammar: Grammar, vocabulary: Vocabulary, vocab_size: int) -> None:
-        self._rules = ByteRules(grammar, {text[0] for text in vocabulary.token_bytes if len(text) == 1})
+    def __init__(self, grammar: Grammar | LarkGrammar, vocabulary: Vocabulary, vocab_size: int) -> None:
+        usable = {text[0] for text in vocabulary.token_bytes if len(text) == 1}
+        self._rules: ByteRules = (
+            TerminalRules(grammar, usable) if isinstance(grammar, LarkGrammar) else ByteRules(grammar, usable)
+        )
         self._vocabulary, self._vocab_size = vocabulary, vocab_size
-        growth = np.zeros(256, dtype=np.int64) if self._rules.growth is None else self._rules.growth
+        self._begin()
+        known = self._recogniser.growth
+        growth = np.zeros(256, dtype=np.int64) if known is None else known
         sums, offsets = np.append(0, np.cumsum(growth.take(vocabulary.flat_bytes))), vocabulary.offsets
         #: By how many bytes one token can move the end away.
         self._growth = int(np.max(sums.take(offsets[1:]) - sums.take(offsets[:-1]), initial=0))
         self._lock = threading.Lock()
-        self._begin()
 
     def _begin(self) -> None:
-        self._recogniser = Recogniser(self._rules)
+        rules = self._rules
+        self._recogniser: LongestMatch | Recogniser = (
+            LongestMatch(rules) if isinstance(rules, TerminalRules) else Recogniser(rules)
+        )
+        if isinstance(rules, TerminalRules) and self._recogniser.completion(self._recogniser.start()) is None:
+            raise UnsupportedGrammar(_NOTHING_SURE)
         self._texts = lift(self._recogniser, self._vocabulary, self._vocab_size)
         self._states: dict[TokensRead, State | None] = {NOTHING_READ: self._texts.start()}
+        self._found: dict[State, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
 
     def least(self, read: TokensRead) -> int | None:
         """The fewest tokens that write the shortest completion; ``None`` if there is none."""
         with self._lock:
             state = self._state(read)
-            return None if state is None else self._texts.least_tokens(state)
+            known = state is not None and self._recogniser.completion(state) is not None
+            return self._texts.least_tokens(state) if known else None
 
     def most_after(self, read: TokensRead) -> int:
         """No more tokens than these are needed after any one that may come; :data:`UNKNOWN` if that is not known."""
@@ -72,11 +92,19 @@ class TokenCompletions:
         with self._lock:
             state = self._state(read)
             if state is not None and len(ids):
-                known, least = self._texts.least_after(state)
+                known, least = self._least_after(state)
                 places = np.searchsorted(ids, known)
                 there = ids.take(places, mode="clip") == known
                 found[places[there]] = least[there]
         return found
+
+    def _least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Of the recogniser's state, remembered: inside a string each token leads to the same state."""
+        if state not in self._found:
+            if len(self._found) >= _MOST_FOUND:
+                self._found.clear()
+            self._found[state] = self._texts.least_after(state)
+        return self._found[state]
 
     def _state(self, read: TokensRead) -> State | None:
         """The recogniser's state; ``None`` after a text that no tokens complete."""

@@ -15,10 +15,13 @@ __all__ = [
     "Choice",
     "Grammar",
     "Node",
+    "Ranges",
     "Reference",
     "Repeat",
     "Sequence",
+    "character_set",
     "children",
+    "ending",
     "is_nullable",
     "naming_depth",
     "nullable",
@@ -32,11 +35,14 @@ LAST: Final = 0x10FFFF
 SURROGATES: Final = (0xD800, 0xDFFF)
 
 
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Chars:
     """One character out of ranges of code points; sorted, apart from each other, no surrogates."""
 
-    ranges: tuple[tuple[int, int], ...]
+    ranges: Ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,25 @@ class Grammar:
     start: str
 
 
+def character_set(ranges: Iterable[tuple[int, int]], others: bool = False) -> Ranges:
+    """Ranges sorted, joined where they touch, perhaps turned into all others, without surrogates."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(last, joined[-1][1])
+        else:
+            joined.append((first, last))
+    if others:
+        ends = [-1, *(last for _, last in joined)]
+        begins = [*(first for first, _ in joined), LAST + 1]
+        joined = [(end + 1, begin - 1) for end, begin in zip(ends, begins, strict=True) if end + 1 < begin]
+    whole = []
+    for first, last in joined:
+        low, high = (first, min(last, SURROGATES[0] - 1)), (max(first, SURROGATES[1] + 1), last)
+        whole += [part for part in (low, high) if part[0] <= part[1] and not (part == high and low == high)]
+    return tuple(dict.fromkeys(whole))
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """The parts of a node."""
     if isinstance(node, Sequence):
@@ -114,13 +139,18 @@ def is_nullable(node: Node, known: frozenset[str]) -> bool:
     return _holds(node, known, _may_be_empty)
 
 
+def ending(grammar: Grammar) -> frozenset[str]:
+    """Rules that stand for some text: those that do not always contain one that must go on."""
+    return _least_fixpoint(grammar, _ends)
+
+
 def pruned(grammar: Grammar) -> Grammar:
     """The grammar without what no text can ever complete, and without rules that the start does not reach.
 
     What remains of a rule that stands for no text is a choice without options; if the start is such a rule, the
     grammar has no texts.
     """
-    alive = _least_fixpoint(grammar, _ends)
+    alive = ending(grammar)
 
     def cut(node: Node) -> Node | None:
         if isinstance(node, Chars):

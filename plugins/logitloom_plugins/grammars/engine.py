@@ -45,13 +45,12 @@ class Engine(Protocol):
         """
         ...
 
-    def lark(self, text: str, *, start: str, longest_tokens: bool, max_items: int) -> Grammar:
+    def lark(self, text: str, *, start: str, max_items: int) -> Grammar:
         """The grammar that a Lark text describes, in which the longest match decides where a terminal ends.
 
         Args:
             text: the grammar.
             start: the rule that a whole text follows.
-            longest_tokens: where one text must come next, allow one way to cut it into tokens only.
             max_items: most items of the parser in one step.
 
         Raises:
@@ -59,7 +58,7 @@ class Engine(Protocol):
         """
         ...
 
-    def context_free(self, grammar: ContextFree, *, longest_tokens: bool, max_items: int) -> Grammar:
+    def context_free(self, grammar: ContextFree, *, max_items: int) -> Grammar:
         """The grammar that rules over characters describe, whatever notation they were read from.
 
         Raises:

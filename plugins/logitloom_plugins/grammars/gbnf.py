@@ -26,6 +26,7 @@ from logitloom_plugins.grammars.context_free import (
     Reference,
     Repeat,
     Sequence,
+    character_set,
 )
 from logitloom_plugins.grammars.source_text import refusal
 
@@ -224,7 +225,7 @@ class _Parser:
                 raise self._refusal("This range of characters begins behind its end. Turn it around.", begun)
             ranges.append((first, last))
         self.at += 1
-        return Chars(_normal(ranges, others))
+        return Chars(character_set(ranges, others))
 
     def _character(self) -> int:
         sign, place = self.text[self.at], self.at
@@ -268,22 +269,3 @@ class _Parser:
     def _skip(self, gap: re.Pattern[str]) -> None:
         found = gap.match(self.text, self.at)
         self.at = found.end() if found else self.at
-
-
-def _normal(ranges: list[tuple[int, int]], others: bool) -> tuple[tuple[int, int], ...]:
-    """Ranges sorted, joined where they touch, perhaps turned into all others, without surrogates."""
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = joined[-1][0], max(last, joined[-1][1])
-        else:
-            joined.append((first, last))
-    if others:
-        ends = [-1, *(last for _, last in joined)]
-        begins = [*(first for first, _ in joined), LAST + 1]
-        joined = [(end + 1, begin - 1) for end, begin in zip(ends, begins, strict=True) if end + 1 < begin]
-    whole = []
-    for first, last in joined:
-        low, high = (first, min(last, SURROGATES[0] - 1)), (max(first, SURROGATES[1] + 1), last)
-        whole += [part for part in (low, high) if part[0] <= part[1] and not (part == high and low == high)]
-    return tuple(dict.fromkeys(whole))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
 from logitloom_plugins.grammars.context_free import Grammar
+from logitloom_plugins.grammars.lark import LarkGrammar, parse_lark
 from logitloom_plugins.grammars.lexemes import lexed
 from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
 from logitloom_plugins.grammars.notation import to_lark
@@ -31,6 +32,10 @@ __all__ = ["LLGuidance", "LLGuidanceGrammar", "engine_tokenizer"]
 _TOKENIZERS: weakref.WeakKeyDictionary[Vocabulary, dict[int, Any]] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 _NAME: Final = f"The engine llguidance {llguidance.__version__}"
+_SCHEMA: Final = (
+    "The engine llguidance does not tell how far the end of a JSON text is; the engine 'table' does, where it runs a "
+    "schema."
+)
 _PLACE: Final = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)$", re.DOTALL)
 _EXCERPT: Final = re.compile(r"\n +\d+ \| .*", re.DOTALL)
 _DIRECTIVE: Final = re.compile(r"^\s*%llguidance\b", re.MULTILINE)
@@ -70,17 +75,14 @@ class LLGuidance:
         elif wrong:
             does = "would not enforce all of" if wrong.startswith("WARNING") else "refuses"
             raise UnsupportedSchema(f"{_NAME} {does} the schema: {wrong}")
-        return LLGuidanceGrammar(grammar)
+        return LLGuidanceGrammar(grammar, unlimited=_SCHEMA)
 
-    def lark(
-        self, text: str, *, start: str = "start", longest_tokens: bool = True, max_items: int = 50_000
-    ) -> LLGuidanceGrammar:
+    def lark(self, text: str, *, start: str = "start", max_items: int = 50_000) -> LLGuidanceGrammar:
         """The grammar that a text in the engine's dialect of Lark describes; its lexer takes the longest match.
 
         Args:
             text: the grammar.
             start: the rule that a whole text follows.
-            longest_tokens: where one text must come next, allow one way to cut it into tokens only.
             max_items: most items of the parser in one step.
 
         Raises:
@@ -88,11 +90,25 @@ class LLGuidance:
         """
         whole = text if start == "start" else f"{text}\nstart: {start}"
         # Appended, so that lines keep their numbers; a text that has the directive decides for itself.
-        if not longest_tokens and not _DIRECTIVE.search(text):
+        if not _DIRECTIVE.search(text):
             whole += '\n%llguidance {"no_forcing": true}'
-        grammar = llguidance.LLMatcher.grammar_from_lark(whole)
-        limits = _limits(max_items)
-        wrong = llguidance.LLMatcher.validate_grammar(grammar, limits=limits).strip()
+        grammar = self._checked(whole, text, max_items)
+        try:
+            return LLGuidanceGrammar(
+                grammar, max_items, parse_lark(text if start == "start" else f"{text}\nstart: {start}")
+            )
+        except (UnsupportedGrammar, BudgetExceeded) as error:
+            return LLGuidanceGrammar(grammar, max_items, unlimited=str(error))
+
+    def context_free(self, grammar: Grammar, *, max_items: int = 50_000) -> LLGuidanceGrammar:
+        """The grammar that rules over characters describe, exactly."""
+        text = f'{to_lark(lexed(grammar))}\n%llguidance {{"no_forcing": true}}'
+        return LLGuidanceGrammar(self._checked(text, text, max_items), max_items, grammar)
+
+    def _checked(self, whole: str, text: str, max_items: int) -> str:
+        """The engine's grammar of a Lark text, of which a beginning was given."""
+        grammar: str = llguidance.LLMatcher.grammar_from_lark(whole)
+        wrong = llguidance.LLMatcher.validate_grammar(grammar, limits=_limits(max_items)).strip()
         if wrong.startswith("WARNING"):
             raise UnsupportedGrammar(f"{_NAME} would not enforce all of the grammar: {wrong}")
         if wrong:
@@ -103,15 +119,7 @@ class LLGuidance:
             # What is missing at the end is reported in the line behind it, or in a line that was appended.
             line = min(line, text.count("\n") + 1)
             raise refusal_at(text, line, column, f"{_NAME} says: {_sentence(reason)}")
-        return LLGuidanceGrammar(grammar, max_items)
-
-    def context_free(
-        self, grammar: Grammar, *, longest_tokens: bool = True, max_items: int = 50_000
-    ) -> LLGuidanceGrammar:
-        """The grammar that rules over characters describe, exactly."""
-        made = self.lark(to_lark(lexed(grammar)), longest_tokens=longest_tokens, max_items=max_items)
-        # Where the engine leaves tokens out, a text may need more of them than its shortest completion has.
-        return LLGuidanceGrammar(made.grammar, made.max_items, None if longest_tokens else grammar)
+        return grammar
 
 
 def _mentions(schema: Any, keyword: str) -> bool:
@@ -130,12 +138,15 @@ def _sentence(text: str) -> str:
 
 
 class LLGuidanceGrammar:
-    """A grammar that the engine has accepted, and its rules if it was read from rules."""
+    """A grammar that the engine has accepted, and its rules, or why they are not known."""
 
-    def __init__(self, grammar: str, max_items: int = 50_000, rules: Grammar | None = None) -> None:
+    def __init__(
+        self, grammar: str, max_items: int = 50_000, rules: Grammar | LarkGrammar | None = None, unlimited: str = ""
+    ) -> None:
         self.grammar = grammar
         self.max_items = max_items
         self.rules = rules
+        self.unlimited = unlimited
 
     def bind(self, vocabulary: Vocabulary, vocab_size: int) -> _LLGuidanceConstraint:
         """The grammar for a vocabulary and a width of logits."""
@@ -189,7 +200,9 @@ class _LLGuidanceConstraint(MatcherConstraint):
     def __init__(self, read: LLGuidanceGrammar, vocabulary: Vocabulary, vocab_size: int) -> None:
         self._grammar = read.grammar
         self._limits = _limits(read.max_items)
-        super().__init__(vocabulary, vocab_size, f"{_NAME}, {read.max_items}: {read.grammar}", read.rules)
+        super().__init__(
+            vocabulary, vocab_size, f"{_NAME}, {read.max_items}: {read.grammar}", read.rules, read.unlimited
+        )
 
     def start_threads(self) -> Any:
         return llguidance.LLExecutor()

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN, Constraint, State, TokenSet
-from logitloom.errors import BudgetExceeded, StateMismatch, VocabularyError
+from logitloom.errors import BudgetExceeded, StateMismatch, UnsupportedGrammar, VocabularyError
 from logitloom_plugins.grammars.completions import TokenCompletions
 from logitloom_plugins.grammars.context_free import Grammar as ContextFree
+from logitloom_plugins.grammars.lark import LarkGrammar
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 
 __all__ = ["MatcherConstraint"]
@@ -48,6 +49,7 @@ class MatcherConstraint(Constraint):
         grammar: the engine, its version, the grammar and the limits: what the matchers depend on.
         rules: the same grammar as rules, without useless parts, if it is known as such: only then can the constraint
             tell how many tokens complete a text.
+        unlimited_because: why it is not known, in sentences.
 
     Raises:
         VocabularyError: if the vocabulary cannot end a text.
@@ -56,7 +58,14 @@ class MatcherConstraint(Constraint):
     _buffer: NDArray[np.int32]
     _made_completions: TokenCompletions | None
 
-    def __init__(self, vocabulary: Vocabulary, vocab_size: int, grammar: str, rules: ContextFree | None = None) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        vocab_size: int,
+        grammar: str,
+        rules: ContextFree | LarkGrammar | None = None,
+        unlimited_because: str = "",
+    ) -> None:
         if not vocabulary.eos:
             raise VocabularyError(
                 f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
@@ -66,6 +75,7 @@ class MatcherConstraint(Constraint):
         self.words = (vocab_size + 31) // 32
         self._grammar_text = grammar
         self._rules = rules
+        self.unlimited_because = unlimited_because
         self._kept_bits: NDArray[np.uint32] = self._bits_of_texts()
         self._begin()
         self._matcher(NOTHING_READ)  # whatever the engine has against the grammar is said now
@@ -168,8 +178,8 @@ class MatcherConstraint(Constraint):
         if self._rules is not None and self._made_completions is None:
             try:
                 self._made_completions = TokenCompletions(self._rules, self.vocabulary, self.vocab_size)
-            except (BudgetExceeded, VocabularyError):
-                self._rules = None
+            except (BudgetExceeded, UnsupportedGrammar, VocabularyError) as error:
+                self._rules, self.unlimited_because = None, str(error)
         return self._made_completions
 
     # --- matchers -------------------------------------------------------------------------------------------------

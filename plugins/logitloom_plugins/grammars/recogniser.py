@@ -95,6 +95,7 @@ class Recogniser(ByteAutomaton):
         self._begin = self._set([(BEGIN, self._outermost)])
         self._classes = _byte_classes(rules.mask)
         self._class_of: list[int] = self._classes.tolist()
+        self._members = {number: symbol for symbol, number in reversed(list(enumerate(self._class_of)))}
         self._classes_in = {
             mask: sorted({number for byte, number in enumerate(self._class_of) if mask >> byte & 1})
             for mask in set(rules.mask)
@@ -105,6 +106,11 @@ class Recogniser(ByteAutomaton):
     def made(self) -> int:
         """See the class."""
         return len(self._frames) + len(self._sets) + self._cyclic
+
+    @property
+    def growth(self) -> NDArray[np.int64] | None:
+        """:attr:`.ByteRules.growth`."""
+        return self._rules.growth
 
     @property
     def fingerprint(self) -> bytes:
@@ -140,10 +146,22 @@ class Recogniser(ByteAutomaton):
     def bound(self, state: State) -> int | None:
         """No completion of the state is longer, in bytes; ``None`` if that is unknown.
 
-        Each byte makes it larger by at most :attr:`.ByteRules.growth`. It is the longest of the shortest completions of
+        Each byte makes it larger by at most :attr:`growth`. It is the longest of the shortest completions of
         what is read and of all that waits for its end, as a rule that ends leaves only some of these.
         """
         return None if self._rules.growth is None else _set(state).farthest
+
+    # --- rules over other symbols than bytes ----------------------------------------------------------------------
+
+    def expected(self, state: State) -> list[int]:
+        """One symbol of each class that may come next."""
+        return [self._members[number] for number in self._next(_set(state))]
+
+    def after(self, state: State, symbols: Iterable[int]) -> State | None:
+        """The state after any of some symbols, all of which were read."""
+        following = self._next(_set(state))
+        found = [item for symbol in symbols for item in following.get(self._class_of[symbol], ())]
+        return self._set(found) if found else None
 
     # --- states ---------------------------------------------------------------------------------------------------
 
@@ -285,5 +303,7 @@ def _set(state: State) -> _Set:
 def _byte_classes(masks: Iterable[int]) -> NDArray[np.uint8]:
     distinct = set(masks)
     numbers: dict[tuple[int, ...], int] = {}
-    kinds = [tuple(mask >> byte & 1 for mask in distinct) for byte in range(256)]
-    return np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds], dtype=np.uint8)
+    width = max(256, max(mask.bit_length() for mask in distinct))
+    kinds = [tuple(mask >> byte & 1 for mask in distinct) for byte in range(width)]
+    found = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
+    return np.array(found, dtype=np.uint8 if width == 256 else np.intp)

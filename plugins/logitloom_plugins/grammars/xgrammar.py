@@ -36,6 +36,10 @@ __all__ = ["XGrammar", "XGrammarGrammar"]
 _COMPILERS: weakref.WeakKeyDictionary[Vocabulary, dict[int, Any]] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 _NAME: Final = f"The engine xgrammar {version('xgrammar')}"
+_SCHEMA: Final = (
+    "The engine xgrammar does not tell how far the end of a JSON text is; the engine 'table' does, where it runs a "
+    "schema."
+)
 _THREADS: Final = os.cpu_count() or 1
 _MOST_NESTED: Final = 20_000
 #: Seconds per token of the vocabulary at each position, and per pair of positions, of a grammar.
@@ -97,23 +101,18 @@ class XGrammar:
             f"texts. Write the grammar in GBNF, or use the engine 'llguidance'."
         )
 
-    def context_free(
-        self, grammar: Grammar, *, longest_tokens: bool = False, max_items: int | None = None
-    ) -> XGrammarGrammar:
+    def context_free(self, grammar: Grammar, *, max_items: int | None = None) -> XGrammarGrammar:
         """The grammar that rules over characters describe.
 
         Args:
             grammar: the rules.
-            longest_tokens: not supported.
             max_items: ignored, since the engine has no such limit.
 
         Raises:
-            UnsupportedGrammar: if ``longest_tokens`` is asked for.
+            UnsupportedGrammar: if the engine refuses it.
             BudgetExceeded: if counted repetitions are nested so that the engine would take minutes.
         """
         del max_items
-        if longest_tokens:
-            raise UnsupportedGrammar(f"{_NAME} has no option longest_tokens. Use the engine 'llguidance'.")
         nested = _nested_counts(grammar)
         if nested > _MOST_NESTED:
             raise BudgetExceeded(
@@ -209,7 +208,7 @@ def estimated_seconds(text: str, vocab_size: int) -> float:
 class _XGrammarConstraint(MatcherConstraint):
     def __init__(self, grammar: Any, vocabulary: Vocabulary, vocab_size: int, rules: Grammar | None) -> None:
         self._grammar = grammar
-        super().__init__(vocabulary, vocab_size, f"{_NAME}: {grammar}", rules)
+        super().__init__(vocabulary, vocab_size, f"{_NAME}: {grammar}", rules, "" if rules else _SCHEMA)
 
     def start_threads(self) -> Any:
         return xgrammar.BatchGrammarMatcher(_THREADS)

@@ -154,7 +154,7 @@ class Grammar(ConstraintProcessor):
         if naming_depth(rules) > _DEEPEST:
             raise BudgetExceeded(_TOO_DEEP)
         engine = self._engine(("llguidance", "xgrammar"))
-        return engine.context_free(rules, longest_tokens=self.longest_tokens, max_items=self.max_items)
+        return engine.context_free(rules, max_items=self.max_items)
 
     def _table(self, rules: ContextFree) -> RegularGrammar | None:
         """The grammar as an automaton; ``None`` if another engine has to read it."""
@@ -188,9 +188,7 @@ class Grammar(ConstraintProcessor):
                 f"name each other in a row. Use fewer rules, or GBNF, of which the depth is known."
             )
         engine = self._engine(("llguidance",))
-        return engine.lark(
-            text, start=self.start or "start", longest_tokens=self.longest_tokens, max_items=self.max_items
-        )
+        return engine.lark(text, start=self.start or "start", max_items=self.max_items)
 
     def _engine(self, known: tuple[str, ...]) -> Engine:
         if self.engine != "auto":

@@ -112,7 +112,7 @@ def test_tokens_are_few(grammar: Grammar) -> None:
 
 def walk(bound: Any, budget: int, dice: np.random.Generator) -> str:
     """A random text of a constraint that is complete within a number of tokens, end-of-sequence included."""
-    state, written = bound.start(), []
+    state, written = bound.start(), list[int]()
     for left in range(budget, 0, -1):
         ids, least = bound.least_after(state)
         assert len(least) == 0 or least.max() <= bound.most_after(state)
@@ -127,7 +127,7 @@ def walk(bound: Any, budget: int, dice: np.random.Generator) -> str:
 
 
 def bound_to(engine: Any, text: str, words: Vocabulary) -> Any:
-    return engine.context_free(pruned(parse_gbnf(text)), longest_tokens=False, max_items=50_000).bind(words, words.size)
+    return engine.context_free(pruned(parse_gbnf(text)), max_items=50_000).bind(words, words.size)
 
 
 @pytest.mark.parametrize("label", RECURSIVE)
@@ -147,7 +147,7 @@ def test_every_text_of_an_engine_is_finished(engine: Any, vocabulary: Vocabulary
 @settings(max_examples=25)
 def test_random_grammars_are_finished_on_engines(name: str, grammar: Grammar, seed: int) -> None:
     pytest.importorskip(name, reason=f"the package {name} is not installed")
-    made = load_plugin("grammars", name)().context_free(grammar, longest_tokens=False, max_items=50_000)
+    made = load_plugin("grammars", name)().context_free(grammar, max_items=50_000)
     bound, recogniser = made.bind(AB, AB.size), Recogniser(ByteRules(grammar, range(256)))
     for more in range(5):
         text = walk(bound, bound.least_tokens(bound.start()) + 1 + more, np.random.default_rng([seed, more]))

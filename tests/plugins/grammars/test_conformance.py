@@ -41,7 +41,7 @@ PADDING = 37
 
 
 def bound_to(engine: Any, text: str, vocabulary: Vocabulary, width: int | None = None) -> Any:
-    grammar = engine.context_free(pruned(parse_gbnf(text)), longest_tokens=False, max_items=50_000)
+    grammar = engine.context_free(pruned(parse_gbnf(text)), max_items=50_000)
     return grammar.bind(vocabulary, width or vocabulary.size)
 
 
@@ -110,7 +110,7 @@ def test_random_grammars_have_exactly_their_texts(name: str, rules: tuple[str, s
     pytest.importorskip(name, reason=f"the package {name} is not installed")
     grammar = parse_gbnf(f'root ::= {rules[0]} | "ba"\nx ::= {rules[1]}\ny ::= {rules[2]}')
     texts = language(grammar, "ab", 4)
-    made = load_plugin("grammars", name)().context_free(pruned(grammar), longest_tokens=False, max_items=50_000)
+    made = load_plugin("grammars", name)().context_free(pruned(grammar), max_items=50_000)
     bound = made.bind(mixed(), mixed().size)
     every = [format(i, f"0{n}b").translate({48: "a", 49: "b"}) if n else "" for n in range(5) for i in range(2**n)]
     assert {text for text in every if accepts(bound, text)} == texts

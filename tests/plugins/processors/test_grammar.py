@@ -253,7 +253,6 @@ def test_errors_have_line_column_and_a_caret(text: str, line: int, column: int, 
         ({"grammar": 'x: "a"', "engine": "llguidance"}, UnsupportedGrammar, "start"),
         ({"grammar": 'root ::= "aaaaaaaaaaa"', "max_size": 10}, OptionError, "max_size is 10"),
         ({"grammar": 'start: "a"', "engine": "xgrammar"}, UnsupportedGrammar, "no lexer"),
-        ({"grammar": 'root ::= "a"', "engine": "xgrammar", "longest_tokens": True}, UnsupportedGrammar, "longest"),
     ],
 )
 def test_what_cannot_be_done_is_an_error_before_decoding(
