@@ -265,7 +265,7 @@ class _Passage:
         if not any(self._rest.part.by_ids):
             return None
         if self._spread is None:
-            self._spread = self._backend.asarray(np.empty((count, self._logits.shape[2]), dtype=np.float32))
+            self._spread = self._backend.xp.empty((count, self._logits.shape[2]), dtype=self._logits.dtype)
         return self._spread[:count]
 
 

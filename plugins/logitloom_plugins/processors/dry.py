@@ -86,6 +86,11 @@ class Dry(Processor):
         """The history, and the vocabulary to find breakers by their text."""
         return frozenset({"prompt", "history"}) | (frozenset({"vocabulary"}) if self.breakers else frozenset())
 
+    @property
+    def changes_only_seen(self) -> bool:  # type: ignore[override]
+        """Without breakers, no token differs from others."""
+        return not self.breakers and not self.breaker_ids
+
     @cached_property
     def _strength(self) -> HostTable:
         """Length of a match -> penalty, ``[max_match + 1] float32``."""
@@ -132,6 +137,13 @@ class Dry(Processor):
         penalized = (reach >= self.allowed_length) & (token >= 0)
         if breaker is not None:
             penalized = penalized & ~_look_up(xp, breaker, xp.where(token < 0, 0, token))
+        if backend.on_host and not context.compiled and backend.has_values(penalized):
+            # A few positions of each row, in place of the whole history.
+            index = _packed(backend.to_numpy(penalized))
+            if not index.shape[1]:
+                return logits, DryState(match)
+            penalized, places = backend.asarray(index >= 0), backend.asarray(np.maximum(index, 0))
+            reach, token = backend.gather(reach, places), backend.gather(token, places)
         # One position per token, the one of its longest match: sorted by token, then by length, the last of a run.
         width = self.max_match + 1
         key = xp.sort(xp.where(penalized, token * width + reach, -1), axis=-1)
@@ -210,6 +222,15 @@ class Dry(Processor):
 def _look_up(xp: Any, table: Array, index: Array) -> Array:
     """``table[index]`` for an index of any shape (the standard's ``take`` wants a flat one)."""
     return xp.reshape(xp.take(table, xp.reshape(index, (-1,)), axis=0), index.shape)
+
+
+def _packed(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The places of each row that are set, ``[rows, most of a row]``, -1 behind them."""
+    row, column = np.divmod(mask.reshape(-1).nonzero()[0], mask.shape[1])
+    counts = np.bincount(row, minlength=len(mask))
+    index = np.full((len(mask), counts.max(initial=0)), -1, dtype=np.int64)
+    index[row, np.arange(len(row)) - (counts.cumsum() - counts)[row]] = column
+    return index
 
 
 def _breaker_table(
