@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ANY", "NEVER", "NEWLINE", "CharSet", "HighSet", "char_set", "literal", "literal_set"]
+__all__ = ["ANY", "NEVER", "NEWLINE", "CharSet", "HighSet", "char_set", "literal"]
 
 ASCII_ALL: Final = (1 << 128) - 1
 _TOP: Final = 0x10FFFF
@@ -291,8 +291,3 @@ def literal(code_point: int, flags: int = 0) -> CharSet:
     if flags & re.IGNORECASE and (code_point >= 128 or chr(code_point).isalpha()):
         return ignore_case(((code_point, code_point),), "", flags)
     return CharSet(1 << code_point, HIGH_NONE) if code_point < 128 else char_set_of((code_point,))
-
-
-def literal_set(text: str) -> CharSet:
-    """The set of the characters of a text."""
-    return char_set_of(map(ord, text))

@@ -10,7 +10,6 @@ import numpy as np
 from logitloom import processors, registry
 from logitloom.backend import NEG_INF, Backend
 from logitloom.chain import Chain
-from logitloom.context import Context
 from logitloom.processor import Processing
 from logitloom.testing.conformance import Conformance
 from logitloom.testing.stories import Run, Story, accepting, logits_of
@@ -117,7 +116,3 @@ class ProcessorSubject(Conformance):
         """The processed logits of each step of a story that is decoded in a batch of one, ``[vocab]`` each."""
         run = self.run(chain, backend, [story], **more)
         return [np.array(backend.to_numpy(run.step()))[0] for _ in range(len(story.blocks) + 1)]
-
-    def context_of(self, chain: Chain, backend: Backend, stories: Sequence[Story]) -> Context:
-        """The context of the start of some rows."""
-        return self.run(chain, backend, stories).context

@@ -156,3 +156,13 @@ def test_verdicts_of_branches_that_repeat_what_is_common(keyword: str, seed: int
             if machine.satisfiable or verdict:
                 assert accepts(machine, serialise(machine, sample)) == verdict, (given, sample)
     assert min(judged) > 20
+
+
+def test_a_contradiction_that_equal_subschemas_make_is_found() -> None:
+    """Beside branches equal subschemas become one, and what had two numbers contradicts itself."""
+    never = [{"properties": {"a": {"type": "integer"}}}, {"not": {"properties": {"a": {"type": "integer"}}}}]
+    branches = [{"properties": {"x": {"minProperties": 1}}}, {"properties": {"x": {"maxProperties": 2}}}]
+    whole = {"properties": {"x": {"allOf": never}}, "oneOf": branches}
+    machine = compile_schema(whole)
+    for text in ('{"x": {}}', '{"x": {"a": 1}}', '{"x": {"a": ""}}', '{"x": 1}', '{"x": [1]}'):
+        assert not accepts(machine, text)

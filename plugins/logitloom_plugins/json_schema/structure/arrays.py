@@ -41,6 +41,16 @@ class ArrayFrame(NamedTuple):
     extras: tuple[Formula, ...]
     wanted: frozenset[TruthVector]
 
+    @property
+    def only_hard(self) -> bool:
+        """Whether no formula is open: the hard atoms alone decide."""
+        return self.soft is True and not self.extras
+
+    @property
+    def open_formulas(self) -> tuple[Formula, ...]:
+        """The soft formula and the extra formulas."""
+        return (self.soft, *self.extras)
+
 
 class ArrayPlan(Name):
     """The hard atoms of an array, grouped by keyword.
@@ -78,12 +88,8 @@ class ArrayPlan(Name):
         return conjunction([*self.items.get(index, ()), *[child for first, child in self.rests if index >= first]])
 
 
-def start_array(
-    owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]
-) -> ArrayFrame | None:
-    """The frame of an array that has just been opened; ``None`` if no array satisfies ``must``."""
-    if must is False:
-        return None
+def start_array(owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> ArrayFrame:
+    """The frame of an array that has just been opened; ``must`` is not ``False``."""
     limit = 0
     for formula in (must, *extras):
         for atom in atoms(formula):
@@ -108,10 +114,10 @@ def item(frame: ArrayFrame) -> Member | None:
     must = plan.hard_item(index)
     if must is False:
         return None
-    if frame.soft is True and not frame.extras:
+    if frame.only_hard:
         following = frame._replace(length=count)
         return Member(ValueConstraint(must), lambda truth: following)
-    effects = Effects((frame.soft, *frame.extras))
+    effects = Effects(frame.open_formulas)
     for atom in effects.atoms:
         kind = atom[0]
         if kind == "item" and atom[1] == index:

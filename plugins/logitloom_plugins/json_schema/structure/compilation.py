@@ -227,7 +227,7 @@ def _visit_constraints(values: Satisfiability, root: ValueConstraint, nodes: Con
 def _members(values: Satisfiability, frame: Frame) -> Iterator[ValueConstraint]:
     """The constraints on the members or items of a container that has just been opened."""
     plan = frame.plan
-    if any(atom[0] not in _COUNTED for formula in (frame.soft, *frame.extras) for atom in atoms(formula)):
+    if any(atom[0] not in _COUNTED for formula in frame.open_formulas for atom in atoms(formula)):
         for reached in values.explored(frame):
             if isinstance(reached, ObjectFrame):
                 yield from [member.demand for _, member in objects.next_members(reached)]

@@ -6,9 +6,10 @@ with one flag per pattern and per ``propertyNames`` atom.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +17,12 @@ from numpy.typing import NDArray
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
+from logitloom_plugins.json_schema.values.strings import encodable
 
 __all__ = ["Keys"]
 
-_ESCAPED = frozenset('"\\')
-
-
-def _encodable(name: str) -> bool:
-    """Whether a name can be written in UTF-8 (it has no lone surrogates)."""
-    return not any("\ud800" <= character < "\ue000" for character in name)
+#: Names that are written as they are, without escapes.
+_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
 
 
 class NameTree(NamedTuple):
@@ -68,8 +66,8 @@ class Keys:
         tracker: BudgetTracker,
     ) -> None:
         self.key = names, patterns, tuple(demands)
-        self.names = tuple([name for name in names if _encodable(name)])
-        self.plain_names = not any(c in _ESCAPED or not " " <= c <= "~" for name in self.names for c in name)
+        self.names = tuple([name for name in names if encodable(name)])
+        self.plain_names = all(map(_PLAIN.fullmatch, self.names))
         self.patterns = patterns
         self.demands = demands
         self._tracker = tracker
@@ -184,7 +182,7 @@ class Keys:
     @cached_property
     def others(self) -> tuple[Any, ...]:
         """The labels of names that the schema does not mention."""
-        if not self.patterns and not self.demands:
+        if not self.is_slow:
             return (("other", ()),)
         return tuple(sorted([label for label in self.automaton.found if label[0] == "other"], key=repr))
 
@@ -248,7 +246,7 @@ class Keys:
     @cached_property
     def below(self) -> list[int]:
         """Per state the labels that can still be reached, as bits."""
-        if not self.patterns and not self.demands:
+        if not self.is_slow:
             return self.tree.below
         automaton = self.automaton
         bits = [0 if label is None else self.bit[label] for label in automaton.outputs]

@@ -66,6 +66,16 @@ class ObjectFrame(NamedTuple):
     tracked: str = ""
     left: tuple[tuple[Any, int], ...] = ()
 
+    @property
+    def only_hard(self) -> bool:
+        """Whether no formula is open: the hard atoms alone decide."""
+        return self.soft is True and not self.extras
+
+    @property
+    def open_formulas(self) -> tuple[Formula, ...]:
+        """The soft formula and the extra formulas."""
+        return (self.soft, *self.extras)
+
 
 class ObjectPlan(Name):
     """The hard atoms of an object, grouped by keyword.
@@ -175,12 +185,8 @@ class ObjectPlan(Name):
         return not any(self.keys.matches(key, pattern) for pattern in patterns)
 
 
-def start_object(
-    owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]
-) -> ObjectFrame | None:
-    """The frame of an object that has just been opened; ``None`` if no object satisfies ``must``."""
-    if must is False:
-        return None
+def start_object(owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> ObjectFrame:
+    """The frame of an object that has just been opened; ``must`` is not ``False``."""
     everything = list(dict.fromkeys(atom for formula in (must, *extras) for atom in atoms(formula)))
     hard, soft = split(must, _OBJECT_HARD)
     names = tuple(dict.fromkeys(a[1] for a in everything if a[0] == "prop"))
@@ -189,8 +195,6 @@ def start_object(
     keys = owner.keys(names, others, everything)
     plan = owner.object_plan(names, others, keys, hard)
     frame = ObjectFrame(plan, 0, 0 if limits else -1, plan.required_others, soft, extras, wanted)
-    if plan.most is not None and plan.most < 0:
-        return None
     tracked = _tracked(must, extras)
     if tracked:
         frame = frame._replace(tracked=tracked)
@@ -208,7 +212,7 @@ def counted(frame: ObjectFrame, label: Any, names: frozenset[str]) -> ObjectFram
         label: of undeclared names.
         names: the undeclared names that have come.
     """
-    open_ones = {atom for formula in (frame.soft, *frame.extras) for atom in atoms(formula)}
+    open_ones = {atom for formula in frame.open_formulas for atom in atoms(formula)}
     counts = [atom[1] + 1 for atom in open_ones if atom[0] in ("minp", "maxp")]
     needed = max([frame.plan.least, *counts]) + len(open_ones)
     left = frame.plan.keys.count(label)
@@ -243,7 +247,7 @@ def skip(frame: ObjectFrame) -> ObjectFrame | None:
     name = plan.names[frame.place]
     if frame.place in plan.required:
         return None
-    if frame.soft is True and not frame.extras:
+    if frame.only_hard:
         return frame._replace(place=frame.place + 1)
     # Cached, because :func:`member` skips this name for each of the later names.
     if frame not in plan.skipped:
@@ -266,9 +270,6 @@ def _settled(
     new, soft, extras = rest
     if new:
         missing = missing | {a[1] for a in new if a[0] == "req" and a[1] not in plan.index}
-        late = [a for a in new if a[0] == "req" and a[1] in plan.index and plan.index[a[1]] < place]
-        if late:
-            return None
         plan = plan.owner.object_plan(plan.names, plan.tracked, plan.keys.key, (*plan.hard, *new))
     return ObjectFrame(plan, place, count, missing, soft, extras, frame.wanted, frame.tracked, frame.left)
 
@@ -295,7 +296,7 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
 
 def _skipped(frame: ObjectFrame, target: int) -> ObjectFrame | None:
     """The frame after all declared names before index ``target`` are omitted; ``None`` if one of them is required."""
-    if frame.soft is True and not frame.extras:
+    if frame.only_hard:
         required = frame.plan.required
         at = bisect_left(required, frame.place)
         if at < len(required) and required[at] < target:
@@ -329,7 +330,7 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
         if (key, 0) in frame.left:
             return None
         frame = frame._replace(left=tuple([(label, left - (label == key)) for label, left in frame.left]))
-    if frame.tracked == "counted" and frame.soft is True and not frame.extras and frame.length + 1 >= plan.least:
+    if frame.tracked == "counted" and frame.only_hard and frame.length + 1 >= plan.least:
         frame = frame._replace(tracked="", left=())
     must = plan.hard_child(key)
     if must is False:
@@ -340,7 +341,7 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
     name = key[1] if key[0] == "name" else None
     place = frame.place + 1 if plan.declares(key) else frame.place
     missing = frame.missing - {name} if name in frame.missing else frame.missing
-    if frame.soft is True and not frame.extras:
+    if frame.only_hard:
         following = frame._replace(place=place, length=count, missing=missing)
         return Member(ValueConstraint(must), lambda truth: following)
     effects = member_effects(frame, key, count)
@@ -352,14 +353,14 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
 
 def _count_limit(frame: ObjectFrame) -> int:
     """The number of members above which no count of members changes a bound: the largest bound plus 1."""
-    soft = [a[1] for f in (frame.soft, *frame.extras) for a in atoms(f) if a[0] in ("minp", "maxp")]
+    soft = [a[1] for f in frame.open_formulas for a in atoms(f) if a[0] in ("minp", "maxp")]
     return int(max(frame.plan.least, frame.plan.most or 0, *soft)) + 1
 
 
 def member_effects(frame: ObjectFrame, key: Any, count: int) -> Effects:
     """The effects of a member on the soft and extra formulas; ``count`` is the number of members including it."""
     plan, name = frame.plan, key[1] if key[0] == "name" else None
-    effects = Effects((frame.soft, *frame.extras))
+    effects = Effects(frame.open_formulas)
     for atom in effects.atoms:
         kind = atom[0]
         if kind == "prop" and atom[1] == name:

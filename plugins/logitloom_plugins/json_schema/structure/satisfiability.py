@@ -67,7 +67,7 @@ class Satisfiability:
         self._plans: dict[tuple[Any, ...], Any] = {}
         self._contents: dict[Any, Content] = {}
         self._numbers: dict[tuple[Formula, ...], MooreMachine] = {}
-        self._opened: dict[Any, Frame | None] = {}
+        self._opened: dict[Any, Frame] = {}
         self._distinct: set[ArrayFrame] = set()
         #: Nodes whose ``uniqueItems`` cannot be enforced in some array that has been opened.
         self.repeatable: set[int] = set()
@@ -111,7 +111,7 @@ class Satisfiability:
         # The frame is added before the check, so that the recursion ends where an item is an array of the same kind.
         self._distinct.add(frame)
         plan = frame.plan
-        is_certain = plan.distinct and frame.soft is True and not frame.extras
+        is_certain = plan.distinct and frame.only_hard
         if not is_certain or (
             plan.least > 1 and (plan.items or values_of(self, plan.hard_item(0), plan.least) < plan.least)
         ):
@@ -208,7 +208,10 @@ class Satisfiability:
         if must is False or not extras:
             return (must,) if must is not False else ()
         formulas = (must, *[self.keywords.of_nodes(extra, kind) for extra in extras])
-        return self.keywords.together(formulas) if len(formulas) > 2 else formulas
+        if len(formulas) > 2:
+            formulas = self.keywords.together(formulas)
+        # Where subschemas turn out to be equal, a contradiction may come to light.
+        return formulas if formulas[0] is not False else ()
 
     def answers(self, demand: ValueConstraint) -> frozenset[TruthVector]:
         """The truth vectors of ``demand.extras`` that values which satisfy ``demand.must`` can have.
@@ -293,8 +296,14 @@ class Satisfiability:
                 found.add(tuple([extra is True for extra in formulas[1:]]))
         return frozenset(found), len(found) == everything
 
-    def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> Frame | None:
-        """The frame of an object or array that has just been opened; ``None`` if there can be none."""
+    def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> Frame:
+        """The frame of an object or array that has just been opened.
+
+        Args:
+            kind: ``"object"`` or ``"array"``.
+            formulas: as :meth:`of_type` gives them, and not empty.
+            wanted: the truth vectors with which it may be closed.
+        """
         asked = kind, formulas, wanted
         if asked not in self._opened:
             start = objects.start_object if kind == "object" else arrays.start_array
@@ -305,12 +314,10 @@ class Satisfiability:
         extras = len(formulas) - 1
         if not extras:
             frame = self.opened(kind, formulas, _POSSIBLE)
-            return {()} if frame is not None and self.lives(frame) else set()
+            return {()} if self.lives(frame) else set()
         # Collect the truth vectors of all frames that may be closed. ``wanted`` does not change which frames follow.
         frame = self.opened(kind, formulas, EVERYTHING)
         found: set[TruthVector] = set()
-        if frame is None:
-            return found
         for reached in self.explored(frame):
             end = self.end(reached)
             if end is not None:
@@ -328,7 +335,7 @@ class Satisfiability:
     def _can_be_closed(self, frame: Frame, before: bool | None) -> tuple[bool, bool]:
         self._found[frame] = bool(before)
         hard = None
-        simple = frame.soft is True and not frame.extras
+        simple = frame.only_hard
         if isinstance(frame, ArrayFrame):
             items = frame.plan
             if items.most is not None and items.most < max(items.least, frame.length):

@@ -168,7 +168,7 @@ class StructureStates:
             formulas = values.of_type(demand, kind)
             if formulas:
                 frame = values.opened(kind, formulas, wanted)
-                if frame is not None and values.lives(frame):
+                if values.lives(frame):
                     codes[opening[0]] = machine.push(back, (kind, frame, "open", inside(used)))
 
     def text_context(self, formulas: tuple[Any, ...], wanted: frozenset[TruthVector]) -> StringContext:
@@ -250,7 +250,7 @@ class StructureStates:
         known = self._masks.get(frame)
         if known is None:
             plan = frame.plan
-            if frame.soft is True and not frame.extras and not frame.tracked and not plan.counts:
+            if frame.only_hard and not frame.tracked and not plan.counts:
                 known = plan.next_keys(frame.place)
             else:
                 known = 0

@@ -46,7 +46,7 @@ def values_of(values: Any, must: Formula, enough: int, depth: int = 0) -> int:
             found += _numbers(values.number(formulas), enough - found)
         else:
             frame = values.opened(kind, formulas, frozenset([()]))
-            if frame is None or not values.lives(frame):
+            if not values.lives(frame):
                 continue
             if frame.soft is not True:
                 found += 1

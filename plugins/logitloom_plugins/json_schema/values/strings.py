@@ -7,6 +7,7 @@ that ``maxLength: 100000`` takes no states. A table tells how many characters aw
 from __future__ import annotations
 
 import bisect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Final
@@ -27,13 +28,14 @@ __all__ = ["FREE_FOREVER", "Content", "content_of", "encodable", "string_problem
 #: Bounds on the length in branches are part of the automaton, and must not be larger.
 _COUNTED_INSIDE: Final = 4096
 _SHORT_LIST: Final = 32
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: More characters than a text ever has.
 FREE_FOREVER: Final = 1 << 30
 
 
 def encodable(text: str) -> bool:
     """Whether a text can be written in UTF-8 at all (no lone surrogates)."""
-    return not any(0xD800 <= ord(c) < 0xE000 for c in text)
+    return _SURROGATE.search(text) is None
 
 
 def string_problem(keyword: str, text: str, budget: Budget | None) -> str | None:
@@ -243,10 +245,6 @@ class Content:
     @cached_property
     def _farthest(self) -> int:
         return int(self._nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
-
-    def room(self, state: int, count: int) -> int:
-        """How many characters that stay in a state leave an end possible."""
-        return FREE_FOREVER if self.most is None else self.most - count - int(self._nearest[state])
 
     def is_far(self, count: int, more: int) -> bool:
         """Whether the bounds cannot matter for some more characters: from every state an end is within them."""

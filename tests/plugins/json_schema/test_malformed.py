@@ -1,0 +1,61 @@
+"""Keywords whose value is of the wrong kind are refused with the place, the value and what is expected."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+
+from logitloom.errors import BudgetExceeded, UnsupportedSchema
+from logitloom_plugins.json_schema.structure.compilation import compile_schema
+from logitloom_plugins.json_schema.structure.machine import accepts
+
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+
+
+@pytest.mark.parametrize(("keyword", "value", "wanted"), [
+    ("type", "text", "one or several of null, boolean, number, integer, string, array, object is expected"),
+    ("enum", "red", "a list is expected"),
+    ("anyOf", [], "a list of schemas with at least one entry is expected"),
+    ("properties", ["a"], "an object is expected"),
+    ("minimum", "1", "a number is expected"),
+    ("multipleOf", 0, "a number greater than 0 is expected"),
+    ("minLength", -1, "an integer, 0 or more is expected"),
+    ("pattern", 5, "a regular expression is expected"),
+    ("prefixItems", {}, "a list of schemas is expected"),
+    ("required", [1], "a list of property names is expected"),
+])  # fmt: skip
+def test_a_keyword_of_another_kind_is_refused(keyword: str, value: Any, wanted: str) -> None:
+    told = f"The keyword {keyword!r} at # has the value {value!r}, and {wanted}. Correct the schema."
+    with pytest.raises(UnsupportedSchema, match=re.escape(told)):
+        compile_schema({keyword: value})
+
+
+@pytest.mark.parametrize(("schema", "told"), [
+    ({"minimum": math.inf}, "The schema has the number inf, which JSON does not have. Give a finite number."),
+    ({"$ref": "#gone"}, "The reference '#gone' at #/$ref names an anchor that does not exist."),
+    ({"properties": {"a": 5}}, "The schema at /properties/a is 5, but a schema is an object or a boolean."),
+    ({"pattern": r"[\1]"}, "is no character"),
+])  # fmt: skip
+def test_what_means_nothing_is_refused(schema: Any, told: str) -> None:
+    with pytest.raises(UnsupportedSchema, match=re.escape(told)):
+        compile_schema(schema)
+
+
+def test_long_lengths_in_branches_are_refused() -> None:
+    with pytest.raises(BudgetExceeded, match="A length of 5000 to any number of characters inside not, oneOf or if"):
+        compile_schema({"type": "string", "not": {"minLength": 5000, "pattern": "^a"}})
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), [
+    ({"not": {"minLength": 5, "maxLength": 3}}, ['"abcd"'], ["1"]),
+    ({"pattern": r"^\p{ASCII}\p{Alphabetic}$"}, ['"1é"'], ['"é1"', '"11"']),
+    ({"pattern": "^a}$"}, ['"a}"'], ['"a"']),
+    ({"$schema": DRAFT_7, "dependencies": {"a": "b"}}, ['{"a":1,"b":2}'], ['{"a":1}']),
+])  # fmt: skip
+def test_rare_forms_mean_what_they_say(schema: Any, good: list[str], bad: list[str]) -> None:
+    machine = compile_schema(schema)
+    assert [text for text in good if not accepts(machine, text)] == []
+    assert [text for text in bad if accepts(machine, text)] == []
