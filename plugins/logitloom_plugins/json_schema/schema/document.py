@@ -25,6 +25,11 @@ _ONE: Final = (
 _LIST: Final = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 _MAP: Final = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 
+#: A schema with none of these has no subschemas, and neither changes nor has a name that others can refer to.
+_PLACED: Final = frozenset(
+    (*_ONE, *_LIST, *_MAP, "$schema", "id", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
+)
+
 #: For each dynamic anchor the outermost resource on the way here that has it.
 Scope = tuple[tuple[str, str], ...]
 
@@ -246,7 +251,11 @@ class Document:
                 dynamic = "$recursiveAnchor"
             if isinstance(dynamic, str):
                 self._dynamic.setdefault(dynamic, []).append(node)
-            stack += [node.below(part, relative) for relative, part in subschemas(schema)]
+            stack += [
+                node.below(part, relative)
+                for relative, part in subschemas(schema)
+                if isinstance(part, dict) and not _PLACED.isdisjoint(part)
+            ]
 
     def references(self, node: Node) -> list[int]:
         """The numbers of the nodes that ``$ref``, ``$dynamicRef`` and ``$recursiveRef`` of a node point to.

@@ -110,6 +110,10 @@ def is_atom(formula: Formula) -> bool:
 
 def atoms(formula: Formula) -> tuple[Formula, ...]:
     """Every atom, once."""
+    if isinstance(formula, bool):
+        return ()
+    if formula[0] not in _OPERATORS:
+        return (formula,)
     # By identity, because comparing a formula with an equal one of another schema takes long.
     known = _ATOMS.get(id(formula))
     if known is not None and known[0] is formula:
@@ -137,9 +141,11 @@ def atoms(formula: Formula) -> tuple[Formula, ...]:
 
 def nodes_in(part: Any) -> list[int]:
     """The numbers of the nodes in a formula over nodes; none of anything else."""
-    if isinstance(part, tuple) and part and isinstance(part[0], str) and part[0] in ("s", *_OPERATORS):
-        return [atom[1] for atom in atoms(part) if atom[0] == "s"]
-    return []
+    if not isinstance(part, tuple) or not part or not isinstance(part[0], str):
+        return []
+    if part[0] == "s":
+        return [part[1]]
+    return [atom[1] for atom in atoms(part) if atom[0] == "s"] if part[0] in _OPERATORS else []
 
 
 def substitute(formula: Formula, value: Callable[[Formula], Formula]) -> Formula:

@@ -39,6 +39,8 @@ Assertions = Mapping[str, Sequence[Callable[["Keywords", Node], list[Formula]]]]
 StringProblem = Callable[[str, str, Budget | None], str | None]
 
 TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
+#: Of a schema with no other keywords than these only ``type`` says which values are valid.
+_ONLY_TYPE: Final = frozenset(("type", "title", "description", "default", "examples", "$comment"))
 #: With so many earlier subschemas of a property a further one is compared.
 _MOST_COMPARED: Final = 8
 _NAMES: Final = {
@@ -118,6 +120,15 @@ class Keywords:
             self._active.discard(key)
         return known
 
+    def kinds(self, number: int) -> Sequence[str]:
+        """The :data:`TYPES` that the ``type`` of a node allows: of all others it demands what none satisfies."""
+        schema = self.document.nodes[number].schema
+        if isinstance(schema, dict) and "$ref" not in schema:
+            wanted = schema.get("type")
+            if isinstance(wanted, str):
+                return _NAMES.get(wanted, TYPES)
+        return TYPES
+
     def of_nodes(self, formula: Formula, kind: str) -> Formula:
         """A formula over nodes as one over the atoms of a type."""
         return substitute(formula, lambda atom: self.of(atom[1], kind))
@@ -137,9 +148,10 @@ class Keywords:
             return True
         if isinstance(schema.get("$ref"), str) and node.dialect.ref_hides_siblings:
             return self.of(self.document.references(node)[0], kind)
-        parts = [self._types(node, kind)]
-        if parts[0] is not False:
-            parts.append(self._values(node, kind))
+        types = self._types(node, kind)
+        if types is False or schema.keys() <= _ONLY_TYPE:
+            return types
+        parts = [types, self._values(node, kind)]
         if parts[-1] is False:
             return False
         for assertions in self._assertions.get(kind, ()):

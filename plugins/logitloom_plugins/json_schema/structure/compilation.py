@@ -182,9 +182,10 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
     for count, number in enumerate(queue):
         if count % 32 == 0:
             tracker.check_time()
+        kinds = keywords.kinds(number)
         for kind in _CHECKED:
-            formula = keywords.of(number, kind)
-            for atom in () if isinstance(formula, bool) else atoms(formula):
+            formula = keywords.of(number, kind) if kind in kinds else False
+            for atom in atoms(formula):
                 if atom[0] == "unique":
                     found.add(number)
                 for child in [child for part in atom[1:] for child in nodes_in(part)]:

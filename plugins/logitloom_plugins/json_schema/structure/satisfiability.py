@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.schema.formula import Formula, substitute
+from logitloom_plugins.json_schema.schema.formula import Formula, is_atom, parts_of, substitute
 from logitloom_plugins.json_schema.schema.keywords import TYPES, Keywords
 from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, ArrayPlan
@@ -24,14 +24,19 @@ from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectP
 from logitloom_plugins.json_schema.structure.value_counts import values_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.numbers import number_automaton
-from logitloom_plugins.json_schema.values.strings import Content, content_of
+from logitloom_plugins.json_schema.values.strings import Content, content_of, encodable
 
 __all__ = ["EVERYTHING", "Satisfiability"]
 
 Frame = ObjectFrame | ArrayFrame
 _MOST_EXTRAS = 24
-#: The formulas of a type of which every value will do, and the answers to a constraint that some value satisfies.
-_ANYTHING: Final = (True,)
+#: Atoms that the empty object and the empty array satisfy, and atoms that some string or number does.
+_OF_EMPTY: Final = {
+    "object": frozenset(("prop", "patp", "addl", "names", "maxp")),
+    "array": frozenset(("item", "rest", "maxi", "unique")),
+}
+_OF_SOME: Final = frozenset(("int", "fmt"))
+#: The answers to a constraint that some value satisfies.
 _POSSIBLE: Final[frozenset[TruthVector]] = frozenset([()])
 
 
@@ -198,6 +203,11 @@ class Satisfiability:
 
     # --- truth vectors -----------------------------------------------------------------------------------------
 
+    def kinds(self, demand: ValueConstraint) -> Sequence[str]:
+        """The types of the values that may satisfy a constraint, and perhaps others."""
+        must = demand.must
+        return self.keywords.kinds(must[1]) if not isinstance(must, bool) and must[0] == "s" else TYPES
+
     def of_type(self, demand: ValueConstraint, kind: str) -> tuple[Formula, ...]:
         """The formulas of a constraint over the atoms of values of one type; empty if no such value satisfies it."""
         must, extras = demand
@@ -220,7 +230,11 @@ class Satisfiability:
             BudgetExceeded: if there are too many extra formulas, or if the budget is used up.
         """
         known: frozenset[TruthVector] | None = self._known.get(demand)
-        if known is None and not demand.extras and any(self.of_type(demand, kind) == _ANYTHING for kind in TYPES):
+        if (
+            known is None
+            and not demand.extras
+            and any(_has_plain_value(kind, *self.of_type(demand, kind)) for kind in self.kinds(demand))
+        ):
             self._known[demand] = known = _POSSIBLE
         return self._solution(demand, self._truth_vectors) if known is None else known
 
@@ -280,7 +294,7 @@ class Satisfiability:
         found = set(before or ())
         self._found[demand] = frozenset(found)
         everything = 2 ** len(demand.extras)
-        for kind in TYPES:
+        for kind in self.kinds(demand):
             if len(found) == everything:
                 break
             formulas = self.of_type(demand, kind)
@@ -432,6 +446,15 @@ class Satisfiability:
         if member.demand in self._known:
             member.reached = found
         return found
+
+
+def _has_plain_value(kind: str, formula: Formula = False) -> bool:
+    """Whether some value of a type satisfies a formula, as far as that is seen without an automaton or a frame."""
+    if isinstance(formula, bool):
+        return formula
+    if kind in _OF_EMPTY:
+        return all(is_atom(part) and part[0] in _OF_EMPTY[kind] for part in parts_of(formula))
+    return formula[0] in _OF_SOME or (formula[0] == "any" and any(map(encodable, formula[1])))
 
 
 def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Any], TruthVector | None]:

@@ -47,6 +47,7 @@ _BEGIN: Final = {
     )
     for kind, ranges in _POINTS.items()
 }
+_PLAIN: Final = tuple((plain.tolist(), frozenset(plain.nonzero()[0].tolist())) for plain in UNESCAPED)
 _HEX: Final = "0123456789abcdef"
 #: After a backslash and ``u``.
 DIGITS: Final = frozenset((_HEX + _HEX.upper()).encode())
@@ -178,9 +179,8 @@ class StringStates:
     def __init__(self, machine: Any, escapes: str) -> None:
         self.machine = machine
         self.escapes = escapes
-        #: Per byte whether it stands for itself, or is part of a character that does.
-        self.plain: list[bool] = UNESCAPED[escapes == "ascii"].tolist()
-        self._every = frozenset(byte for byte, plain in enumerate(self.plain) if plain)
+        #: Per byte whether it stands for itself, or is part of a character that does; and which bytes do.
+        self.plain, self._every = _PLAIN[escapes == "ascii"]
         self._steps: dict[tuple[MooreMachine, bool], dict[int, Codes]] = {}
 
     def free(self, state: Any) -> int:

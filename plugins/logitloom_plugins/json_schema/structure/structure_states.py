@@ -148,24 +148,24 @@ class StructureStates:
 
     def _value(self, codes: Codes, demand: Any, back: Return, used: Any) -> None:
         machine, values, returns = self.machine, self.values, back.targets
-        wanted = frozenset(returns)
+        wanted, kinds = frozenset(returns), values.kinds(demand)
         for kind, text in (("null", b"null"), ("false", b"false"), ("true", b"true")):
-            formulas = values.of_type(demand, kind)
+            formulas = values.of_type(demand, kind) if kind in kinds else ()
             if formulas:
                 target = returns.get(tuple([extra is True for extra in formulas[1:]]))
                 if target is not None:
                     codes[text[0]] = machine.number(("literal", text[1:], machine.states[target]))
-        formulas = values.of_type(demand, "string")
+        formulas = values.of_type(demand, "string") if "string" in kinds else ()
         if formulas:
             context = self.text_context(formulas, wanted)
             if context.alive(context.start, 0):
                 codes[ord('"')] = machine.push(back, ("text", context, context.start, 0))
-        formulas = values.of_type(demand, "number")
+        formulas = values.of_type(demand, "number") if "number" in kinds else ()
         if formulas:
             numbers = self.number_context(formulas, wanted)
             self._digits(codes, numbers, numbers.automaton.start, back)
         for kind, opening in (("object", b"{"), ("array", b"[")):
-            formulas = values.of_type(demand, kind)
+            formulas = values.of_type(demand, kind) if kind in kinds else ()
             if formulas:
                 frame = values.opened(kind, formulas, wanted)
                 if values.lives(frame):

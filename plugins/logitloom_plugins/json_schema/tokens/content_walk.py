@@ -58,11 +58,11 @@ class ContentWalk:
     """Walks inside the strings of one machine.
 
     Args:
-        plain: per byte whether it stands for itself.
+        plain: ``[256]``, whether a byte stands for itself.
     """
 
-    def __init__(self, plain: list[bool]) -> None:
-        self._plain = np.array(plain)
+    def __init__(self, plain: NDArray[np.bool_]) -> None:
+        self._plain = plain
         self._tables: dict[Any, _Table | None] = {}
 
     def __call__(

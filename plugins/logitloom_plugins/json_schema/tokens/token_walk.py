@@ -27,6 +27,7 @@ from logitloom_plugins.json_schema.structure.string_states import (
 from logitloom_plugins.json_schema.structure.value_reader import Stack
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Ends
 from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
+from logitloom_plugins.json_schema.values.moore_machine import UNESCAPED
 
 __all__ = ["Found", "Pending", "TokenWalk", "Words", "may_name_again"]
 
@@ -191,7 +192,7 @@ class TokenWalk:
     def __init__(self, machine: Any, longest: int) -> None:
         self._machine = machine
         self._longest = longest
-        self._content = ContentWalk(machine.strings.plain)
+        self._content = ContentWalk(UNESCAPED[machine.strings.escapes == "ascii"])
 
     def from_root(self, words: Words, state: int, stack: Stack, written: bytes = b"") -> Found:
         """The words that are allowed in a state; ``written`` is an unfinished member name that must not be repeated."""
