@@ -16,7 +16,7 @@ from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.satisfiability import EVERYTHING
-from logitloom_plugins.json_schema.values.strings import encodable
+from logitloom_plugins.json_schema.values.moore_machine import encodable
 
 __all__ = ["serialise"]
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
-from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
-from logitloom_plugins.json_schema.values.strings import encodable
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable, joint
 
 __all__ = ["Keys"]
 

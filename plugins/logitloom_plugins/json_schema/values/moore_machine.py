@@ -8,6 +8,7 @@ References:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
@@ -20,7 +21,7 @@ from logitloom.automata.product import product
 from logitloom.automata.reach import ends_reachable
 from logitloom.automata.utf8 import byte_sequences
 
-__all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "Columns", "MooreMachine", "Output", "joint"]
+__all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "Columns", "MooreMachine", "Output", "encodable", "joint"]
 
 Output = Any
 
@@ -35,6 +36,12 @@ UNESCAPED: Final = tuple(
 LEADING: Final = tuple(range(0xC2, 0xF5))
 BEGINNING: Final = (*range(0x80), *LEADING)
 CONTINUING: Final = tuple(range(0x80, 0xC0))
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def encodable(text: str) -> bool:
+    """Whether a text can be written in UTF-8 at all (no lone surrogates)."""
+    return _SURROGATE.search(text) is None
 
 
 class Columns(NamedTuple):

@@ -7,7 +7,6 @@ that ``maxLength: 100000`` takes no states. A table tells how many characters aw
 from __future__ import annotations
 
 import bisect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Final
@@ -21,21 +20,22 @@ from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, parts_of
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
 from logitloom_plugins.json_schema.values.formats import IRREGULAR, format_automaton
-from logitloom_plugins.json_schema.values.moore_machine import BEGINNING, CONTINUING, MooreMachine, Output, joint
+from logitloom_plugins.json_schema.values.moore_machine import (
+    BEGINNING,
+    CONTINUING,
+    MooreMachine,
+    Output,
+    encodable,
+    joint,
+)
 
-__all__ = ["FREE_FOREVER", "Content", "content_of", "encodable", "string_problem"]
+__all__ = ["FREE_FOREVER", "Content", "content_of", "string_problem"]
 
 #: Bounds on the length in branches are part of the automaton, and must not be larger.
 _COUNTED_INSIDE: Final = 4096
 _SHORT_LIST: Final = 32
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: More characters than a text ever has.
 FREE_FOREVER: Final = 1 << 30
-
-
-def encodable(text: str) -> bool:
-    """Whether a text can be written in UTF-8 at all (no lone surrogates)."""
-    return _SURROGATE.search(text) is None
 
 
 def string_problem(keyword: str, text: str, budget: Budget | None) -> str | None:
