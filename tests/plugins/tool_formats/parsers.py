@@ -1,4 +1,4 @@
-"""Parsers of tool calls that are not ours: those of vLLM, of mlx-lm, and of Cohere's package melody."""
+"""Parsers of tool calls that are not ours: of vLLM, mlx-lm, Cohere's package melody, and Functionary's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 import pkgutil
 import re
 from collections.abc import Callable, Iterable
+from contextlib import chdir
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -97,6 +99,7 @@ PARSERS: dict[str, dict[str, list[str]]] = {
         "qwen3_coder": ["qwen3_coder"],
     },
     "melody": {"cmd3": ["cohere"], "cmd4": ["cohere"], "cmd5": ["cohere_xml"]},
+    "functionary": {"v3-llama3.1": ["llama_tags"], "v3.llama3": ["functionary_v32"]},
 }
 
 #: Parsers without a format, with the reason.
@@ -107,6 +110,7 @@ WITHOUT_FORMAT: dict[str, dict[str, str]] = {
     },
     "mlx_lm": {},
     "melody": {},
+    "functionary": {},
 }
 
 
@@ -284,8 +288,30 @@ def _by_melody(preset: str, tools: Tools, text: str) -> list[Call]:
     return [(call.name, json.loads(call.arguments or "{}")) for call in found]
 
 
+# --- Functionary ----------------------------------------------------------------------------------------------------
+
+
+def _by_functionary(version: str, tools: Tools, text: str) -> list[Call]:
+    del tools
+    template = _functionary_templates()[version]
+    found = template.parse_assistant_response(text, "auto")["tool_calls"] or []
+    return [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in found]
+
+
+def _functionary_templates() -> dict[str, Any]:
+    """The templates of Functionary 3 by version, made without a tokenizer, which parsing does not need."""
+    folder = "functionary.prompt_template"
+    # The package reads its files as from the folder that it lies in.
+    with chdir(Path(importlib.import_module("functionary").__path__[0]).parent):
+        kinds = [
+            importlib.import_module(f"{folder}.llama3_prompt_template_v3").Llama3TemplateV3,
+            importlib.import_module(f"{folder}.llama31_prompt_template").Llama31Template,
+        ]
+    return {kind.version: kind.__new__(kind) for kind in kinds}
+
+
 _READ: dict[str, Callable[[str, Tools, str], list[Call]]] = {
-    "vllm": _by_vllm, "mlx_lm": _by_mlx_lm, "melody": _by_melody
+    "vllm": _by_vllm, "mlx_lm": _by_mlx_lm, "melody": _by_melody, "functionary": _by_functionary
 }  # fmt: skip
 
 
@@ -303,5 +329,7 @@ def parsers_of(library: str) -> list[str]:
     if library == "mlx_lm":
         package = importlib.import_module("mlx_lm.tool_parsers")
         return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    if library == "functionary":
+        return sorted(_functionary_templates())
     cohere_melody = importlib.import_module("cohere_melody")
     return sorted(name.removeprefix("render_") for name in dir(cohere_melody) if name.startswith("render_"))

@@ -477,3 +477,22 @@ def test_a_thousand_tools_are_told_apart() -> None:
     call = "<|tool_call_begin|>functions.tool_777:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
     assert refused_at(constraint, f"<|tool_calls_section_begin|>{call}<|tool_calls_section_end|>") is None
     assert BYTES.size == 257
+
+
+def test_functionary_names_the_recipient_of_each_part() -> None:
+    tools = [{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]
+    auto = constraint_of("functionary_v32", tools)
+    text = 'all\nLet me see.>>>weather\n{"city": "Rome"}>>>weather\n{}'
+    assert refused_at(auto, text) is None
+    assert refused_at(auto, text.partition(">>>")[2]) is None  # the prompt ends with >>>
+    assert refused_at(auto, "all\n1 >> 0") is None
+    assert refused_at(auto, "all\nLet me see.>>>wonder") == len("all\nLet me see.>>>w")
+    assert refused_at(auto, 'weather\n{"city": ">>>') == len('weather\n{"city": ">>')
+    reader = reader_of("functionary_v32", tools)
+    reader.add(text)
+    assert [(call["name"], call["arguments"]) for call in reader.end().value] == [
+        ("weather", {"city": "Rome"}),
+        ("weather", {}),
+    ]
+    with pytest.raises(OptionError, match="'all', but parsers"):
+        constraint_of("functionary_v32", [{"name": "all"}])
