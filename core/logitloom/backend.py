@@ -65,12 +65,12 @@ class TokenIds(Protocol):
 class BufferPool(Protocol):
     """Buffers for masked logits, given by the caller; :class:`logitloom.masks.logits_pool.LogitsPool` is one."""
 
-    def spread(self, values: Any, places: Any, shape: tuple[int, int], forbidden: Any, kind: Any, make: Any) -> Any:
-        """Values at their places, and -inf everywhere else, in a buffer; None if none is free.
+    def spread(self, values: Any, indices: Any, shape: tuple[int, int], forbidden: Any, kind: Any, make: Any) -> Any:
+        """Values at their indices, and -inf everywhere else, in a buffer; None if none is free.
 
         Args:
             values: ``[n]`` in host memory, of the buffer's elements.
-            places: ``[n]``, of the flat buffer.
+            indices: ``[n]``, of the flat buffer.
             shape: ``(batch, vocab)``.
             forbidden, kind, make: as for :meth:`masked`.
         """

@@ -143,11 +143,11 @@ class Chain:
         self._vetoes = tuple(v for v in vetoes if not (alone and v[0] == forced[0][0]))
         self._forced, self._ends, self._afters = tuple(forced), tuple(ends), tuple(afters)
         # What the last processors see of a row, if it is not the whole; where each one's result is checked, it is.
-        place, highest = split(self.links)
+        whole, highest = split(self.links)
         takes_survivors = highest is not None and not self.debug and len(steps) == len(self.links)
-        self._survivor_steps = (place, highest) if takes_survivors else (len(self.links), None)
+        self._survivor_steps = (whole, highest) if takes_survivors else (len(self.links), None)
         if takes_survivors:
-            self._program = RowProgram.of(self.links, place, highest)
+            self._program = RowProgram.of(self.links, whole, highest)
         # One processor that changes logits makes so few calls that views would cost more.
         self._any_library = (
             not self.debug
@@ -371,24 +371,24 @@ class Chain:
                 logits, states, context = shared.views
             if pool is not None:
                 context = context.with_fields(pool=None)
-            for place, step in enumerate(self._steps):
-                if place and program is not None and place == program.first:
+            for index, step in enumerate(self._steps):
+                if index and program is not None and index == program.first:
                     found, states, context = self._on_rows(program, logits, states, context, after, pool, shared)
                     if found is not None:
                         logits = found
                         break
-                if place == self._survivor_steps[0] and not context.compiled:
+                if index == self._survivor_steps[0] and not context.compiled:
                     found = self._on_survivors(logits, states, context, after, pool or context.pool, shared)
                     if found is not None:
                         logits = found
                         break
-                if place == last and pool is not None:
+                if index == last and pool is not None:
                     context = context.with_fields(pool=pool)
                 # A second name for logits that may be overwritten would keep their memory until the next step.
                 given = None if ours else logits
-                logits, new = step(logits, states[place], context)
+                logits, new = step(logits, states[index], context)
                 after.append(new)
-                if not ours and place < last and self._fresh[place] and logits is not given:
+                if not ours and index < last and self._fresh[index] and logits is not given:
                     ours, context = True, context.with_fields(donate=True)
         except Exception as error:
             note(error, self.labels[len(after)], "process", context)
@@ -435,9 +435,9 @@ class Chain:
         first, behind = program.first, program.first + program.tables
         # Tables that may be overwritten are told the tokens by the loop.
         tokens = context.tokens if context.donate_state else None
-        for place in range(first, behind):
-            state = states[place]
-            after.append(self.links[place].processor.next_state(state, context) if tokens is None else state)
+        for index in range(first, behind):
+            state = states[index]
+            after.append(self.links[index].processor.next_state(state, context) if tokens is None else state)
         try:
             left = program.run(address, logits.shape, backend, [new[0] for new in after[first:]], tokens)
         except KernelFailed:
@@ -471,13 +471,13 @@ class Chain:
         Returns:
             The logits, of the chain's library; None, and nothing happened, where too many are left.
         """
-        place, highest = self._survivor_steps
+        whole, highest = self._survivor_steps
         backend, found = context.backend, survivors_of(context.backend, logits, highest)
         if found is None:
             return None
         ids, left = found
         narrow = context.with_fields(donate=True, pool=None, vocab_size=int(ids.shape[1]))
-        for step, state in zip(self._steps[place:], states[place:], strict=True):
+        for step, state in zip(self._steps[whole:], states[whole:], strict=True):
             left, new = step(left, state, narrow)
             after.append(new)
         if shared is not None:
@@ -572,8 +572,8 @@ class Chain:
     @functools.cached_property
     def _parts(self) -> scoring.Parts:
         """The chain as it scores sequences."""
-        place, highest = split(self.links, ids_as_well=True)
-        whole, rest = self.links[:place], self.links[place:]
+        count, highest = split(self.links, ids_as_well=True)
+        whole, rest = self.links[:count], self.links[count:]
         return scoring.Parts(
             self._part(whole),
             self._grouped(whole),

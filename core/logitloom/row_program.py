@@ -26,7 +26,7 @@ class RowProgram(NamedTuple):
     """The last processors of a chain, each of which declares its operation.
 
     Attributes:
-        first: the place of the first one.
+        first: the index of the first one.
         tables: how many of them, from the first, have tables.
         highest: how many of the highest logits the others need, with those that tie.
         kinds, operands: the operations.
@@ -41,28 +41,28 @@ class RowProgram(NamedTuple):
     dtypes: tuple[str, ...]
 
     @classmethod
-    def of(cls, links: Sequence[Link], place: int, highest: int | None) -> RowProgram | None:
+    def of(cls, links: Sequence[Link], whole: int, highest: int | None) -> RowProgram | None:
         """The program of the links that see survivors, and of the penalties before them; None if one has no operation.
 
         Args:
             links: of a chain.
-            place, highest: of :func:`logitloom.survivors.split`.
+            whole, highest: of :func:`logitloom.survivors.split`.
         """
         if highest is None:
             return None
-        operations = [_operation(link) for link in links[place:]]
-        first = place
+        operations = [_operation(link) for link in links[whole:]]
+        first = whole
         while first and (before := _operation(links[first - 1])) is not None and before.has_table:
             operations.insert(0, before)
             first -= 1
         known = [operation for operation in operations if operation is not None]
-        if len(known) < len(operations) or any(operation.has_table for operation in known[place - first :]):
+        if len(known) < len(operations) or any(operation.has_table for operation in known[whole - first :]):
             return None
         kinds = np.array([operation.kind for operation in known], dtype=np.int64)
         operands = np.array([operation.value for operation in known], dtype=np.float64)
         kinds.flags.writeable = operands.flags.writeable = False
-        dtypes = tuple("float32" if one.kind == LOWER_BY_COUNT else "bool" for one in known[: place - first])
-        return cls(first, place - first, highest, kinds, operands, dtypes)
+        dtypes = tuple("float32" if one.kind == LOWER_BY_COUNT else "bool" for one in known[: whole - first])
+        return cls(first, whole - first, highest, kinds, operands, dtypes)
 
     def address(self, backend: Backend, logits: Array) -> int | None:
         """Where the loop may read the logits; None if it cannot work on them, or there are no kernels."""

@@ -64,6 +64,6 @@ def checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Co
     whole[:, : host.shape[1]] = host
     gaps = (whole[:, :-1] < 0) & (whole[:, 1:] >= 0)
     if gaps.any():
-        row, place = (int(i) for i in np.argwhere(gaps)[0])
-        raise InvalidContext(f"Sequence {row} has no token at position {place}, but one behind it. Close the gap.")
+        row, position = (int(i) for i in np.argwhere(gaps)[0])
+        raise InvalidContext(f"Sequence {row} has no token at position {position}, but one behind it. Close the gap.")
     return whole

@@ -112,12 +112,12 @@ class Run:
         if self.part.tracked:
             here, self._position = _divided(positions.states_after(self._position, context), rows_here)
             self._given = positions.describe(self._given, here)
-        for place, after in enumerate(self.part.afters):
-            state = self._states[place]
+        for index, after in enumerate(self.part.afters):
+            state = self._states[index]
             if not any(True for _ in rows.leaves(state)):
                 self._here.append(state)
             elif after is not None:
-                here, self._states[place] = _divided(after(state, context), rows_here)
+                here, self._states[index] = _divided(after(state, context), rows_here)
                 self._here.append(here)
             else:
                 self._here.append(rows.take(state, np.tile(np.arange(self._batch, dtype=np.int32), count)))
@@ -138,10 +138,10 @@ class Run:
 
     def process_rows(self, logits: Array, donate: bool) -> tuple[Array, bool]:
         """The same for ``[rows, vocab]``."""
-        for place in range(len(self.part.steps)):
+        for index in range(len(self.part.steps)):
             before = logits
-            logits = self._step(place, logits, donate)
-            donate = donate or (self.part.fresh[place] and logits is not before)
+            logits = self._step(index, logits, donate)
+            donate = donate or (self.part.fresh[index] and logits is not before)
         return logits, donate
 
     def process_survivors(self, found: Survivors, wide: Array, donate: bool) -> Array:
@@ -153,29 +153,29 @@ class Run:
             donate: whether those may be overwritten.
         """
         backend, left = self.backend, found.logits
-        for place, by_ids in enumerate(self.part.by_ids):
+        for index, by_ids in enumerate(self.part.by_ids):
             if not by_ids:
-                left = self._step(place, left, True)
+                left = self._step(index, left, True)
                 continue
-            wide = self._step(place, backend.spread(left, found.ids, wide, donate), True)
+            wide = self._step(index, backend.spread(left, found.ids, wide, donate), True)
             donate, gaps = True, found.ids < 0
             left = backend.gather(wide, backend.xp.where(gaps, backend.xp.zeros_like(found.ids), found.ids))
             left = backend.masked_fill(left, gaps, NEG_INF, True)
         return left
 
-    def _step(self, place: int, logits: Array, donate: bool) -> Array:
+    def _step(self, index: int, logits: Array, donate: bool) -> Array:
         """What one processor makes of the logits."""
-        behind = self.part.afters[place] is None and self._behind is not None
+        behind = self.part.afters[index] is None and self._behind is not None
         context = self._given.with_fields(vocab_size=logits.shape[1], donate=donate)
         if behind:
             context = context.with_fields(tokens=self._behind)
         try:
-            logits, state = self.part.steps[place](logits, self._here[place], context)
+            logits, state = self.part.steps[index](logits, self._here[index], context)
         except Exception as error:
-            note(error, self.part.labels[place], "process", context)
+            note(error, self.part.labels[index], "process", context)
             raise
         if behind:
-            self._states[place] = rows.take(state, np.arange(-self._batch, 0, dtype=np.int32) + logits.shape[0])
+            self._states[index] = rows.take(state, np.arange(-self._batch, 0, dtype=np.int32) + logits.shape[0])
         return logits
 
 
@@ -221,5 +221,5 @@ def among_survivors(backend: Backend, ids: NDArray[np.int64], left: Array, chose
 
 def where_illegal(error: IllegalToken, start: int, batch: int) -> IllegalToken:
     """The error of a token that was found among positions from ``start`` on, with its sequence and position."""
-    place, row = divmod(error.row, batch)
-    return IllegalToken(f"Sequence {row}, before its position {start + place}: {error}", row=row)
+    position, row = divmod(error.row, batch)
+    return IllegalToken(f"Sequence {row}, before its position {start + position}: {error}", row=row)

@@ -113,13 +113,13 @@ def _one_by_one(chain: Scores, logits: Array, taken: Tokens, context: Context) -
     """The scores of a chain whose states see what came before along with the logits, as in decoding."""
     backend, state, given = context.backend, chain.init_state(context), context
     found: list[Array] = []
-    for place in range(logits.shape[1]):
-        here = taken[:, place : place + 1]
-        if place:
-            before = np.where(here >= 0, taken[:, place - 1 : place], -1)
+    for position in range(logits.shape[1]):
+        here = taken[:, position : position + 1]
+        if position:
+            before = np.where(here >= 0, taken[:, position - 1 : position], -1)
             told = backend.xp.where(backend.asarray(before) >= 0, found[-1], backend.xp.zeros_like(found[-1]))
             given = context.accept(before, chosen_logprob=told)
-        processed, state = chain.process(logits[:, place, :], state, given)
+        processed, state = chain.process(logits[:, position, :], state, given)
         logprob = backend.log_probability(processed, backend.asarray(np.maximum(here, 0)))
         found.append(backend.xp.where(backend.asarray(here) >= 0, logprob, backend.xp.zeros_like(logprob)))
     return backend.xp.concat(found, axis=1)

@@ -35,11 +35,11 @@ def split(links: Sequence[Link], ids_as_well: bool = False) -> tuple[int, int | 
         that are not -inf.
     """
     end = _first_behind(links, ids_as_well)
-    for place in range(end, len(links)):
-        highest = links[place].declared("keeps_at_most")
+    for index in range(end, len(links)):
+        highest = links[index].declared("keeps_at_most")
         if highest is None:
             continue
-        start = place
+        start = index
         while start and _takes_survivors(links[start - 1]) and links[start - 1].declared("keeps_order"):
             start -= 1
         if start <= end or ids_as_well:
@@ -48,7 +48,7 @@ def split(links: Sequence[Link], ids_as_well: bool = False) -> tuple[int, int | 
     start = len(links)
     while start and _takes_survivors(links[start - 1]):
         start -= 1
-    masks = [place for place in range(start, len(links)) if links[place].declared("mask_only")]
+    masks = [index for index in range(start, len(links)) if links[index].declared("mask_only")]
     return (masks[0] + 1 if masks else len(links)), None
 
 
