@@ -116,11 +116,13 @@ class LarkGrammar:
         rules: without useless parts (``pruned``); the character ``n`` stands for terminal ``n``.
         terminals: by number, over bytes; the empty text does not count.
         ignored: what may stand between terminals; ``None`` for nothing.
+        same_everywhere: whether the engine's version of Unicode cannot have other characters in the terminals.
     """
 
     rules: Grammar
     terminals: tuple[Dfa, ...]
     ignored: Dfa | None
+    same_everywhere: bool = True
 
 
 def parse_lark(text: str, *, start: str = "start") -> LarkGrammar:
@@ -383,7 +385,7 @@ class _Reader:
             return Sequence(tuple(map(with_empty, node.parts))) if isinstance(node, Sequence) else node
 
         changed = Grammar({name: with_empty(node) for name, node in rules.rules.items()}, rules.start)
-        return LarkGrammar(pruned(changed), tuple(terminals), ignored)
+        return LarkGrammar(pruned(changed), tuple(terminals), ignored, not self.by_version)
 
     def _automaton(self, node: Node) -> Dfa:
         known = {name: self._known(part) for name, part in self.named.items()}

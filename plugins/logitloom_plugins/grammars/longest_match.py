@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -109,7 +110,8 @@ class TerminalRules(ByteRules):
     Attributes:
         terminals: by number.
         ignored: what may stand between them, or ``None``.
-        separators: texts that are ignored and of which none can be read on by all that is ignored, short ones first.
+        separators: texts that are ignored, short ones first.
+        always_ends: whether a completion is known of everything that can be written, but for the beginning.
 
     Raises:
         BudgetExceeded: if too many positions can be expected at one place.
@@ -122,7 +124,9 @@ class TerminalRules(ByteRules):
         self.ignored = None if grammar.ignored is None else Terminal(grammar.ignored, usable)
         self.separators = [] if self.ignored is None else _separators(self.ignored, usable)
         self._shared: dict[tuple[int, int], bool] = {}
+        self._reading_on: dict[tuple[int, int], dict[int, set[int]]] = {}
         super().__init__(grammar.rules, usable)
+        self.always_ends = grammar.same_everywhere and self.growth is not None and self._always_ends()
 
     def characters(self, node: Chars) -> Part:
         """The position of a terminal."""
@@ -136,15 +140,15 @@ class TerminalRules(ByteRules):
     def texts_of_positions(self, usable: Iterable[int]) -> list[bytes | None]:
         """A text of each terminal, with a separator where others might be read on."""
         del usable
-        following = self._following()
-        expected = self._expected_with(following)
+        self._following = self._positions_after()
+        self._expected = self._expected_together()
         found: list[bytes | None] = [None] * len(self.mask)
-        for position, others in expected.items():
-            text = self._sure_text(position, others, following, expected)
+        for position in self._expected:
+            text = self._sure_text(position)
             found[position] = None if text is None else bytes(BYTE_ORDER[byte] for byte in text)
         return found
 
-    def _following(self) -> dict[int, int]:
+    def _positions_after(self) -> dict[int, int]:
         """By terminal position a bit set of those that may come next."""
         first: list[int] = []
         for rule in range(len(self.first)):
@@ -186,7 +190,7 @@ class TerminalRules(ByteRules):
             if self.called[at] < 0
         }
 
-    def _expected_with(self, following: dict[int, int]) -> dict[int, int]:
+    def _expected_together(self) -> dict[int, int]:
         """By terminal position a bit set of those that some text leads to as well."""
         expected: dict[int, int] = {}
         waiting = [(self._begins, self._begins)]
@@ -201,7 +205,7 @@ class TerminalRules(ByteRules):
                     steps += 1
                     if steps > _MOST_PAIRS:
                         raise BudgetExceeded("Too many terminals of the grammar can be expected at one place.")
-                    pair = following[at], following[other]
+                    pair = self._following[at], self._following[other]
                     if pair not in seen and self._share_text(self.terminal_at(at), self.terminal_at(other)):
                         seen |= {pair, pair[::-1]}
                         waiting += {pair, pair[::-1]}
@@ -213,45 +217,105 @@ class TerminalRules(ByteRules):
         key = min(one, other), max(one, other)
         if key not in self._shared:
             left, right = self.terminals[one], self.terminals[other]
-            seen = {(left.start, right.start)}
-            waiting = list(seen)
-            found = False
+            reached, found = set[tuple[int, int]](), False
+            waiting = [(left.start, right.start)]
             while waiting and not found:
                 a, b = waiting.pop()
-                for pair in set(zip(left.rows[a], right.rows[b], strict=True)) - seen:
+                for pair in set(zip(left.rows[a], right.rows[b], strict=True)) - reached:
                     if DEAD not in pair:
                         found |= left.accepting[pair[0]] and right.accepting[pair[1]]
-                        seen.add(pair)
+                        reached.add(pair)
                         waiting.append(pair)
             self._shared[key] = found
         return self._shared[key]
 
-    def _sure_text(
-        self, position: int, others: int, following: dict[int, int], expected: dict[int, int]
-    ) -> bytes | None:
+    def _sure_text(self, position: int) -> bytes | None:
         """A text behind which whatever may follow it can come; ``None`` if there is none."""
-        text = self.terminals[self.terminal_at(position)].shortest
+        text, others = self.terminals[self.terminal_at(position)].shortest, self._expected[position]
         if text is None or (self.ignored is not None and self.ignored.reads(text)):
             return None
-        beside = {self.terminal_at(at) for at in _bits(others)}
         reads_on = set[int]()
-        for terminal in [*(self.terminals[number] for number in beside), *([self.ignored] if self.ignored else [])]:
+        for terminal in [*self._terminals_at(others), *([self.ignored] if self.ignored else [])]:
             reads_on |= terminal.heads(terminal.after(text))
-        ended = [at for at in _bits(others) if self.terminals[self.terminal_at(at)].reads(text)]
-        after = _united(following[at] for at in ended)
-        heads = {head[0] for at in _bits(after) if (head := self.terminals[self.terminal_at(at)].shortest) is not None}
+        after = _united(self._following[at] for at in _bits(others) if self.terminals[self.terminal_at(at)].reads(text))
+        separator = self._separator(self._heads(after), reads_on, after)
+        return None if separator is None else text + separator
+
+    def _separator(self, heads: set[int], reads_on: set[int], after: int) -> bytes | None:
+        """What has to stand before any of some bytes, where others would be read on; ``None`` if nothing helps.
+
+        Args:
+            heads: the bytes that may come next.
+            reads_on: the bytes with which what has just been read may go on.
+            after: the positions that may come next.
+        """
         if not heads & reads_on:
-            return text
-        then = {self.terminal_at(other) for at in _bits(after) for other in _bits(expected.get(at, 0))}
+            return b""
+        then = self._terminals_at(_united(self._expected.get(at, 0) for at in _bits(after)))
         for separator in self.separators:
             assert self.ignored is not None
             if (
                 separator[0] not in reads_on
                 and not heads & self.ignored.heads(self.ignored.after(separator))
-                and all(self.terminals[number].after(separator) == DEAD for number in then)
+                and all(terminal.after(separator) == DEAD for terminal in then)
             ):
-                return text + separator
+                return separator
         return None
+
+    def _always_ends(self) -> bool:
+        """Whether whatever text a terminal has, one of the ways on can be taken behind it."""
+        terminals = [*self.terminals, *([self.ignored] if self.ignored else [])]
+        if any(None in terminal.rests for terminal in terminals):
+            return False
+        ignored = [len(self.terminals)] if self.ignored else []
+        for position, others in self._expected.items():
+            number = self.terminal_at(position)
+            beside = [*{self.terminal_at(at) for at in _bits(others)}, *ignored]
+            after = _united(
+                self._following[at] for at in _bits(others) if self._share_text(number, self.terminal_at(at))
+            )
+            for read, then in [(number, after), *((skipped, 1 << position) for skipped in ignored)]:
+                heads = self._heads(then)
+                if any(self._separator(heads, reads_on, then) is None for reads_on in self._reads_on(read, beside)):
+                    return False
+        return True
+
+    def _reads_on(self, one: int, beside: Iterable[int]) -> list[set[int]]:
+        """The bytes with which some of these can be read on, by the state in which a text of one of them ends."""
+        found: dict[int, set[int]] = {}
+        for other in beside:
+            for at, heads in self._reads_on_by_state(one, other).items():
+                found[at] = found.get(at, set()) | heads
+        return list({frozenset(heads): heads for heads in found.values()}.values())
+
+    def _reads_on_by_state(self, one: int, other: int) -> dict[int, set[int]]:
+        """The same for two of them; what is ignored has a number, too."""
+        key = one, other
+        if key not in self._reading_on:
+            terminals = [*self.terminals, *([self.ignored] if self.ignored else [])]
+            left, right = terminals[one], terminals[other]
+            tracker = BudgetTracker(subject="the grammar")
+            reached, found = set[tuple[int, int]](), dict[int, set[int]]()
+            waiting = [(left.start, right.start)]
+            while waiting:
+                tracker.check_time()
+                a, b = waiting.pop()
+                for pair in set(zip(left.rows[a], right.rows[b], strict=True)) - reached:
+                    if DEAD not in pair:
+                        reached.add(pair)
+                        waiting.append(pair)
+            for a, b in reached:
+                if left.accepting[a]:
+                    found[a] = found.get(a, set()) | right.heads(b)
+            self._reading_on[key] = found
+        return self._reading_on[key]
+
+    def _terminals_at(self, positions: int) -> list[Terminal]:
+        return [self.terminals[number] for number in {self.terminal_at(at) for at in _bits(positions)}]
+
+    def _heads(self, positions: int) -> set[int]:
+        """The first bytes of the shortest texts of terminals."""
+        return {terminal.shortest[0] for terminal in self._terminals_at(positions) if terminal.shortest is not None}
 
 
 def _separators(ignored: Terminal, usable: Iterable[int]) -> list[bytes]:
@@ -355,9 +419,23 @@ class LongestMatch(ByteAutomaton):
         """How many states there are, all of which it keeps."""
         return self._parser.made + len(self._lexers) + len(self._readings)
 
-    @property
-    def growth(self) -> None:
-        """Unknown, as :meth:`bound` is."""
+    @cached_property
+    def growth(self) -> NDArray[np.int64] | None:
+        """``[256]``, by how many bytes each byte can at most move the end of a text away; ``None`` if it is unknown."""
+        known = self._rules.growth
+        if known is None:
+            return None
+        found = np.zeros(256, dtype=np.int64)
+        for number, terminal in enumerate(self._rules.terminals):
+            for byte in terminal.heads(terminal.start):
+                found[byte] = max(found[byte], int(known[number]))
+        return found
+
+    @cached_property
+    def _longest_rest(self) -> int:
+        """The bytes at most from within a terminal to its end, with a separator."""
+        rests = [len(rest) for terminal in self._terminals for rest in terminal.rests if rest is not None]
+        return max(rests, default=0) + max(map(len, self._rules.separators), default=0)
 
     @property
     def fingerprint(self) -> bytes:
@@ -416,9 +494,16 @@ class LongestMatch(ByteAutomaton):
         return text
 
     def bound(self, state: State) -> int | None:
-        """Always ``None``: a text may come to where no completion is known, so each step looks for one."""
-        del state
-        return None
+        """No completion of the state is longer, in bytes; ``None`` if that is unknown.
+
+        Each byte makes it larger by at most :attr:`growth`: one that begins a terminal opens what that opens.
+        """
+        reading, growth = _reading_of(state), self._rules.growth
+        parsed = self._parser.bound(reading.parsed)
+        if growth is None or parsed is None or not self._rules.always_ends or reading.fresh:
+            return None
+        opened = max((int(growth[number]) for number, _ in reading.lexer.states if number != self._ignored), default=0)
+        return parsed + opened + self._longest_rest
 
     # --- states ---------------------------------------------------------------------------------------------------
 

@@ -150,15 +150,21 @@ def test_the_engine_accepts_every_completion(text: str, seed: int) -> None:
         at: Any = ours.start()
         written = b""
         while at is not None and len(written) < 8:
-            completion = ours.completion(at)
+            completion, bound = ours.completion(at), ours.bound(at)
             if completion is None:
                 assert not written
                 break
             assert accepts(theirs, (written + completion).decode())
+            assert bound is None or len(completion) <= bound
             if completion:
                 assert ours.completion(ours.step(at, completion[0])) == completion[1:]
             written += bytes([int(dice.choice(list(SINGLE)))])
-            at = ours.step(at, written[-1])
+            after = ours.step(at, written[-1])
+            if after is None and bound is not None:
+                assert ours.read(at, written[-1]) is None  # there is a completion of everything that can be written
+            if after is not None and bound is not None and ours.growth is not None:
+                assert (ours.bound(after) or 0) <= bound + int(ours.growth[written[-1]])
+            at = after
 
 
 @given(text=GRAMMARS, seed=st.integers(0, 999))
