@@ -66,8 +66,9 @@ def forbid_repeated(logits: Array, n: int, context: Context, within: Array | Non
     if within is not None:
         places = backend.arange(capacity - ahead)[None, :] + ahead
         following = xp.where(places < within[:, None], following, -1)
+    again = following >= 0
     for j in range(ahead):
         place = length[:, None] - (ahead - j)
         token = backend.gather(sequence, xp.where((place >= 0) & (place < capacity), place, 0))
-        following = xp.where(sequence[:, j : capacity - ahead + j] == token, following, -1)
-    return backend.set_at(logits, following, NEG_INF, context.donate)
+        again = again & (sequence[:, j : capacity - ahead + j] == token)
+    return backend.set_at(logits, xp.where(again, following, -1), NEG_INF, context.donate)
