@@ -97,7 +97,11 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each case by the array libraries and packages that its parameters name."""
+    """Mark each case by the array libraries and packages that its parameters name.
+
+    Files directly in this folder begin first: a file stays with one worker, and the other would wait for the pages.
+    """
+    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
     promised = set(os.environ.get(EXPECT_VARIABLE, "").split())
     seen: Counter[tuple[str, str]] = Counter()
     for item in items:
