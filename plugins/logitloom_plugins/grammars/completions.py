@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
+from logitloom.automata import at_most
 from logitloom.constraints import UNKNOWN, State, lift
 from logitloom.errors import UnsupportedGrammar
 from logitloom_plugins.grammars.byte_rules import ByteRules
@@ -28,6 +29,8 @@ _NOTHING_SURE: Final = (
     "No text of the grammar is known in which each terminal surely ends where the next one begins: the longest match "
     "may read on. Separate terminals by characters that they do not have."
 )
+#: For what terminals have in common: it is done at the start of a text.
+_MOST_SECONDS: Final = 1.0
 _MOST_MADE: Final = 200_000
 _MOST_REMEMBERED: Final = 1 << 16
 _MOST_FOUND: Final = 64
@@ -49,9 +52,11 @@ class TokenCompletions:
 
     def __init__(self, grammar: Grammar | LarkGrammar, vocabulary: Vocabulary, vocab_size: int) -> None:
         usable = {text[0] for text in vocabulary.token_bytes if len(text) == 1}
-        self._rules: ByteRules = (
-            TerminalRules(grammar, usable) if isinstance(grammar, LarkGrammar) else ByteRules(grammar, usable)
-        )
+        if isinstance(grammar, LarkGrammar):
+            with at_most(_MOST_SECONDS):
+                self._rules: ByteRules = TerminalRules(grammar, usable)
+        else:
+            self._rules = ByteRules(grammar, usable)
         self._vocabulary, self._vocab_size = vocabulary, vocab_size
         self._begin()
         known = self._recogniser.growth

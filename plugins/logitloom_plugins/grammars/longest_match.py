@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata import BYTE_ORDER, DEAD, BudgetTracker, Dfa
+from logitloom.automata import BYTE_ORDER, DEAD, Dfa
 from logitloom.constraints import ByteAutomaton, State
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.grammars.byte_rules import ByteRules, Part
@@ -49,6 +50,7 @@ class Terminal:
 
     Attributes:
         rows: the next state by state and byte; -1 for none.
+        by_class: the same by classes of bytes, which are those of all terminals of a grammar.
         accepting: by state.
         start: the first state.
         rests: by state a shortest text to an accepting one; ``None`` if no text of usable bytes leads there.
@@ -57,6 +59,7 @@ class Terminal:
 
     def __init__(self, automaton: Dfa, usable: Iterable[int]) -> None:
         self.rows: list[list[int]] = automaton.by_byte.tolist()
+        self.by_class = self.rows
         self.accepting: list[bool] = automaton.accepting.tolist()
         self.start = automaton.start
         self.rests: list[bytes | None] = [b"" if accepting else None for accepting in self.accepting]
@@ -110,6 +113,7 @@ class TerminalRules(ByteRules):
     Attributes:
         terminals: by number.
         ignored: what may stand between them, or ``None``.
+        byte_classes: ``[256]``, bytes that no terminal tells apart.
         separators: texts that are ignored, short ones first.
         always_ends: whether a completion is known of everything that can be written, but for the beginning.
 
@@ -123,10 +127,17 @@ class TerminalRules(ByteRules):
         self.automata = [*grammar.terminals, *([] if grammar.ignored is None else [grammar.ignored])]
         self.ignored = None if grammar.ignored is None else Terminal(grammar.ignored, usable)
         self.separators = [] if self.ignored is None else _separators(self.ignored, usable)
+        columns = np.array([each.byte_class for each in self.automata], dtype=np.uint8).reshape(-1, 256)
+        _, some, classes = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+        self.byte_classes: NDArray[np.uint8] = classes.reshape(256).astype(np.uint8)
+        for terminal in [*self.terminals, *([self.ignored] if self.ignored else [])]:
+            terminal.by_class = [[row[byte] for byte in some.tolist()] for row in terminal.rows]
         self._shared: dict[tuple[int, int], bool] = {}
         self._reading_on: dict[tuple[int, int], dict[int, set[int]]] = {}
         super().__init__(grammar.rules, usable)
-        self.always_ends = grammar.same_everywhere and self.growth is not None and self._always_ends()
+        self.always_ends = False
+        with suppress(BudgetExceeded):
+            self.always_ends = grammar.same_everywhere and self.growth is not None and self._always_ends()
 
     def characters(self, node: Chars) -> Part:
         """The position of a terminal."""
@@ -194,10 +205,10 @@ class TerminalRules(ByteRules):
         """By terminal position a bit set of those that some text leads to as well."""
         expected: dict[int, int] = {}
         waiting = [(self._begins, self._begins)]
-        seen, steps, tracker = set(waiting), 0, BudgetTracker(subject="the grammar")
+        seen, steps = set(waiting), 0
         while waiting:
             some, others = waiting.pop()
-            tracker.check_time()
+            self._tracker.check_time()
             for at in _bits(some):
                 added = others & ~expected.get(at, 0)
                 expected[at] = expected.get(at, 0) | others
@@ -220,8 +231,9 @@ class TerminalRules(ByteRules):
             reached, found = set[tuple[int, int]](), False
             waiting = [(left.start, right.start)]
             while waiting and not found:
+                self._tracker.check_time()
                 a, b = waiting.pop()
-                for pair in set(zip(left.rows[a], right.rows[b], strict=True)) - reached:
+                for pair in set(zip(left.by_class[a], right.by_class[b], strict=True)) - reached:
                     if DEAD not in pair:
                         found |= left.accepting[pair[0]] and right.accepting[pair[1]]
                         reached.add(pair)
@@ -294,13 +306,12 @@ class TerminalRules(ByteRules):
         if key not in self._reading_on:
             terminals = [*self.terminals, *([self.ignored] if self.ignored else [])]
             left, right = terminals[one], terminals[other]
-            tracker = BudgetTracker(subject="the grammar")
             reached, found = set[tuple[int, int]](), dict[int, set[int]]()
             waiting = [(left.start, right.start)]
             while waiting:
-                tracker.check_time()
+                self._tracker.check_time()
                 a, b = waiting.pop()
-                for pair in set(zip(left.rows[a], right.rows[b], strict=True)) - reached:
+                for pair in set(zip(left.by_class[a], right.by_class[b], strict=True)) - reached:
                     if DEAD not in pair:
                         reached.add(pair)
                         waiting.append(pair)
@@ -404,8 +415,7 @@ class LongestMatch(ByteAutomaton):
         self._parser = Recogniser(rules)
         self._ignored = len(rules.terminals)
         self._terminals = [*rules.terminals, *([] if rules.ignored is None else [rules.ignored])]
-        classes = np.array([each.byte_class for each in rules.automata], dtype=np.uint8).reshape(-1, 256)
-        self._classes = np.unique(classes, axis=1, return_inverse=True)[1].reshape(256).astype(np.uint8)
+        self._classes = rules.byte_classes
         self._class_of: list[int] = self._classes.tolist()
         self._lexers: dict[tuple[tuple[int, int], ...], _Lexer] = {}
         self._readings: dict[tuple[int, _Lexer, bool], _Reading] = {}

@@ -356,6 +356,24 @@ def test_a_loop_finishes_and_names_the_least_limit(strategy: Any) -> None:
         Generator(model, chain, strategy, max_tokens=least - 1)([[5]])
 
 
+def test_a_grammar_that_is_too_large_says_so() -> None:
+    rules = "\n".join(f"a{i}: a{i + 1} a{i + 1}" for i in range(25))
+    bound = engine().lark(f'start: a0\n{rules}\na25: "x"').bind(mixed(), mixed().size)
+    assert bound.least_tokens(bound.start()) is None
+    assert "too long" in bound.unlimited_because
+
+
+@pytest.mark.parametrize("label", ["calculator", "json", "program", "thinking"])
+def test_far_from_the_limit_no_completion_is_looked_for(label: str) -> None:
+    bound = engine().lark(REAL[label]).bind(mixed(), mixed().size)
+    state = bound.start()
+    assert bound.most_after(state) == UNKNOWN  # at the beginning only
+    ids, least = bound.least_after(state)
+    for token, needed in zip(ids.tolist(), least.tolist(), strict=True):
+        if needed < UNKNOWN:
+            assert needed <= bound.most_after(bound.advance(state, token)) < 200
+
+
 def test_another_start() -> None:
     bound = engine().lark('other: "(" other ")" | "a"', start="other").bind(mixed(), mixed().size)
     assert bound.least_tokens(bound.start()) == 1
