@@ -22,9 +22,9 @@ from logitloom_plugins.json_schema.structure.keys import Keys
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.structure.value_counts import values_of
-from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable
 from logitloom_plugins.json_schema.values.numbers import number_automaton
-from logitloom_plugins.json_schema.values.strings import Content, content_of, encodable
+from logitloom_plugins.json_schema.values.strings import Content, content_of
 
 __all__ = ["EVERYTHING", "Satisfiability"]
 

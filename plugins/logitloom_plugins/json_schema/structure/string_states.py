@@ -75,6 +75,9 @@ class StringContext(Name):
 
     def alive(self, state: int, count: int) -> bool:
         """Whether a string whose content has got to a state, with some characters, can be completed."""
+        if not self.content.counts and state == self.start:
+            # All other states of the automaton lead to an end; the start is there in any case.
+            return bool(self.content.found)
         return self.content.alive(state, count)
 
     def text(self, state: int, count: int) -> int:
@@ -92,13 +95,6 @@ class StringContext(Name):
 
 class TextContext(StringContext):
     """A string value."""
-
-    def alive(self, state: int, count: int) -> bool:
-        """Whether a string whose content has got to a state, with some characters, can be completed."""
-        if not self.content.counts and state == self.start:
-            # All other states of the automaton lead to an end; the start is there in any case.
-            return bool(self.content.found)
-        return self.content.alive(state, count)
 
     @cached_property
     def unbounded(self) -> TextContext:
@@ -133,7 +129,7 @@ class NameContext(StringContext):
         self.mask = mask
         self.below = keys.below
         self.tracks = bool(frame.tracked)
-        self.plain = not keys.patterns and not keys.demands
+        self.plain = not keys.is_slow
         self.outside = keys.base if self.plain else len(keys.below)
         self.others = any(mask & keys.bit[label] for label in keys.others)
         if self.plain:

@@ -238,13 +238,10 @@ class Content:
         return total
 
     @cached_property
-    def _nearest(self) -> NDArray[np.int64]:
-        """Per state the characters to the nearest end; more than there is ever room for, if there is none."""
-        return np.where(self._lengths.any(axis=0), self._lengths.argmax(axis=0), FREE_FOREVER)
-
-    @cached_property
     def _farthest(self) -> int:
-        return int(self._nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
+        """The most characters to the nearest end, from any state between characters; very many if it has none."""
+        nearest = np.where(self._lengths.any(axis=0), self._lengths.argmax(axis=0), FREE_FOREVER)
+        return int(nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
 
     def is_far(self, count: int, more: int) -> bool:
         """Whether the bounds cannot matter for some more characters: from every state an end is within them."""
