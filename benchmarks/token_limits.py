@@ -40,6 +40,7 @@ from logitloom_plugins.grammars.byte_rules import ByteRules  # noqa: E402
 from logitloom_plugins.grammars.context_free import pruned  # noqa: E402
 from logitloom_plugins.grammars.gbnf import parse_gbnf  # noqa: E402
 from logitloom_plugins.grammars.lark import parse_lark  # noqa: E402
+from logitloom_plugins.grammars.llguidance import class_members  # noqa: E402
 from logitloom_plugins.grammars.longest_match import LongestMatch, TerminalRules  # noqa: E402
 from logitloom_plugins.grammars.recogniser import Recogniser  # noqa: E402
 from tests.plugins.json_schema.schema_data import benchmark, data_folder  # noqa: E402
@@ -409,7 +410,10 @@ def above_fewest(vocabulary: Any, states: int, steps: int = 24) -> Iterator[tupl
     singles = {text[0] for text in vocabulary.token_bytes if len(text) == 1}
     recognisers: dict[str, Recogniser | LongestMatch] = {
         **{name: Recogniser(ByteRules(pruned(parse_gbnf(text)), singles)) for name, text in GRAMMARS.items()},
-        **{f"{name} (Lark)": LongestMatch(TerminalRules(parse_lark(text), singles)) for name, text in LARK.items()},
+        **{
+            f"{name} (Lark)": LongestMatch(TerminalRules(parse_lark(text, class_members), singles))
+            for name, text in LARK.items()
+        },
     }
     for name, recogniser in recognisers.items():
         texts, dice, counts = lift(recogniser, vocabulary), np.random.default_rng(1), Counter[int | None]()

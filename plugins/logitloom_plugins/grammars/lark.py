@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -35,7 +36,7 @@ from logitloom_plugins.grammars.context_free import (
     references,
 )
 from logitloom_plugins.grammars.regular import regular_tree
-from logitloom_plugins.grammars.rust_pattern import assigned, ignoring_case, parse_rust_pattern
+from logitloom_plugins.grammars.rust_pattern import ignoring_case, parse_rust_pattern
 from logitloom_plugins.grammars.source_text import refusal
 
 __all__ = ["LarkGrammar", "parse_lark"]
@@ -116,20 +117,19 @@ class LarkGrammar:
         rules: without useless parts (``pruned``); the character ``n`` stands for terminal ``n``.
         terminals: by number, over bytes; the empty text does not count.
         ignored: what may stand between terminals; ``None`` for nothing.
-        same_everywhere: whether the engine's version of Unicode cannot have other characters in the terminals.
     """
 
     rules: Grammar
     terminals: tuple[Dfa, ...]
     ignored: Dfa | None
-    same_everywhere: bool = True
 
 
-def parse_lark(text: str, *, start: str = "start") -> LarkGrammar:
+def parse_lark(text: str, classes: Callable[[str], Ranges], *, start: str = "start") -> LarkGrammar:
     """The grammar that a Lark text describes.
 
     Args:
         text: a grammar that llguidance accepts.
+        classes: the characters of ``\\d``, ``\\w``, ... as the engine has them, by what stands behind the backslash.
         start: the rule that a whole text follows.
 
     Raises:
@@ -137,11 +137,11 @@ def parse_lark(text: str, *, start: str = "start") -> LarkGrammar:
         BudgetExceeded: if it takes too long, or a terminal is too large.
 
     Example:
-        >>> found = parse_lark('start: "(" start ")" | NAME\\nNAME: /[a-z]+/')
+        >>> found = parse_lark('start: "(" start ")" | NAME\\nNAME: /[a-z]+/', {}.__getitem__)
         >>> len(found.terminals), found.terminals[2].fullmatch("name"), found.ignored
         (3, True, None)
     """
-    return _Reader(text).grammar(start)
+    return _Reader(text, classes).grammar(start)
 
 
 class _Token(NamedTuple):
@@ -153,8 +153,8 @@ class _Token(NamedTuple):
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, classes: Callable[[str], Ranges]) -> None:
+        self.text, self.classes = text, classes
         self.tracker = BudgetTracker(subject="the grammar")
         self.tokens = self._lexed()
         self.next = 0
@@ -162,7 +162,6 @@ class _Reader:
         self.rules: dict[str, Node] = {}
         self.named: dict[str, Node] = {}
         self.ignored: list[Node] = []
-        self.by_version = False
         self.numbers: dict[Node, int] = {}
 
     def _lexed(self) -> list[_Token]:
@@ -237,7 +236,7 @@ class _Reader:
     def _common(self, local: str, name: _Token) -> None:
         if name.text not in _COMMON:
             raise self._refusal(name)
-        self.named[local] = parse_rust_pattern(_COMMON[name.text])[0]
+        self.named[local] = parse_rust_pattern(_COMMON[name.text], self.classes)
 
     # --- what stands behind a colon -------------------------------------------------------------------------------
 
@@ -349,11 +348,9 @@ class _Reader:
     def _pattern(self, token: _Token) -> Node:
         body, _, flags = token.text[1:].rpartition("/")
         try:
-            node, by_version = parse_rust_pattern(body, flags)
+            return parse_rust_pattern(body, self.classes, flags)
         except UnsupportedPattern as error:
             raise refusal(self.text, token.at, str(error)) from error
-        self.by_version |= by_version
-        return node
 
     # --- terminals ------------------------------------------------------------------------------------------------
 
@@ -385,30 +382,17 @@ class _Reader:
             return Sequence(tuple(map(with_empty, node.parts))) if isinstance(node, Sequence) else node
 
         changed = Grammar({name: with_empty(node) for name, node in rules.rules.items()}, rules.start)
-        return LarkGrammar(pruned(changed), tuple(terminals), ignored, not self.by_version)
+        return LarkGrammar(pruned(changed), tuple(terminals), ignored)
 
     def _automaton(self, node: Node) -> Dfa:
-        known = {name: self._known(part) for name, part in self.named.items()}
         try:
-            grammar = Grammar({**known, " ": self._known(node)}, " ")
+            grammar = Grammar({**self.named, " ": node}, " ")
             tree = regular_tree(pruned(grammar), most=_MOST_POSITIONS)
         except KeyError as error:
             raise UnsupportedGrammar(f"The terminal {error.args[0]!r} is defined nowhere.") from error
         if tree is None:
             raise BudgetExceeded("A terminal of the grammar contains itself.")
         return compile_tree(tree, "a terminal of the grammar", budget=_BUDGET).trimmed()
-
-    def _known(self, node: Node) -> Node:
-        """The node with the characters only that every version of Unicode agrees on, if that matters."""
-        if not self.by_version:
-            return node
-        if isinstance(node, Chars):
-            return Chars(_common_ranges(node.ranges, assigned()))
-        if isinstance(node, Repeat):
-            return replace(node, part=self._known(node.part))
-        if isinstance(node, Choice):
-            return Choice(tuple(map(self._known, node.options)))
-        return Sequence(tuple(map(self._known, node.parts))) if isinstance(node, Sequence) else node
 
     # --- tokens ---------------------------------------------------------------------------------------------------
 
@@ -461,8 +445,3 @@ def _has_text(automaton: Dfa) -> bool:
     """Whether the automaton reads a text that is not empty."""
     trimmed = automaton.trimmed()
     return bool((trimmed.by_byte[trimmed.start] >= 0).any())
-
-
-def _common_ranges(some: Ranges, others: Ranges) -> Ranges:
-    outside = [*character_set(some, others=True), *character_set(others, others=True)]
-    return character_set(outside, others=True)

@@ -137,7 +137,7 @@ class TerminalRules(ByteRules):
         super().__init__(grammar.rules, usable)
         self.always_ends = False
         with suppress(BudgetExceeded):
-            self.always_ends = grammar.same_everywhere and self.growth is not None and self._always_ends()
+            self.always_ends = self.growth is not None and self._always_ends()
 
     def characters(self, node: Chars) -> Part:
         """The position of a terminal."""
@@ -403,7 +403,7 @@ class LongestMatch(ByteAutomaton):
     Example:
         >>> from logitloom_plugins.grammars.lark import parse_lark
         >>> text = 'start: NAME "in" NAME\\n%ignore " "\\nNAME: /[a-z]+/'
-        >>> grammar = LongestMatch(TerminalRules(parse_lark(text), range(256)))
+        >>> grammar = LongestMatch(TerminalRules(parse_lark(text, {}.__getitem__), range(256)))
         >>> state = grammar.start()
         >>> state = grammar.step(state, ord("x"))
         >>> grammar.completion(state)  # without the space the name would go on

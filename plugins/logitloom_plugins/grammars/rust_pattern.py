@@ -1,52 +1,42 @@
 r"""Patterns in the syntax of Rust's ``regex``, which Lark grammars of llguidance have between slashes, read into rules.
 
 What it has: characters, ``.``, classes ``[a-z\d]`` and ``[^"]``, groups, ``|``, the repetitions ``* + ? {m} {m,}
-{m,n}``, the flags ``i`` and ``s``, and the escapes ``\n \r \t \f \v \a \xHH \x{H} \uHHHH \u{H} \UHHHHHHHH \d \D \s \S
-\w \W`` and those of punctuation. What else the syntax has is refused, as far as the engine takes it at all.
+{m,n}``, the flags ``i`` and ``s``, the escapes ``\n \r \t \f \v \a \xHH \x{H} \uHHHH \u{H} \UHHHHHHHH``, those of
+punctuation, and the classes ``\d \D \s \S \w \W \p{...} \P{...}``. What else the syntax has is refused, as far as the
+engine takes it at all.
 
 References:
     "regex: Syntax"; https://docs.rs/regex/latest/regex/#syntax.
-    Unicode Technical Standard 18, "Unicode Regular Expressions", annex C (what \w and \d are).
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable
 from typing import Final
 
 from logitloom.automata import BudgetTracker
 from logitloom.errors import UnsupportedPattern
 from logitloom_plugins.grammars.context_free import LAST, Chars, Choice, Node, Ranges, Repeat, Sequence, character_set
 
-__all__ = ["assigned", "ignoring_case", "parse_rust_pattern"]
+__all__ = ["ignoring_case", "parse_rust_pattern"]
 
 _DEEPEST: Final = 100
-_PLANES: Final = 0x40000
 _COUNTS: Final = re.compile(r"\{(\d{1,9})(,(\d{0,9}))?\}")
 _FLAGS: Final = re.compile(r"\?([a-zA-Z]*)(:|\))")
 _NAMED: Final = re.compile(r"\?P?<[A-Za-z_]\w*>")
 _CODE: Final = re.compile(r"x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|[xuU]\{([0-9A-Fa-f]{1,8})\}")
+_CLASS: Final = re.compile(r"[dswDSW]|[pP](?:[A-Z]|\{\w+\})")
 _ESCAPES: Final = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11, "a": 7}
-#: White_Space, which no version of Unicode changes.
-_SPACES: Final = (
-    (0x09, 0x0D), (0x20, 0x20), (0x85, 0x85), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
-    (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000),
-)  # fmt: skip
-#: Letters in circles and squares are alphabetic and in no category of letters; joiners are of words.
-_WORD_SIGNS: Final = (
-    (0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189),
-)  # fmt: skip
-_WORD_CATEGORIES: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"})
 
 
-def parse_rust_pattern(text: str, flags: str = "") -> tuple[Node, bool]:
-    r"""What a pattern stands for, and whether that depends on the version of Unicode (``\w``, ``\d``).
+def parse_rust_pattern(text: str, classes: Callable[[str], Ranges], flags: str = "") -> Node:
+    r"""What a pattern stands for.
 
     Args:
         text: the pattern, without slashes.
+        classes: the characters of ``\d``, ``\s``, ``\w`` and ``\p{...}``, by what stands behind the backslash; they
+            depend on the version of Unicode.
         flags: letters; ``i`` and ``s`` are known, and ``u`` and ``m`` change nothing here.
 
     Raises:
@@ -54,14 +44,14 @@ def parse_rust_pattern(text: str, flags: str = "") -> tuple[Node, bool]:
         BudgetExceeded: if it takes too long.
 
     Example:
-        >>> parse_rust_pattern("a|[b-d]")
-        (Choice(options=(Chars(ranges=((97, 97),)), Chars(ranges=((98, 100),)))), False)
+        >>> parse_rust_pattern(r"a|[b-d\s]", {"s": ((32, 32),)}.__getitem__)
+        Choice(options=(Chars(ranges=((97, 97),)), Chars(ranges=((32, 32), (98, 100)))))
     """
-    parser = _Parser(text, _with_flags(frozenset(), flags, text))
+    parser = _Parser(text, classes, _with_flags(frozenset(), flags, text))
     node = parser.choice()
     if parser.at < len(text):
         raise parser.refusal("has no meaning here")
-    return node, parser.by_version
+    return node
 
 
 def ignoring_case(ranges: Ranges) -> Ranges | None:
@@ -75,39 +65,6 @@ def ignoring_case(ranges: Ranges) -> Ranges | None:
     return character_set([*ranges, *((code, code) for code in others)])
 
 
-@cache
-def assigned() -> Ranges:
-    """The characters that this Python's version of Unicode has."""
-    return _ranges(code for code, category in enumerate(_categories()) if category not in ("Cn", "Cs"))
-
-
-@cache
-def _categories() -> list[str]:
-    """By code point; planes without characters, and those of private use, count as not assigned."""
-    return [unicodedata.category(chr(code)) for code in range(_PLANES)]
-
-
-@cache
-def _digits() -> Ranges:
-    return _ranges(code for code, category in enumerate(_categories()) if category == "Nd")
-
-
-@cache
-def _words() -> Ranges:
-    known = _ranges(code for code, category in enumerate(_categories()) if category in _WORD_CATEGORIES)
-    return character_set([*known, *_WORD_SIGNS])
-
-
-def _ranges(codes: Iterable[int]) -> Ranges:
-    found: list[tuple[int, int]] = []
-    for code in codes:
-        if found and found[-1][1] == code - 1:
-            found[-1] = found[-1][0], code
-        else:
-            found.append((code, code))
-    return tuple(found)
-
-
 def _with_flags(flags: frozenset[str], letters: str, text: str) -> frozenset[str]:
     if not set(letters) <= set("isum"):
         raise UnsupportedPattern(
@@ -117,11 +74,10 @@ def _with_flags(flags: frozenset[str], letters: str, text: str) -> frozenset[str
 
 
 class _Parser:
-    def __init__(self, text: str, flags: frozenset[str]) -> None:
-        self.text, self.flags = text, flags
+    def __init__(self, text: str, classes: Callable[[str], Ranges], flags: frozenset[str]) -> None:
+        self.text, self.classes, self.flags = text, classes, flags
         self.at = 0
         self.depth = 0
-        self.by_version = False
         self.tracker = BudgetTracker(subject="the grammar")
 
     def choice(self) -> Node:
@@ -257,12 +213,10 @@ class _Parser:
             if number > LAST:
                 raise self.refusal("stands behind what is no character")
             return number
-        if letter.lower() in ("d", "s", "w") and letter:
-            self.at += 1
-            if letter.lower() == "s":
-                return character_set(_SPACES, letter == "S")
-            self.by_version = True
-            return character_set(_digits() if letter.lower() == "d" else _words(), letter.isupper())
+        named = _CLASS.match(self.text, self.at)
+        if named:
+            self.at = named.end()
+            return character_set(self.classes(letter.lower() + named[0][1:]), letter.isupper())
         if letter in _ESCAPES or (
             letter.isascii() and letter.isprintable() and not letter.isalnum() and letter not in "<>"
         ):
