@@ -139,6 +139,11 @@ def test_listed_tokens_beyond_the_logits_are_refused() -> None:
         chain.score(logits, [[1]], Context.start(logits[:, 0]))
 
 
+def test_no_sequences_have_no_scores() -> None:
+    logits = np.zeros((0, 4, VOCAB), np.float32)
+    assert processors.load(COOL, TOP_K).score(logits, [], Context.start(logits[:, 0])).shape == (0, 4)
+
+
 def test_float64_goes_without_the_loop() -> None:
     chain = processors.load(COOL)
     logits = np.random.default_rng(0).normal(size=(1, 4, VOCAB))
