@@ -135,7 +135,9 @@ class ScoreProgram(NamedTuple):
         """
         kernels = host_kernels()
         self.plain.chain.init_state(context)  # which says what does not fit, such as listed tokens beyond the logits
-        if kernels is None or context.backend.address(logits, "float32") is None or tokens.max(initial=-1) >= logits.shape[2]:
+        if kernels is None or context.backend.address(logits, "float32") is None:
+            return None
+        if tokens.max(initial=-1) >= logits.shape[2]:
             return None
         goes_by_columns = self.seen is not None or bool(self.behind.steps)
         numbered = Renumbering.of(tokens, context, logits.shape[2], 0) if goes_by_columns else None
