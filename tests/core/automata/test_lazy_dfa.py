@@ -19,6 +19,7 @@ from logitloom.automata.compilation import _subsets
 from logitloom.automata.pattern import parse_pattern
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom.masks.kernels import host_kernels
+from tests.cases import EXHAUSTIVE
 from tests.core.automata.patterns import FLAGS, TEXTS, patterns
 
 #: Their whole automata have at least hundreds of thousands of states.
@@ -57,7 +58,7 @@ def is_alive_together(whole: Dfa, visited: LazyDfa, text: bytes) -> None:
         assert pickle.loads(pickle.dumps(other)) == other
 
 
-@settings(max_examples=400)
+@settings(max_examples=400 if EXHAUSTIVE else 150)
 @given(patterns(anchors=True), FLAGS, st.lists(TEXTS, min_size=1, max_size=8))
 def test_random_patterns_agree_with_re_and_the_whole_automaton(pattern: str, flags: int, texts: list[str]) -> None:
     try:
@@ -71,7 +72,7 @@ def test_random_patterns_agree_with_re_and_the_whole_automaton(pattern: str, fla
             is_alive_together(whole, visited, text.encode())
 
 
-@settings(max_examples=300)
+@settings(max_examples=300 if EXHAUSTIVE else 120)
 @given(
     st.lists(
         st.tuples(

@@ -17,6 +17,7 @@ from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
 from logitloom.masks.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
+from tests.cases import EXHAUSTIVE
 
 LETTERS = b"ab()x"
 #: The package has a function of the same name.
@@ -208,7 +209,7 @@ def way(request, monkeypatch):
 
 @pytest.mark.usefixtures("way")
 class TestAgainstBruteForce:
-    @settings(max_examples=150)
+    @settings(max_examples=150 if EXHAUSTIVE else 60)
     @given(automata(), vocabularies(), st.booleans(), st.integers(0, 2), st.randoms(use_true_random=False))
     def test_masks_and_successors(self, automaton, vocabulary, restricts, padding, rng):
         width = vocabulary.size + padding

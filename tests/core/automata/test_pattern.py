@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from logitloom.automata import Budget, compile_pattern
 from logitloom.automata.char_sets import category, literal
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern
+from tests.cases import EXHAUSTIVE
 from tests.core.automata.patterns import ALPHABET, FLAGS, TEXTS, patterns
 
 SHORT_TEXTS = ["".join(t) for n in range(4) for t in itertools.product("ab\n 1é", repeat=n)]
@@ -50,13 +51,13 @@ def check(pattern: str, flags: int, texts: list[str]) -> None:
         assert smallest.fullmatch(text) == expected, (pattern, flags, text)
 
 
-@settings(max_examples=400)
+@settings(max_examples=400 if EXHAUSTIVE else 150)
 @given(patterns(anchors=False), FLAGS, st.lists(TEXTS, min_size=20, max_size=40))
 def test_random_patterns_agree_with_re(pattern: str, flags: int, texts: list[str]) -> None:
     check(pattern, flags, texts) if supported(pattern, flags) else assume(False)
 
 
-@settings(max_examples=400)
+@settings(max_examples=400 if EXHAUSTIVE else 150)
 @given(patterns(anchors=True), FLAGS, st.lists(TEXTS, min_size=20, max_size=40))
 def test_random_patterns_with_anchors_agree_with_re(pattern: str, flags: int, texts: list[str]) -> None:
     check(pattern, flags, texts) if supported(pattern, flags) else assume(False)

@@ -18,6 +18,7 @@ from logitloom.errors import BudgetExceeded, UnsupportedGrammar
 from logitloom_plugins.grammars.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, Sequence, pruned
 from logitloom_plugins.grammars.gbnf import parse_gbnf
 from logitloom_plugins.grammars.regular import regular_tree
+from tests.cases import EXHAUSTIVE
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.grammars.languages import ARITHMETIC, BRACKETS, LISTS, REGULAR
 
@@ -125,7 +126,7 @@ def texts_of(grammar: Grammar, longest: int) -> set[str]:
             return known[grammar.start]
 
 
-@settings(max_examples=300)
+@settings(max_examples=300 if EXHAUSTIVE else 120)
 @given(root=NODES, other=NODES)
 def test_random_grammars_have_their_texts(root: Node, other: Node) -> None:
     grammar = pruned(Grammar({"root": root, "other": other}, "root"))
