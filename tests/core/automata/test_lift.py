@@ -260,7 +260,7 @@ class TestAgainstBruteForce:
         def work(seed: int) -> bool:
             rng = random.Random(seed)
             right = True
-            for _ in range(40):
+            for _ in range(15):
                 depth = rng.randrange(4)
                 if rng.random() < 0.3:
                     constraint.forget()
