@@ -379,3 +379,28 @@ def test_far_from_the_limit_no_completion_is_looked_for(label: str) -> None:
 def test_another_start() -> None:
     bound = engine().lark('other: "(" other ")" | "a"', start="other").bind(mixed(), mixed().size)
     assert bound.least_tokens(bound.start()) == 1
+
+
+def test_where_a_text_leads_to_no_sure_end_each_step_looks_for_completions() -> None:
+    """After ``c`` a ``b`` goes on with the terminal, so the other one never comes; after ``a`` it comes."""
+    made = engine().lark('start: T "b" | "x" T "b"\nT: /a|cb*/')
+    grammar, bound = LongestMatch(TerminalRules(made.rules, range(256))), made.bind(mixed(), mixed().size)
+    assert grammar.read(grammar.start(), ord("c")) is not None
+    assert grammar.step(grammar.start(), ord("c")) is None
+    state = bound.start()
+    for letter in (b"x", b"a"):
+        assert bound.most_after(state) == UNKNOWN
+        state = bound.advance(state, mixed().token_bytes.index(letter))
+    for seed in range(5):
+        assert walk(bound, 6, np.random.default_rng(seed)) in ("ab", "xab")
+
+
+def test_what_is_ignored_and_a_terminal_at_once_is_ignored() -> None:
+    made = engine().lark('start: "a" BLANK "b" | "a" "c"\nBLANK: " "\n%ignore / +/')
+    ours, theirs = LongestMatch(TerminalRules(made.rules, range(256))), made.bind(WORDS, WORDS.size)
+    at: Any = ours.start()
+    state = theirs.start()
+    for byte in b"a ":
+        at, state = ours.read(at, byte), theirs.advance(state, SINGLE[byte])
+    for byte in b"bc ":
+        assert (ours.read(at, byte) is not None) == (SINGLE[byte] in theirs.allowed(state)) == (byte != ord("b"))
