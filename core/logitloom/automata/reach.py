@@ -40,8 +40,8 @@ def steps_to(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray[np.in
         counts = bounds[frontier + 1] - bounds[frontier]
         ends = counts.cumsum()
         index = np.arange(int(ends[-1])) + (bounds[frontier] - ends + counts).repeat(counts)
-        found = np.zeros(len(table), dtype=bool)
-        found[source[index]] = True
-        frontier = (found & (steps < 0)).nonzero()[0]
+        # Only what was found is looked at: a long automaton has as many levels as states.
+        before = source[index]
+        frontier = np.unique(before[steps[before] < 0])
         steps[frontier] = distance
     return steps

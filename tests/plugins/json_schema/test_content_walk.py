@@ -197,9 +197,9 @@ class ByLevels(ContentWalk):
 def walked(machine: Machine, vocabulary: Vocabulary) -> list[NumberedTokens]:
     """The tokens of a machine as the compiled loop finds them in strings, by levels, and node by node."""
     compiled, levels, nodes = ways = [NumberedTokens(machine, vocabulary) for _ in range(3)]
-    assert isinstance(compiled.walk._content, ContentWalk)
-    levels.walk._content = ByLevels(np.array(machine.strings.plain))
-    nodes.walk._content = lambda *given: None  # type: ignore[assignment]
+    assert isinstance(compiled.walk.content, ContentWalk)
+    levels.walk.content = ByLevels(np.array(machine.strings.plain))
+    nodes.walk.content = lambda *given: None  # type: ignore[assignment]
     return ways
 
 

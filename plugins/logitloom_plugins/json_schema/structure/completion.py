@@ -18,10 +18,13 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any, Final
 
+import numpy as np
+
 from logitloom.automata.reach import steps_to
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure import objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
+from logitloom_plugins.json_schema.structure.keys import Keys
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, NameContext
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack, characters_of, number_of
@@ -30,9 +33,11 @@ from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["Completions"]
 
-#: Entries of the memory, and steps of one search.
+#: Entries of the memory, and the work of one search.
 _MOST_REMEMBERED: Final = 1 << 15
-_MOST_SEARCHED: Final = 1 << 12
+_MOST_SEARCHED: Final = 1 << 19
+#: States of a content, with numbers of characters, of which the nearest end is remembered.
+_MOST_PAIRS: Final = 1 << 16
 _SHORTEST_CONTAINER: Final = 2
 _LONGEST_ESCAPE: Final = len("\\u0000")
 _CHARACTER: Final = ord("a")
@@ -44,7 +49,15 @@ _BYTES: Final = sorted(
 _ORDER: Final = bytes(_BYTES.index(byte) for byte in range(256))
 #: Bytes with which a search makes items differ, and positions that it reads on from.
 _TRIED: Final = b'0123456789abcdefghijklmnopqrstuvwxyz",[]{}:-. \n'
-_MOST_READ: Final = 512
+_MOST_READ: Final = 1 << 17
+#: Work is counted in bytes of texts. A position, a member that is tried, a byte that is read take as long as so many.
+_POSITION: Final = 100
+_MEMBER: Final = 100
+_READ: Final = 4
+#: A byte of a completion is written, laid out, read, and counted in tokens.
+_WRITTEN: Final = 2
+#: So many bytes are copied in the time of one that is looked at.
+_COPIED: Final = 16
 
 Texts = dict[TruthVector, bytes]
 
@@ -54,16 +67,23 @@ class Completions:
 
     Args:
         machine: the pushdown automaton of the schema.
+
+    Attributes:
+        work: what was done for positions since :meth:`begin_counting`, about as many bytes of texts. What is found once
+            for a schema, the shortest values, does not count.
     """
 
     def __init__(self, machine: Any) -> None:
         self._machine = machine
         self._values = machine.values
+        self.work = 0
         self._clear()
         #: Values of a recursive schema whose shortest texts are being found, as far as they have been.
         self._provisional: dict[Any, Texts] = {}
         self._done: set[Any] = set()
         self._depth = 0
+        #: How many entries of a memory are being found, each for the one before.
+        self._within = 0
         self._unsure = False
 
     def _clear(self) -> None:
@@ -73,6 +93,24 @@ class Completions:
         self._of_position: dict[Position, bytes | None] = {}
         self._in_content: dict[Any, bytes | None] = {}
         self._of_name: dict[Any, bytes] = {}
+        self._names: dict[Any, list[bytes]] = {}
+        self._nearest: dict[Any, NearestEnds | None] = {}
+        #: By key of a memory what it took to find its entry, and the keys that were counted.
+        self._costs: dict[Any, int] = {}
+        self._counted: set[Any] = set()
+
+    def begin_counting(self) -> None:
+        """Count the work from here on. The count does not depend on what is remembered."""
+        self.work = 0
+        self._counted.clear()
+        self._of_position.clear()
+        self._of_stack.clear()
+
+    def _count(self, key: Any) -> None:
+        """Add the work that an entry of a memory took, once; none for what another entry is made from."""
+        if not self._within and key not in self._counted:
+            self._counted.add(key)
+            self.work += self._costs.get(key, 0)
 
     def of(self, position: Position) -> bytes | None:
         """A short text after which the whole value is complete; ``None`` if a bounded search finds none."""
@@ -81,6 +119,7 @@ class Completions:
         if position not in self._of_position:
             machine = self._machine
             found = self._searched(position) if position.items.frame else self._complete(position)
+            self.work += _POSITION + _WRITTEN * len(found or b"")
             if found is not None and (machine.opening or machine.naming):
                 # Names and items that must differ are judged by reading.
                 reached = machine.read(position, found)
@@ -94,9 +133,11 @@ class Completions:
         machine = self._machine
         queue: list[tuple[int, bytes, bytes, Position]] = [(0, b"", b"", position)]
         seen: set[Any] = set()
-        while queue and len(seen) < _MOST_READ:
+        work = 0
+        while queue and work < _MOST_READ:
             _, _, text, at = heapq.heappop(queue)
             if machine.ends(at):
+                self.work += work
                 return text
             if at in seen:
                 continue
@@ -105,9 +146,11 @@ class Completions:
             for byte in {*_TRIED, *ahead[:1]}:
                 reached = machine.read(at, bytes([byte]))
                 rest = None if reached is None else self._complete(reached)
+                work += _READ + len(rest or b"")
                 if rest is not None:
                     longer = text + bytes([byte])
                     heapq.heappush(queue, (len(longer) + len(rest), longer.translate(_ORDER), longer, reached))
+        self.work += work
         return None
 
     def _complete(self, position: Position) -> bytes | None:
@@ -165,12 +208,15 @@ class Completions:
         a short text that ends it, and short texts of its members, names included.
 
         Raises:
-            BudgetExceeded: if there are more than ``most`` members, or if names can run out.
+            BudgetExceeded: if there are more than ``most`` members, if names can run out, or if it takes too long.
         """
+        self.begin_counting()
         values, queue = self._values, [self._machine.root]
         seen = {*queue}
         for demand in queue:
             texts = self._value(demand)
+            if not texts and values.possible(demand):
+                raise BudgetExceeded("No short value was found.")
             inside = max(
                 (_farthest(values.content(f).automaton) for f in [values.of_type(demand, "string")] if f), default=0
             )
@@ -207,7 +253,7 @@ class Completions:
                             seen.add(one)
                             queue.append(one)
                     most -= 1 + len(members)
-                    if most < 0:
+                    if most < 0 or self.work > _MOST_SEARCHED:
                         raise BudgetExceeded("There are too many kinds of members for all of them to be looked at.")
 
     # --- within one string, object or array ----------------------------------------------------------------------
@@ -271,11 +317,11 @@ class Completions:
         while True:
             self._done = set()
             before = {key: dict(texts) for key, texts in self._provisional.items()}
-            self._depth += 1
+            self._depth, self._within = self._depth + 1, self._within + 1
             try:
                 result = self._one_pass(demand)
             finally:
-                self._depth -= 1
+                self._depth, self._within = self._depth - 1, self._within - 1
             if demand in self._of_value:
                 break
             if before == self._provisional:
@@ -334,6 +380,7 @@ class Completions:
         key = frame, phase, names, begun
         known = self._of_rest.get(key)
         if known is not None:
+            self._count(key)
             return known
         if not begun and not is_array and _is_simple(frame) and not frame.tracked:
             required = self._required_members(frame)
@@ -341,13 +388,30 @@ class Completions:
                 # Not remembered: after each of many names the rest is another long text, made from the same parts.
                 return {(): (b"," if required and phase == "next" else b"") + b",".join(required) + b"}"}
         unsure_before, self._unsure = self._unsure, False
+        self._within += 1
+        try:
+            found, self._costs[key] = self._search(*key)
+        finally:
+            self._within -= 1
+        self._count(key)
+        if not self._unsure:
+            self._of_rest[key] = found
+        self._unsure = unsure_before or self._unsure
+        return found
+
+    def _search(self, frame: Any, phase: str, names: frozenset[str], begun: bool) -> tuple[Texts, int]:
+        """The same, and the work that it takes: a search through the members."""
+        is_array = isinstance(frame, ArrayFrame)
         end = b"]" if is_array else b"}"
         found: Texts = {}
+        # An A* search: first come the texts that are shortest together with what their object needs at least.
         order = itertools.count()
         queue: list[Any] = [(0, b"", next(order), frame, phase, names, ())]
         seen: set[Any] = set()
-        while queue and len(seen) < _MOST_SEARCHED:
+        work = 0
+        while queue and work < _MOST_SEARCHED:
             _, text, _, at, phase, names, items = heapq.heappop(queue)
+            work += _MEMBER
             mark = at, phase, names
             if mark in seen:
                 continue
@@ -364,15 +428,12 @@ class Completions:
                 separator = b"," if phase == "next" else b""
                 for truth, value in written.items():
                     following = member.after(truth)
-                    if following is not None and self._values.lives(following):
+                    if following is not None:
                         longer = text + separator + begin + value
-                        entry = len(longer), longer, next(order), following, "next", more, (*items, value)
-                        heapq.heappush(queue, entry)
-        certain = not self._unsure
-        if certain:
-            self._of_rest[key] = found
-        self._unsure = unsure_before or not certain
-        return found
+                        length = len(longer) + (0 if is_array else self._needed(following))
+                        work += _MEMBER + len(longer) // _COPIED
+                        heapq.heappush(queue, (length, longer, next(order), following, "next", more, (*items, value)))
+        return found, work
 
     def _members(
         self, frame: Any, phase: str, names: frozenset[str], items: tuple[bytes, ...]
@@ -397,8 +458,9 @@ class Completions:
             if label[0] == "name":
                 name = label[1]
             else:
-                context = self._machine.structure.name_context(frame)
-                written = self._name(context, context.start, label, names, b"")
+                keys = plan.keys
+                taken = names if frame.tracked else frozenset()
+                written = self._name(keys, keys.automaton.start, label, taken, b"")
                 if written is None:
                     continue
                 name = written.decode()
@@ -409,21 +471,56 @@ class Completions:
 
     def _required_members(self, frame: Any) -> list[bytes] | None:
         """The texts of the members that must still come in an object without alternatives; ``None`` if one has none."""
-        plan = frame.plan
         found = []
-        for name in plan.required_names(frame.place, frame.missing):
-            text = self._of_name.get((plan, name))
-            if text is None:
-                unsure_before, self._unsure = self._unsure, False
-                value = self._value(ValueConstraint(plan.hard_child(("name", name)))).get(())
-                text = None if value is None else b'"%b":%b' % (self._escaped(name.encode()), value)
-                if text is not None and not self._unsure:
-                    self._of_name[plan, name] = text
-                self._unsure = unsure_before or self._unsure
+        for name in frame.plan.required_names(frame.place, frame.missing):
+            text = self._of_member_named(frame.plan, name)
             if text is None:
                 return None
             found.append(text)
         return found
+
+    def _of_member_named(self, plan: Any, name: str) -> bytes | None:
+        """A short member with a name, as far as the hard atoms of its object say; ``None`` if there is none."""
+        text = self._of_name.get((plan, name))
+        if text is None:
+            unsure_before, self._unsure = self._unsure, False
+            value = self._value(ValueConstraint(plan.hard_child(("name", name)))).get(())
+            text = None if value is None else b'"%b":%b' % (self._escaped(name.encode()), value)
+            if text is not None and not self._unsure:
+                self._of_name[plan, name] = text
+            self._unsure = unsure_before or self._unsure
+        return text
+
+    def _needed(self, frame: Any) -> int:
+        """A lower bound on the bytes that an object still needs after a member, its bracket not counted.
+
+        Each required member needs its name and its shortest value. Of what an object may satisfy in several ways the
+        cheapest way counts.
+        """
+        plan = frame.plan
+        required = plan.required_names(frame.place, frame.missing)
+        needed = sum([self._bytes_of(plan, name) for name in required])
+        return needed + self._least_for(plan, frame.soft, frozenset(required))
+
+    def _least_for(self, plan: Any, formula: Any, counted: frozenset[str]) -> int:
+        """The bytes of the members that a formula requires at least, less those that are counted elsewhere."""
+        if isinstance(formula, bool):
+            return 0
+        operator = formula[0]
+        if operator == "req":
+            return 0 if formula[1] in counted else self._bytes_of(plan, formula[1])
+        if operator in ("|", "1"):
+            return min([self._least_for(plan, part, counted) for part in formula[1]])
+        if operator != "&":
+            return 0
+        # Names that are required directly are different ones. What is nested may require the same names.
+        direct = sum([self._least_for(plan, part, counted) for part in formula[1] if part[0] == "req"])
+        return max([direct, *[self._least_for(plan, part, counted) for part in formula[1] if part[0] != "req"]])
+
+    def _bytes_of(self, plan: Any, name: str) -> int:
+        """The bytes of a comma and the shortest member with a name."""
+        text = self._of_member_named(plan, name)
+        return len(name) + len('"":0,') if text is None else len(text) + 1
 
     def _required(self, frame: Any) -> Any:
         """The member that must come next in an object without alternatives; ``None`` if none must."""
@@ -449,7 +546,9 @@ class Completions:
                 taken = {number_of(text) for text in items if text[:1] in b"-0123456789"}
                 texts = [
                     (label, b'"%b"' % self._escaped(text) if quoted else text)
-                    for text, label in _several(content, content.automaton.start, len(items) + 1, len(items) + 1)
+                    for text, label in _several(
+                        content, content.automaton.start, len(items) + 1, len(items) + 1, None, 0, None, [0]
+                    )
                     if quoted or number_of(text) not in taken
                 ]
             found.update({answer: text for answer, text in reversed(texts) if text not in items})
@@ -468,39 +567,64 @@ class Completions:
             return {label: self._escaped(text) + b'"' for label, text in found.items() if text is not None}
         frame = context.frame
         already = characters_of(written)
+        keys, taken = context.keys, names if context.tracks else frozenset()
+        may_come = context.mask & context.below[place]
         required = self._required(frame) if _is_simple(frame) else None
-        if required is not None and self._name(context, place, required, names, already) is None:
+        if required is not None and not (
+            keys.bit[required] & may_come and self._name(keys, place, required, taken, already) is not None
+        ):
             required = None
         texts: Texts = {}
-        for label in context.keys.bit if required is None else [required]:
-            rest = self._name(context, place, label, names, already)
+        for label in keys.bit if required is None else [required]:
+            rest = self._name(keys, place, label, taken, already) if keys.bit[label] & may_come else None
             if rest is None:
                 continue
             once = context.tracks and not frame.plan.declares(label)
             more = names | {(already + rest).decode()} if once else names
             after = self._local(("colon", frame, label, context.used), more, b"")
+            self.work += _MEMBER + sum([len(text) for text in after.values()]) // _COPIED
             _merge(texts, _before(self._escaped(rest) + b'"', after))
         return texts
 
-    def _name(self, context: Any, place: int, label: Any, names: frozenset[str], already: bytes) -> bytes | None:
-        """The rest of a short name with a label that may come and has not; ``None`` if there is none."""
-        bit = context.keys.bit[label] & context.mask
-        if not bit & context.below[place]:
+    def _name(self, keys: Keys, place: int, label: Any, taken: frozenset[str], already: bytes) -> bytes | None:
+        """The rest of a short name with a label that is none of some others; ``None`` if there is none."""
+        if not keys.bit[label] & keys.below[place]:
             return None
-        if label[0] == "name" and not context.tracks:
+        if label[0] == "name" and not taken:
             # The name itself, if what was written is a beginning of it.
-            encoded, at, next_state = label[1].encode(), context.start, context.content.automaton.walk
+            encoded, at, next_state = label[1].encode(), keys.automaton.start, keys.automaton.walk
             for size in range(len(encoded) + 1):
                 if at == place:
                     rest: bytes = encoded[size:]
                     return rest
                 at = next_state(encoded[size : size + 1], at)
-        taken = {name.encode() for name in names} if context.tracks else set()
-        tries = len(taken) + 1
-        for text, _ in _several(context.content, place, tries, tries, lambda at: context.below[at] & bit, label=label):
-            if already + text not in taken:
-                return text
+        others = {name.encode() for name in taken}
+        tries = 1
+        while tries < 2 * len(others) + 2:
+            for text in self._short_names(keys, place, label, tries):
+                if already + text not in others:
+                    return text
+            tries *= 2
         return None
+
+    def _short_names(self, keys: Keys, place: int, label: Any, tries: int) -> list[bytes]:
+        """The rests of so many short names with a label, or of all; as many ways to one state are followed."""
+        key = keys, place, label, tries
+        known = self._names.get(key)
+        if known is None:
+            content = Content(keys.automaton)
+            nearest = self._nearest_ends(content, keys, label) if tries == 1 else None
+            if nearest is not None:
+                text = nearest.text(place, 0)
+                known, self._costs[key] = [] if text is None else [text], len(text or b"") * len(nearest.columns)
+            else:
+                bit, below, work = keys.bit[label], keys.below, [0]
+                found = _several(content, place, tries, tries, lambda at: below[at] & bit, 0, label, work)
+                known = [text for text, _ in found]
+                self._costs[key] = work[0]
+            self._names[key] = known
+        self._count(key)
+        return known
 
     def _escape(self, state: Any, names: frozenset[str], written: bytes) -> Texts:
         """The same within an escape: of the character that comes next in the completion, or else of the first."""
@@ -528,9 +652,24 @@ class Completions:
         meanings = tuple([tuple(outputs.items()) for outputs in content.at])
         key = content.automaton, tuple(content.points), meanings, place, count, label
         if key not in self._in_content:
-            found = _several(content, place, 1, 1, None, count, label)
-            self._in_content[key] = next((text for text, _ in found), None)
+            nearest = self._nearest_ends(content, key[:3], label)
+            if nearest is not None:
+                text = nearest.text(place, count)
+                self._in_content[key], self._costs[key] = text, len(text or b"") * len(nearest.columns)
+            else:
+                work = [0]
+                found = _several(content, place, 1, 1, None, count, label, work)
+                self._in_content[key] = next((text for text, _ in found), None)
+                self._costs[key] = work[0]
+        self._count(key)
         return self._in_content[key]
+
+    def _nearest_ends(self, content: Content, key: Any, label: Any) -> NearestEnds | None:
+        """Where the contents with an output end; ``None`` if they have too many states."""
+        if (key, label) not in self._nearest:
+            pairs = content.automaton.states * (content.points[-1] + 1 if content.counts else 1)
+            self._nearest[key, label] = NearestEnds(content, label) if pairs <= _MOST_PAIRS else None
+        return self._nearest[key, label]
 
     def _escaped(self, text: bytes) -> bytes:
         """Some characters as they are written in JSON; the rest of a character first, if one has been begun."""
@@ -540,14 +679,60 @@ class Completions:
         return begun + json.dumps(rest.decode(), ensure_ascii=ascii_only)[1:-1].encode()
 
 
+class NearestEnds:
+    """The shortest contents of strings or numbers with an output, from any state on.
+
+    Args:
+        content: the content.
+        output: the output.
+
+    Attributes:
+        columns: a byte for each class of bytes that are alike, the preferred ones first, and the class.
+    """
+
+    def __init__(self, content: Content, output: Any) -> None:
+        automaton = content.automaton
+        self._states = automaton.states
+        self._counted = content.counts
+        classes: dict[int, int] = {}
+        for byte in _BYTES:
+            classes.setdefault(int(automaton.byte_class[byte]), byte)
+        self.columns = [(byte, column) for column, byte in classes.items()]
+        self._next = content.counted_steps() if content.counts else automaton.next
+        ends = [
+            content.ends(state, count) == output
+            for count in range(len(self._next) // automaton.states)
+            for state in range(automaton.states)
+        ]
+        self._distance = steps_to(self._next, np.array(ends))
+
+    def text(self, state: int, count: int) -> bytes | None:
+        """The shortest content after a state and a number of characters; ``None`` if there is none."""
+        at = count * self._states + state if self._counted else state
+        distance = int(self._distance[at])
+        if distance < 0:
+            return None
+        found = bytearray()
+        for left in range(distance - 1, -1, -1):
+            row = self._next[at]
+            byte, at = next(
+                (byte, target)
+                for byte, column in self.columns
+                if (target := int(row[column])) >= 0 and self._distance[target] == left
+            )
+            found.append(byte)
+        return bytes(found)
+
+
 def _several(
     content: Any,
     place: int,
     visits: int,
     most: int,
-    alive: Any = None,
-    count: int = 0,
-    label: Any = None,
+    alive: Any,
+    count: int,
+    label: Any,
+    work: list[int],
 ) -> Iterator[tuple[bytes, Any]]:
     """Short contents from a state on with their outputs, the shortest first.
 
@@ -556,8 +741,9 @@ def _several(
         place, count: the state of its automaton, and the characters so far.
         visits: how many ways to one state are followed.
         most: how many contents of one state are found.
-        alive: whether a state is worth a visit; default: as the content says.
-        label: the only output that is asked for; default: any.
+        alive: whether a state is worth a visit; ``None``: as the content says.
+        label: the only output that is asked for; ``None`` for any.
+        work: one number, to which the steps are added. Too many end the search.
     """
     automaton = content.automaton
     if content.counts and content.free and label is not None and place == automaton.start:
@@ -579,6 +765,9 @@ def _several(
     seen: dict[tuple[int, int], int] = {(place, count): 1}
     found = 0
     for at, (state, characters) in enumerate(queue):
+        work[0] += len(steps)
+        if work[0] > _MOST_SEARCHED:
+            return
         output = content.ends(state, characters)
         if output is not None and (label is None or output == label):
             text = bytearray()

@@ -96,7 +96,7 @@ def relaid(text: bytes, layout: Layout | int, place: str, string_from: int | Non
         place: the gap in which it begins; ``close`` if in none.
         string_from: if it begins in a string, from where on a quote ends that.
     """
-    if isinstance(layout, int):
+    if isinstance(layout, int) or layout[0] == "compact":
         return text
     name, depth, read = layout
     at = 0 if string_from is None else _after_string(text, string_from)

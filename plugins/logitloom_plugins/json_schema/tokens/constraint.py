@@ -128,8 +128,8 @@ class SchemaConstraint(Constraint):
         return 0 if self.may_end(state) else self.schema.run(lambda at: self._masks.distances.least(at), state)
 
     def least_after(self, state: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:  # type: ignore[override]
-        """The allowed ids and :meth:`least_tokens` after each, computed once per place that tokens lead to."""
-        return self.schema.run(lambda at: self._masks.distances.after(at), state)
+        """The allowed ids and :meth:`least_tokens` after each, or :meth:`most_after` where that takes too long."""
+        return self.schema.run(lambda at: self._masks.least_after(at), state)
 
     def most_after(self, state: Configuration) -> int:  # type: ignore[override]
         """An upper bound from all kinds of members that the schema has."""
@@ -172,7 +172,7 @@ class _Masks:
         self._walk = TokenWalk(machine, int(self.words.trie.height[0]))
         self._strings = StringRows(machine, vocabulary, self._walk, self._sets)
         self._distinct = DistinctRows(machine, self.words, self._texts)
-        self.distances = TokenDistances(machine, schema.completions, self.words, vocabulary)
+        self.distances = TokenDistances(machine, schema.completions, self.words, self._walk.content, vocabulary)
         self._common: dict[tuple[int, Stack], TokenSet] = {}
 
     def found(self, position: Position) -> TokenSet:
@@ -186,6 +186,16 @@ class _Masks:
         if self.machine.scarce:
             row = self._without(row, self._distinct.doubtful_names(position), position)
         return row
+
+    def least_after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The tokens that may come next, and how many are needed after each, at most."""
+        ids, needed, are_all = self.distances.after(position)
+        if are_all:
+            return ids, needed
+        every = self.found(position).listed(self._sets.size)
+        bounds = np.full(len(every), self.distances.most_after(position), dtype=np.int32)
+        bounds[np.searchsorted(every, ids)] = needed
+        return every, bounds
 
     def _written(self, position: Position) -> TokenSet:
         """The tokens that may come next at a position, where items that must be different play no part."""

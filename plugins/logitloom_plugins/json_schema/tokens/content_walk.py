@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from logitloom.automata.above_ascii import marks_above_ascii
 from logitloom.automata.kernels import ENDLESS, NO_PATHS, AutomatonKernels, Paths, Progress, automaton_kernels
 from logitloom.automata.row_walk import ascii_columns, default_transitions, followed, levels_of, reads_on
-from logitloom.automata.trie import Trie, joined, members
+from logitloom.automata.trie import HIGH_PARTIAL, Trie, joined, members
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom_plugins.json_schema.structure.string_states import DEAD, NameContext, StringContext
@@ -47,11 +47,13 @@ class _Table(NamedTuple):
         automaton: the table.
         states: number of states of the content.
         paths: which subtrees may be skipped, by the height of a trie for which that is known.
+        loops: which states most characters do not leave, once that is known.
     """
 
     automaton: ByteTable
     states: int
     paths: dict[int, Paths]
+    loops: list[NDArray[np.bool_]]
 
 
 class ContentWalk:
@@ -87,12 +89,29 @@ class ContentWalk:
         if kernels is not None:
             with suppress(KernelFailed):
                 walked = self._compiled(kernels, table, trie, pairs)
-        positions, special = self._by_levels(table, trie, pairs) if walked is None else walked
-        ends: Ends = []
-        for node, code in special:
-            count, content_state = divmod((-2 - code) >> 1, table.states)
-            ends.append((node, (content_state, count), not code & 1))
-        return positions, ends
+        if walked is None:
+            positions, _, special = self._by_levels(table, trie, pairs)
+            walked = positions, special
+        return walked[0], _ends(table, walked[1])
+
+    def reached(
+        self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]
+    ) -> tuple[NDArray[Any], NDArray[np.int64], list[tuple[int, int]], Ends] | None:
+        """The same, and where each of the words leads.
+
+        Returns:
+            The positions of the words in the trie's order; for each of them an index into the list that comes next, of
+            states of the content with the number of characters; and where strings end. ``None`` if the table is too
+            large.
+        """
+        table = self._table(context)
+        if table is None:
+            return None
+        pairs = [(node, count * table.states + content_state) for node, content_state, count in begun]
+        positions, states, special = self._by_levels(table, trie, pairs, keep_states=True)
+        different, which = np.unique(states, return_inverse=True)
+        counted = [divmod(state, table.states) for state in different.tolist()]
+        return positions, which, [(content_state, count) for count, content_state in counted], _ends(table, special)
 
     def _compiled(
         self, kernels: AutomatonKernels, table: _Table, trie: Trie, begun: list[tuple[int, int]]
@@ -109,12 +128,13 @@ class ContentWalk:
         return positions, pairs[at.special :].tolist()
 
     def _by_levels(
-        self, table: _Table, trie: Trie, begun: list[tuple[int, int]]
-    ) -> tuple[NDArray[Any], list[list[int]]]:
-        """The same without compiled loops."""
+        self, table: _Table, trie: Trie, begun: list[tuple[int, int]], keep_states: bool = False
+    ) -> tuple[NDArray[Any], NDArray[Any], list[list[int]]]:
+        """The same without compiled loops, and the state after each word if they are to be kept."""
         following, _, byte_class = table.automaton
         nodes, states = np.array(begun).T
         positions: list[NDArray[Any]] = []
+        after: list[NDArray[Any]] = []
         special: list[list[int]] = []
         while len(nodes):
             counts = trie.child_count.take(nodes)
@@ -127,12 +147,17 @@ class ContentWalk:
             ends = trie.own.take(nodes)
             if len(nodes) > _MANY:
                 whole = reads_on(self._paths(table, trie), trie, nodes, states)
+                if keep_states:
+                    # A token that ends within a character leads to another state than its characters do.
+                    whole &= self._loops(table).take(states) & (trie.marks.take(nodes) & HIGH_PARTIAL == 0)
                 ends = np.where(whole, trie.last.take(nodes), ends)
             first = trie.first.take(nodes)
             positions.append(members(first, ends - first))
+            if keep_states:
+                after.append(states.repeat(ends - first))
             if len(nodes) > _MANY:
                 nodes, states = nodes[~whole], states[~whole]
-        return joined(positions), special
+        return joined(positions), joined(after), special
 
     def _table(self, context: StringContext) -> _Table | None:
         content = context.content
@@ -165,7 +190,15 @@ class ContentWalk:
         table[:, classes + 1] = np.where(np.tile(automaton.accepting, counts) & between, codes, -1)
         if escapes:
             table[:, classes + 2] = np.where(between, codes - 1, -1)
-        return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, {})
+        return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, {}, [])
+
+    def _loops(self, table: _Table) -> NDArray[np.bool_]:
+        """``[states]``: whether most characters lead from a state to itself."""
+        if not table.loops:
+            following, _, byte_class = table.automaton
+            default = default_transitions(following, ascii_columns(byte_class[:128].tobytes()))
+            table.loops.append(default == np.arange(len(following)))
+        return table.loops[0]
 
     def _paths(self, table: _Table, trie: Trie) -> Paths:
         """Which characters leave the path that most characters take, counting them where the content does."""
@@ -181,3 +214,12 @@ class ContentWalk:
             rows = levels_of(trie, levels) * (len(following) + 1)
             table.paths[heights] = Paths(low, high, marks, rows, len(following))
         return table.paths[heights]
+
+
+def _ends(table: _Table, special: list[list[int]]) -> Ends:
+    """Nodes with the codes of quotes and backslashes, read."""
+    ends: Ends = []
+    for node, code in special:
+        count, content_state = divmod((-2 - code) >> 1, table.states)
+        ends.append((node, (content_state, count), not code & 1))
+    return ends

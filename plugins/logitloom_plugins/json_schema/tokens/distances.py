@@ -1,12 +1,13 @@
 """How many tokens each token leaves to the end of a value.
 
 The number is that of the fewest tokens that write the completion of a position (:mod:`..structure.completion`). One
-walk of the vocabulary's trie finds where each token leads. Subtrees are taken as a whole where all characters of a
-string lead to the same.
+walk of the vocabulary's trie finds where each token leads. Inside strings it walks whole levels of the trie at once and
+asks once for each state of the content.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,23 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
-from logitloom.automata.trie import HIGH_PARTIAL, MALFORMED
 from logitloom.constraints import UNKNOWN
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure.completion import Completions
-from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.structure.string_states import StringContext
+from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
+from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
 from logitloom_plugins.json_schema.tokens.token_walk import Words
 
 __all__ = ["TokenDistances"]
 
-#: Characters that JSON does not allow unescaped in a string, as bits of the ASCII characters 0-63 and 64-127.
-_LOW_SPECIAL: Final = np.uint64((1 << 32) - 1 | 1 << ord('"'))
-_HIGH_SPECIAL: Final = np.uint64(1 << (ord("\\") - 64))
 #: Tokens are no longer than this in the texts that are counted, so that a text is counted in a time like its length.
 _LONGEST: Final = 24
-#: So many bytes at the end of a text are counted once for all texts with the same end.
-_SHARED: Final = 32
+#: Texts are counted in parts that end before these bytes, so that a part which many texts have is counted once.
+_SEPARATOR: Final = b',"'
+_LONGEST_PART: Final = 64
 _MOST_REMEMBERED: Final = 1 << 14
+#: The work of one mask, in bytes of completions, and that of a node of the trie.
+_MOST_WORK: Final = 1 << 18
+_NODE: Final = 20
+_NOT_COUNTED: Final = -1
 #: Kinds of members of a schema that are looked at for a bound, and the bytes that end any number.
 _MOST_LOOKED_AT: Final = 256
 _FARTHEST_NUMBER: Final = 32
@@ -43,14 +47,18 @@ class TokenDistances:
         machine: the pushdown automaton of the schema.
         completions: of its positions.
         words: the trie of the vocabulary.
+        content: the walk inside the strings of the machine.
         vocabulary: the same tokens.
     """
 
-    def __init__(self, machine: Any, completions: Completions, words: Words, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, machine: Any, completions: Completions, words: Words, content: ContentWalk, vocabulary: Vocabulary
+    ) -> None:
         self.machine, self._completions, self._words = machine, completions, words
-        self._texts, self._special, self._opened = _prepared(words, vocabulary)
+        self._texts, self._opened = _prepared(vocabulary)
+        self._content = content
         self._growth: int | None = None
-        self._counts: dict[bytes, list[int]] = {b"": [0]}
+        self._parts: dict[tuple[bytes, int, tuple[int, ...]], list[int]] = {}
         self._least: dict[Position, int | None] = {}
 
     def least(self, position: Position) -> int | None:
@@ -82,81 +90,171 @@ class TokenDistances:
             return UNKNOWN
         return (self._opened + 2) * (ends + begun) + inside + _FARTHEST_NUMBER
 
-    def after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The tokens that may come, and :meth:`least` after each; :data:`UNKNOWN` for ``None``."""
-        trie, machine = self._words.trie, self.machine
-        starts, sizes, texts = trie.child_start.data, trie.child_count.data, self._words.bytes
-        first, own, last, order = trie.first, trie.own, trie.last, trie.order
-        ids: list[NDArray[np.int32]] = []
-        least: list[int] = []
-        pending = [(0, position)]
-        while pending:
-            node, at = pending.pop()
-            begin = starts[node]
-            for child in range(begin, begin + sizes[node]):
+    def after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32], bool]:
+        """The tokens that may come, :meth:`least` after each, :data:`UNKNOWN` for ``None``, and whether they are all.
+
+        The work is bounded. Shorter tokens are looked at first. Those that write the completion are always there.
+        """
+        machine, completions = self.machine, self._completions
+        trie, starts, sizes, texts = self._words.trie, self._words.starts, self._words.sizes, self._words.bytes
+        first, own = self._words.first, self._words.own
+        completions.begin_counting()
+        self._least.clear()
+        found = _Found(trie.order)
+        self._along(position, found)
+        pending = deque([(0, position)])
+        #: Nodes within strings, with the state of the content and the number of characters, which are walked together.
+        strings: dict[tuple[StringContext, Stack], list[tuple[int, int, int]]] = {}
+        large: set[StringContext] = set()
+        while (pending or strings) and completions.work < _MOST_WORK:
+            if not pending:
+                (context, stack), begun = strings.popitem()
+                ends = self._in_string(context, stack, begun, found)
+                if ends is None:
+                    large.add(context)
+                    ends = [(node, Position(context.text(place, count), stack)) for node, place, count in begun]
+                pending += ends
+                continue
+            node, at = pending.popleft()
+            state = machine.states[at.state]
+            if state[0] == "text" and not at.items.frame and at.state not in machine.tracked and state[1] not in large:
+                strings.setdefault((state[1], at.stack), []).append((node, state[2], state[3]))
+                continue
+            for child in range(starts[node], starts[node] + sizes[node]):
                 reached = machine.read(at, texts[child : child + 1])
+                completions.work += _NODE
                 if reached is None:
                     continue
-                whole = not self._special[child] and self._stays(reached, int(trie.height[child]))
-                end = last[child] if whole else own[child]
-                if end > first[child]:
-                    found = self.least(reached)
-                    ids.append(order[first[child] : end])
-                    least.append(UNKNOWN if found is None else found)
-                if sizes[child] and not whole:
+                if own[child] > first[child] and completions.work < _MOST_WORK:
+                    found.add(first[child], own[child], self.least(reached))
+                if sizes[child]:
                     pending.append((child, reached))
-        counts = [len(each) for each in ids]
-        every = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32)
-        needed = np.array(least, dtype=np.int32).repeat(counts)
-        places = every.argsort(kind="stable")
-        return every[places].astype(np.int32, copy=False), needed[places]
+        return *found.sorted(), completions.work < _MOST_WORK
 
-    def _stays(self, position: Position, characters: int) -> bool:
-        """Whether the completion is the same after some more characters that need no escape."""
-        machine = self.machine
-        state = machine.states[position.state]
-        if state[0] != "text" or position.items.frame or position.state in machine.tracked:
-            return False
-        if len(state[1].content.end_ranges(state[3], characters)) > 1:
-            return False
-        return bool(machine.strings.free(state) >= characters)
+    def _along(self, position: Position, found: _Found) -> None:
+        """Add the tokens that write the beginning of the completion."""
+        text = self._completions.of(position)
+        fewest = [] if text is None else self._fewest_of_ends(text)
+        words, node = self._words, 0
+        for left, byte in zip(range(len(fewest) - 2, -1, -1), text or b"", strict=False):
+            begin = words.starts[node]
+            node = words.bytes.find(byte, begin, begin + words.sizes[node])
+            if node < 0:
+                return
+            if words.own[node] > words.first[node]:
+                found.add(words.first[node], words.own[node], min(fewest[left], UNKNOWN))
+
+    def _in_string(
+        self, context: StringContext, stack: Stack, begun: list[tuple[int, int, int]], found: _Found
+    ) -> list[tuple[int, Position]] | None:
+        """Add the tokens that stay in a string below some nodes.
+
+        Returns:
+            The nodes at which the string ends or an escape begins, and where they lead; ``None`` if the string is too
+            large to be walked at once.
+        """
+        walked = self._content.reached(self._words.trie, context, begun)
+        if walked is None:
+            return None
+        places, which, states, ends = walked
+        completions, machine, words = self._completions, self.machine, self._words
+        least = np.full(len(states), _NOT_COUNTED, dtype=np.int32)
+        for number, (place, count) in enumerate(states):
+            if completions.work < _MOST_WORK:
+                needed = self.least(Position(context.text(place, count), stack))
+                least[number] = UNKNOWN if needed is None else needed
+        found.add_all(places, least[which])
+        following = []
+        for node, (place, count), _ in ends:
+            completions.work += _NODE
+            reached = machine.read(Position(context.text(place, count), stack), words.bytes[node : node + 1])
+            if reached is not None and completions.work < _MOST_WORK:
+                if words.own[node] > words.first[node]:
+                    found.add(words.first[node], words.own[node], self.least(reached))
+                following.append((node, reached))
+        return following
 
     def _fewest(self, text: bytes) -> int | None:
         """The fewest tokens that write a text, ``None`` if none do."""
-        known, counts = 0, self._counts
-        for size in range(len(text) - len(text) % _SHARED, 0, -_SHARED):
-            if text[-size:] in counts:
-                known = size
-                break
-        if len(counts) > _MOST_REMEMBERED:
-            counts.clear()
-            counts[b""], known = [0], 0
+        fewest = self._fewest_of_ends(text)[-1]
+        return None if fewest >= UNKNOWN else fewest
+
+    def _fewest_of_ends(self, text: bytes) -> list[int]:
+        """The fewest tokens for each end of a text, by the number of its bytes; :data:`UNKNOWN` if none write it."""
         # By how many bytes are left: the fewest tokens for them.
-        fewest = counts[text[len(text) - known :]].copy()
+        fewest, end = [0], len(text)
+        while end:
+            begin = max(text.rfind(_SEPARATOR, max(end - _LONGEST_PART, 0), end - 1), end - _LONGEST_PART, 0)
+            base = fewest[-1]
+            tail = tuple([each - base for each in fewest[-_LONGEST:]])
+            key = text[begin : end + _LONGEST - 1], end - begin, tail
+            part = self._parts.get(key)
+            if part is None:
+                part = self._part(*key)
+                if len(self._parts) > _MOST_REMEMBERED:
+                    self._parts.clear()
+                self._parts[key] = part
+            fewest += [base + each for each in part]
+            end = begin
+        return fewest
+
+    def _part(self, text: bytes, size: int, tail: tuple[int, ...]) -> list[int]:
+        """The fewest tokens for each longer end of a text.
+
+        Args:
+            text: a part of a text, and what comes after it, as far as a token reaches.
+            size: of the part.
+            tail: the fewest tokens for the ends of what comes after it, the longest last, of which tokens are counted
+                from those of the last on.
+        """
         tokens = self._texts
-        for left in range(known + 1, len(text) + 1):
-            begin = len(text) - left
-            best = UNKNOWN
-            for size in range(1, min(left, _LONGEST) + 1):
-                if fewest[left - size] < best and text[begin : begin + size] in tokens:
-                    best = fewest[left - size] + 1
-            fewest.append(best)
-            if left % _SHARED == 0:
-                counts[text[begin:]] = fewest.copy()
-        return None if fewest[-1] >= UNKNOWN else fewest[-1]
+        fewest = [*tail]
+        for begin in range(size - 1, -1, -1):
+            best = 2 * UNKNOWN
+            for length in range(1, min(len(fewest), _LONGEST) + 1):
+                if fewest[-length] < best and text[begin : begin + length] in tokens:
+                    best = fewest[-length]
+            fewest.append(best + 1 if best < UNKNOWN // 2 else UNKNOWN)
+        return fewest[len(tail) :]
+
+
+class _Found:
+    """Tokens with the number of tokens that are needed after each.
+
+    Args:
+        order: the tokens in the order of a trie.
+    """
+
+    def __init__(self, order: NDArray[np.int32]) -> None:
+        self._order = order
+        self._ids: list[NDArray[np.int32]] = []
+        self._needed: list[NDArray[np.int32]] = []
+
+    def add(self, begin: int, end: int, needed: int | None) -> None:
+        """Add the tokens of a range of the order, which all need the same."""
+        self._ids.append(self._order[begin:end])
+        self._needed.append(np.full(end - begin, UNKNOWN if needed is None else needed, dtype=np.int32))
+
+    def add_all(self, places: NDArray[Any], needed: NDArray[np.int32]) -> None:
+        """Add the tokens at some places of the order, but those that were not counted."""
+        counted = needed != _NOT_COUNTED
+        self._ids.append(self._order[places[counted]])
+        self._needed.append(needed[counted])
+
+    def sorted(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The tokens in ascending order, each once, with the least that was found for it."""
+        if not self._ids:
+            return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
+        ids, needed = np.concatenate(self._ids), np.concatenate(self._needed)
+        order = np.lexsort((needed, ids))
+        ids, needed = ids[order], needed[order]
+        once = np.append(True, ids[1:] != ids[:-1])
+        return ids[once], needed[once]
 
 
 @lru_cache(maxsize=8)
-def _prepared(words: Words, vocabulary: Vocabulary) -> tuple[frozenset[bytes], NDArray[np.bool_], int]:
-    """The texts of the tokens, as far as they are counted; per node whether what is below needs a look in a string;
-    and the most objects and arrays that one token opens.
-    """
-    trie = words.trie
-    special = (
-        (trie.low & _LOW_SPECIAL != 0)
-        | (trie.high & _HIGH_SPECIAL != 0)
-        | (trie.marks & (MALFORMED | HIGH_PARTIAL) != 0)
-    )
+def _prepared(vocabulary: Vocabulary) -> tuple[frozenset[bytes], int]:
+    """The texts of the tokens, as far as they are counted, and the most objects and arrays that one token opens."""
     texts = vocabulary.token_bytes
     opened = max(text.count(b"{") + text.count(b"[") for text in texts)
-    return frozenset(text for text in texts if 0 < len(text) <= _LONGEST), special, opened
+    return frozenset(text for text in texts if 0 < len(text) <= _LONGEST), opened

@@ -187,12 +187,15 @@ class TokenWalk:
     Args:
         machine: the automaton over bytes.
         longest: no word adds more characters to a string.
+
+    Attributes:
+        content: the walk inside strings.
     """
 
     def __init__(self, machine: Any, longest: int) -> None:
         self._machine = machine
         self._longest = longest
-        self._content = ContentWalk(UNESCAPED[machine.strings.escapes == "ascii"])
+        self.content = ContentWalk(UNESCAPED[machine.strings.escapes == "ascii"])
 
     def from_root(self, words: Words, state: int, stack: Stack, written: bytes = b"") -> Found:
         """The words that are allowed in a state; ``written`` is an unfinished member name that must not be repeated."""
@@ -233,7 +236,7 @@ class TokenWalk:
         while pending or wide:
             if not pending:
                 (context, stack), begun = wide.popitem()
-                walked = self._content(words.trie, context, begun)
+                walked = self.content(words.trie, context, begun)
                 if walked is None:
                     for inside in begun:
                         self._in_string(words, (context, stack), inside, (pending, None), found, written)

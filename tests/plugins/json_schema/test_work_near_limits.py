@@ -1,0 +1,167 @@
+"""What a mask near a token limit costs: bounded, whatever the schema, and the same whatever was visited before."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import Vocabulary
+from logitloom_plugins.combinators import FinishWithin
+from logitloom_plugins.json_schema.structure import completion
+from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.tokens import distances
+from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
+
+_DICE = random.Random(0)
+_SYLLABLES = [a + b for a in "bcdfg" for b in "aeiou"]
+NAMES = list(dict.fromkeys("".join(_DICE.choices(_SYLLABLES, k=3)) for _ in range(40)))
+WORDS = Vocabulary(
+    [
+        b"",
+        *[bytes([byte]) for byte in range(256)],
+        *[syllable.encode() for syllable in _SYLLABLES],
+        *dict.fromkeys("".join(_DICE.choices(_SYLLABLES, k=2)).encode() for _ in range(1000)),
+        b'":',
+        b'{"',
+        b',"',
+        b'"a',
+    ],
+    eos=[0],
+)
+#: Schemas of which a mask near a limit would take long.
+HOSTILE: dict[str, Any] = {
+    "many required names": {"type": "object", "required": NAMES},
+    "many declared names": {
+        "type": "object",
+        "properties": {name: {"type": "integer"} for name in NAMES},
+        "required": NAMES,
+    },
+    "alternatives": {
+        "type": "object",
+        "anyOf": [{"required": NAMES[at : at + 4], "properties": {NAMES[at]: {"const": at}}} for at in range(0, 9, 3)],
+    },
+    "counted": {"type": "object", "minProperties": 20, "additionalProperties": {"type": "integer"}},
+    "counted patterns": {
+        "type": "object",
+        "minProperties": 12,
+        "patternProperties": {"^[a-c]{1,4}$": {"type": "integer"}},
+        "additionalProperties": False,
+    },
+    "pattern": {"type": "string", "pattern": "^x[a-z]{40}.+y$"},
+    "counted pattern": {"type": "string", "pattern": "^(ab|c)*$", "minLength": 50, "maxLength": 60},
+    "branches": {
+        "type": "object",
+        "allOf": [
+            {
+                "if": {"properties": {name: {"const": True}}, "required": [name]},
+                "then": {"required": [f"then {name}"]},
+                "else": {"required": [f"else {name}"]},
+            }
+            for name in NAMES[:5]
+        ],
+    },
+}
+
+
+def constraint_of(schema: Any, vocabulary: Vocabulary = WORDS) -> SchemaConstraint:
+    options = SchemaOptions(Whitespace("json_dumps", 2), "any")
+    return SchemaConstraint(SchemaAutomaton(compile_schema(schema, options)), vocabulary)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a small bound, whatever was visited before, the same tokens are allowed, and one of them at every step."""
+    bound = 4000
+    monkeypatch.setattr(distances, "_MOST_WORK", bound)
+    inner, other = constraint_of(HOSTILE[name]), constraint_of(HOSTILE[name])
+    least = inner.least_tokens(inner.start())
+    assert least is not None
+    limited = FinishWithin(inner, least + 3)
+    dice, bounds, cut = random.Random(name), [], 0
+    state, taken = limited.start(), []
+    # One position may take more than is left of the bound.
+    most = 100_000
+    while True:
+        row = limited.row(state).tolist()
+        assert row, WORDS.decode(taken)
+        counted = inner.schema.completions.work
+        assert counted <= bound + most
+        cut += counted >= bound
+        at = inner.start()
+        for each in taken:
+            at = inner.advance(at, each)  # type: ignore[assignment]
+        bounds.append(inner.least_after(at))
+        token = dice.choice(row)
+        if token == 0:
+            break
+        state = limited.advance(state, token)
+        taken.append(token)
+    assert len(taken) < least + 3
+    assert cut
+    json.loads(WORDS.decode(taken))
+    # From the end, in a memory that has visited nothing, or what comes later.
+    states: list[Any] = [other.start()]
+    for token in taken:
+        states.append(other.advance(states[-1], token))
+    for at in range(len(states) - 1, -1, -3):
+        if at % 2:
+            other.forget()
+        ids, needed = other.least_after(states[at])
+        assert np.array_equal(ids, bounds[at][0])
+        assert np.array_equal(needed, bounds[at][1])
+
+
+def test_positions_in_strings_are_counted_once_per_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    constraint = constraint_of({"type": "string", "pattern": "a.+"})
+    state: Any = constraint.start()
+    for byte in b'"xa':
+        state = constraint.advance(state, 1 + byte)
+    read, follow = Counter[str](), Machine.read
+
+    def counting(self: Machine, position: Any, text: bytes) -> Any:
+        read["calls"] += 1
+        return follow(self, position, text)
+
+    monkeypatch.setattr(Machine, "read", counting)
+    ids, needed = constraint.least_after(state)
+    assert len(ids) > 500
+    assert needed.max() <= 5
+    assert read["calls"] < 20
+
+
+def test_names_that_must_differ_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists, several = Counter[str](), completion._several
+
+    def counting(*arguments: Any) -> Any:
+        lists["calls"] += 1
+        return several(*arguments)
+
+    monkeypatch.setattr(completion, "_several", counting)
+    schema = constraint_of({"type": "object", "minProperties": 100, "additionalProperties": {"type": "null"}}).schema
+    text = schema.completion(schema.start()) or b""
+    assert len(json.loads(text)) == 100
+    assert lists["calls"] < 20
+
+
+def test_a_search_goes_to_what_alternatives_require() -> None:
+    """The shortest branch, though a search through all sets of names would not end."""
+    branches = [
+        {"required": NAMES[at : at + 12], "properties": {name: {"const": at} for name in NAMES[at : at + 12]}}
+        for at in range(0, 12, 3)
+    ]
+    automaton = constraint_of({"type": "object", "anyOf": branches}).schema
+    text = automaton.completion(automaton.start()) or b""
+    assert text
+    shortest = min(
+        len(json.dumps(dict.fromkeys(branch["required"], at), separators=(",", ":")))
+        for at, branch in zip(range(0, 12, 3), branches, strict=True)
+    )
+    assert len(text) == shortest
