@@ -57,6 +57,8 @@ HOSTILE: dict[str, Any] = {
     },
     "pattern": {"type": "string", "pattern": "^x[a-z]{40}.+y$"},
     "counted pattern": {"type": "string", "pattern": "^(ab|c)*$", "minLength": 50, "maxLength": 60},
+    "different numbers": {"type": "array", "minItems": 20, "uniqueItems": True, "items": {"type": "integer"}},
+    "different strings": {"type": "array", "minItems": 12, "uniqueItems": True, "items": {"type": "string"}},
     "branches": {
         "type": "object",
         "allOf": [
@@ -88,7 +90,7 @@ def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeyp
     dice, bounds, cut = random.Random(name), [], 0
     state, taken = limited.start(), []
     # One position may take more than is left of the bound.
-    most = 100_000
+    most = 150_000
     while True:
         row = limited.row(state).tolist()
         assert row, WORDS.decode(taken)

@@ -27,7 +27,7 @@ from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.structure.keys import Keys
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, NameContext
-from logitloom_plugins.json_schema.structure.value_reader import Position, Stack, characters_of, number_of
+from logitloom_plugins.json_schema.structure.value_reader import Place, Position, Stack, characters_of, number_of
 from logitloom_plugins.json_schema.structure.whitespace import is_begun, relaid, settled
 from logitloom_plugins.json_schema.values.strings import Content
 
@@ -47,7 +47,7 @@ _BYTES: Final = sorted(
 )
 #: The place of each byte in that order.
 _ORDER: Final = bytes(_BYTES.index(byte) for byte in range(256))
-#: Bytes with which a search makes items differ, and positions that it reads on from.
+#: Bytes with which a search makes items differ, and the work of one.
 _TRIED: Final = b'0123456789abcdefghijklmnopqrstuvwxyz",[]{}:-. \n'
 _MOST_READ: Final = 1 << 17
 #: Work is counted in bytes of texts. A position, a member that is tried, a byte that is read take as long as so many.
@@ -77,6 +77,8 @@ class Completions:
         self._machine = machine
         self._values = machine.values
         self.work = 0
+        #: The items that must not come again in the array whose completion is being found.
+        self._items: tuple[Any, ...] = ()
         self._clear()
         #: Values of a recursive schema whose shortest texts are being found, as far as they have been.
         self._provisional: dict[Any, Texts] = {}
@@ -89,11 +91,12 @@ class Completions:
     def _clear(self) -> None:
         self._of_value: dict[Any, Texts] = {}
         self._of_rest: dict[Any, Texts] = {}
-        self._of_stack: dict[tuple[Stack, TruthVector], bytes | None] = {}
+        self._of_stack: dict[tuple[Stack, TruthVector, tuple[Any, ...]], bytes | None] = {}
         self._of_position: dict[Position, bytes | None] = {}
         self._in_content: dict[Any, bytes | None] = {}
         self._of_name: dict[Any, bytes] = {}
         self._names: dict[Any, list[bytes]] = {}
+        self._short: dict[Any, list[tuple[bytes, Any]]] = {}
         self._nearest: dict[Any, NearestEnds | None] = {}
         #: By key of a memory what it took to find its entry, and the keys that were counted.
         self._costs: dict[Any, int] = {}
@@ -129,32 +132,49 @@ class Completions:
         return self._of_position[position]
 
     def _searched(self, position: Position) -> bytes | None:
-        """The same within an array of different items: a search whose lower bounds are the texts for any items."""
+        """The same within an array of different items: a search whose lower bounds are texts for any current item."""
         machine = self._machine
         queue: list[tuple[int, bytes, bytes, Position]] = [(0, b"", b"", position)]
         seen: set[Any] = set()
         work = 0
+        found = None
         while queue and work < _MOST_READ:
             _, _, text, at = heapq.heappop(queue)
-            if machine.ends(at):
-                self.work += work
-                return text
             if at in seen:
                 continue
             seen.add(at)
             ahead = self._complete(at) or b""
+            rest = self._with_item(at, ahead)
+            work += _READ * len(rest or ahead)
+            if rest is not None:
+                found = text + rest
+                break
             for byte in {*_TRIED, *ahead[:1]}:
                 reached = machine.read(at, bytes([byte]))
                 rest = None if reached is None else self._complete(reached)
-                work += _READ + len(rest or b"")
+                work += _READ + len(rest or b"") // _COPIED
                 if rest is not None:
                     longer = text + bytes([byte])
                     heapq.heappush(queue, (len(longer) + len(rest), longer.translate(_ORDER), longer, reached))
         self.work += work
-        return None
+        return found
+
+    def _with_item(self, position: Position, ahead: bytes) -> bytes | None:
+        """The text that ends the current item as a completion does, and is then short; ``None`` if an item repeats."""
+        machine = self._machine
+        at, size = position, 0
+        while at.items.text and size < len(ahead):
+            reached = machine.follow(at, ahead[size : size + 1])
+            if reached is None:
+                return None
+            at, size = reached, size + 1
+        rest = self._complete(at)
+        end = None if rest is None else machine.follow(at, rest)
+        return ahead[:size] + rest if rest is not None and end is not None and machine.ends(end) else None
 
     def _complete(self, position: Position) -> bytes | None:
-        number, stack, written, _ = position
+        number, stack, written, items = position
+        self._items = self._items_of(items)
         names = frozenset() if stack is None else stack.entry[1]
         state = self._machine.states[number]
         found = self._joined(self._local(state, names, written), stack)
@@ -166,6 +186,13 @@ class Completions:
             return relaid(found, settled(layout), "close", int(state[0] == "escape"))
         place = state[4] if state[0] == "value" else state[2] if state[0] in ("object", "array") else "close"
         return relaid(found, settled(self._layout_of(state)), "close" if place == "next" else place)
+
+    def _items_of(self, place: Place) -> tuple[Any, ...]:
+        """The earlier items of an array of different items, if it is the innermost open value that has begun."""
+        frame = place.frame
+        if frame is None or frame.before is not None:
+            return ()
+        return tuple([_canonical(item) for item in self._machine.distinct.listed(frame.entry.done)])
 
     def _layout(self, stack: Stack) -> Any:
         """The layout of a text after a value that is open at the top of a stack."""
@@ -193,7 +220,7 @@ class Completions:
     def _after(self, stack: Stack, answer: TruthVector) -> bytes | None:
         """The completion after what is open within a stack ends with an answer."""
         assert stack is not None
-        key = stack, answer
+        key = stack, answer, self._items
         if key not in self._of_stack:
             target = stack.entry[0].targets.get(answer)
             found = None
@@ -211,6 +238,7 @@ class Completions:
             BudgetExceeded: if there are more than ``most`` members, if names can run out, or if it takes too long.
         """
         self.begin_counting()
+        self._items = ()
         values, queue = self._values, [self._machine.root]
         seen = {*queue}
         for demand in queue:
@@ -268,7 +296,7 @@ class Completions:
         if kind == "literal":
             return _before(state[1], self._local(state[2], names, written))
         if kind == "value":
-            return self._going_on(state[2], self._value(state[1]), names)
+            return self._item(state, names) if self._items else self._going_on(state[2], self._value(state[1]), names)
         if kind == "number":
             _, numbers, place, back = state
             content = Content(numbers.automaton)
@@ -282,6 +310,16 @@ class Completions:
             assert member is not None
             return self._of_member(member, b":", names)
         return self._string(state, names, written)
+
+    def _item(self, state: Any, names: frozenset[str]) -> Texts:
+        """A value that none of the earlier items is, and what follows in its array."""
+        found: Texts = {}
+        items = self._items
+        for answer, text in self._others(state[1], items).items():
+            self._items = (*items, _canonical(text))
+            _merge(found, self._going_on(state[2], {answer: text}, names))
+        self._items = items
+        return found
 
     def _going_on(self, back: Any, texts: Texts, names: frozenset[str]) -> Texts:
         """What is written of a value, each with the end of what it is in."""
@@ -377,7 +415,8 @@ class Completions:
         """
         is_array = isinstance(frame, ArrayFrame)
         begun = begun and phase != "comma"
-        key = frame, phase, names, begun
+        items = self._items if is_array and not self._within and frame.plan.distinct else ()
+        key = frame, phase, names, begun, items
         known = self._of_rest.get(key)
         if known is not None:
             self._count(key)
@@ -399,14 +438,16 @@ class Completions:
         self._unsure = unsure_before or self._unsure
         return found
 
-    def _search(self, frame: Any, phase: str, names: frozenset[str], begun: bool) -> tuple[Texts, int]:
-        """The same, and the work that it takes: a search through the members."""
+    def _search(
+        self, frame: Any, phase: str, names: frozenset[str], begun: bool, items: tuple[Any, ...]
+    ) -> tuple[Texts, int]:
+        """The same, and the work that it takes: a search through the members; items must differ from the given ones."""
         is_array = isinstance(frame, ArrayFrame)
         end = b"]" if is_array else b"}"
         found: Texts = {}
         # An A* search: first come the texts that are shortest together with what their object needs at least.
         order = itertools.count()
-        queue: list[Any] = [(0, b"", next(order), frame, phase, names, ())]
+        queue: list[Any] = [(0, b"", next(order), frame, phase, names, items)]
         seen: set[Any] = set()
         work = 0
         while queue and work < _MOST_SEARCHED:
@@ -432,11 +473,12 @@ class Completions:
                         longer = text + separator + begin + value
                         length = len(longer) + (0 if is_array else self._needed(following))
                         work += _MEMBER + len(longer) // _COPIED
-                        heapq.heappush(queue, (length, longer, next(order), following, "next", more, (*items, value)))
+                        came = (*items, _canonical(value)) if is_array and frame.plan.distinct else ()
+                        heapq.heappush(queue, (length, longer, next(order), following, "next", more, came))
         return found, work
 
     def _members(
-        self, frame: Any, phase: str, names: frozenset[str], items: tuple[bytes, ...]
+        self, frame: Any, phase: str, names: frozenset[str], items: tuple[Any, ...]
     ) -> Iterator[tuple[bytes, Member, frozenset[str], Texts]]:
         """What may come next: its text up to the value, the member, the names after it, and the value by answer."""
         simple = frame.soft is True and not frame.extras
@@ -530,9 +572,10 @@ class Completions:
             return "name", plan.names[plan.required[at]]
         return ("name", min(frame.missing)) if frame.missing else None
 
-    def _others(self, demand: ValueConstraint, items: tuple[bytes, ...]) -> Texts:
+    def _others(self, demand: ValueConstraint, items: tuple[Any, ...]) -> Texts:
         """By answer a short value that is none of some others."""
-        found = {answer: text for answer, text in self._value(demand).items() if text not in items}
+        taken = frozenset(items)
+        found = {answer: text for answer, text in self._value(demand).items() if _canonical(text) not in taken}
         values = self._values
         for kind in ("null", "false", "true", "string", "number"):
             formulas = values.of_type(demand, kind)
@@ -543,16 +586,20 @@ class Completions:
             else:
                 quoted = kind == "string"
                 content = values.content(formulas) if quoted else Content(values.number(formulas))
-                taken = {number_of(text) for text in items if text[:1] in b"-0123456789"}
                 texts = [
                     (label, b'"%b"' % self._escaped(text) if quoted else text)
-                    for text, label in _several(
-                        content, content.automaton.start, len(items) + 1, len(items) + 1, None, 0, None, [0]
-                    )
-                    if quoted or number_of(text) not in taken
+                    for text, label in self._short_contents(content, 1 << len(items).bit_length())
                 ]
-            found.update({answer: text for answer, text in reversed(texts) if text not in items})
+            found.update({answer: text for answer, text in reversed(texts) if _canonical(text) not in taken})
         return found
+
+    def _short_contents(self, content: Content, tries: int) -> list[tuple[bytes, Any]]:
+        """So many short contents with any output, or all; as many ways to one state are followed."""
+        key = content.automaton, tuple(content.points), tries
+        known = self._short.get(key)
+        if known is None:
+            known = self._short[key] = [*_several(content, content.automaton.start, tries, tries, None, 0, None, [0])]
+        return known
 
     # --- strings ----------------------------------------------------------------------------------------------------
 
@@ -599,12 +646,11 @@ class Completions:
                     return rest
                 at = next_state(encoded[size : size + 1], at)
         others = {name.encode() for name in taken}
-        tries = 1
-        while tries < 2 * len(others) + 2:
+        # One more than the others, rounded up to a power of two, so that few lists are made.
+        for tries in (1, 1 << len(others).bit_length()):
             for text in self._short_names(keys, place, label, tries):
                 if already + text not in others:
                     return text
-            tries *= 2
         return None
 
     def _short_names(self, keys: Keys, place: int, label: Any, tries: int) -> list[bytes]:
@@ -789,6 +835,13 @@ def _several(
                 seen[target, following] = seen.get((target, following), 0) + 1
                 queue.append((target, following))
                 texts.append((at, byte))
+
+
+def _canonical(text: bytes) -> Any:
+    """The same for all texts of a string or number; of other values the text."""
+    if text[:1] in b"-0123456789":
+        return number_of(text)
+    return json.dumps(json.loads(text)) if text[:1] == b'"' else text
 
 
 def _is_simple(frame: Any) -> bool:
