@@ -167,3 +167,23 @@ def test_a_search_goes_to_what_alternatives_require() -> None:
         for at, branch in zip(range(0, 12, 3), branches, strict=True)
     )
     assert len(text) == shortest
+
+
+def test_what_is_remembered_about_completions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that must differ make every position a new one."""
+    most = 100_000
+    monkeypatch.setattr(distances, "_MOST_WORK", 20_000)
+    unbounded, bounded = constraint_of(HOSTILE["counted"]), constraint_of(HOSTILE["counted"])
+    completions, state, dice = bounded.schema.completions, bounded.start(), random.Random(5)
+    largest = 0
+    for _ in range(60):
+        monkeypatch.setattr(completion, "_MOST_REMEMBERED", most)
+        ids, needed = bounded.least_after(state)
+        largest = max(largest, completions.remembered)
+        monkeypatch.setattr(completion, "_MOST_REMEMBERED", 1 << 24)
+        assert np.array_equal(unbounded.least_after(state)[1], needed)
+        after = bounded.advance(state, int(dice.choice(ids.tolist())))
+        assert after is not None
+        state = after
+    assert unbounded.schema.completions.remembered > 2 * most
+    assert largest < 2 * most

@@ -33,8 +33,9 @@ from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["Completions"]
 
-#: Entries of the memory, and the work of one search.
-_MOST_REMEMBERED: Final = 1 << 15
+#: Bytes of the memory, estimated, with those of an entry beside its texts; and the work of one search.
+_MOST_REMEMBERED: Final = 1 << 24
+_ENTRY: Final = 500
 _MOST_SEARCHED: Final = 1 << 19
 #: States of a content, with numbers of characters, of which the nearest end is remembered.
 _MOST_PAIRS: Final = 1 << 16
@@ -71,6 +72,7 @@ class Completions:
     Attributes:
         work: what was done for positions since :meth:`begin_counting`, about as many bytes of texts. What is found once
             for a schema, the shortest values, does not count.
+        remembered: bytes of the memory, estimated. It is cleared when they are too many, which changes no result.
     """
 
     def __init__(self, machine: Any) -> None:
@@ -87,6 +89,8 @@ class Completions:
         #: How many entries of a memory are being found, each for the one before.
         self._within = 0
         self._unsure = False
+        #: Keys whose work has been counted.
+        self._counted: set[Any] = set()
 
     def _clear(self) -> None:
         self._of_value: dict[Any, Texts] = {}
@@ -98,9 +102,9 @@ class Completions:
         self._names: dict[Any, list[bytes]] = {}
         self._short: dict[Any, list[tuple[bytes, Any]]] = {}
         self._nearest: dict[Any, NearestEnds | None] = {}
-        #: By key of a memory what it took to find its entry, and the keys that were counted.
+        #: By key of a memory what it took to find its entry.
         self._costs: dict[Any, int] = {}
-        self._counted: set[Any] = set()
+        self.remembered = 0
 
     def begin_counting(self) -> None:
         """Count the work from here on. The count does not depend on what is remembered."""
@@ -117,7 +121,7 @@ class Completions:
 
     def of(self, position: Position) -> bytes | None:
         """A short text after which the whole value is complete; ``None`` if a bounded search finds none."""
-        if len(self._of_position) > _MOST_REMEMBERED:
+        if self.remembered > _MOST_REMEMBERED:
             self._clear()
         if position not in self._of_position:
             machine = self._machine
@@ -129,6 +133,7 @@ class Completions:
                 if reached is None or not machine.ends(reached):
                     found = None
             self._of_position[position] = found
+            self.remembered += _ENTRY + len(found or b"")
         return self._of_position[position]
 
     def _searched(self, position: Position) -> bytes | None:
@@ -435,6 +440,7 @@ class Completions:
         self._count(key)
         if not self._unsure:
             self._of_rest[key] = found
+            self.remembered += _ENTRY + sum([len(text) for text in found.values()])
         self._unsure = unsure_before or self._unsure
         return found
 
@@ -669,6 +675,7 @@ class Completions:
                 known = [text for text, _ in found]
                 self._costs[key] = work[0]
             self._names[key] = known
+            self.remembered += _ENTRY + sum([len(text) for text in known])
         self._count(key)
         return known
 
@@ -698,6 +705,7 @@ class Completions:
         meanings = tuple([tuple(outputs.items()) for outputs in content.at])
         key = content.automaton, tuple(content.points), meanings, place, count, label
         if key not in self._in_content:
+            self.remembered += _ENTRY
             nearest = self._nearest_ends(content, key[:3], label)
             if nearest is not None:
                 text = nearest.text(place, count)

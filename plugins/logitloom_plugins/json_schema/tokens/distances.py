@@ -30,7 +30,7 @@ _LONGEST: Final = 24
 #: Texts are counted in parts that end before these bytes, so that a part which many texts have is counted once.
 _SEPARATOR: Final = b',"'
 _LONGEST_PART: Final = 64
-_MOST_REMEMBERED: Final = 1 << 14
+_MOST_REMEMBERED: Final = 1 << 12
 #: The work of one mask, in bytes of completions, and that of a node of the trie.
 _MOST_WORK: Final = 1 << 18
 _NODE: Final = 20
