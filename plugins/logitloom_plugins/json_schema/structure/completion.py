@@ -127,8 +127,8 @@ class Completions:
             machine = self._machine
             found = self._searched(position) if position.items.frame else self._complete(position)
             self.work += _POSITION + _WRITTEN * len(found or b"")
-            if found is not None and (machine.opening or machine.naming):
-                # Names and items that must differ are judged by reading.
+            if found is not None and not position.items.frame and (machine.opening or machine.naming):
+                # Names and items that must differ are judged by reading, as the search does itself.
                 reached = machine.read(position, found)
                 if reached is None or not machine.ends(reached):
                     found = None
@@ -139,16 +139,15 @@ class Completions:
     def _searched(self, position: Position) -> bytes | None:
         """The same within an array of different items: a search whose lower bounds are texts for any current item."""
         machine = self._machine
-        queue: list[tuple[int, bytes, bytes, Position]] = [(0, b"", b"", position)]
+        queue = [(0, b"", b"", self._complete(position) or b"", position)]
         seen: set[Any] = set()
         work = 0
         found = None
         while queue and work < _MOST_READ:
-            _, _, text, at = heapq.heappop(queue)
+            _, _, text, ahead, at = heapq.heappop(queue)
             if at in seen:
                 continue
             seen.add(at)
-            ahead = self._complete(at) or b""
             rest = self._with_item(at, ahead)
             work += _READ * len(rest or ahead)
             if rest is not None:
@@ -158,9 +157,9 @@ class Completions:
                 reached = machine.read(at, bytes([byte]))
                 rest = None if reached is None else self._complete(reached)
                 work += _READ + len(rest or b"") // _COPIED
-                if rest is not None:
+                if reached is not None and rest is not None:
                     longer = text + bytes([byte])
-                    heapq.heappush(queue, (len(longer) + len(rest), longer.translate(_ORDER), longer, reached))
+                    heapq.heappush(queue, (len(longer) + len(rest), longer.translate(_ORDER), longer, rest, reached))
         self.work += work
         return found
 
@@ -259,7 +258,7 @@ class Completions:
                 frame = values.opened(kind, formulas, frozenset(texts)) if formulas else None
                 if frame is None or not values.lives(frame):
                     continue
-                simple = frame.soft is True and not frame.extras
+                simple = frame.only_hard
                 if kind == "object" and frame.tracked and self._machine.structure.name_context(frame).scarce:
                     raise BudgetExceeded("How far away the next name is depends on the names that have come.")
                 for reached in [frame] if simple else values.explored(frame):
@@ -487,7 +486,7 @@ class Completions:
         self, frame: Any, phase: str, names: frozenset[str], items: tuple[Any, ...]
     ) -> Iterator[tuple[bytes, Member, frozenset[str], Texts]]:
         """What may come next: its text up to the value, the member, the names after it, and the value by answer."""
-        simple = frame.soft is True and not frame.extras
+        simple = frame.only_hard
         if isinstance(frame, ArrayFrame):
             member = item(frame)
             if member is not None and (phase == "comma" or not simple or self._values.end(frame) is None):
@@ -854,7 +853,7 @@ def _canonical(text: bytes) -> Any:
 
 def _is_simple(frame: Any) -> bool:
     """Whether an object has no alternatives and no bound on the number of its members."""
-    return frame.soft is True and not frame.extras and not frame.plan.counts
+    return frame.only_hard and not frame.plan.counts
 
 
 def _longest_name(label: Any) -> bytes:

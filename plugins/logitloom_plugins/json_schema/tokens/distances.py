@@ -96,11 +96,10 @@ class TokenDistances:
         The work is bounded. Shorter tokens are looked at first. Those that write the completion are always there.
         """
         machine, completions = self.machine, self._completions
-        trie, starts, sizes, texts = self._words.trie, self._words.starts, self._words.sizes, self._words.bytes
-        first, own = self._words.first, self._words.own
+        starts, sizes, texts = self._words.starts, self._words.sizes, self._words.bytes
         completions.begin_counting()
         self._least.clear()
-        found = _Found(trie.order)
+        found = _Found(self._words.trie.order)
         self._along(position, found)
         pending = deque([(0, position)])
         #: Nodes within strings, with the state of the content and the number of characters, which are walked together.
@@ -125,8 +124,7 @@ class TokenDistances:
                 completions.work += _NODE
                 if reached is None:
                     continue
-                if own[child] > first[child] and completions.work < _MOST_WORK:
-                    found.add(first[child], own[child], self.least(reached))
+                self._add(child, reached, found)
                 if sizes[child]:
                     pending.append((child, reached))
         return *found.sorted(), completions.work < _MOST_WORK
@@ -169,10 +167,15 @@ class TokenDistances:
             completions.work += _NODE
             reached = machine.read(Position(context.text(place, count), stack), words.bytes[node : node + 1])
             if reached is not None and completions.work < _MOST_WORK:
-                if words.own[node] > words.first[node]:
-                    found.add(words.first[node], words.own[node], self.least(reached))
+                self._add(node, reached, found)
                 following.append((node, reached))
         return following
+
+    def _add(self, node: int, reached: Position, found: _Found) -> None:
+        """Add the tokens that end at a node, unless too much has been counted."""
+        first, own = self._words.first[node], self._words.own[node]
+        if own > first and self._completions.work < _MOST_WORK:
+            found.add(first, own, self.least(reached))
 
     def _fewest(self, text: bytes) -> int | None:
         """The fewest tokens that write a text, ``None`` if none do."""
