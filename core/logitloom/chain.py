@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -34,8 +33,7 @@ from logitloom.plugin_manager import implementations
 from logitloom.processor import NEEDS, Processor
 from logitloom.registry import read_vocabulary
 from logitloom.row_program import RowProgram
-from logitloom.score_parts import Part
-from logitloom.score_program import ScoreProgram
+from logitloom.score_arguments import checked
 from logitloom.shared_step import SharedStep
 from logitloom.step import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.step_arguments import check_step, note, writable
@@ -559,46 +557,23 @@ class Chain:
                 f"The chain takes {self.branches} rows of logits per sequence, and sequences are scored with one. "
                 f"Configure its guidance with form='two_pass'."
             )
-        scoring.check_arguments(logits, context, kept)
+        taken = checked(logits, tokens, context, kept)
         if kept is None:
-            return scoring.score(self._parts, logits, tokens, context)
-        links = [link for link in self.links if not link.declared("mask_only")]
-        rest = Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)
+            return scoring.score(self._parts, logits, taken, context)
+        rest = self.part([link for link in self.links if not link.declared("mask_only")])
         flat = context.backend.xp.reshape(kept, (-1, kept.shape[-1]))
         lines = context.backend.xp.reshape(logits, (-1, logits.shape[-1]))
         masked = context.backend.apply_token_mask(lines, flat)
-        return scoring.score(rest._parts, context.backend.xp.reshape(masked, logits.shape), tokens, context)
+        return scoring.score(rest._parts, context.backend.xp.reshape(masked, logits.shape), taken, context)
 
     @functools.cached_property
     def _parts(self) -> scoring.Parts:
         """The chain as it scores sequences."""
-        count, highest = split(self.links, ids_as_well=True)
-        whole, rest = self.links[:count], self.links[count:]
-        return scoring.Parts(
-            self._part(whole),
-            self._grouped(whole),
-            self._part(rest) if rest else None,
-            highest,
-            ScoreProgram.of(self.links, self._part, self._grouped),
-        )
+        return scoring.Parts.of(self)
 
-    def _grouped(self, links: Sequence[Link]) -> tuple[Part, ...]:
-        """Neighbours that change only logits of tokens that were seen, and the others between them."""
-        groups = itertools.groupby(links, lambda link: link.declared("changes_only_seen"))
-        return tuple(self._part(list(group)) for _, group in groups)
-
-    def _part(self, links: Sequence[Link]) -> Part:
-        chain = Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)
-        return Part(
-            chain,
-            chain.labels,
-            chain._steps,
-            chain._afters,
-            chain._fresh,
-            bool(chain._tracked),
-            tuple(not link.declared("ignores_ids") for link in links),
-            all(link.declared("changes_only_seen") for link in links),
-        )
+    def part(self, links: Sequence[Link]) -> Chain:
+        """A chain of some, or other, links with the same resources."""
+        return Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)
 
     def state(self, position: Any, processors: tuple[Any, ...]) -> ChainState:
         """A state of this chain, of its parts."""

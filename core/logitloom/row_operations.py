@@ -6,6 +6,7 @@ installed, neighbours that all declare one run as one loop, which never copies a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ __all__ = [
     "LOWER_SEEN",
     "RESCALE_SEEN",
     "RowOperation",
+    "as_arrays",
     "entered",
     "operated",
 ]
@@ -64,6 +66,14 @@ class RowOperation(NamedTuple):
         compiled loop does that.
         """
         return RESCALE_SEEN <= self.kind <= LOWER_BY_COUNT
+
+
+def as_arrays(operations: Sequence[RowOperation]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The kinds and the values of some operations, read-only, as compiled loops take them."""
+    kinds = np.array([each.kind for each in operations], dtype=np.int64)
+    values = np.array([each.value for each in operations], dtype=np.float64)
+    kinds.flags.writeable = values.flags.writeable = False
+    return kinds, values
 
 
 def operated(operation: RowOperation, x: NDArray[np.float32], table: NDArray[Any] | None = None) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from logitloom.backend import Array, Backend
 from logitloom.link import Link
 from logitloom.masks.kernels import KernelFailed, host_kernels
-from logitloom.row_operations import ADD_LISTED, LOWER_BY_COUNT, RowOperation
+from logitloom.row_operations import ADD_LISTED, LOWER_BY_COUNT, RowOperation, as_arrays
 from logitloom.survivors import Survivors
 
 __all__ = ["RowProgram"]
@@ -58,11 +58,8 @@ class RowProgram(NamedTuple):
         known = [operation for operation in operations if operation is not None]
         if len(known) < len(operations) or any(operation.has_table for operation in known[whole - first :]):
             return None
-        kinds = np.array([operation.kind for operation in known], dtype=np.int64)
-        operands = np.array([operation.value for operation in known], dtype=np.float64)
-        kinds.flags.writeable = operands.flags.writeable = False
         dtypes = tuple("float32" if one.kind == LOWER_BY_COUNT else "bool" for one in known[: whole - first])
-        return cls(first, whole - first, highest, kinds, operands, dtypes)
+        return cls(first, whole - first, highest, *as_arrays(known), dtypes)
 
     def address(self, backend: Backend, logits: Array) -> int | None:
         """Where the loop may read the logits; None if it cannot work on them, or there are no kernels."""

@@ -13,48 +13,38 @@ from logitloom.backend import Array
 from logitloom.context import Context, check_logits, padded
 from logitloom.errors import InvalidContext
 
-__all__ = ["Tokens", "check_arguments", "checked"]
+__all__ = ["Tokens", "checked"]
 
 Tokens = NDArray[np.int32]
 
 
-def check_arguments(logits: Any, context: Any, kept: Any) -> None:
-    """Raise unless these are what :func:`score` takes.
+def checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Context, kept: Array | None) -> Tokens:
+    """The tokens as ``[batch, time] int32``, after checking all that :meth:`logitloom.Chain.score` takes.
 
     Raises:
-        InvalidContext: saying which is not, and what it must be.
+        InvalidContext: saying what does not fit, and what it must be.
     """
     if not isinstance(context, Context):
         raise InvalidContext(f"Sequences are scored with the Context of their start, not with {shown(context)}.")
     shape = getattr(logits, "shape", None)
-    if shape is None or len(shape) != 3:
+    if shape is None or len(shape) != 3 or shape[0] != context.batch:
         given = f"are a {type(logits).__name__}" if shape is None else f"have the shape {list(shape)}"
         raise InvalidContext(
             f"Sequences are scored with logits [batch, time, vocab] for the {context.batch} rows of the context, but "
             f"the logits {given}."
         )
     check_logits(logits[:, 0, :] if shape[1] else logits[:, :, 0])
-    if kept is not None:
-        wanted = [int(shape[0]), int(shape[1]), -(-int(shape[2]) // 32)]
-        if list(getattr(kept, "shape", ())) != wanted:
-            found: Any = list(kept.shape) if hasattr(kept, "shape") else shown(kept)
-            raise InvalidContext(f"'kept' must be an array of bits of the shape {wanted}, but is {found}.")
-
-
-def checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Context) -> Tokens:
-    """The tokens as ``[batch, time] int32``."""
-    if logits.ndim != 3 or logits.shape[0] != context.batch:
-        raise InvalidContext(
-            f"Sequences are scored with logits [batch, time, vocab] for the {context.batch} rows of the context, but "
-            f"the logits have the shape {list(logits.shape)}."
-        )
+    batch, time = int(shape[0]), int(shape[1])
+    wanted = [batch, time, -(-int(shape[2]) // 32)]
+    if kept is not None and list(getattr(kept, "shape", ())) != wanted:
+        found: Any = list(kept.shape) if hasattr(kept, "shape") else shown(kept)
+        raise InvalidContext(f"'kept' must be an array of bits of the shape {wanted}, but is {found}.")
     try:
         host = padded(tokens)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidContext(
             f"Tokens to be scored are ids, a sequence of them per row, but {shown(tokens)} was given: {error!s:.100}."
         ) from error
-    batch, time = logits.shape[:2]
     if len(host) != batch or host.shape[1] > time:
         raise InvalidContext(
             f"The logits are those of {batch} sequences of {time} tokens at most, but {len(host)} sequences of up to "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,20 +13,29 @@ from logitloom import position as positions
 from logitloom import state as rows
 from logitloom.backend import NEG_INF, Array, Backend
 from logitloom.context import Context
-from logitloom.errors import IllegalToken
+from logitloom.link import Link
 from logitloom.renumbering import Renumbering
 from logitloom.score_arguments import Tokens
 from logitloom.step import Step
 from logitloom.step_arguments import note
 from logitloom.survivors import Survivors
 
-__all__ = ["Part", "Run", "Scores", "among_survivors", "where_illegal"]
+__all__ = ["Passage", "Run", "ScoredChain", "among_survivors", "changes_only_seen"]
 
 
-class Scores(Protocol):
-    """What is needed of a chain; see :class:`logitloom.Chain`."""
+class ScoredChain(Protocol):
+    """What is needed of a chain, or of some of its processors; see :class:`logitloom.Chain`."""
 
+    links: tuple[Link, ...]
     sees_every_step: bool
+    _steps: tuple[Step, ...]
+    _fresh: tuple[bool, ...]
+    _afters: tuple[Callable[[Any, Context], Any] | None, ...]
+    _tracked: frozenset[str]
+
+    def part(self, links: Sequence[Link]) -> ScoredChain:
+        """A chain of other links."""
+        ...
 
     def init_state(self, context: Context) -> Any:
         """The state of a start."""
@@ -40,28 +50,29 @@ class Scores(Protocol):
         ...
 
 
-class Part(NamedTuple):
-    """Some processors of a chain.
+def changes_only_seen(chain: ScoredChain) -> bool:
+    """Whether all processors change only logits of tokens that the sequence has had."""
+    return all(link.declared("changes_only_seen") for link in chain.links)
+
+
+class Passage(NamedTuple):
+    """The passage of a chain over the positions of some sequences.
 
     Attributes:
-        chain: a chain of them.
-        labels: their names, for messages.
-        steps: their ``process``.
-        afters: their ``states_after``, None for one that has none.
-        fresh: whether what a step returns is an array of its own, unless it is the very input.
-        tracked: whether one of them needs lengths or histories.
-        by_ids: whether a step goes by ids, so that it cannot be given survivors as they are.
-        changes_only_seen: whether all of them change only logits of tokens that the sequence has had.
+        first: the processors that see whole rows, one after the other.
+        behind: the others that go along.
+        scored: takes the logits of some positions after the first processors, ``[positions, batch, vocab]``, whether
+            they may be overwritten, and the first position and that behind the last one. It returns the
+            log-probabilities of the tokens there, ``positions * batch`` of them, or None to give up.
+        goes_over_rows: whether rows are read more than once, so that they had better stay in the cache.
+        writes: whether rows are written to, so that a copy saves others.
     """
 
-    chain: Scores
-    labels: tuple[str, ...]
-    steps: tuple[Step, ...]
-    afters: tuple[Callable[[Any, Context], Any] | None, ...]
-    fresh: tuple[bool, ...]
-    tracked: bool
-    by_ids: tuple[bool, ...]
-    changes_only_seen: bool
+    first: Sequence[Run]
+    behind: Sequence[Run]
+    scored: Callable[[Array, bool, int, int], Array | None]
+    goes_over_rows: bool
+    writes: bool
 
 
 class Run:
@@ -69,19 +80,23 @@ class Run:
     position, one per sequence, are neighbours.
 
     Args:
-        part: the processors.
+        chain: of the processors.
         tokens: ``[batch, time]``, the sequences.
         context: of the start.
         numbered: the numbers by which the processors know the tokens, if those are not their ids.
     """
 
-    def __init__(self, part: Part, tokens: Tokens, context: Context, numbered: Renumbering | None = None) -> None:
+    def __init__(
+        self, chain: ScoredChain, tokens: Tokens, context: Context, numbered: Renumbering | None = None
+    ) -> None:
         context = context if numbered is None else numbered.context
-        self.part, self.backend = part, context.backend
+        self._chain, self._backend = chain, context.backend
+        #: Whether each processor goes by ids, so that it cannot be given survivors as they are.
+        self.by_ids = [not link.declared("ignores_ids") for link in chain.links]
         self._tokens = tokens if numbered is None else numbered.tokens
         self._numbered = numbered
-        self._context = part.chain.with_resources(context)
-        state = part.chain.init_state(context)
+        self._context = chain.with_resources(context)
+        state = chain.init_state(context)
         self._batch = context.batch
         #: The state at the end of what was seen, per processor.
         self._states: list[Any] = list(state.processors)
@@ -101,18 +116,18 @@ class Run:
             others: whether positions come behind.
         """
         tokens, count = self._tokens[:, start : end if others else end - 1], end - start
-        backend, rows_here = self.backend, count * self._batch
+        backend, rows_here = self._backend, count * self._batch
         context = self._context.with_fields(donate_state=False).accept(tokens)
         self._given = self._context.with_fields(batch=rows_here, donate_state=True)
         self._here, self._behind = [], None
         if not tokens.shape[1]:
             self._here = list(self._states)
-            self._given = positions.describe(self._given, self._position) if self.part.tracked else self._given
+            self._given = positions.describe(self._given, self._position) if self._chain._tracked else self._given
             return
-        if self.part.tracked:
+        if self._chain._tracked:
             here, self._position = _divided(positions.states_after(self._position, context), rows_here)
             self._given = positions.describe(self._given, here)
-        for index, after in enumerate(self.part.afters):
+        for index, after in enumerate(self._chain._afters):
             state = self._states[index]
             if not any(True for _ in rows.leaves(state)):
                 self._here.append(state)
@@ -127,9 +142,9 @@ class Run:
 
     def process(self, logits: Array, donate: bool) -> tuple[Array, bool]:
         """The logits of the positions, ``[positions, batch, vocab]``, processed; whether they may be overwritten."""
-        if not self.part.steps:
+        if not self._chain._steps:
             return logits, donate
-        backend, shape = self.backend, tuple(logits.shape)
+        backend, shape = self._backend, tuple(logits.shape)
         if self._numbered is not None:
             columns, _ = self.process_rows(self._numbered.columns(backend, logits), True)
             return self._numbered.restored(backend, logits, columns, donate), True
@@ -138,10 +153,10 @@ class Run:
 
     def process_rows(self, logits: Array, donate: bool) -> tuple[Array, bool]:
         """The same for ``[rows, vocab]``."""
-        for index in range(len(self.part.steps)):
+        for index in range(len(self._chain._steps)):
             before = logits
             logits = self._step(index, logits, donate)
-            donate = donate or (self.part.fresh[index] and logits is not before)
+            donate = donate or (self._chain._fresh[index] and logits is not before)
         return logits, donate
 
     def process_survivors(self, found: Survivors, wide: Array, donate: bool) -> Array:
@@ -152,8 +167,8 @@ class Run:
             wide: ``[rows, vocab]``, the logits that they are from.
             donate: whether those may be overwritten.
         """
-        backend, left = self.backend, found.logits
-        for index, by_ids in enumerate(self.part.by_ids):
+        backend, left = self._backend, found.logits
+        for index, by_ids in enumerate(self.by_ids):
             if not by_ids:
                 left = self._step(index, left, True)
                 continue
@@ -165,14 +180,14 @@ class Run:
 
     def _step(self, index: int, logits: Array, donate: bool) -> Array:
         """What one processor makes of the logits."""
-        behind = self.part.afters[index] is None and self._behind is not None
+        behind = self._chain._afters[index] is None and self._behind is not None
         context = self._given.with_fields(vocab_size=logits.shape[1], donate=donate)
         if behind:
             context = context.with_fields(tokens=self._behind)
         try:
-            logits, state = self.part.steps[index](logits, self._here[index], context)
+            logits, state = self._chain._steps[index](logits, self._here[index], context)
         except Exception as error:
-            note(error, self.part.labels[index], "process", context)
+            note(error, self._chain.links[index].label, "process", context)
             raise
         if behind:
             self._states[index] = rows.take(state, np.arange(-self._batch, 0, dtype=np.int32) + logits.shape[0])
@@ -182,13 +197,12 @@ class Run:
 def _divided(state: Any, count: int) -> tuple[Any, Any]:
     """The first rows of a state, and those behind them."""
 
-    def first(leaf: Any) -> Any:
-        return leaf.take_rows(np.arange(count)) if rows.is_row_leaf(leaf) else leaf[:count, ...]
+    def cut(leaf: Any, part: slice) -> Any:
+        return leaf.take_rows(np.arange(leaf.row_count())[part]) if rows.is_row_leaf(leaf) else leaf[part, ...]
 
-    def last(leaf: Any) -> Any:
-        return leaf.take_rows(np.arange(count, leaf.row_count())) if rows.is_row_leaf(leaf) else leaf[count:, ...]
-
-    return rows.map_leaves(first, state), rows.map_leaves(last, state)
+    parts = slice(count), slice(count, None)
+    first, last = (rows.map_leaves(functools.partial(cut, part=part), state) for part in parts)
+    return first, last
 
 
 def _before_each(past: Tokens, tokens: Tokens, count: int) -> Tokens:
@@ -217,9 +231,3 @@ def among_survivors(backend: Backend, ids: NDArray[np.int64], left: Array, chose
     same = ids == chosen
     logprob = backend.log_probability(left, backend.asarray(same.argmax(-1)[:, None]))
     return backend.masked_fill(logprob, backend.asarray(~same.any(-1)[:, None]), NEG_INF)
-
-
-def where_illegal(error: IllegalToken, start: int, batch: int) -> IllegalToken:
-    """The error of a token that was found among positions from ``start`` on, with its sequence and position."""
-    position, row = divmod(error.row, batch)
-    return IllegalToken(f"Sequence {row}, before its position {start + position}: {error}", row=row)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Chain, Context, load_backend, processors, score_program
+from logitloom import Chain, Context, load_backend, processors, score_program, scoring
 from logitloom.errors import IllegalToken, OptionError
 from logitloom.masks.kernels import KernelFailed
 from logitloom.vocabulary import Vocabulary
@@ -49,7 +49,7 @@ CHAINS: dict[str, tuple[list[Any], list[list[str]]]] = {
 
 
 def labels(part: Any) -> list[str]:
-    return [] if part is None else list(part.labels)
+    return list(part.labels)
 
 
 def scored(chain: Chain, logits: Any, tokens: Any, context: Context, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
@@ -64,13 +64,13 @@ def scored(chain: Chain, logits: Any, tokens: Any, context: Context, patch: pyte
 @pytest.mark.parametrize("name", CHAINS)
 def test_it_scores_as_processors_do(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, dice = load_backend(kind), np.random.default_rng(len(name))
-    monkeypatch.setattr(score_program, "_MOST_POSITIONS", 8)
+    monkeypatch.setattr(scoring, "_MOST_POSITIONS", 8)
     specs, parts = CHAINS[name]
     chain = processors.load(*specs)
     program = chain._parts.program
     assert program is not None
     assert [label for part in program.first for label in part.labels] == parts[0]
-    assert [*map(labels, (program.seen, program.before[0], program.behind, program.rest))] == parts[1:]
+    assert [*map(labels, (program.seen, program.before, program.behind, program.rest))] == parts[1:]
     host = dice.normal(scale=2.0, size=(3, TIME, VOCAB)).astype(np.float32)
     tokens = np.where(dice.random(host.shape[:2]) < 0.5, dice.integers(1, 6, host.shape[:2]), host.argmax(-1))
     host[..., 1:6] += 5
@@ -118,7 +118,11 @@ def test_more_survivors_than_there_is_room_for_are_left_to_processors(monkeypatc
     program = chain._parts.program
     assert program is not None
     context = Context.start(logits[:, 0])
-    assert program.run(logits, logits.argmax(-1).astype(np.int32), context) is None
+    passage = program.passage(logits, logits.argmax(-1).astype(np.int32), context)
+    assert passage is not None
+    for run in passage.behind:
+        run.go_on(0, 4, False)
+    assert passage.scored(logits.transpose(1, 0, 2), False, 0, 4) is None
     found, wanted = scored(chain, logits, logits.argmax(-1), context, monkeypatch)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
@@ -137,11 +141,6 @@ def test_listed_tokens_beyond_the_logits_are_refused() -> None:
     chain, logits = processors.load(BIAS), np.zeros((1, 4, 700), np.float32)
     with pytest.raises(OptionError, match="800"):
         chain.score(logits, [[1]], Context.start(logits[:, 0]))
-
-
-def test_no_sequences_have_no_scores() -> None:
-    logits = np.zeros((0, 4, VOCAB), np.float32)
-    assert processors.load(COOL, TOP_K).score(logits, [], Context.start(logits[:, 0])).shape == (0, 4)
 
 
 def test_float64_goes_without_the_loop() -> None:

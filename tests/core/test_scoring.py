@@ -76,6 +76,20 @@ def test_processors_that_must_see_every_step_are_scored_step_by_step(backend: Ba
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
+def test_a_truncation_behind_a_processor_that_sees_every_step_counts(backend: Backend) -> None:
+    chain = processors.load(("mirostat_v2", {"tau": 1.5}), ("top_k", {"k": 2}))
+    logits = np.random.default_rng(0).normal(scale=2.0, size=(len(PROMPTS), 12, VOCAB)).astype(np.float32)
+    tokens, wanted = step_by_step(chain, backend, logits, np.random.default_rng(1))
+    found = backend.to_numpy(chain.score(backend.asarray(logits), tokens, start(backend)))
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_no_sequences_have_no_scores() -> None:
+    logits = np.zeros((0, 4, VOCAB), np.float32)
+    chain = processors.load(("repetition_penalty", {"penalty": 1.3}), ("top_k", {"k": 2}))
+    assert chain.score(logits, [], Context.start(logits[:, 0], prompt=[])).shape == (0, 4)
+
+
 def test_constraints_are_scored_and_illegal_tokens_named(backend: Backend) -> None:
     letters = Vocabulary([b"", *(bytes([97 + i]) for i in range(VOCAB - 1))], eos=[0])
     chain = processors.load(("regex", {"pattern": "(ab|c)+"}), tokenizer=letters)
