@@ -8,6 +8,7 @@ without other anchors needs no contexts, so its automaton is smaller.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from logitloom.automata.boundaries import (
@@ -20,6 +21,7 @@ from logitloom.automata.boundaries import (
     context_bit,
     kind_sets,
 )
+from logitloom.automata.char_sets import CharSet
 from logitloom.automata.pattern import (
     EMPTY,
     Alternation,
@@ -30,7 +32,6 @@ from logitloom.automata.pattern import (
     LookAround,
     Node,
     Repeat,
-    nodes,
 )
 
 __all__ = ["without_decided_anchors"]
@@ -55,13 +56,27 @@ def without_decided_anchors(tree: Node) -> Node:
     Args:
         tree: the whole pattern, without look-around.
     """
-    return _Reader().decided(tree, 1 << BEGIN, 1 << END)
+    return _Reader(tree).decided(tree, 1 << BEGIN, 1 << END)
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, tree: Node) -> None:
         #: By the identity of a node, which the tree keeps alive.
         self._known: dict[int, _Edges] = {}
+        self._bounded: set[int] = set()
+        self._find_bounded(tree)
+
+    def _find_bounded(self, node: Node) -> bool:
+        """Whether a tree has anchors; remembers each of its nodes that has."""
+        if isinstance(node, Concatenation | Alternation):
+            found = True in [type(part) is not Characters and self._find_bounded(part) for part in node[0]]
+        elif isinstance(node, Repeat | Atomic | LookAround):
+            found = self._find_bounded(node.part)
+        else:
+            found = isinstance(node, Boundary)
+        if found:
+            self._bounded.add(id(node))
+        return found
 
     def decided(self, node: Node, before: int, after: int) -> Node:
         """A tree between characters of the given kinds, as bits."""
@@ -69,7 +84,7 @@ class _Reader:
             met = _contexts(before, after)
             held = node.contexts & met
             return EMPTY if held == met else node if held else Alternation(())
-        if isinstance(node, Atomic) or not any(nodes(node, Boundary)):
+        if isinstance(node, Atomic) or id(node) not in self._bounded:
             # An atomic part is left before it is known what comes after it.
             return node
         if isinstance(node, Concatenation):
@@ -103,20 +118,19 @@ class _Reader:
 
     def _found(self, node: Node) -> _Edges:
         if isinstance(node, Characters):
-            kinds = 0
-            for kind, chars in enumerate(kind_sets()):
-                if chars.ascii & node.chars.ascii or (chars.high.ranges and node.chars.high.ranges):
-                    kinds |= 1 << kind
-            return _Edges(kinds | (_NEWLINES if kinds >> NEWLINE & 1 else 0), kinds, False)
+            return _edges_of_set(node.chars)
         if isinstance(node, Concatenation):
             first = last = 0
-            nullable = True
-            for edges in map(self._edges, node.parts):
-                if nullable:
-                    first |= edges.first
-                last = edges.last | last if edges.nullable else edges.last
-                nullable = nullable and edges.nullable
-            return _Edges(first, last, nullable)
+            # A part that cannot be empty hides what is behind it.
+            for part in node.parts:
+                first |= self._edges(part).first
+                if not self._edges(part).nullable:
+                    break
+            for part in reversed(node.parts):
+                last |= self._edges(part).last
+                if not self._edges(part).nullable:
+                    return _Edges(first, last, False)
+            return _Edges(first, last, True)
         if isinstance(node, Alternation):
             first = last = 0
             nullable = False
@@ -129,6 +143,16 @@ class _Reader:
         return edges._replace(nullable=True) if isinstance(node, Repeat) and node.least == 0 else edges
 
 
+@lru_cache(maxsize=4096)
+def _edges_of_set(chars: CharSet) -> _Edges:
+    kinds = 0
+    for kind, each in enumerate(kind_sets()):
+        if each.ascii & chars.ascii or (each.high.ranges and chars.high.ranges):
+            kinds |= 1 << kind
+    return _Edges(kinds | (_NEWLINES if kinds >> NEWLINE & 1 else 0), kinds, False)
+
+
+@lru_cache(maxsize=256)
 def _contexts(before: int, after: int) -> int:
     """All contexts of a kind before and a kind after."""
     pairs = [(one, two) for one in range(KINDS + 1) for two in range(AFTER) if before >> one & 1 and after >> two & 1]

@@ -91,7 +91,7 @@ class BudgetTracker:
         BudgetExceeded: by each ``check_...`` method if its limit is exceeded.
     """
 
-    __slots__ = ("_deadline", "_seconds", "budget", "subject")
+    __slots__ = ("_deadline", "_in_time_until", "_seconds", "budget", "subject")
 
     def __init__(self, budget: Budget | None = None, subject: str = "the automaton") -> None:
         self.budget = budget if budget is not None else DEFAULT_BUDGET
@@ -99,6 +99,8 @@ class BudgetTracker:
         self._deadline, self._seconds = time.thread_time() + self.budget.seconds, self.budget.seconds
         if _LIMITS.deadline < self._deadline:
             self._deadline, self._seconds = _LIMITS.deadline, _LIMITS.seconds
+        #: On the clock of the wall, which is read ten times as fast. Processor time does not pass faster.
+        self._in_time_until = time.perf_counter()
 
     @property
     def remaining(self) -> float:
@@ -131,7 +133,12 @@ class BudgetTracker:
 
     def check_time(self) -> None:
         """Raise if the time limit has passed."""
-        if time.thread_time() > self._deadline:
+        now = time.perf_counter()
+        if now < self._in_time_until:
+            return
+        remaining = self.remaining
+        self._in_time_until = now + remaining
+        if remaining < 0:
             together = "" if self._seconds == self.budget.seconds else ", with what is compiled along with it"
             raise BudgetExceeded(
                 f"Compiling {self.subject} takes longer than {self._seconds:.3g} seconds{together}. Write it with "

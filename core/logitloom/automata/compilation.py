@@ -222,12 +222,13 @@ def _subsets(tree: Node, pattern: str, flags: int, tracker: BudgetTracker) -> tu
     def refuse(part: Atomic) -> UnsupportedPattern:
         return unsupported(pattern, part.name, part.ordinal, bool(flags & 64))
 
-    for part in nodes(tree, LookAround):
-        raise unsupported(pattern, LOOK_AROUND, part.ordinal)
+    found: set[type] = set(map(type, nodes(tree, object)))
+    if LookAround in found:
+        raise unsupported(pattern, LOOK_AROUND, next(nodes(tree, LookAround)).ordinal)
     try:
-        if any(nodes(tree, Boundary)):
+        if Boundary in found:
             tree = without_decided_anchors(tree)
-        if not any(nodes(tree, Boundary)):
+        if Boundary not in found or not any(nodes(tree, Boundary)):
             nfa = position_automaton(tree, tracker, refuse)
             letters = alphabet(nfa.chars, tracker)
             return Subsets(nfa, letters.members, letters.classes), letters

@@ -77,10 +77,8 @@ def position_count(node: Node) -> int:
     """The number of positions of a tree after its counted repeats are expanded."""
     if isinstance(node, Characters):
         return 1
-    if isinstance(node, Concatenation):
-        return sum([position_count(part) for part in node.parts])
-    if isinstance(node, Alternation):
-        return sum([position_count(part) for part in node.branches])
+    if isinstance(node, Concatenation | Alternation):
+        return sum([1 if type(part) is Characters else position_count(part) for part in node[0]])
     if isinstance(node, Repeat):
         return position_count(node.part) * (max(node.least, 1) if node.most is None else node.most)
     if isinstance(node, Atomic):

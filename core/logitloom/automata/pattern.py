@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as sre_parser  # type: ignore[attr-defined]
 from typing import Any, Final, NamedTuple
@@ -163,14 +164,16 @@ def parse_pattern(
 
 
 def nodes(tree: Node, kind: type[Any]) -> Iterator[Any]:
-    """Yield the nodes of a kind in a tree, from left to right."""
-    if isinstance(tree, kind):
-        yield tree
-    if isinstance(tree, Concatenation | Alternation):
-        for part in tree[0]:
-            yield from nodes(part, kind)
-    elif isinstance(tree, Repeat | Atomic | LookAround):
-        yield from nodes(tree.part, kind)
+    """Yield the nodes of a kind in a tree, from left to right; of kind ``object`` all nodes."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, kind):
+            yield node
+        if isinstance(node, (Concatenation, Alternation)):
+            waiting += node[0][::-1]
+        elif not isinstance(node, (Characters, Boundary)):
+            waiting.append(node.part)
 
 
 def too_deep(tracker: BudgetTracker) -> BudgetExceeded:
@@ -185,6 +188,12 @@ def shortened(pattern: str, limit: int = 60) -> str:
     """A pattern as messages show it: at most ``limit`` characters, with escapes for unprintable ones."""
     shown = pattern if len(pattern) <= limit else pattern[: limit - 3] + "..."
     return "'" + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown) + "'"
+
+
+@lru_cache(maxsize=4096)
+def _literal(code_point: int, flags: int) -> Characters:
+    """One node for all places of a letter, because making a node takes longer than looking it up."""
+    return Characters(char_sets.literal(code_point, flags))
 
 
 class _Translator:
@@ -209,7 +218,7 @@ class _Translator:
         self.tracker.check_time()
         op, value = item
         if op is sre.LITERAL:
-            return Characters(char_sets.literal(value, flags & 258))
+            return _literal(value, flags & 258)
         if op is sre.IN:
             return Characters(self.set(value, flags))
         if op is sre.MAX_REPEAT or op is sre.MIN_REPEAT:
