@@ -15,20 +15,19 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, overload
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from logitloom.errors import MissingOption, OptionError, OptionTypeError, UnknownOption
 from logitloom.loading import rules
 
 __all__ = ["Option", "check", "declared", "missing", "option", "values"]
 
-
 Value = TypeVar("Value")
+_REQUIRED: Any = MISSING
 
 
-@overload
 def option(
-    default: Value,
+    default: Value = _REQUIRED,
     *,
     help: str,
     ge: float | None = None,
@@ -37,33 +36,7 @@ def option(
     lt: float | None = None,
     choices: tuple[Any, ...] | None = None,
     unit: str | None = None,
-) -> Value: ...
-
-
-@overload
-def option(
-    *,
-    help: str,
-    ge: float | None = None,
-    gt: float | None = None,
-    le: float | None = None,
-    lt: float | None = None,
-    choices: tuple[Any, ...] | None = None,
-    unit: str | None = None,
-) -> Any: ...
-
-
-def option(
-    default: Any = MISSING,
-    *,
-    help: str,
-    ge: float | None = None,
-    gt: float | None = None,
-    le: float | None = None,
-    lt: float | None = None,
-    choices: tuple[Any, ...] | None = None,
-    unit: str | None = None,
-) -> Any:
+) -> Value:
     """Declare an option as a field of a (frozen) dataclass.
 
     Args:

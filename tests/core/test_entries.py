@@ -251,7 +251,7 @@ OF_AUTHORS = {
     "logitloom.hookspecs", "logitloom.engines", "logitloom.engines.written_text.written_text",
     "logitloom.generation.dead_ends", "logitloom.generation.partial_values", "logitloom.generation.sampled.sampled",
     "logitloom.generation.soft_ban", "logitloom_contrib.row_tracking", "logitloom.errors", "logitloom.testing",
-    "logitloom.testing.array_namespace", "logitloom.row_operations",
+    "logitloom.testing.array_namespace", "logitloom.testing.row_operations", "logitloom.row_operations",
 }  # fmt: skip
 
 

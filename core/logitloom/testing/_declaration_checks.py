@@ -18,9 +18,9 @@ from logitloom.context import padded
 from logitloom.document import from_document, to_toml
 from logitloom.processor import NEEDS, STAGES
 from logitloom.renumbering import Renumbering
-from logitloom.row_operations import entered, operated
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same
+from logitloom.testing.row_operations import entered, operated
 from logitloom.testing.stories import Run, Story, accepting, stacked
 
 
@@ -196,8 +196,8 @@ class DeclarationChecks(ProcessorSubject):
     def test_a_declared_operation_is_what_process_does(self, backend: Backend, case: str) -> None:
         """A processor that declares a ``row_operation`` does just that to float32 logits, and to its table.
 
-        Troubleshooting: the definitions are in :func:`logitloom.row_operations.operated` and ``entered``. A subclass
-        that does something else declares ``row_operation = None``.
+        Troubleshooting: the definitions are in :func:`logitloom.testing.row_operations.operated` and ``entered``. A
+        subclass that does something else declares ``row_operation = None``.
         """
         chain = self.chain(case, backend)
         operation = self.declared(case, "row_operation")

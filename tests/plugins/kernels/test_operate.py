@@ -20,9 +20,8 @@ from logitloom.row_operations import (
     LOWER_SEEN,
     RESCALE_SEEN,
     RowOperation,
-    entered,
-    operated,
 )
+from logitloom.testing.row_operations import entered, operated
 
 pytest.importorskip("numba", reason="Numba is not installed")
 
