@@ -14,7 +14,7 @@ from logitloom import position as positions
 from logitloom import scoring
 from logitloom import state as rows
 from logitloom.arguments import id_lists, shown
-from logitloom.backend import NEG_INF, Array, Backend, BufferPool
+from logitloom.backend import NEG_INF, Array, Backend
 from logitloom.chain_state import ChainFingerprint, ChainState, check_owner, load_state, save_state, state_type
 from logitloom.context import Context
 from logitloom.direct_use import call_directly
@@ -28,7 +28,6 @@ from logitloom.errors import (
 )
 from logitloom.hookspecs import TextEnd
 from logitloom.link import FunctionProcessor, Link, check_order
-from logitloom.masks.kernels import KernelFailed
 from logitloom.plugin_manager import implementations
 from logitloom.processor import NEEDS, Processor
 from logitloom.registry import read_vocabulary
@@ -37,7 +36,7 @@ from logitloom.score_arguments import checked
 from logitloom.shared_step import SharedStep
 from logitloom.step import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.step_arguments import check_step, note, writable
-from logitloom.survivors import split, survivors_of
+from logitloom.survivors import Survivors, split, survivors_of
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Chain", "ChainState"]
@@ -354,32 +353,27 @@ class Chain:
         after: list[Any] = []
         ours, last = context.donate, len(states) - 1
         # Nobody may write to a buffer of the pool, so only the last processor gets it.
-        pool = context.pool if last else None
-        program = None if context.compiled else self._program
+        lent = context.pool
+        pool = lent if last else None
+        program, whole = (None, -1) if context.compiled else (self._program, self._survivor_steps[0])
+        left: Survivors | None = None
         shared = None
         try:
-            if program is not None and program.first == 0:
-                found, states, context = self._on_rows(program, logits, states, context, after, context.pool)
-                if found is not None:
-                    # What self.state(...) does, without a call.
-                    return (found[0] if single else found), tuple.__new__(self._state_type, (position, tuple(after)))
-            if self._any_library and not context.compiled:
+            # A loop over rows from the first processor on needs no views.
+            rowwise = program is not None and not program.first and program.address(context.backend, logits) is not None
+            if self._any_library and not context.compiled and not rowwise:
                 shared = SharedStep.of(logits, states, context)
             if shared is not None:
                 logits, states, context = shared.views
             if pool is not None:
                 context = context.with_fields(pool=None)
             for index, step in enumerate(self._steps):
-                if index and program is not None and index == program.first:
-                    found, states, context = self._on_rows(program, logits, states, context, after, pool, shared)
-                    if found is not None:
-                        logits = found
-                        break
-                if index == self._survivor_steps[0] and not context.compiled:
-                    found = self._on_survivors(logits, states, context, after, pool or context.pool, shared)
-                    if found is not None:
-                        logits = found
-                        break
+                if program is not None and index == program.first:
+                    left, states, context = program.run(logits, states, context, after)
+                if index == whole and left is None:
+                    left = self._on_survivors(logits, states, context, after)
+                if left is not None:
+                    break
                 if index == last and pool is not None:
                     context = context.with_fields(pool=pool)
                 # A second name for logits that may be overwritten would keep their memory until the next step.
@@ -391,6 +385,11 @@ class Chain:
         except Exception as error:
             note(error, self.labels[len(after)], "process", context)
             raise
+        if left is not None:
+            backend = context.backend
+            if shared is not None:
+                backend, logits, left = shared.backend, shared.array(logits), Survivors(*map(shared.array, left))
+            logits = backend.spread(left.logits, left.ids, logits, context.donate, lent)
         if logits.ndim != 2:
             # Logits alone, returned for two rows, were taken apart as if they were (logits, state).
             raise InvalidSignature(
@@ -406,71 +405,19 @@ class Chain:
             context.backend.synchronize(logits, *held)
         return (logits[0] if single else logits), new_state
 
-    def _on_rows(
-        self,
-        program: RowProgram,
-        logits: Array,
-        states: tuple[Any, ...],
-        context: Context,
-        after: list[Any],
-        pool: BufferPool | None,
-        shared: SharedStep | None = None,
-    ) -> tuple[Array | None, tuple[Any, ...], Context]:
-        """What the last processors make of the logits in one loop.
-
-        Args:
-            program: their operations.
-            after: the new states are appended here, if there is a result.
-            shared: where the step works on NumPy's views.
-
-        Returns:
-            The logits, of the chain's library, or None; the states and the context with which to go on without.
-        """
-        backend = context.backend
-        address = program.address(backend, logits)
-        if address is None:
-            return None, states, context
-        first, behind = program.first, program.first + program.tables
-        # Tables that may be overwritten are told the tokens by the loop.
-        tokens = context.tokens if context.donate_state else None
-        for index in range(first, behind):
-            state = states[index]
-            after.append(self.links[index].processor.next_state(state, context) if tokens is None else state)
-        try:
-            left = program.run(address, logits.shape, backend, [new[0] for new in after[first:]], tokens)
-        except KernelFailed:
-            del after[first:]
-            return None, states, context
-        if left is None:
-            # The states have seen the tokens.
-            states = (*states[:first], *after[first:], *states[behind:])
-            del after[first:]
-            return None, states, context.with_fields(tokens=None)
-        after.extend(states[behind:])
-        if shared is not None:
-            backend, logits = shared.backend, shared.array(logits)
-        return backend.spread(left.logits, left.ids, logits, context.donate, pool), states, context
-
     def _on_survivors(
-        self,
-        logits: Array,
-        states: tuple[Any, ...],
-        context: Context,
-        after: list[Any],
-        pool: BufferPool | None,
-        shared: SharedStep | None,
-    ) -> Array | None:
-        """What the last processors make of the highest logits of each row, which are all that they need to see.
+        self, logits: Array, states: tuple[Any, ...], context: Context, after: list[Any]
+    ) -> Survivors | None:
+        """What the last processors leave of the highest logits of each row, which are all that they need to see.
 
         Args:
-            after: the new states are appended here.
-            shared: where the step works on NumPy's views.
+            after: their new states are appended here.
 
         Returns:
-            The logits, of the chain's library; None, and nothing happened, where too many are left.
+            None, and nothing happened, where too many are left.
         """
         whole, highest = self._survivor_steps
-        backend, found = context.backend, survivors_of(context.backend, logits, highest)
+        found = survivors_of(context.backend, logits, highest)
         if found is None:
             return None
         ids, left = found
@@ -478,9 +425,7 @@ class Chain:
         for step, state in zip(self._steps[whole:], states[whole:], strict=True):
             left, new = step(left, state, narrow)
             after.append(new)
-        if shared is not None:
-            backend, left, ids, logits = shared.backend, shared.array(left), shared.array(ids), shared.array(logits)
-        return backend.spread(left, ids, logits, context.donate, pool)
+        return Survivors(ids, left)
 
     def _opened(self, logits: Array, state: Any, context: Context) -> tuple[Any, tuple[Any, ...], Context]:
         """The position and the states of a step, and its context, after checking that they belong together."""

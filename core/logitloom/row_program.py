@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.backend import Array, Backend
+from logitloom.context import Context
 from logitloom.link import Link
 from logitloom.masks.kernels import KernelFailed, host_kernels
 from logitloom.row_operations import ADD_LISTED, LOWER_BY_COUNT, RowOperation, as_arrays
@@ -27,18 +28,16 @@ class RowProgram(NamedTuple):
 
     Attributes:
         first: the index of the first one.
-        tables: how many of them, from the first, have tables.
+        tabled: the first of them, which have tables.
         highest: how many of the highest logits the others need, with those that tie.
         kinds, operands: the operations.
-        dtypes: of the tables.
     """
 
     first: int
-    tables: int
+    tabled: tuple[Link, ...]
     highest: int
     kinds: NDArray[np.int64]
     operands: NDArray[np.float64]
-    dtypes: tuple[str, ...]
 
     @classmethod
     def of(cls, links: Sequence[Link], whole: int, highest: int | None) -> RowProgram | None:
@@ -58,8 +57,7 @@ class RowProgram(NamedTuple):
         known = [operation for operation in operations if operation is not None]
         if len(known) < len(operations) or any(operation.has_table for operation in known[whole - first :]):
             return None
-        dtypes = tuple("float32" if one.kind == LOWER_BY_COUNT else "bool" for one in known[: whole - first])
-        return cls(first, whole - first, highest, *as_arrays(known), dtypes)
+        return cls(first, tuple(links[first:whole]), highest, *as_arrays(known))
 
     def address(self, backend: Backend, logits: Array) -> int | None:
         """Where the loop may read the logits; None if it cannot work on them, or there are no kernels."""
@@ -68,44 +66,53 @@ class RowProgram(NamedTuple):
         return backend.address(logits, "float32")
 
     def run(
-        self,
-        address: int,
-        shape: tuple[int, int],
-        backend: Backend,
-        tables: Sequence[Array] = (),
-        tokens: Array | None = None,
-    ) -> Survivors | None:
-        """What the processors leave of each row, in host memory; None where a row must be seen whole.
+        self, logits: Array, states: tuple[Any, ...], context: Context, after: list[Any]
+    ) -> tuple[Survivors | None, tuple[Any, ...], Context]:
+        """What the processors leave of each row, in host memory.
 
         Args:
-            address: of the logits, which are not written to (:meth:`address`).
-            shape: of the logits, ``(rows, vocab)``.
-            backend: of the logits.
-            tables: of the first processors, ``[rows, vocab]`` each.
-            tokens: ``[rows, n] int32``, of which the tables do not know yet: they are written to.
+            logits: ``[rows, vocab]``, which are not written to.
+            states: of all processors of the chain.
+            context: of the step.
+            after: the new states; those of these processors are appended, if there is a result.
 
-        Raises:
-            KernelFailed: there are tokens, and the tables do not know them now either.
+        Returns:
+            The survivors, or None where the loop cannot work on the logits, or a row must be seen whole; and the states
+            and the context with which to go on then.
         """
-        kernels, (rows, vocab) = host_kernels(), shape
+        backend, kernels, address = context.backend, host_kernels(), self.address(context.backend, logits)
+        if kernels is None or address is None:
+            return None, states, context
+        first, behind = self.first, self.first + len(self.tabled)
+        # Tables that may be overwritten are told the tokens by the loop.
+        tokens = context.tokens if context.donate_state else None
+        for link, state in zip(self.tabled, states[first:], strict=False):
+            after.append(link.processor.next_state(state, context) if tokens is None else state)
+        made = after[first:]
         at = [
-            backend.address(table, dtype, tokens is not None) for table, dtype in zip(tables, self.dtypes, strict=False)
+            backend.address(table, "float32" if kind == LOWER_BY_COUNT else "bool", tokens is not None)
+            for (table,), kind in zip(made, self.kinds.tolist(), strict=False)
         ]
         new, count = (0, 0) if tokens is None else (backend.address(tokens, "int32"), tokens.shape[1])
-        width = 2 * self.highest + _MORE
+        rows, vocab = logits.shape
+        width, most, told = 2 * self.highest + _MORE, -1, True
         ids, left = np.empty((rows, width), np.int64), np.empty((rows, width), np.float32)
         try:
-            if kernels is None or new is None or None in at:
+            if new is None or None in at:
                 raise KernelFailed("operate")
-            tables_at = np.array(at, np.int64)
+            tables = np.array(at, np.int64)
             most = kernels.operate(
-                address, rows, vocab, self.highest, self.kinds, self.operands, tables_at, new, count, ids, left
+                address, rows, vocab, self.highest, self.kinds, self.operands, tables, new, count, ids, left
             )
         except KernelFailed:
-            if tokens is None:
-                return None
-            raise
-        return None if most < 0 else Survivors(ids[:, :most], left[:, :most])
+            told = tokens is None
+        if most >= 0:
+            after.extend(states[behind:])
+            return Survivors(ids[:, :most], left[:, :most]), states, context
+        del after[first:]
+        if not told:
+            return None, states, context
+        return None, (*states[:first], *made, *states[behind:]), context.with_fields(tokens=None)
 
 
 def _operation(link: Link) -> RowOperation | None:

@@ -77,6 +77,7 @@ def watched(chain: Any) -> list[type]:
         return first(logits, state, context)
 
     chain._steps = (watching, *others)
+    chain._program = None  # of a compiled loop it sees nothing
     return seen
 
 
