@@ -247,6 +247,32 @@ class AutomatonKernels(Protocol):
         """
         ...
 
+    def partition(self, edges: NDArray[np.int64], set_starts: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+        """The classes of code points from U+0080 up that some sets distinguish, and the table of their encodings.
+
+        Args:
+            edges: set by set, the first code point of each range and the first after it, in order.
+            set_starts: ``[sets + 1]``: where the edges of each set begin.
+
+        Returns:
+            ``[segments] int64`` the first code point of each segment between edges; ``[segments] int64`` its class, -1
+            for none, in the order of their first characters; ``[sets, classes] bool`` which classes each set has;
+            ``nodes [K, columns]`` and ``root [columns]``, ``int64``, as in :class:`logitloom.automata.utf8.Shape`, with
+            equal nodes merged, those of the last bytes first; and ``[128] uint8``, the column of each byte from 0x80.
+        """
+        ...
+
+    def regroup(
+        self, nodes: NDArray[np.intp], root: NDArray[np.intp], codes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Nodes and root with other codes for completed characters, and with equal nodes merged.
+
+        Args:
+            nodes, root: as in :class:`logitloom.automata.utf8.Shape`; each node only leads to nodes before it.
+            codes: ``[classes]``: what replaces the code of each class; below -1, or -1 for none.
+        """
+        ...
+
     def collect(
         self,
         notes: Notes,

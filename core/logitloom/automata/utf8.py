@@ -14,6 +14,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -22,13 +23,18 @@ from numpy.typing import NDArray
 
 from logitloom.automata.budget import BudgetTracker
 from logitloom.automata.char_sets import HighSet, category
+from logitloom.automata.kernels import automaton_kernels
 from logitloom.automata.small_cache import Cache
+from logitloom.masks.kernels import KernelFailed
 
 __all__ = ["DEAD", "HighPartition", "Shape", "byte_sequences", "high_partition"]
 
 #: Entry of a transition table: no accepted text continues with this byte.
 DEAD: Final = -1
 _BLOCKS: Final = 0x110000 // 64
+#: The largest number of sets times edges that the kernel divides, which takes some milliseconds.
+_MOST_DIVIDED: Final = 1 << 20
+_NO_EDGES: Final = np.zeros(0, dtype=np.int64)
 # (first, last) code points of each encoded length, surrogates left out.
 _LENGTHS: Final = ((0x0, 0x7F), (0x80, 0x7FF), (0x800, 0xD7FF), (0xE000, 0xFFFF), (0x10000, 0x10FFFF))
 
@@ -101,47 +107,13 @@ class HighPartition:
     """
 
     def __init__(self, sets: tuple[HighSet, ...], tracker: BudgetTracker) -> None:
-        flat = []
-        for high_set in sets:
-            flat.append(high_set.edges)
-            tracker.check_time()
-        bounds = np.unique(np.concatenate([np.array([0x80, 0xD800, 0xE000, 0x110000]), *flat]))
-        self._starts: NDArray[np.int64] = bounds[:-1]
-        # Per segment one bit for each set; segments with equal bits are one class.
-        tracker.check_bytes(len(sets) * len(self._starts) // 8, "its sets of characters")
-        held = np.zeros((-(-len(sets) // 8), len(self._starts)), dtype=np.uint8)
-        for row, edges in enumerate(flat):
-            held[row // 8] |= (np.searchsorted(edges, self._starts, side="right") & 1).astype(np.uint8) << (row % 8)
-            tracker.check_time()
-        labels = np.full(len(self._starts), DEAD, dtype=np.int64)
-        used = np.flatnonzero(held.any(axis=0))
-        columns = np.ascontiguousarray(held[:, used].T).view(f"V{max(len(held), 1)}").ravel()
-        _, first, label = np.unique(columns, return_index=True, return_inverse=True)
-        # Numbered in the order of their first characters.
-        labels[used] = first.argsort().argsort()[label.ravel()]
-        self._labels = labels
-        self.classes = int(labels.max(initial=-1)) + 1
-        self.members: dict[HighSet, tuple[int, ...]] = {}
-        size = 0
-        for row, high_set in enumerate(sets):
-            self.members[high_set] = tuple(np.unique(labels[(held[row // 8] >> (row % 8)) & 1 == 1]).tolist())
-            size += 8 * len(self.members[high_set])
-            tracker.check_time()
-            tracker.check_bytes(size, "its sets of characters")
-        nodes, root = self._compress(labels)
-        table = np.concatenate([nodes, root[None]], axis=0)
-        columns = table.T
-        # Most columns equal the previous column.
-        changes = np.concatenate([[True], (columns[1:] != columns[:-1]).any(axis=1)])
-        seen: dict[bytes, int] = {}
-        column_of = [seen.setdefault(column.tobytes(), len(seen)) for column in columns[changes]]
-        self.column_of = np.array(column_of, dtype=np.uint8).take(np.cumsum(changes) - 1)
-        self.columns = len(seen)
-        first_of = np.unique(self.column_of, return_index=True)[1]
-        # With one column per byte class instead of one per byte. The dtype is intp, because NumPy would convert other
-        # integers at each use as an index.
-        self._finest = Shape(nodes[:, first_of].astype(np.intp, order="C"), root[first_of].astype(np.intp))
-        self._shapes: dict[tuple[int, ...], Shape] = {tuple(range(self.classes)): self._finest}
+        parts = _compiled(sets) or _divided(sets, tracker)
+        self._parts = parts
+        self.classes = int(parts.labels.max(initial=-1)) + 1
+        self.members: dict[HighSet, tuple[int, ...]] = dict(zip(sets, parts.members, strict=True))
+        self.columns = len(parts.finest.root)
+        self.column_of = parts.column_of
+        self._shapes: dict[tuple[int, ...], Shape] = {tuple(range(self.classes)): parts.finest}
 
     @cached_property
     def kinds(self) -> NDArray[np.bool_]:
@@ -149,86 +121,155 @@ class HighPartition:
 
         The last entry stands for characters that are in no set of the pattern.
         """
-        edges = np.array(category("w", 0).high.ranges, dtype=np.int64) + np.array([0, 1])
-        points = np.union1d(self._starts, edges.ravel())
-        label = self._labels[np.searchsorted(self._starts, points, side="right") - 1]
-        word = np.searchsorted(edges.ravel(), points, side="right") & 1 == 1
-        surrogate = (points >= 0xD800) & (points < 0xE000)
+        starts, labels = self._parts.starts, self._parts.labels
+        edges = category("w", 0).high.edges
+        before = np.searchsorted(edges, starts, side="right")
+        mixed = np.searchsorted(edges, [*starts[1:], 0x110000], side="left") > before
+        word = before & 1 == 1
+        surrogates = starts == 0xD800
         held = np.zeros((2, self.classes + 1), dtype=bool)
-        held[0, label[word & ~surrogate]] = True
-        held[1, label[~word & ~surrogate]] = True
+        held[0, labels[(word | mixed) & ~surrogates]] = True
+        held[1, labels[(~word | mixed) & ~surrogates]] = True
         return held
 
     def shape(self, groups: tuple[int, ...]) -> Shape:
         """The table for a grouping: ``groups[c]`` is the group of class ``c``, or ``DEAD``."""
         known = self._shapes.get(groups)
         if known is None:
-            known = self._regrouped(groups)
+            codes = np.array([DEAD if group == DEAD else -2 - group for group in groups], dtype=np.int64)
+            known = _regrouped(self._parts.finest, codes)
             if len(self._shapes) < 256:
                 self._shapes[groups] = known
         return known
 
-    @cached_property
-    def _levels(self) -> list[NDArray[np.intp]]:
-        """The nodes of the finest shape, by the number of bytes that complete a character."""
-        nodes = self._finest.nodes
-        height = np.zeros(len(nodes) + 1, dtype=np.intp)  # the last entry is for DEAD and completed characters
-        for _ in range(3):
-            height[:-1] = height.take(np.maximum(nodes, DEAD)).max(axis=1, initial=0) + 1
-        return [np.flatnonzero(height[:-1] == level) for level in (1, 2, 3)]
 
-    def _regrouped(self, groups: tuple[int, ...]) -> Shape:
-        """The finest shape with its classes grouped, and with equal nodes merged."""
-        nodes, root = self._finest
-        # What each entry of the finest shape becomes: nodes from the front, the negative codes of classes from the end.
-        meaning = np.full(len(nodes) + len(groups) + 1, DEAD, dtype=np.intp)
-        codes = [DEAD if group == DEAD else -2 - group for group in groups]
-        meaning[len(nodes) : -1] = codes[::-1]
-        rows = _Rows(self.columns, np.intp)
-        for level in self._levels:
-            meaning[level] = rows.add(meaning.take(nodes[level]))
-        return Shape(rows.table(), meaning.take(root))
+class _Parts(NamedTuple):
+    """What a :class:`HighPartition` is made of.
 
-    @cached_property
-    def _blocks(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Blocks of 64 code points, whose encodings differ in the last byte only.
+    Attributes:
+        starts: ``[segments]``, the first code point of each segment between the bounds of all sets.
+        labels: ``[segments]``, the class of each segment; ``DEAD`` for none.
+        members: for each set, its classes.
+        finest: the table for which each class is a group.
+        column_of: as for :class:`HighPartition`.
+    """
 
-        Returns the segment of each block's first code point, the blocks with more than one segment, and for these the
-        segment of each code point. Segments are the intervals between the bounds of all sets; -1 is below U+0080.
-        """
-        points = np.arange(_BLOCKS, dtype=np.int64) * 64
-        segment = np.searchsorted(self._starts, points, side="right") - 1
-        mixed = np.unique(self._starts[self._starts % 64 != 0] // 64)
-        inside = np.searchsorted(self._starts, points[mixed, None] + np.arange(64), side="right") - 1
-        return segment, mixed, inside
+    starts: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    members: list[tuple[int, ...]]
+    finest: Shape
+    column_of: NDArray[np.uint8]
 
-    def _compress(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Nodes ``[K, 128]`` and root ``[128]`` over the bytes 0x80 to 0xFF, with equal nodes merged."""
-        segment, mixed, inside = self._blocks
-        labels = np.append(labels, DEAD)  # for segment -1
-        codes = np.where(labels >= 0, -2 - labels, DEAD).astype(np.int32)
-        rows = _Rows(64, np.int32)
-        uniform = np.zeros(len(codes), dtype=bool)
-        uniform[np.delete(segment, mixed)] = True
-        of_segment = np.full(len(codes), DEAD, dtype=np.int32)
-        of_segment[uniform] = rows.add(np.repeat(codes[uniform, None], 64, axis=1))
-        leaf = of_segment[segment]
-        leaf[mixed] = rows.add(codes[inside])
-        root = np.full(128, DEAD, dtype=np.int32)
-        root[0x42:0x60] = leaf[2:32]
-        middle = leaf.reshape(-1, 64).copy()
-        middle[0, :32] = DEAD  # overlong
-        upper = rows.add(middle)
-        root[0x60:0x70] = upper[:16]
-        planes = np.full((5, 64), DEAD, dtype=np.int32)
-        planes[0, 16:] = upper[16:64]
-        planes[1:4] = upper[64:256].reshape(3, 64)
-        planes[4, :16] = upper[256:]
-        root[0x70:0x75] = rows.add(planes)
-        table = rows.table()
-        nodes = np.full((len(table), 128), DEAD, dtype=np.int32)
-        nodes[:, :64] = table
-        return nodes, root
+
+def _compiled(sets: tuple[HighSet, ...]) -> _Parts | None:
+    """The parts by the kernel; ``None`` if it could take long, because the kernel cannot check the budget."""
+    kernels = automaton_kernels()
+    sizes = [0, *[len(each.edges) for each in sets]]
+    if kernels is None or len(sizes) * sum(sizes) > _MOST_DIVIDED:
+        return None
+    edges = np.concatenate([_NO_EDGES, *[each.edges for each in sets]])
+    try:
+        starts, labels, held, nodes, root, column_of = kernels.partition(edges, np.cumsum(sizes, dtype=np.int64))
+    except KernelFailed:
+        return None
+    members = [tuple(row.nonzero()[0].tolist()) for row in held]
+    return _Parts(starts, labels, members, Shape(nodes, root), column_of)
+
+
+def _divided(sets: tuple[HighSet, ...], tracker: BudgetTracker) -> _Parts:
+    """The same parts without the kernel."""
+    flat = []
+    for high_set in sets:
+        flat.append(high_set.edges)
+        tracker.check_time()
+    bounds = np.unique(np.concatenate([np.array([0x80, 0xD800, 0xE000, 0x110000]), *flat]))
+    starts: NDArray[np.int64] = bounds[:-1]
+    # Per segment one bit for each set; segments with equal bits are one class.
+    tracker.check_bytes(len(sets) * len(starts) // 8, "its sets of characters")
+    held = np.zeros((-(-len(sets) // 8), len(starts)), dtype=np.uint8)
+    for row, edges in enumerate(flat):
+        held[row // 8] |= (np.searchsorted(edges, starts, side="right") & 1).astype(np.uint8) << (row % 8)
+        tracker.check_time()
+    labels = np.full(len(starts), DEAD, dtype=np.int64)
+    used = np.flatnonzero(held.any(axis=0))
+    columns = np.ascontiguousarray(held[:, used].T).view(f"V{max(len(held), 1)}").ravel()
+    _, first, label = np.unique(columns, return_index=True, return_inverse=True)
+    # Numbered in the order of their first characters.
+    labels[used] = first.argsort().argsort()[label.ravel()]
+    members: list[tuple[int, ...]] = []
+    size = 0
+    for row in range(len(sets)):
+        members.append(tuple(np.unique(labels[(held[row // 8] >> (row % 8)) & 1 == 1]).tolist()))
+        size += 8 * len(members[-1])
+        tracker.check_time()
+        tracker.check_bytes(size, "its sets of characters")
+    nodes, root = _compress(starts, labels)
+    columns = np.concatenate([nodes, root[None]], axis=0).T
+    # Most columns equal the previous column.
+    changes = np.concatenate([[True], (columns[1:] != columns[:-1]).any(axis=1)])
+    seen: dict[bytes, int] = {}
+    distinct = [seen.setdefault(column.tobytes(), len(seen)) for column in columns[changes]]
+    column_of = np.array(distinct, dtype=np.uint8).take(np.cumsum(changes) - 1)
+    first_of = np.unique(column_of, return_index=True)[1]
+    # With one column per byte class instead of one per byte. The dtype is intp, because NumPy would convert other
+    # integers at each use as an index.
+    finest = Shape(nodes[:, first_of].astype(np.intp, order="C"), root[first_of].astype(np.intp))
+    return _Parts(starts, labels, members, finest, column_of)
+
+
+def _regrouped(finest: Shape, codes: NDArray[np.int64]) -> Shape:
+    """A shape with other codes for completed characters, and with equal nodes merged."""
+    kernels = automaton_kernels()
+    if kernels is not None:
+        with suppress(KernelFailed):
+            return Shape(*kernels.regroup(*finest, codes))
+    nodes, root = finest
+    # What each entry becomes: nodes from the front, the negative codes of classes from the end.
+    meaning = np.full(len(nodes) + len(codes) + 1, DEAD, dtype=np.intp)
+    meaning[len(nodes) : -1] = codes[::-1]
+    # The number of bytes from each node that complete a character; the last entry is for DEAD and completed characters.
+    height = np.zeros(len(nodes) + 1, dtype=np.intp)
+    for _ in range(3):
+        height[:-1] = height.take(np.maximum(nodes, DEAD)).max(axis=1, initial=0) + 1
+    rows = _Rows(nodes.shape[1], np.intp)
+    for level in (1, 2, 3):
+        here = np.flatnonzero(height[:-1] == level)
+        meaning[here] = rows.add(meaning.take(nodes[here]))
+    return Shape(rows.table(), meaning.take(root))
+
+
+def _compress(starts: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Nodes ``[K, 128]`` and root ``[128]`` over the bytes 0x80 to 0xFF, with equal nodes merged."""
+    # Blocks of 64 code points, whose encodings differ in the last byte only: the segment of each block's first code
+    # point, -1 below U+0080; the blocks with more than one segment, and for these the segment of each code point.
+    points = np.arange(_BLOCKS, dtype=np.int64) * 64
+    segment = np.searchsorted(starts, points, side="right") - 1
+    mixed = np.unique(starts[starts % 64 != 0] // 64)
+    inside = np.searchsorted(starts, points[mixed, None] + np.arange(64), side="right") - 1
+    labels = np.append(labels, DEAD)  # for segment -1
+    codes = np.where(labels >= 0, -2 - labels, DEAD).astype(np.int32)
+    rows = _Rows(64, np.int32)
+    uniform = np.zeros(len(codes), dtype=bool)
+    uniform[np.delete(segment, mixed)] = True
+    of_segment = np.full(len(codes), DEAD, dtype=np.int32)
+    of_segment[uniform] = rows.add(np.repeat(codes[uniform, None], 64, axis=1))
+    leaf = of_segment[segment]
+    leaf[mixed] = rows.add(codes[inside])
+    root = np.full(128, DEAD, dtype=np.int32)
+    root[0x42:0x60] = leaf[2:32]
+    middle = leaf.reshape(-1, 64).copy()
+    middle[0, :32] = DEAD  # overlong
+    upper = rows.add(middle)
+    root[0x60:0x70] = upper[:16]
+    planes = np.full((5, 64), DEAD, dtype=np.int32)
+    planes[0, 16:] = upper[16:64]
+    planes[1:4] = upper[64:256].reshape(3, 64)
+    planes[4, :16] = upper[256:]
+    root[0x70:0x75] = rows.add(planes)
+    table = rows.table()
+    nodes = np.full((len(table), 128), DEAD, dtype=np.int32)
+    nodes[:, :64] = table
+    return nodes, root
 
 
 class _Rows:

@@ -22,6 +22,7 @@ from logitloom.constraints import FINISHED
 from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, ByteTable, StepTables
 
 __all__ = [
+    "alike",
     "collect",
     "compiled",
     "determinize",
@@ -31,6 +32,7 @@ __all__ = [
     "product",
     "read_only",
     "rewrite",
+    "slot_of",
     "step",
     "walk",
     "works",
@@ -346,18 +348,18 @@ _RAGGED: Final = types.Tuple((_INTS, read_only(types.int64)))
 
 
 @compiled(types.int64(types.uint64[:, ::1], types.int64, types.int32[::1]), cache=True, nogil=True)
-def _slot(subsets: Any, state: int, numbers: Any) -> int:  # pragma: no cover - compiled
-    """The slot of a hash table that has the number of a set of NFA positions, or the free slot for it."""
+def slot_of(rows: Any, row: int, numbers: Any) -> int:  # pragma: no cover - compiled
+    """The slot of a hash table that has the number of a row equal to the given one, or the free slot for it."""
     value = np.uint64(0x9E3779B97F4A7C15)
-    for word in range(subsets.shape[1]):
-        value = (value ^ subsets[state, word]) * np.uint64(0xBF58476D1CE4E5B9)
+    for word in range(rows.shape[1]):
+        value = (value ^ rows[row, word]) * np.uint64(0xBF58476D1CE4E5B9)
         value ^= value >> np.uint64(29)
     mask = np.int64(len(numbers) - 1)
     slot = np.int64(value & np.uint64(mask))
     while numbers[slot] >= 0:
         other, same = numbers[slot], True
-        for word in range(subsets.shape[1]):
-            same &= subsets[other, word] == subsets[state, word]
+        for word in range(rows.shape[1]):
+            same &= rows[other, word] == rows[row, word]
         if same:
             break
         slot = (slot + 1) & mask
@@ -448,7 +450,7 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
     columns = union, holding, holds
     for position in first:
         subsets[0, position >> 6] |= one << np.uint64(position & 63)
-    numbers[_slot(subsets, 0, numbers)] = 0
+    numbers[slot_of(subsets, 0, numbers)] = 0
     count, at = 1, 0
     while at < count <= limit:
         many = _follow(subsets[at], following, set_at, ragged, sets, columns)
@@ -465,7 +467,7 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
                     more_subsets[:count], more_table[:count] = subsets[:count], table[:count]
                     subsets, table = more_subsets, more_table
                 subsets[count] = after[holding[column]] if alone else union[column]
-                slot = _slot(subsets, count, numbers)
+                slot = slot_of(subsets, count, numbers)
                 if numbers[slot] < 0:
                     numbers[slot] = count
                     count += 1
@@ -714,7 +716,7 @@ def rewrite(after: Any, before: int, written: Any, masks: Any, forbidden: Any) -
         written[row, 0], written[row, 1], written[row, 2] = kind, address, length
 
 
-def _alike(function: Callable[..., Any]) -> Callable[..., Any]:
+def alike(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a compiled function so that it gets read-only views of all arrays, and plain tuples for records.
 
     Numba takes milliseconds to resolve each new combination of writable and read-only arguments in a process.
@@ -737,7 +739,7 @@ def _only_read(value: Any) -> Any:
 
 
 # What is called more often, always with the same types of arguments, is not wrapped.
-marks, product, determinize, paths = map(_alike, (marks, product, determinize, paths))
+marks, product, determinize, paths = map(alike, (marks, product, determinize, paths))
 
 
 def works() -> bool:

@@ -32,6 +32,7 @@ _FUNCTIONS: Final = {
     "_numba_loops": (
         "collect", "determinize", "marks", "paths", "product", "rewrite", "step", "walk", "write",
     ),
+    "_numba_characters": ("partition", "regroup"),
     "_numba_logits": ("exponentials", "nucleus", "operate", "reaching"),
     "_numba_score": ("own_logits", "score"),
 }  # fmt: skip
@@ -94,11 +95,11 @@ def _refuse_disabled() -> None:
 
 def _loaded() -> tuple[Any, ...]:
     """The modules of compiled functions. Their import compiles what is not on disk."""
-    from logitloom_plugins.kernels import _numba_logits, _numba_loops, _numba_score
+    from logitloom_plugins.kernels import _numba_characters, _numba_logits, _numba_loops, _numba_score
 
     if not _numba_loops.works():
         raise BackendUnsupported("What Numba compiled gives a wrong result. Reinstall numba and llvmlite.")
-    return _numba_loops, _numba_logits, _numba_score
+    return _numba_loops, _numba_characters, _numba_logits, _numba_score
 
 
 # -- the note of what is on disk --------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom import Context, load_backend, processors, registry
-from logitloom.automata import TokenAutomaton, compile_pattern, default_cache, determinize
+from logitloom.automata import TokenAutomaton, compile_pattern, default_cache, determinize, utf8
 from logitloom.automata.above_ascii import marks_above_ascii
 from logitloom.automata.alphabet import alphabet
 from logitloom.automata.budget import Budget, BudgetTracker
-from logitloom.automata.char_sets import category
+from logitloom.automata.char_sets import ANY, HighSet, category, literal, normalized
 from logitloom.automata.kernels import Factor, HostKernels, automaton_kernels
 from logitloom.automata.nfa import position_automaton
 from logitloom.automata.pattern import parse_pattern
@@ -25,6 +26,7 @@ from logitloom.automata.product import _found, _padded
 from logitloom.automata.row_walk import RowWalk
 from logitloom.automata.subsets import Subsets
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
+from logitloom.automata.utf8 import HighPartition
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.constraints import ConstraintMemory, processor
 from logitloom.errors import BudgetExceeded, IllegalToken, InvalidContext, PluginImportError, UnsupportedPattern
@@ -144,6 +146,46 @@ def test_where_characters_above_ascii_lead(pattern: str) -> None:
                 elsewhere[:] = True
             kinds = HIGH_WORD * bool(elsewhere[_IS_WORD].any()) | HIGH_OTHER * bool(elsewhere[~_IS_WORD].any())
             assert found[state] == kinds | MALFORMED | (HIGH_PARTIAL if kinds else 0)
+
+
+def above_ascii(low: int, size: int) -> HighSet:
+    return normalized([(low, low + size)])
+
+
+NAMED_SETS = [category(letter, 0).high for letter in "wdsWDS"]
+SOME_SETS = st.one_of(
+    st.sampled_from([*NAMED_SETS, ANY.high, literal(ord("k"), re.IGNORECASE).high]),
+    st.builds(above_ascii, st.sampled_from([0x80, 0x7C5, 0xFFA, 0xD7C1, 0xE000, 0xFFE0]), st.integers(0, 200)),
+)
+
+
+@settings(max_examples=50)
+@given(sets=st.sets(SOME_SETS, max_size=5), data=st.data())
+def test_classes_of_characters_and_the_table_of_their_bytes(sets: set[HighSet], data: st.DataObject) -> None:
+    ordered = tuple(sorted(sets, key=lambda each: each.ranges))
+    found, expected = utf8._compiled(ordered), utf8._divided(ordered, BudgetTracker())
+    assert found is not None
+    assert found.members == expected.members
+    classes = int(expected.labels.max(initial=-1)) + 1
+    codes = np.array(data.draw(st.lists(st.integers(-4, -1), min_size=classes, max_size=classes)), dtype=np.int64)
+    regrouped = utf8._regrouped(found.finest, codes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utf8, "automaton_kernels", lambda: None)
+        plain = utf8._regrouped(expected.finest, codes)
+    for one, other in zip(
+        (found.starts, found.labels, found.column_of, *found.finest, *regrouped),
+        (expected.starts, expected.labels, expected.column_of, *expected.finest, *plain),
+        strict=True,
+    ):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+def test_thousands_of_sets_of_characters_are_divided_within_the_budget() -> None:
+    sets = tuple(above_ascii(0x4E00 + 2 * each, 0) for each in range(2000))
+    assert utf8._compiled(sets) is None
+    with pytest.raises(BudgetExceeded, match="bytes for its sets of characters"):
+        HighPartition(sets, BudgetTracker(Budget(table_bytes=1000)))
 
 
 def subsets(pattern: str, states: int = 100_000) -> tuple[Any, Any]:
@@ -422,6 +464,8 @@ def test_a_registered_plug_in_is_taken_where_it_comes_first(monkeypatch: pytest.
         marks = staticmethod(numba.marks)
         product = staticmethod(numba.product)
         determinize = staticmethod(numba.determinize)
+        partition = staticmethod(numba.partition)
+        regroup = staticmethod(numba.regroup)
         collect = staticmethod(numba.collect)
         step = staticmethod(numba.step)
 
