@@ -127,7 +127,7 @@ class Completions:
             machine = self._machine
             found = self._searched(position) if position.items.frame else self._complete(position)
             self.work += _POSITION + _WRITTEN * len(found or b"")
-            if found is not None and not position.items.frame and (machine.opening or machine.naming):
+            if found is not None and not position.items.frame and (machine.opening or machine.tracked):
                 # Names and items that must differ are judged by reading, as the search does itself.
                 reached = machine.read(position, found)
                 if reached is None or not machine.ends(reached):

@@ -60,7 +60,6 @@ class Machine:
         codes: results of :meth:`sparse_row`, by state.
         tracked: states inside names of which what is written must be remembered.
         scarce: those of them inside names of which others might not be left.
-        naming: codes of operations ``name``.
         distinct: what texts have written in arrays whose items must all be different.
         opening: states in which such an array has just begun.
     """
@@ -92,7 +91,6 @@ class Machine:
         self.codes: dict[int, dict[int, int] | None] = {}
         self.tracked: set[int] = set()
         self.scarce: set[int] = set()
-        self.naming: set[int] = set()
         self.distinct = DistinctItems(this)
         self.opening: set[int] = set()
         self.operations: list[Operation] = []
@@ -154,8 +152,6 @@ class Machine:
         if known is None:
             known = self._operation[operation] = -2 - len(self.operations)
             self.operations.append(Operation(*operation))
-            if operation[0] == "name":
-                self.naming.add(known)
         return known
 
     def push(self, back: Return, state: State) -> int:
@@ -265,8 +261,14 @@ class Machine:
 
     # --- texts -------------------------------------------------------------------------------------------------
 
-    def applied(self, code: int, stack: Stack) -> tuple[int, Stack]:
-        """State and stack after a code below -1 that begins or ends something."""
+    def applied(self, code: int, stack: Stack, written: bytes | None = None) -> tuple[int, Stack]:
+        """State and stack after a code below -1; the state is ``DEAD`` after a name that has come before.
+
+        Args:
+            code: of the byte that begins or ends something.
+            stack: what is remembered before it.
+            written: a name that ends here, as it is written, without quotes; ``None``: it may come twice.
+        """
         kind, value, target = self.operations[-2 - code]
         if kind == "push":
             key = value, stack
@@ -275,31 +277,19 @@ class Machine:
                 pushed = self.pushed[key] = Chain((value, NO_NAMES), stack)
             return target, pushed
         assert stack is not None
-        reached = stack.entry[0].targets[value]
-        return reached if target < 0 else self.laid_out(reached, target), stack.before
-
-    def after_name(self, code: int, stack: Stack, written: bytes, remember: bool = True) -> tuple[int, Stack]:
-        """State and stack after a name that must not come twice; the state is ``DEAD`` if it does.
-
-        Args:
-            code: of the closing quote.
-            stack: what is remembered before it.
-            written: the name as it is written, without quotes.
-            remember: whether the stack has to hold the name.
-        """
-        assert stack is not None
         back, names = stack.entry
-        target = self.operations[-2 - code].target
-        if names or remember:
+        if kind == "pop":
+            reached = back.targets[value]
+            return reached if target < 0 else self.laid_out(reached, target), stack.before
+        if names:
+            following, frame, label, used = self.states[target]
+            left = counted(frame, label, names)
+            target = target if left is frame else self.number((following, left, label, used))
+        if written is not None:
             name = name_of(written)
             if name in names:
                 return DEAD, stack
-            if names:
-                kind, frame, label, used = self.states[target]
-                left = counted(frame, label, names)
-                target = target if left is frame else self.number((kind, left, label, used))
-            if remember:
-                stack = Chain((back, names | {name}), stack.before)
+            stack = Chain((back, names | {name}), stack.before)
         return target, stack
 
     def has_another_name(self, state: int, names: frozenset[str], written: bytes) -> bool:
@@ -325,7 +315,7 @@ class Machine:
     def follow(self, reached: Position, text: bytes) -> Position | None:
         """The same if items that must be different need not be possible any more, as long as none has come twice."""
         state, stack, written, items = reached
-        states, codes, tracked, naming, opening = self.states, self.codes, self.tracked, self.naming, self.opening
+        states, codes, tracked, opening = self.states, self.codes, self.tracked, self.opening
         at, size = 0, len(text)
         while at < size:
             if states[state][0] == "text" and not items.frame and state not in tracked:
@@ -341,7 +331,7 @@ class Machine:
             if code == DEAD:
                 return None
             if code < DEAD:
-                code, stack = self.after_name(code, stack, written) if code in naming else self.applied(code, stack)
+                code, stack = self.applied(code, stack, written)
                 if code == DEAD:
                     return None
             if code in tracked:

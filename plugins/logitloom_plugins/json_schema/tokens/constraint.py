@@ -19,11 +19,9 @@ from logitloom.automata.trie import vocabulary_trie
 from logitloom.constraints import Constraint, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom_plugins.json_schema.structure.automaton import Configuration, SchemaAutomaton
-from logitloom_plugins.json_schema.structure.machine import NO_NAMES
-from logitloom_plugins.json_schema.structure.names import Chain
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
 from logitloom_plugins.json_schema.tokens.distances import TokenDistances
-from logitloom_plugins.json_schema.tokens.distinct_rows import DistinctRows
+from logitloom_plugins.json_schema.tokens.doubtful_tokens import DoubtfulTokens
 from logitloom_plugins.json_schema.tokens.string_rows import StringRows, words_of
 from logitloom_plugins.json_schema.tokens.token_sets import token_sets
 from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk
@@ -171,21 +169,15 @@ class _Masks:
         self._sets = token_sets(vocabulary, size)
         self._walk = TokenWalk(machine, int(self.words.trie.height[0]))
         self._strings = StringRows(machine, vocabulary, self._walk, self._sets)
-        self._distinct = DistinctRows(machine, self.words, self._texts)
+        self._doubtful = DoubtfulTokens(machine, self.words, vocabulary)
         self.distances = TokenDistances(machine, schema.completions, self.words, self._walk.content, vocabulary)
-        self._common: dict[tuple[int, Stack], TokenSet] = {}
+        self._rows: dict[tuple[int, Stack], TokenSet] = {}
 
     def found(self, position: Position) -> TokenSet:
         """The tokens that may come next at a position."""
-        if position.items.frame and not position.written:
-            row = self._elsewhere(position.state, position.stack)
-        else:
-            row = self._written(position)
-        if self.machine.opening:
-            row = self._without(row, self._distinct.doubtful(position), position)
-        if self.machine.scarce:
-            row = self._without(row, self._distinct.doubtful_names(position), position)
-        return row
+        row = self._row(position.state, position.stack)
+        doubtful = [*self._doubtful.at(position)] if self.machine.opening or self.machine.tracked else ()
+        return self._without(row, np.concatenate(doubtful), position) if doubtful else row
 
     def least_after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens that may come next, and how many are needed after each, at most."""
@@ -197,24 +189,23 @@ class _Masks:
         bounds[np.searchsorted(every, ids)] = needed
         return every, bounds
 
-    def _written(self, position: Position) -> TokenSet:
-        """The tokens that may come next at a position, where items that must be different play no part."""
-        state, stack, written, _ = position
-        machine = self.machine
-        if machine.states[state][0] == "text":
-            tracked = state in machine.tracked
-            names = NO_NAMES
-            if tracked and stack is not None:
-                back, names = stack.entry
-                stack = Chain((back, NO_NAMES), stack.before)
-            known = self._strings.row(state, stack)
-            if known is not None:
-                return self._without(known, self._strings.doubtful(written, names), position) if tracked else known
-            context = machine.states[state][1]
-            if context.content.counts and context.content.is_far(machine.states[state][3], self._strings.longest):
-                # No token can reach a bound of the length, so the row is that of a string without bounds.
-                return self._elsewhere(context.unbounded.text(machine.states[state][2], 0), stack)
-        return self._walk.from_root(self.words, state, position.stack, written).token_set(self.words, self._sets)
+    def _row(self, state: int, stack: Stack) -> TokenSet:
+        """The tokens that may come next if items and names may be repeated."""
+        known = self._rows.get((state, stack))
+        if known is None:
+            kind = self.machine.states[state]
+            if kind[0] == "text":
+                _, context, place, count = kind
+                known = self._strings.row(state, stack)
+                if known is None and context.content.is_far(count, self._strings.longest):
+                    # No token can reach a bound of the length, so the row is that of a string without bounds.
+                    known = self._row(context.unbounded.text(place, 0), stack)
+            if known is None:
+                known = self._walk.from_root(self.words, state, stack).token_set(self.words, self._sets)
+            if len(self._rows) >= _MOST_SHARED:
+                self._rows.clear()
+            self._rows[state, stack] = known
+        return known
 
     def _without(self, row: TokenSet, doubtful: NDArray[np.int32], position: Position) -> TokenSet:
         """The row without those of the doubtful tokens that the machine refuses when it reads them one by one."""
@@ -233,12 +224,3 @@ class _Masks:
         ids = ids[~np.isin(ids, dead)] if listed else np.sort(np.append(ids, np.array(dead, dtype=np.int32)))
         ids.setflags(write=False)
         return TokenSet(listed, ids)
-
-    def _elsewhere(self, state: int, stack: Stack) -> TokenSet:
-        """The row of a position of which only state and stack matter, cached for all positions with the same ones."""
-        known = self._common.get((state, stack))
-        if known is None:
-            if len(self._common) >= _MOST_SHARED:
-                self._common.clear()
-            known = self._common[state, stack] = self._written(Position(state, stack))
-        return known

@@ -22,13 +22,14 @@ from logitloom.automata.above_ascii import kinds
 from logitloom.automata.kernels import automaton_kernels
 from logitloom.automata.trie import Trie, joined, members, vocabulary_trie
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.structure.machine import DEAD, Machine, name_of, read
+from logitloom_plugins.json_schema.structure.machine import DEAD, NO_NAMES, Machine, read
 from logitloom_plugins.json_schema.structure.members import ValueConstraint
+from logitloom_plugins.json_schema.structure.names import Chain
 from logitloom_plugins.json_schema.structure.string_states import NameContext, TextContext
 from logitloom_plugins.json_schema.structure.value_reader import Stack
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
-from logitloom_plugins.json_schema.tokens.token_walk import Pending, TokenWalk, Words, may_name_again
+from logitloom_plugins.json_schema.tokens.token_walk import Pending, TokenWalk, Words
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
 __all__ = ["StringRows", "StringTables", "string_tables", "words_of"]
@@ -87,8 +88,6 @@ class StringTables:
         rests: the bytes of each rest; rest 0 is empty.
         index: per id its index in ``ending``, -1 for others.
         longest: the largest number of characters that one token adds to the string.
-        escaped: indices in ``ending`` of tokens with an escape sequence before the closing quote.
-        naming: indices in ``ending`` of tokens whose rest may end another member name.
         rest_words: the trie of the rests, with rest numbers as ids; ``None`` if the only rest is empty.
     """
 
@@ -147,10 +146,6 @@ class StringTables:
         self.index: NDArray[np.int32] = np.full(len(token_bytes), -1, dtype=np.int32)
         self.index[self.ending] = np.arange(len(ending))
         self.longest = int(max(self.needs.max(initial=0), self.lengths.max(initial=0)))
-        before = (token_bytes[t].removesuffix(self.rests[r]) for t, r in zip(ending, rests, strict=True))
-        self.escaped: NDArray[np.intp] = np.array([b"\\" in text for text in before], dtype=bool).nonzero()[0]
-        again = np.array([may_name_again(rest) for rest in self.rests], dtype=bool)
-        self.naming: NDArray[np.intp] = again[self.rest].nonzero()[0]
         self.rest_words = Words(Trie(Vocabulary(self.rests, name="rests"))) if len(self.rests) > 1 else None
 
     def has_rest(self, rests: Rests) -> NDArray[np.bool_]:
@@ -188,7 +183,7 @@ class StringRows:
 
         Args:
             state: a state of the machine inside a string.
-            stack: the stack; the caller handles member names that must not be repeated.
+            stack: the stack.
         """
         _, context, content_state, count = self._machine.states[state]
         if isinstance(context, TextContext):
@@ -222,6 +217,8 @@ class StringRows:
 
     def _name(self, context: NameContext, content_state: int, stack: Stack) -> TokenSet:
         tables = self._names
+        if stack is not None and stack.entry[1]:
+            stack = Chain((stack.entry[0], NO_NAMES), stack.before)
         other = self._machine.number(("colon", context.frame, ("other", ()), context.used))
         rests = self._allowed_rests(tables, other, stack)
         completed: list[tuple[int, bool]] = []
@@ -229,8 +226,8 @@ class StringRows:
         if content_state >= context.outside:
             for node, named in self._completing(context.content.automaton, content_state, context):
                 code = context.end(named, 0)
-                if code in self._machine.naming:
-                    code = self._machine.operations[-2 - code].target
+                if code < DEAD:
+                    code, _ = self._machine.applied(code, stack)
                 completed.append((node, code != DEAD))
                 if code != DEAD:
                     going.append((node, code, stack))
@@ -261,25 +258,6 @@ class StringRows:
         if fitting + int(np.add.reduce(ends)) > self._sets.most:
             return self._sets.without(np.concatenate([tables.dead, tables.inside[fitting:], tables.ending[~ends]]))
         return self._sets.many(np.concatenate([tables.inside[:fitting], tables.ending[ends]]))
-
-    def doubtful(self, written: bytes, names: frozenset[str]) -> NDArray[np.int32]:
-        """Ids that include every token that may complete a repeated member name; some occur twice.
-
-        Args:
-            written: the bytes of the unfinished name.
-            names: the names that must not be repeated.
-        """
-        tables, words, begun = self._names, self._words, name_of(written)
-        found = [tables.ending[tables.naming]]
-        if names:
-            found.append(tables.ending[tables.escaped])
-        for name in names:
-            if name.startswith(begun):
-                # Spellings of the name with an escape sequence are among ``tables.escaped``.
-                node = words.node(name[len(begun) :].encode("utf-8", "surrogatepass") + b'"')
-                if node:
-                    found.append(words.trie.order[words.trie.first[node] : words.trie.last[node]])
-        return np.concatenate(found)
 
     def _completing(self, automaton: MooreMachine, content_state: int, context: NameContext) -> list[tuple[int, int]]:
         """The trie nodes whose closing quote completes a name of the schema, each with the state before the quote."""

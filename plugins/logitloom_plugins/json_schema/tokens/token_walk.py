@@ -29,7 +29,7 @@ from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Ends
 from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
 from logitloom_plugins.json_schema.values.moore_machine import UNESCAPED
 
-__all__ = ["Found", "Pending", "TokenWalk", "Words", "may_name_again"]
+__all__ = ["Found", "Pending", "TokenWalk", "Words"]
 
 #: Where many bytes may come in a string, nodes with more children are not walked one by one.
 _SIBLINGS: Final = 24
@@ -38,9 +38,6 @@ _LISTED: Final = 128
 _BLANKS: Final = b" \n\t\r"
 _WHITESPACE: Final = frozenset(_BLANKS)
 _QUOTE, _BACKSLASH = b'"\\'
-#: The least number of bytes from the end of one name to the end of the next (``:1,""``), and bytes that are among them.
-_NEXT_NAME: Final = 5
-_NAME_MARKS: Final = 1 << ord(":") | 1 << ord(",") | 1 << ord('"')
 
 #: Nodes with a state and a stack each.
 Pending = list[tuple[int, int, Stack]]
@@ -197,13 +194,13 @@ class TokenWalk:
         self._longest = longest
         self.content = ContentWalk(UNESCAPED[machine.strings.escapes == "ascii"])
 
-    def from_root(self, words: Words, state: int, stack: Stack, written: bytes = b"") -> Found:
-        """The words that are allowed in a state; ``written`` is an unfinished member name that must not be repeated."""
+    def from_root(self, words: Words, state: int, stack: Stack) -> Found:
+        """The words that are allowed in a state, if items and names may be repeated."""
         machine = self._machine
         sparse = machine.sparse_row(state)
         blank = DEAD if sparse is None else sparse.get(_BLANKS[0], DEAD)
         if blank < 0 or machine.states[blank][0] != "gap":
-            return self.below(words, [(0, state, stack)], written)
+            return self.below(words, [(0, state, stack)])
         _, before, used = machine.states[blank]
         # Whitespace ends a number, so the bytes allowed after whitespace can differ from those allowed before it.
         after = sparse if before == machine.states[state] else machine.sparse_row(machine.number(before))
@@ -221,13 +218,13 @@ class TokenWalk:
                 if going:
                     reached, below = (code, stack) if code >= 0 else machine.applied(code, stack)
                     pending += [(node, reached, below) for node in going]
-        return self._walk(words, pending, found, b"")
+        return self._walk(words, pending, found)
 
-    def below(self, words: Words, pending: Pending, written: bytes = b"") -> Found:
+    def below(self, words: Words, pending: Pending) -> Found:
         """The allowed words below nodes with a state each; words at the nodes themselves are not in the result."""
-        return self._walk(words, pending, Found(), written)
+        return self._walk(words, pending, Found())
 
-    def _walk(self, words: Words, pending: Pending, found: Found, written: bytes) -> Found:
+    def _walk(self, words: Words, pending: Pending, found: Found) -> Found:
         """Walk below some nodes, one by one, and in strings below nodes with many children all at once."""
         machine, entered, known = self._machine, found.entered, self._machine.codes
         starts, sizes = words.starts, words.sizes
@@ -239,9 +236,9 @@ class TokenWalk:
                 walked = self.content(words.trie, context, begun)
                 if walked is None:
                     for inside in begun:
-                        self._in_string(words, (context, stack), inside, (pending, None), found, written)
+                        self._in_string(words, (context, stack), inside, (pending, None), found)
                 else:
-                    self._ended(words, (context, stack), walked, pending, found, written)
+                    self._ended(words, (context, stack), walked, pending, found)
                 continue
             node, state, stack = pending.pop()
             size = sizes[node]
@@ -253,9 +250,7 @@ class TokenWalk:
                 kind = machine.states[state]
                 if kind[0] == "text":
                     _, context, content_state, count = kind
-                    self._in_string(
-                        words, (context, stack), (node, content_state, count), (pending, wide), found, written
-                    )
+                    self._in_string(words, (context, stack), (node, content_state, count), (pending, wide), found)
                     continue
                 if kind[0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
                     # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
@@ -284,7 +279,6 @@ class TokenWalk:
         begun: tuple[int, int, int],
         left: tuple[Pending, Wide | None],
         found: Found,
-        written: bytes,
     ) -> None:
         """Walk inside a string, without a machine state per character.
 
@@ -295,7 +289,6 @@ class TokenWalk:
             left: takes what is left to walk: where the string has ended or an escape began; and nodes with many
                 children where many bytes may come, if these are not to be walked here.
             found: the result to extend.
-            written: as for :meth:`from_root`.
         """
         (context, stack), (pending, wide) = string, left
         strings, content = self._machine.strings, context.content
@@ -335,7 +328,7 @@ class TokenWalk:
             child = index_of(_QUOTE, first, end) if outputs[content_state] is not None else -1
             code = context.end(content_state, count) if child >= 0 else DEAD
             if code != DEAD:
-                self._closed(words, (child, code, stack), pending, found, written)
+                self._closed(words, (child, code, stack), pending, found)
             child = index_of(_BACKSLASH, first, end) if context.escapes is not False else -1
             code = strings.escape(context, content_state, count) if child >= 0 else DEAD
             if code != DEAD:
@@ -349,7 +342,6 @@ class TokenWalk:
         walked: tuple[NDArray[Any], Ends],
         pending: Pending,
         found: Found,
-        written: bytes,
     ) -> None:
         """Note what a walk inside a string has found, and where it has met quotes and backslashes."""
         (context, stack), (positions, ends) = string, walked
@@ -361,57 +353,12 @@ class TokenWalk:
                 code = context.end(*at) if ended else self._machine.strings.escape(context, *at)
                 codes[at, ended] = code
             if code != DEAD:
-                self._closed(words, (node, code, stack), pending, found, written)
+                self._closed(words, (node, code, stack), pending, found)
 
-    def _closed(
-        self, words: Words, reached: tuple[int, int, Stack], pending: Pending, found: Found, written: bytes
-    ) -> None:
+    def _closed(self, words: Words, reached: tuple[int, int, Stack], pending: Pending, found: Found) -> None:
         """Note a node where a string ends or an escape begins: its code, and the stack before that."""
         node, code, stack = reached
-        machine = self._machine
-        state, after = code, stack
-        if code < DEAD:
-            if code in machine.naming:
-                state, after = self._end_name(words.trie, node, code, stack, written)
-                if state == DEAD:
-                    return
-            else:
-                state, after = machine.applied(code, stack)
+        state, after = self._machine.applied(code, stack) if code < DEAD else (code, stack)
         found.entered.append(node)
         if words.sizes[node]:
             pending.append((node, state, after))
-
-    def _end_name(self, trie: Trie, node: int, code: int, stack: Stack, written: bytes) -> tuple[int, Stack]:
-        """State and stack after the end of a name that must not be repeated; the state is ``DEAD`` if it is repeated.
-
-        Args:
-            trie: the words.
-            node: the node at the closing quote.
-            code: the code of the closing quote.
-            stack: the stack before the closing quote.
-            written: the bytes of the name before the word.
-        """
-        assert stack is not None
-        # Words that can end two names are rare. Only in those the first name must be kept for the second.
-        again = int(trie.height[node]) >= _NEXT_NAME and int(trie.low[node]) & _NAME_MARKS == _NAME_MARKS
-        if not again and not stack.entry[1]:
-            return self._machine.after_name(code, stack, b"", remember=False)  # type: ignore[no-any-return]
-        prefix = bytearray()
-        while node:
-            prefix.append(int(trie.byte[node]))
-            node = int(trie.parent[node])
-        text = written + bytes(reversed(prefix))[:-1]
-        at = len(text)
-        while at and (text[at - 1] != ord('"') or _is_escaped(text, at - 1)):
-            at -= 1
-        return self._machine.after_name(code, stack, text[at:], remember=again)  # type: ignore[no-any-return]
-
-
-def may_name_again(rest: bytes) -> bool:
-    """Whether the bytes after the closing quote of a name may end another name."""
-    return len(rest) >= _NEXT_NAME and b":" in rest and b"," in rest and rest.count(b'"') > 1
-
-
-def _is_escaped(text: bytes, position: int) -> bool:
-    """Whether an odd number of backslashes precedes the byte at index ``position``."""
-    return (position - len(text[:position].rstrip(b"\\"))) % 2 == 1

@@ -1,0 +1,122 @@
+"""The tokens that must be read one by one where an item or a member name must not come twice.
+
+The walk of a trie does not know what has been written, so it allows some tokens that repeat it. The tokens listed here
+include all of these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom import Vocabulary
+from logitloom.automata.trie import members
+from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
+from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS
+from logitloom_plugins.json_schema.structure.value_reader import (
+    BACKSLASH,
+    BLANKS,
+    QUOTE,
+    Place,
+    Position,
+    characters_of,
+)
+from logitloom_plugins.json_schema.tokens.token_walk import Words
+
+__all__ = ["DoubtfulTokens"]
+
+
+class DoubtfulTokens:
+    """The tokens of a vocabulary that may repeat an item or a name in a text of one machine.
+
+    Args:
+        machine: the automaton over bytes.
+        words: the trie of the vocabulary.
+        vocabulary: the bytes of each id.
+    """
+
+    def __init__(self, machine: Machine, words: Words, vocabulary: Vocabulary) -> None:
+        self._machine = machine
+        self._words = words
+        self._vocabulary = vocabulary
+
+    def at(self, position: Position) -> Iterator[NDArray[np.int32]]:
+        """Token ids ``[n] int32`` that include every token that repeats an item or a name; some occur twice."""
+        machine = self._machine
+        if machine.opening:
+            # A token that ends an item and repeats it, or ends another, has a comma or goes on with this one.
+            if not position.items.frame:
+                yield _containing(self._vocabulary, rb"\[.*,")
+            elif machine.states[position.state][0] in STRING_KINDS:
+                yield _containing(self._vocabulary, rb'".*,')
+            else:
+                yield _containing(self._vocabulary, rb",")
+        if machine.tracked:
+            # A token that begins a name has a quote. One that ends it, too, has two.
+            yield _containing(self._vocabulary, rb'"' if machine.scarce else rb'".*"')
+        if self._can_recur(position.items):
+            yield self._alike(position, [])
+        if position.state in machine.tracked and position.stack is not None and position.stack.entry[1]:
+            yield self._alike(position, [name.encode() for name in position.stack.entry[1]])
+
+    def _next_bytes(self, before: Position, names: list[bytes]) -> frozenset[int] | None:
+        """The bytes after which an unfinished item or name can go on as an earlier one; ``None`` for any byte.
+
+        Args:
+            before: where it has been begun.
+            names: those that must not come again, if it is one.
+        """
+        if not names:
+            return self._machine.distinct.next_bytes(before.items)
+        if self._machine.states[before.state][0] != "text":
+            return None
+        begun = characters_of(before.written)
+        return frozenset([BACKSLASH, *[(*name, QUOTE)[len(begun)] for name in names if name.startswith(begun)]])
+
+    def _can_recur(self, place: Place) -> bool:
+        return bool(place.frame and self._machine.distinct.candidates(place))
+
+    def _alike(self, position: Position, names: list[bytes]) -> NDArray[np.int32]:
+        """The tokens after which an unfinished item or name can still be an earlier one, or is refused as one."""
+        machine, trie = self._machine, self._words.trie
+        here: list[int] = []
+        ended: list[int] = []
+        pending = [(0, position)]
+        while pending:
+            node, before = pending.pop()
+            first = int(trie.child_start[node])
+            wanted = self._next_bytes(before, names)
+            for child, byte in enumerate(self._words.bytes[first : first + int(trie.child_count[node])], first):
+                if wanted is not None and byte not in wanted:
+                    continue
+                code = machine.code(before.state, byte)
+                if code == DEAD:
+                    continue
+                if not (names or before.items.text) and byte in BLANKS and machine.gap(code) is not None:
+                    # Whitespace does not change the item. The row already limits the amount of whitespace.
+                    pending.append((child, before))
+                    continue
+                after = machine.follow(before, bytes([byte]))
+                if after is None:
+                    ended.append(child)
+                elif after.state in machine.tracked if names else self._can_recur(after.items):
+                    here.append(child)
+                    pending.append((child, after))
+        first_here, first_ended = trie.first.take(here), trie.first.take(ended)
+        places = [
+            members(first_here, trie.own.take(here) - first_here),
+            members(first_ended, trie.last.take(ended) - first_ended),
+        ]
+        found: NDArray[np.int32] = trie.order.take(np.concatenate(places))
+        return found
+
+
+@lru_cache(maxsize=32)
+def _containing(vocabulary: Vocabulary, pattern: bytes) -> NDArray[np.int32]:
+    """The tokens that contain a match of a pattern."""
+    found = re.compile(pattern, re.DOTALL).search
+    return np.array([token for token, text in enumerate(vocabulary.token_bytes) if found(text)], dtype=np.int32)
