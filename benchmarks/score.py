@@ -1,4 +1,4 @@
-"""Chain.score beside a loop over steps: ratios of processor time in one process.
+"""Chain.score beside a loop over steps, ours and that of transformers: ratios of processor time in one process.
 
 Run: ``python benchmarks/score.py [numpy,torch] [256,2048,16384] [rows of a batch]``. Every result is compared with
 the loop's.
@@ -48,6 +48,24 @@ def step_by_step(chain: Chain, backend: Backend, logits: Any, tokens: np.ndarray
     return backend.to_numpy(backend.xp.concat(found, axis=1))
 
 
+def by_transformers(logits: Any, tokens: np.ndarray, context: Context) -> np.ndarray:
+    """``[batch, steps]`` of the chain "ordinary", as a loop over transformers' own processors has them."""
+    import torch
+    from transformers.generation import logits_process as its
+
+    warpers = [
+        its.RepetitionPenaltyLogitsProcessor(1.3), its.TemperatureLogitsWarper(0.7), its.TopKLogitsWarper(50),
+        its.TopPLogitsWarper(0.9), its.MinPLogitsWarper(0.02),
+    ]  # fmt: skip
+    chosen, prompt = torch.from_numpy(tokens).long(), torch.tensor(context.prompt, dtype=torch.long)
+    sequence, found = torch.cat([prompt, chosen], 1), []
+    for step in range(logits.shape[1]):
+        now = prompt.shape[1] + step
+        out = its.LogitsProcessorList(warpers)(sequence[:, :now], logits[:, step].clone())
+        found.append(torch.log_softmax(out, -1).gather(1, sequence[:, now : now + 1]))
+    return torch.cat(found, 1).numpy()
+
+
 def seconds(call: Any, times: int) -> tuple[float, Any]:
     """Least processor time of some calls, and the result."""
     best = float("inf")
@@ -82,6 +100,12 @@ def main(libraries: str = "numpy,torch", widths: str = "256,2048,16384", batch: 
                 error = np.abs(found[possible] - wanted[possible]).max()
                 each = [f"{t * 1e6 / STEPS:.1f}" for t in (loop, once)]
                 print(" | ".join([library, str(vocab), name, *each, f"{loop / once:.1f}", f"{error:.0e}"]))
+                if library == "torch" and name == "ordinary":
+                    theirs, wanted = seconds(partial(by_transformers, logits, tokens, context), 3)
+                    error = np.abs(found[possible] - wanted[possible]).max()
+                    each[0] = f"{theirs * 1e6 / STEPS:.1f}"
+                    peer = "the same, a loop over transformers' processors"
+                    print(" | ".join(["torch", str(vocab), peer, *each, f"{theirs / once:.1f}", f"{error:.0e}"]))
 
 
 if __name__ == "__main__":
