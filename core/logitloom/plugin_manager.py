@@ -129,13 +129,18 @@ class PluginManager(pluggy.PluginManager):
         """The hook implementation of one plug-in as a plain function of *all* arguments of the hook."""
         for found in getattr(self.hook, hook).get_hookimpls():
             if found.plugin_name == name:
-                taken = (p.name for p in _parameters(found.function) if p.name in HOOKS[hook])
-                return _with_all_arguments(found.function, tuple(taken), HOOKS[hook])
+                return _with_all_arguments(found.function, _taken(found.function, hook), HOOKS[hook])
         return None
 
 
-#: Per class and required hook: the class's hooks, with the function of each and the arguments that it takes.
-_KNOWN: WeakKeyDictionary[type, dict[str, dict[str, tuple[FunctionType, tuple[str, ...]]]]] = WeakKeyDictionary()
+def _taken(function: Callable[..., Any], hook: str) -> tuple[str, ...]:
+    """The arguments of a hook that an implementation takes."""
+    return tuple(p.name for p in _parameters(function) if p.name in HOOKS[hook])
+
+
+#: Per class: the required hook and the class's methods by which pluggy was asked, and the arguments of each hook's
+#: implementation.
+_KNOWN: WeakKeyDictionary[type, tuple[Any, dict[str, tuple[str, ...]]]] = WeakKeyDictionary()
 
 
 def implementations(plugin: Any, name: str, required: str) -> dict[str, Callable[..., Any]]:
@@ -151,39 +156,24 @@ def implementations(plugin: Any, name: str, required: str) -> dict[str, Callable
         InvalidSignature: as there.
     """
     kind = type(plugin)
-    known = _KNOWN.get(kind, {}).get(required)
-    if known is not None and _is_plain(plugin, known):
-        return {
-            hook: _with_all_arguments(getattr(plugin, hook), taken, HOOKS[hook]) for hook, (_, taken) in known.items()
-        }
-    manager = PluginManager()
-    manager.add(plugin, name, required)
-    found = {hook: implementation for hook in HOOKS if (implementation := manager.implementation(name, hook))}
-    functions = {hook: vars(kind.__mro__[_owner(kind, hook)])[hook] for hook in found if _owner(kind, hook) >= 0}
-    if len(functions) == len(found) and all(isinstance(f, FunctionType) for f in functions.values()):
-        told = {hook: (f, tuple(p.name for p in _parameters_of(f)[1:] if p.name in HOOKS[hook]))
-                for hook, f in functions.items()}  # fmt: skip
-        if _is_plain(plugin, told):
-            _KNOWN.setdefault(kind, {})[required] = told
-    return found
+    methods = [getattr(kind, hook, None) for hook in HOOKS]
+    of_class = all(method is None or isinstance(method, FunctionType) for method in methods) and not _has_own(plugin)
+    asked, taken = _KNOWN.get(kind, (None, {})) if of_class else (None, {})
+    if asked != (required, methods):
+        manager = PluginManager()
+        manager.add(plugin, name, required)
+        taken = {hook: _taken(getattr(plugin, hook), hook) for hook in HOOKS if manager.implementation(name, hook)}
+        if of_class:
+            _KNOWN[kind] = (required, methods), taken
+    return {hook: _with_all_arguments(getattr(plugin, hook), names, HOOKS[hook]) for hook, names in taken.items()}
 
 
-def _owner(kind: type, hook: str) -> int:
-    """Which class in the order of resolution defines a hook; -1 for none."""
-    return next((i for i, owner in enumerate(kind.__mro__) if hook in vars(owner)), -1)
-
-
-def _is_plain(plugin: Any, known: dict[str, tuple[FunctionType, tuple[str, ...]]]) -> bool:
-    """Whether the hooks of an object are exactly these functions of its class, so that nothing else has to be asked."""
-    kind = type(plugin)
-    if _owner(kind, "__getattribute__") != len(kind.__mro__) - 1 or _owner(kind, "__getattr__") >= 0:
-        return False
-    for hook in HOOKS:
-        function = known.get(hook)
-        if getattr(kind, hook, None) is not (None if function is None else function[0]):
-            return False
+def _has_own(plugin: Any) -> bool:
+    """Whether an object may have other hooks than the methods of its class."""
+    if any({"__getattr__", "__getattribute__"} & vars(owner).keys() for owner in type(plugin).__mro__[:-1]):
+        return True
     own = getattr(plugin, "__dict__", {})
-    return not any(name in HOOKS or getattr(value, "logitloom_impl", None) for name, value in own.items())
+    return any(name in HOOKS or getattr(value, "logitloom_impl", None) for name, value in own.items())
 
 
 def _static_attributes(plugin: Any) -> dict[str, Any]:
