@@ -63,7 +63,7 @@ class TokenIds(Protocol):
 
 
 class BufferPool(Protocol):
-    """Buffers for masked logits, given by the caller; :class:`logitloom.masks.logits_pool.LogitsPool` is one."""
+    """Buffers for masked logits, given by the caller; :class:`logitloom.generation.logits_pool.LogitsPool` is one."""
 
     def spread(self, values: Any, indices: Any, shape: tuple[int, int], forbidden: Any, kind: Any, make: Any) -> Any:
         """Values at their indices, and -inf everywhere else, in a buffer; None if none is free.

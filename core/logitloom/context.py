@@ -12,9 +12,8 @@ import numpy as np
 
 from logitloom import rng
 from logitloom.arguments import id_lists, instance, seeds, shown, whole
-from logitloom.backend import Array, Backend, backend_of
+from logitloom.backend import Array, Backend, BufferPool, backend_of
 from logitloom.errors import InvalidContext
-from logitloom.masks.logits_pool import LogitsPool
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["FLOATING", "Context", "check_logits", "padded"]
@@ -103,7 +102,7 @@ class Context:
     shift_free: bool = False
     donate: bool = False
     donate_state: bool = False
-    pool: LogitsPool | None = None
+    pool: BufferPool | None = None
     tokens: Array | None = None
     chosen_logprob: Array = None
     sequence: Array = None

@@ -9,8 +9,8 @@ import pytest
 
 from logitloom import Backend, Context, load_backend, processors
 from logitloom import state as rows
+from logitloom.generation.logits_pool import LogitsPool
 from logitloom.masks.kernels import KernelFailed, host_kernels
-from logitloom.masks.logits_pool import LogitsPool
 from tests.plugins.processors.driving import random_logits
 
 pytest.importorskip("numba", reason="Numba is not installed")

@@ -17,10 +17,10 @@ from logitloom.chain import Chain
 from logitloom.context import Context
 from logitloom.errors import GenerationError
 from logitloom.generation.dead_ends import invalid_logits, no_legal_token
+from logitloom.generation.logits_pool import LogitsPool
 from logitloom.generation.loop import FinishReason, start_context
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.rows import ModelRows
-from logitloom.masks.logits_pool import LogitsPool
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["BeamSearch", "Carried", "Hypothesis", "beam_search"]

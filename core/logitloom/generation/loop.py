@@ -17,10 +17,10 @@ from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
 from logitloom.errors import GenerationError, IllegalToken, InvalidLogits, NoLegalToken
 from logitloom.generation.dead_ends import invalid_logits, no_legal_token, written
+from logitloom.generation.logits_pool import LogitsPool
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.rows import ModelRows
 from logitloom.generation.sampled import Sampled, forced, sampled
-from logitloom.masks.logits_pool import LogitsPool
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Emission", "FinishReason", "Sampler", "decode", "start_context"]

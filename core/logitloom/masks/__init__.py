@@ -1,1 +1,1 @@
-"""Token masks in host memory: prepared rows, buffers for masked logits, and the protocol of compiled kernels."""
+"""Token masks in host memory: prepared rows, and the protocol of compiled kernels."""

@@ -66,9 +66,9 @@ class MaskRow:
         self.dense = len(listed) * (_DENSE_ALLOWED if allowed else _DENSE_FORBIDDEN) > vocab
         #: Whether the mask is the list of its allowed ids.
         self.sparse = allowed and not self.dense
-        #: Passes over the row that writing it in a buffer of a :class:`~logitloom.masks.logits_pool.LogitsPool` costs
-        #: more than writing it in place. In place a sparse row takes 1 pass, a dense row 2, any other row 0. In a
-        #: buffer a sparse row takes 0 passes, any other row 3.
+        #: Passes over the row that writing it in a buffer of a :class:`~logitloom.backend.BufferPool` costs more than
+        #: writing it in place. In place a sparse row takes 1 pass, a dense row 2, any other row 0. In a buffer a sparse
+        #: row takes 0 passes, any other row 3.
         self.buffer_cost: int = -1 if self.sparse else 1 if self.dense else 3
         self.ids: NDArray[np.integer[Any]] = listed if self.dense else listed.astype(np.int64)
         self._keep: NDArray[np.bool_] | None = None

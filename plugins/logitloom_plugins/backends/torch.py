@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from logitloom import Array, Backend
 from logitloom.backend import NEG_INF, BufferPool, SharedMemory, TokenIds
-from logitloom.masks.logits_pool import HostBuffer
+from logitloom_plugins.backends._host_buffer import HostBuffer
 from logitloom_plugins.backends._host_rows import mask_host_rows
 from logitloom_plugins.backends._log_probability import log_probability
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold

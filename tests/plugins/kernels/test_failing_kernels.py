@@ -22,8 +22,8 @@ from logitloom.automata import (
 from logitloom.automata.kernels import HostKernels
 from logitloom.automata.lift import lift
 from logitloom.automata.trie import vocabulary_trie
+from logitloom.generation.logits_pool import LogitsPool
 from logitloom.masks import kernels
-from logitloom.masks.logits_pool import LogitsPool
 from tests.core.automata.vocabularies import small
 
 pytestmark = pytest.mark.extras

@@ -30,11 +30,12 @@ from logitloom.automata.utf8 import HighPartition
 from logitloom.automata.walk_memory import MEMORY
 from logitloom.constraints import ConstraintMemory, processor
 from logitloom.errors import BudgetExceeded, IllegalToken, InvalidContext, PluginImportError, UnsupportedPattern
+from logitloom.generation.logits_pool import LogitsPool
 from logitloom.masks import kernels
 from logitloom.masks.kernels import host_kernels
-from logitloom.masks.logits_pool import HostBuffer, LogitsPool
 from logitloom.masks.mask_row import MaskRow
 from logitloom.vocabulary import Vocabulary
+from logitloom_plugins.backends._host_buffer import HostBuffer
 from logitloom_plugins.backends._host_rows import mask_host_rows
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from tests.core.automata.patterns import patterns

@@ -9,7 +9,7 @@ import pytest
 
 from logitloom import Context, load_backend, processors
 from logitloom import state as rows
-from logitloom.masks.logits_pool import LogitsPool
+from logitloom.generation.logits_pool import LogitsPool
 from tests.plugins.processors.driving import random_logits
 
 pytestmark = pytest.mark.torch

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from logitloom import Backend, Context, load_backend, processors
-from logitloom.masks.logits_pool import LogitsPool
+from logitloom.generation.logits_pool import LogitsPool
 from logitloom.survivors import split
 from tests.plugins.processors.driving import random_logits
 

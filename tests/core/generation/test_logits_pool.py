@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from logitloom import Context, Vocabulary, load_backend, processors
 from logitloom.backend import Backend
-from logitloom.masks.logits_pool import LogitsPool
+from logitloom.generation.logits_pool import LogitsPool
 from logitloom.masks.mask_row import MaskRow
 
 VOCAB = 160
