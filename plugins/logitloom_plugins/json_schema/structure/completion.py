@@ -187,7 +187,7 @@ class Completions:
         if state[0] in STRING_KINDS:
             # The layout of a value in a string is that of what it is in.
             layout = state[1].used if isinstance(state[1], NameContext) else self._layout(stack)
-            return relaid(found, settled(layout), "close", int(state[0] == "escape"))
+            return relaid(found, settled(layout), "close", int(state[0] == "escape" and state[4] == "\\"))
         place = state[4] if state[0] == "value" else state[2] if state[0] in ("object", "array") else "close"
         return relaid(found, settled(self._layout_of(state)), "close" if place == "next" else place)
 
@@ -680,11 +680,8 @@ class Completions:
 
     def _escape(self, state: Any, names: frozenset[str], written: bytes) -> Texts:
         """The same within an escape: of the character that comes next in the completion, or else of the first."""
-        _, context, place, count, *rest = state
+        _, context, place, count, begun = state
         machine = self._machine
-        begun = "\\" + {"escape": "", "hex": f"u{rest[0] if rest else ''}"}.get(state[0], "")
-        if state[0] == "low":
-            begun = f"\\u{rest[0]:04x}{rest[1]}"
         ahead = self._string(("text", context, place, count), names, written[: -len(begun)] if written else b"")
         found = {
             answer: text[len(begun) :]

@@ -20,14 +20,13 @@ from logitloom_plugins.json_schema.values.strings import FREE_FOREVER, Content
 __all__ = ["DEAD", "DIGITS", "STRING_KINDS", "NameContext", "StringContext", "StringStates", "TextContext"]
 
 #: First members of states inside strings.
-STRING_KINDS: Final = frozenset(("text", "escape", "hex", "low"))
+STRING_KINDS: Final = frozenset(("text", "escape"))
 
 Codes = dict[int, int]
 
 DEAD: Final = -1
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-#: What the letters stand for, as bytes.
-_WRITTEN: Final = np.array([ord(character) for character in _SHORT.values()])
+_HEX: Final = "0123456789abcdef"
 _NO_CHOICE: Final = [(0, 0x1F)]
 _NOT_PRINTABLE: Final = [(0, 0x1F), (0x7F, 0xD7FF), (0xE000, 0x10FFFF)]
 #: Code points that may be written with digits, by how characters may be written and whether the string is a name, in
@@ -48,9 +47,10 @@ _BEGIN: Final = {
     for kind, ranges in _POINTS.items()
 }
 _PLAIN: Final = tuple((plain.tolist(), frozenset(plain.nonzero()[0].tolist())) for plain in UNESCAPED)
-_HEX: Final = "0123456789abcdef"
 #: After a backslash and ``u``.
 DIGITS: Final = frozenset((_HEX + _HEX.upper()).encode())
+#: What goes on with an escape after so many of its characters, but for the letters that end it.
+_MARKS: Final = ("", "u", *[_HEX] * 4, "\\", "u", *[_HEX] * 4)
 _QUOTE, _BACKSLASH = b'"\\'
 
 
@@ -168,8 +168,8 @@ class NameContext(StringContext):
 class StringStates:
     """The codes of states inside strings.
 
-    States are ``("text", context, state, count)`` between characters and inside them, ``("escape", ...)`` after a
-    backslash, ``("hex", ..., digits)`` after ``\\u``, ``("low", ..., high, written)`` after a high surrogate.
+    States are ``("text", context, state, count)`` between characters and inside them, and ``("escape", context, state,
+    count, written)`` within an escape of which some was written, digits in lower case.
     """
 
     def __init__(self, machine: Any, escapes: str) -> None:
@@ -196,14 +196,7 @@ class StringStates:
 
     def sparse_row(self, state: Any) -> Codes | None:
         """The codes of the bytes that may come within an escape; ``None`` between escapes."""
-        kind, context, content_state, count, *rest = state
-        if kind == "escape":
-            return self._escape(context, content_state, count)
-        if kind == "hex":
-            return self._digits(context, content_state, count, rest[0], 0)
-        if kind == "low":
-            return self._low(context, content_state, count, *rest)
-        return None
+        return None if state[0] == "text" else self._escape(*state[1:])
 
     def steps_of(self, context: StringContext) -> dict[int, Codes]:
         """Results of :meth:`steps` for a content, by state; all of them for names that are listed."""
@@ -293,7 +286,7 @@ class StringStates:
         if isinstance(context, NameContext) and content_state >= context.outside and context.keys.plain_names:
             # No name that the schema mentions needs an escape.
             content_state = context.keys.in_tree(content_state)[0]
-        return int(self.machine.number(("escape", context, content_state, count)))
+        return int(self.machine.number(("escape", context, content_state, count, "\\")))
 
     # --- characters that are escaped ---------------------------------------------------------------------------
 
@@ -323,56 +316,44 @@ class StringStates:
             for target in automaton.after_characters(content_state, max(low, first), min(high, last))
         )
 
-    def _escape(self, context: StringContext, content_state: int, count: int) -> Codes:
-        content = context.content
-        automaton = content.automaton
-        following = content.counted(count + 1)
-        targets = automaton.next[content_state].take(automaton.byte_class[_WRITTEN]).tolist()
+    def _escape(self, context: StringContext, content_state: int, count: int, written: str) -> Codes:
+        """The codes within an escape."""
+        automaton, following = context.content.automaton, context.content.counted(count + 1)
+
+        def after(character: str) -> int:
+            return context.text(automaton.walk(character.encode(), content_state), following)
+
         codes = {}
-        for letter, target in zip(_SHORT, targets, strict=True):
-            if target >= 0 and (letter != "/" or (self.escapes == "any" and not isinstance(context, NameContext))):
-                codes[ord(letter)] = context.text(target, following)
-        if self._may_begin(context, content_state, count, self._begins(context)):
-            codes[ord("u")] = self.machine.number(("hex", context, content_state, count, ""))
+        if len(written) == 1:
+            codes = {ord(letter): after(character) for letter, character in _SHORT.items()}
+            if self.escapes != "any" or isinstance(context, NameContext):
+                del codes[ord("/")]
+        for mark in _MARKS[len(written)]:
+            text = written + mark
+            if len(text) == 2:
+                ranges = []
+                is_possible = self._may_begin(context, content_state, count, self._begins(context))
+            else:
+                ranges = _characters(text)
+                is_possible = self._may_write(context, content_state, count, ranges)
+            if is_possible:
+                # One character is written, unless a second unit must come.
+                is_whole = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+                state = ("escape", context, content_state, count, text)
+                code = after(chr(ranges[0][0])) if is_whole else self.machine.number(state)
+                codes |= {ord(mark): code} if mark in "\\u" else {ord(mark): code, ord(mark.upper()): code}
         return {byte: code for byte, code in codes.items() if code != DEAD}
 
-    def _low(self, context: StringContext, content_state: int, count: int, high: int, written: str) -> Codes:
-        if len(written) >= len("\\u"):
-            return self._digits(context, content_state, count, written[2:], high)
-        mark = "\\u"[len(written)]
-        return {ord(mark): self.machine.number(("low", context, content_state, count, high, written + mark))}
 
-    def _digits(self, context: StringContext, content_state: int, count: int, digits: str, high: int) -> Codes:
-        """The codes after some of four digits; ``high`` is the surrogate that has been written before, 0 for none."""
-        codes = {}
-        content = context.content
-        for digit in _HEX:
-            text = digits + digit
-            low, last = int(text.ljust(4, "0"), 16), int(text.ljust(4, "f"), 16)
-            if not self._may_write(context, content_state, count, _characters(low, last, high)):
-                continue
-            if len(text) < 4:
-                state = (
-                    ("low", context, content_state, count, high, "\\u" + text)
-                    if high
-                    else ("hex", context, content_state, count, text)
-                )
-                code = self.machine.number(state)
-            elif not high and 0xD800 <= low < 0xDC00:
-                code = self.machine.number(("low", context, content_state, count, low, ""))
-            else:
-                [(point, _)] = _characters(low, low, high)
-                target = content.automaton.walk(chr(point).encode(), content_state)
-                code = context.text(target, content.counted(count + 1))
-            if code != DEAD:
-                codes[ord(digit)] = codes[ord(digit.upper())] = code
-        return codes
+def _characters(written: str) -> list[tuple[int, int]]:
+    """The ranges of characters that an escape writes of which some has been written, the ``u`` included.
 
-
-def _characters(low: int, last: int, high: int) -> list[tuple[int, int]]:
-    """The ranges of characters that some UTF-16 units write: alone and as the first of a pair, or after another."""
-    if high:
-        base, low, last = 0x10000 + ((high - 0xD800) << 10), max(low, 0xDC00), min(last, 0xDFFF)
+    The first of two UTF-16 units writes a range of characters, of which its pair writes one.
+    """
+    unit = written[8:] if len(written) > 6 else written[2:]
+    low, last = int(unit.ljust(4, "0"), 16), int(unit.ljust(4, "f"), 16)
+    if len(written) > 6:
+        base, low, last = 0x10000 + ((int(written[2:6], 16) - 0xD800) << 10), max(low, 0xDC00), min(last, 0xDFFF)
         return [(base + low - 0xDC00, base + last - 0xDC00)] if low <= last else []
     first, final = max(low, 0xD800), min(last, 0xDBFF)
     pairs = [(0x10000 + ((first - 0xD800) << 10), 0x10000 + ((final - 0xD800) << 10) + 0x3FF)]

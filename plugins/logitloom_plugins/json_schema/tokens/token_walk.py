@@ -252,7 +252,7 @@ class TokenWalk:
                     _, context, content_state, count = kind
                     self._in_string(words, (context, stack), (node, content_state, count), (pending, wide), found)
                     continue
-                if kind[0] == "hex" and DIGITS.isdisjoint(texts[first : first + size]):
+                if kind[0] == "escape" and 1 < len(kind[4]) < 6 and DIGITS.isdisjoint(texts[first : first + size]):
                     # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
                     continue
                 # Without more whitespace a gap needs no row of its own.
