@@ -201,6 +201,17 @@ _FOLDING_TO_ASCII: Final = "\u0130\u0131\u017f\u212a"
 _ASCII_LETTERS: Final = "".join(chr(c) for c in range(128) if chr(c).isalpha())
 
 
+@cache
+def _ascii_letters_equal_to(flags: int) -> dict[int, CharSet]:
+    """By ASCII letter all characters that equal it when case is ignored, found with one pattern."""
+    candidates = _ASCII_LETTERS + _FOLDING_TO_ASCII
+    pattern = re.compile("|".join(f"({letter})" for letter in _ASCII_LETTERS[:26]), re.IGNORECASE | (flags & re.ASCII))
+    equal: list[list[str]] = [[] for _ in range(26)]
+    for match in pattern.finditer(candidates):
+        equal[(match.lastindex or 0) - 1].append(match.group())
+    return {letter: char_set_of(map(ord, group)) for group in equal for letter in map(ord, group) if letter < 128}
+
+
 def _escaped(code_point: int) -> str:
     return f"\\U{code_point:08x}"
 
@@ -214,6 +225,9 @@ def ignore_case(items: tuple[tuple[int, int], ...], categories: str, flags: int)
         flags: only ``re.ASCII`` matters.
     """
     plain = plain_set(items, categories, flags)
+    if not categories and not plain.high.ranges:
+        equal = _ascii_letters_equal_to(flags & re.ASCII)
+        return union([plain, *[equal[letter] for letter in equal if plain.ascii >> letter & 1]])
     text = "".join(f"{_escaped(low)}-{_escaped(high)}" for low, high in items)
     text += "".join("\\" + letter for letter in categories)
     if not text:
