@@ -58,7 +58,7 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
     Raises:
         BudgetExceeded: if the construction exceeds the budget.
     """
-    if isinstance(automaton, Subsets) and not automaton.nfa.order and len(automaton.nfa.chars) >= _LEAST_POSITIONS:
+    if isinstance(automaton, Subsets) and len(automaton.nfa.chars) >= _LEAST_POSITIONS and automaton.is_unordered:
         kernels = automaton_kernels()
         most = tracker.budget.states if limit is None else limit
         found = None if kernels is None else _compiled(automaton, kernels, most)

@@ -36,26 +36,36 @@ class PositionRuns:
     """
 
     def __init__(self, subsets: SubsetAutomaton[Any], letters: Alphabet) -> None:
-        sets, set_at, then = subsets.runs
+        sets, at, there = subsets.runs
         word, other = letters.high.kinds
-        ascii_of, above_of = [], []
+        kinds_of = []
         for chars in sets:
-            missing = np.ones(letters.high.classes + 1, dtype=bool)
-            missing[
-                [c - letters.ascii_classes for c in letters.members.get(chars, ()) if c >= letters.ascii_classes]
-            ] = False
-            ascii_of.append((chars.ascii & _HALF, chars.ascii >> 64))
-            above_of.append((not (missing & word).any(), not (missing & other).any()))
-        at, there = np.array(set_at), np.array(then)
-        ascii_part, above = np.array(ascii_of, dtype=np.uint64)[at], np.array(above_of)[at]
-        levels = [(ascii_part, above)]
-        for _ in range(_LEVELS - 1):
-            ascii_part, above = ascii_part & ascii_part[there], above & above[there]
-            levels.append((ascii_part, above))
-            there = there[there]
-        self._ascii = np.stack([low for low, _ in levels])
-        self._above = np.stack([high for _, high in levels])
-        self._sizes = np.bitwise_count(self._ascii).sum(axis=2, dtype=np.int64) + 64 * self._above.sum(axis=2)
+            kinds_of.append(0)
+            if chars.high.ranges:
+                missing = np.ones(letters.high.classes + 1, dtype=bool)
+                missing[[c - letters.ascii_classes for c in letters.members[chars] if c >= letters.ascii_classes]] = (
+                    False
+                )
+                kinds_of[-1] = (not (missing & word).any()) + 2 * (not (missing & other).any())
+        #: By length and position: the ASCII characters, 0-63 and 64-127, and whether there are word characters (1) and
+        #: others (2) above ASCII.
+        self._low = np.empty((_LEVELS, len(at)), dtype=np.uint64)
+        self._high = np.empty_like(self._low)
+        self._kinds = np.empty((_LEVELS, len(at)), dtype=np.uint8)
+        parts: tuple[NDArray[Any], ...] = (self._low, self._high, self._kinds)
+        of_set: tuple[list[int], ...] = (
+            [chars.ascii & _HALF for chars in sets],
+            [chars.ascii >> 64 for chars in sets],
+            kinds_of,
+        )
+        for part, values in zip(parts, of_set, strict=True):
+            np.array(values, dtype=part.dtype).take(at, out=part[0])
+        for level in range(_LEVELS - 1):
+            for part in parts:
+                np.bitwise_and(part[level], part[level].take(there), out=part[level + 1])
+            there = there.take(there)
+        sizes = np.bitwise_count(self._low).astype(np.int16) + np.bitwise_count(self._high)
+        self._sizes = sizes + 64 * np.bitwise_count(self._kinds).astype(np.int16)
 
     def of(self, positions: list[int]) -> list[Run]:
         """For each length the largest run of the given positions."""
@@ -63,11 +73,11 @@ class PositionRuns:
             return []
         best = np.array(positions)[self._sizes[:, positions].argmax(axis=1)]
         level = np.arange(_LEVELS)
-        ascii_part, above = self._ascii[level, best].tolist(), self._above[level, best].tolist()
+        found = [part[level, best].tolist() for part in (self._low, self._high, self._kinds)]
         return [
-            Run(1 << n, high << 64 | low, *kinds)
-            for n, ((low, high), kinds) in enumerate(zip(ascii_part, above, strict=True))
-            if low or high or any(kinds)
+            Run(1 << n, high << 64 | low, bool(kinds & 1), bool(kinds & 2))
+            for n, (low, high, kinds) in enumerate(zip(*found, strict=True))
+            if low or high or kinds
         ]
 
 

@@ -18,7 +18,11 @@ import hashlib
 import struct
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.automata.boundaries import ALL_CONTEXTS, BEGIN, END, KINDS, LAST_NEWLINE, NEWLINE, context_bit
 from logitloom.automata.char_sets import HIGH_ALL, NEVER, CharSet
@@ -42,13 +46,13 @@ class Runs(NamedTuple):
 
     Attributes:
         sets: the sets of characters; the last is empty.
-        set_at: the index of the set of each position.
-        then: the next position.
+        set_at: ``[positions]``: the index of the set of each position.
+        then: ``[positions]``: the next position.
     """
 
     sets: list[CharSet]
-    set_at: list[int]
-    then: list[int]
+    set_at: NDArray[np.intp]
+    then: NDArray[np.intp]
 
 
 class SubsetAutomaton(Protocol[S]):
@@ -185,19 +189,23 @@ def _is_deterministic(follow: Iterable[Collection[int]], set_at: list[int], clas
     return True
 
 
-def _sizes(sets: list[CharSet], set_at: list[int]) -> list[int]:
-    """A measure of how many characters the set of each position has; position 0 has none."""
+def _longest_runs(
+    following: Sequence[Collection[int]], sets: list[CharSet], set_at: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Of each list the position with the largest set; of several the first, which has the most positions after it.
+
+    Where no set has characters it is position 0.
+    """
     of_set = [s.ascii.bit_count() + min(len(s.high.ranges), 64) + 128 * (s.high is HIGH_ALL) for s in sets]
-    return [0, *[of_set[number] for number in set_at[1:]]]
-
-
-def _longest_run(positions: Iterable[int], sizes: list[int]) -> int:
-    """The position with the largest set; of several the first, which has the most positions after it."""
-    best, size = END_POSITION, 0
-    for p in positions:
-        if sizes[p] > size or (sizes[p] == size and p < best):
-            best, size = p, sizes[p]
-    return best
+    count = len(set_at)
+    # The larger the rank, the larger the set, or the lower the position.
+    rank = np.array(of_set).take(set_at) * count + np.arange(count)[::-1]
+    rank[0] = count - 1
+    best = np.full(len(following), rank[0])
+    positions = np.fromiter(chain.from_iterable(following), dtype=np.intp)
+    np.maximum.at(best, np.arange(len(following)).repeat([*map(len, following)]), rank.take(positions))
+    found: NDArray[np.intp] = count - 1 - best % count
+    return found
 
 
 def _digest(*parts: Any) -> bytes:
@@ -259,9 +267,10 @@ class Subsets:
     @cached_property
     def runs(self) -> Runs:
         """See :class:`SubsetAutomaton`. A position of a state is read next; none is read at the end of the text."""
-        sizes = _sizes(self._sets, self._set_at)
-        then = [_longest_run(ps, sizes) if len(ps) != 1 else next(iter(ps)) for ps in self.nfa.follow]
-        return Runs([*self._sets, NEVER], [len(self._sets), *self._set_at[1:]], then)
+        set_at = np.array(self._set_at)
+        then = _longest_runs(self.nfa.follow, self._sets, set_at)
+        set_at[END_POSITION] = len(self._sets)
+        return Runs([*self._sets, NEVER], set_at, then)
 
     @cached_property
     def completions(self) -> PositionCompletions | None:
@@ -277,10 +286,18 @@ class Subsets:
             known = self._beginnings[length] = position_beginnings(self.nfa, self._set_at, length)
         return frozenset([known[position] for position in state if position != END_POSITION])
 
-    @property
+    @cached_property
     def is_deterministic(self) -> bool:
         """See :class:`SubsetAutomaton`."""
         return _is_deterministic([self.nfa.first, *self.nfa.follow], self._set_at, self.classes_of)
+
+    @property
+    def is_unordered(self) -> bool:
+        """Whether no position is left out of a set because another one permits its texts.
+
+        Copies of a position read the same characters, so where characters determine positions no set holds two copies.
+        """
+        return not self.nfa.order or self.is_deterministic
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -464,13 +481,14 @@ class ContextSubsets:
     def runs(self) -> Runs:
         """See :class:`SubsetAutomaton`. A position of a state was read before."""
         alive, kinds_at = self._alive, self._kinds_at
-        sizes = _sizes(self._sets, self._set_at)
-        set_at, then = [], []
-        for following in self.nfa.follow:
-            always = [q for q, contexts in following.items() if contexts == ALL_CONTEXTS and alive[q] == kinds_at[q]]
-            then.append(_longest_run(always, sizes))
-            set_at.append(self._set_at[then[-1]] if always else len(self._sets))
-        return Runs([*self._sets, NEVER], set_at, then)
+        always = [
+            [q for q, contexts in following.items() if contexts == ALL_CONTEXTS and alive[q] == kinds_at[q]]
+            for following in self.nfa.follow
+        ]
+        set_at = np.array(self._set_at)
+        then = _longest_runs(always, self._sets, set_at)
+        there = np.where([*map(bool, always)], set_at.take(then), len(self._sets))
+        return Runs([*self._sets, NEVER], there, then)
 
     @property
     def is_deterministic(self) -> bool:
