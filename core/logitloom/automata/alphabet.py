@@ -7,12 +7,13 @@ classes of characters instead of a million code points, and is expanded to bytes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.budget import BudgetTracker
-from logitloom.automata.char_sets import ASCII_ALL, CharSet
+from logitloom.automata.char_sets import CharSet
 from logitloom.automata.dfa import Dfa
 from logitloom.automata.small_cache import Cache
 from logitloom.automata.utf8 import HighPartition, high_partition
@@ -31,27 +32,31 @@ class Alphabet:
     """
 
     def __init__(self, sets: frozenset[CharSet], tracker: BudgetTracker) -> None:
-        parts = [ASCII_ALL]
-        for mask in {chars.ascii for chars in sets}:
-            tracker.check_time()
-            if mask and mask != ASCII_ALL:
-                parts = [piece for part in parts for piece in (part & mask, part & ~mask) if piece]
-        # Equal patterns must give equal tables, and the iteration order of a set of ints is not guaranteed.
-        parts.sort(key=lambda part: part & -part)
-        self.ascii_classes = len(parts)
+        masks = dict.fromkeys([0, *[chars.ascii for chars in sets]])
+        raw = b"".join([mask.to_bytes(16, "little") for mask in masks])
+        held = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), bitorder="little").reshape(-1, 128)
+        # Characters with equal columns are one class. Classes are numbered in the order of their first characters.
+        packed = np.ascontiguousarray(np.packbits(held, axis=0).T)
+        columns: list[bytes] = packed.view(f"S{packed.shape[1]}").ravel().tolist()
+        number = {column: place for place, column in enumerate(dict.fromkeys(columns))}
+        class_of = [number[column] for column in columns]
+        tracker.check_time()
+        self.ascii_classes = len(number)
+        every = range(len(number))
+        first_of = dict(zip(reversed(class_of), reversed(range(128)), strict=True))
+        of_class = held[:, [first_of[c] for c in every]].tolist()
+        classes_of = {mask: tuple(compress(every, row)) for mask, row in zip(masks, of_class, strict=True)}
         self.high: HighPartition = high_partition(frozenset([s.high for s in sets if s.high.ranges]), tracker)
-        self.classes = len(parts) + self.high.classes
+        self.classes = len(number) + self.high.classes
         self.members: dict[CharSet, tuple[int, ...]] = {}
         for chars in sets:
-            low = [i for i, part in enumerate(parts) if part & chars.ascii]
+            classes = classes_of[chars.ascii]
             if chars.high.ranges:
-                low += [len(parts) + c for c in self.high.members[chars.high]]
-            self.members[chars] = tuple(low)
-        raw = b"".join([part.to_bytes(16, "little") for part in parts])
-        bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), bitorder="little").reshape(-1, 128)
+                classes = (*classes, *[len(number) + c for c in self.high.members[chars.high]])
+            self.members[chars] = classes
         byte_class = np.empty(256, dtype=np.uint8)
-        byte_class[:128] = bits.argmax(axis=0)
-        byte_class[128:] = self.high.column_of + len(parts)
+        byte_class[:128] = class_of
+        byte_class[128:] = self.high.column_of + len(number)
         byte_class.setflags(write=False)
         self.byte_class = byte_class
 
@@ -82,5 +87,6 @@ _alphabets: Cache[frozenset[CharSet], Alphabet] = Cache(256)
 
 def alphabet(sets: Iterable[CharSet], tracker: BudgetTracker) -> Alphabet:
     """The (cached) alphabet of some character sets."""
-    distinct = frozenset(sets)
+    # The copies of a counted repeat share one object, so sets are compared by identity first.
+    distinct = frozenset({id(one): one for one in sets}.values())
     return _alphabets.get(distinct) or _alphabets.add(distinct, Alphabet(distinct, tracker))

@@ -96,13 +96,12 @@ class LiftedAutomaton(Constraint):
                 f"width of the model's logits, which is at least the size of the vocabulary."
             )
         self._trie: Trie = vocabulary_trie(vocabulary)
-        ends = set(vocabulary.eos)
-        textless = [*self._trie.textless.tolist(), *range(vocabulary.size, self.vocab_size)]
-        self._textless: NDArray[np.int32] = np.array(textless, dtype=np.int32)
+        padding = np.arange(vocabulary.size, self.vocab_size, dtype=np.int32)
+        self._textless: NDArray[np.int32] = np.concatenate([self._trie.textless, padding])
         #: Ids without text that are allowed in every state in which the text may continue.
-        self._free: NDArray[np.int32] = np.array(
-            [] if restricts else [token for token in textless if token not in ends], dtype=np.int32
-        )
+        self._free: NDArray[np.int32] = self._textless[:0]
+        if not restricts:
+            self._free = self._textless[~np.isin(self._textless, vocabulary.eos)]
         self._free_ids = frozenset(self._free.tolist())
         #: Whether the state after a token can differ from the state after its bytes.
         self._has_borders = type(automaton).token_border is not ByteAutomaton.token_border

@@ -33,6 +33,7 @@ END_POSITION: Final = 0
 _WORK: Final = 50_000
 _EDGE_BYTES: Final = 32
 _NONE: Final[frozenset[int]] = frozenset()
+_END: Final = frozenset((END_POSITION,))
 
 Positions = frozenset[int]
 
@@ -103,9 +104,8 @@ def position_automaton(
     tracker.check_states(position_count(node), "positions")
     builder = _Builder(tracker)
     first, last, nullable = builder.build(node)
+    builder.connect(last, _END)
     follow = builder.follow
-    for p in last:
-        follow[p] = follow[p] | {END_POSITION}
     for part in builder.atomic:
         check_atomic(part, builder.chars, follow, refuse, tracker)
     if nullable:
@@ -150,6 +150,10 @@ def ordered_copies(order: Order, start: int, size: int, copies: range, shorter_f
     if len(copies) < 2:
         return
     base = start + copies[0] * size
+    if size == 1 and base not in order:  # a repeated character, whose positions are new
+        ranks = copies if shorter_first else range(-copies[0], -copies[-1] - 1, -1)
+        order.update([(p, ((base, rank),)) for p, rank in zip(range(base, start + copies[-1] + 1), ranks, strict=True)])
+        return
     for copy in copies:
         rank = copy if shorter_first else -copy
         for offset in range(size):
