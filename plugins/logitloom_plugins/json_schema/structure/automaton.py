@@ -171,17 +171,11 @@ class SchemaAutomaton(ByteAutomaton):
 
     def accepts(self, state: Configuration) -> bool:  # type: ignore[override]
         """Whether the text may end."""
-        return state.parts[1] is None and self.run(self._ends, state)
+        return state.parts[1] is None and self.run(lambda at: self.machine.ends(at), state)
 
     def completion(self, state: Configuration) -> bytes | None:  # type: ignore[override]
         """A short text with which the value is complete; see :mod:`.completion`."""
-        return self.run(self._completion, state)
-
-    def _completion(self, position: Position) -> bytes | None:
-        return self.completions.of(position)
-
-    def _ends(self, position: Position) -> bool:
-        return self.machine.ends(position)
+        return self.run(lambda at: self.completions.of(at), state)
 
 
 def _late(error: BudgetExceeded | RecursionError) -> BudgetExceeded:

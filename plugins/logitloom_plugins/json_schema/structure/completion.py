@@ -25,6 +25,7 @@ from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure import objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.structure.keys import Keys
+from logitloom_plugins.json_schema.structure.least_solution import LeastSolution
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, NameContext
 from logitloom_plugins.json_schema.structure.value_reader import Place, Position, Stack, characters_of, number_of
@@ -82,18 +83,14 @@ class Completions:
         #: The items that must not come again in the array whose completion is being found.
         self._items: tuple[Any, ...] = ()
         self._clear()
-        #: Values of a recursive schema whose shortest texts are being found, as far as they have been.
-        self._provisional: dict[Any, Texts] = {}
-        self._done: set[Any] = set()
-        self._depth = 0
         #: How many entries of a memory are being found, each for the one before.
         self._within = 0
-        self._unsure = False
         #: Keys whose work has been counted.
         self._counted: set[Any] = set()
 
     def _clear(self) -> None:
-        self._of_value: dict[Any, Texts] = {}
+        #: By constraint on a value; what a value of a recursive schema is made from are smaller ones.
+        self._of_value = LeastSolution()
         self._of_rest: dict[Any, Texts] = {}
         self._of_stack: dict[tuple[Stack, TruthVector, tuple[Any, ...]], bytes | None] = {}
         self._of_position: dict[Position, bytes | None] = {}
@@ -346,36 +343,17 @@ class Completions:
 
     def _value(self, demand: ValueConstraint) -> Texts:
         """By answer a short value."""
-        known = self._of_value.get(demand)
-        if known is not None:
-            return known
-        if demand in self._done:
-            self._unsure = True
-            return self._provisional[demand]
-        if self._depth:
-            return self._one_pass(demand)
-        # A value of a recursive schema is made from smaller ones: passes, until no text becomes shorter.
-        self._provisional = {}
-        while True:
-            self._done = set()
-            before = {key: dict(texts) for key, texts in self._provisional.items()}
-            self._depth, self._within = self._depth + 1, self._within + 1
+        known: Texts | None = self._of_value.known.get(demand)
+        if known is None:
+            self._within += 1
             try:
-                result = self._one_pass(demand)
+                known = self._of_value.of(demand, self._find_value)
             finally:
-                self._depth, self._within = self._depth - 1, self._within - 1
-            if demand in self._of_value:
-                break
-            if before == self._provisional:
-                self._of_value.update(self._provisional)
-                break
-        self._provisional, self._done, self._unsure = {}, set(), False
-        return result
+                self._within -= 1
+        return known
 
-    def _one_pass(self, demand: ValueConstraint) -> Texts:
-        self._done.add(demand)
-        found = self._provisional.setdefault(demand, {})
-        unsure_before, self._unsure = self._unsure, False
+    def _find_value(self, demand: ValueConstraint, before: Texts | None) -> tuple[Texts, bool]:
+        found = self._of_value.found[demand] = dict(before or {})
         values = self._values
         wanted = frozenset([()]) if not demand.extras else values.answers(demand)
         for kind in ("null", "false", "true", "string", "number", "object", "array"):
@@ -400,11 +378,7 @@ class Completions:
                 alive = frame is not None and values.lives(frame)
                 texts = _before(opening, self._rest(frame, "open", frozenset())) if alive else {}
             _merge(found, {answer: text for answer, text in texts.items() if answer in wanted})
-        certain = not self._unsure
-        if certain:
-            self._of_value[demand] = found
-        self._unsure = unsure_before or not certain
-        return found
+        return found, False
 
     # --- open objects and arrays --------------------------------------------------------------------------------
 
@@ -430,17 +404,15 @@ class Completions:
             if required is not None and (required or phase != "comma"):
                 # Not remembered: after each of many names the rest is another long text, made from the same parts.
                 return {(): (b"," if required and phase == "next" else b"") + b",".join(required) + b"}"}
-        unsure_before, self._unsure = self._unsure, False
         self._within += 1
         try:
-            found, self._costs[key] = self._search(*key)
+            (found, self._costs[key]), certain = self._of_value.certainty(lambda: self._search(*key))
         finally:
             self._within -= 1
         self._count(key)
-        if not self._unsure:
+        if certain:
             self._of_rest[key] = found
             self.remembered += _ENTRY + sum([len(text) for text in found.values()])
-        self._unsure = unsure_before or self._unsure
         return found
 
     def _search(
@@ -530,12 +502,12 @@ class Completions:
         """A short member with a name, as far as the hard atoms of its object say; ``None`` if there is none."""
         text = self._of_name.get((plan, name))
         if text is None:
-            unsure_before, self._unsure = self._unsure, False
-            value = self._value(ValueConstraint(plan.hard_child(("name", name)))).get(())
+            demand = ValueConstraint(plan.hard_child(("name", name)))
+            texts, certain = self._of_value.certainty(lambda: self._value(demand))
+            value = texts.get(())
             text = None if value is None else b'"%b":%b' % (self._escaped(name.encode()), value)
-            if text is not None and not self._unsure:
+            if text is not None and certain:
                 self._of_name[plan, name] = text
-            self._unsure = unsure_before or self._unsure
         return text
 
     def _needed(self, frame: Any) -> int:

@@ -114,10 +114,8 @@ class DistinctItems(ValueReader):
         """
         if not self.candidates(reached.items):
             return True
-        gap = self._machine.gap(reached.state)
-        if gap is not None:
-            # Whitespace does not change the value, so positions inside whitespace share the state after it.
-            reached = reached._replace(state=gap[0])
+        # Whitespace does not change the value, so positions inside whitespace share the state after it.
+        reached = reached._replace(state=self._machine.before_gap(reached.state))
         known = self._completions.get(reached)
         if known is None:
             if len(self._completions) >= _MOST_REMEMBERED:

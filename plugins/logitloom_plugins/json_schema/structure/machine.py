@@ -244,12 +244,9 @@ class Machine:
         sparse = self.sparse_row(state)
         return self.strings.codes(self.states[state]) if sparse is None else sparse
 
-    def gap(self, state: int) -> tuple[int, int] | None:
-        """Of a state reached by whitespace: the state before any, and how much more may come; ``None`` of others."""
-        if state < 0 or self.states[state][0] != "gap":
-            return None
-        _, base, used = self.states[state]
-        return self.number(base), self.whitespace.most - used
+    def before_gap(self, state: int) -> int:
+        """The state before the whitespace that was read; a state that whitespace does not lead to itself."""
+        return self.number(self.states[state][1]) if state >= 0 and self.states[state][0] == "gap" else state
 
     def accepting(self, state: int) -> bool:
         """Whether the text may end in a state, if nothing is remembered."""

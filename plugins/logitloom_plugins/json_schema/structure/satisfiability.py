@@ -19,6 +19,7 @@ from logitloom_plugins.json_schema.schema.keywords import TYPES, Keywords
 from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, ArrayPlan
 from logitloom_plugins.json_schema.structure.keys import Keys
+from logitloom_plugins.json_schema.structure.least_solution import LeastSolution
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.structure.value_counts import values_of
@@ -61,13 +62,9 @@ class Satisfiability:
     def __init__(self, keywords: Keywords, tracker: BudgetTracker) -> None:
         self.keywords = keywords
         self.tracker = tracker
-        #: Truth vectors by constraint on a value, and by frame whether it can be closed: what is certain, and what the
-        #: current pass has found, which later passes may add to.
-        self._known: dict[Any, Any] = {}
-        self._found: dict[Any, Any] = {}
-        self._asked: set[Any] = set()
-        #: Whether the current computation has used what the pass has found so far.
-        self._unsure = False
+        #: Truth vectors by constraint on a value, and by frame whether it can be closed.
+        self._solution = LeastSolution()
+        self._known = self._solution.known
         self._keys: dict[Any, Keys] = {}
         self._plans: dict[tuple[Any, ...], Any] = {}
         self._contents: dict[Any, Content] = {}
@@ -236,7 +233,7 @@ class Satisfiability:
             and any(_has_plain_value(kind, *self.of_type(demand, kind)) for kind in self.kinds(demand))
         ):
             self._known[demand] = known = _POSSIBLE
-        return self._solution(demand, self._truth_vectors) if known is None else known
+        return self._solution.of(demand, self._truth_vectors) if known is None else known
 
     def possible(self, demand: ValueConstraint) -> bool:
         """Whether any value satisfies ``demand.must``."""
@@ -245,40 +242,7 @@ class Satisfiability:
     def lives(self, frame: Frame) -> bool:
         """Whether a container can still be completed with a truth vector in ``frame.wanted``."""
         known: bool | None = self._known.get(frame)
-        return self._solution(frame, self._can_be_closed) if known is None else known
-
-    def _solution(self, question: Any, find: Callable[[Any, Any], tuple[Any, bool]]) -> Any:
-        """The least solution of a question whose answer may depend on itself.
-
-        Args:
-            question: a constraint on a value, or a frame.
-            find: from the question and what was found before (``None`` at first) to an answer, and whether it is
-                the largest one, which further passes cannot change.
-        """
-        if question in self._asked:
-            self._unsure = True
-            return self._found[question]
-        outermost = not self._asked
-        unsure, self._unsure = self._unsure, False
-        try:
-            while True:
-                before = dict(self._found) if outermost else None
-                self._asked.add(question)
-                self._found[question], certain = find(question, self._found.get(question))
-                certain = certain or not self._unsure
-                if certain or not outermost or before == self._found:
-                    break
-                self._asked.clear()
-            result = self._found[question]
-            if certain:
-                self._known[question] = result
-            elif outermost:
-                self._known.update(self._found)
-            self._unsure = unsure or not certain
-            return result
-        finally:
-            if outermost:
-                self._asked, self._found, self._unsure = set(), {}, False
+        return self._solution.of(frame, self._can_be_closed) if known is None else known
 
     def _truth_vectors(
         self, demand: ValueConstraint, before: frozenset[TruthVector] | None
@@ -292,7 +256,7 @@ class Satisfiability:
             )
         self._count_work("demands")
         found = set(before or ())
-        self._found[demand] = frozenset(found)
+        self._solution.found[demand] = frozenset(found)
         everything = 2 ** len(demand.extras)
         for kind in self.kinds(demand):
             if len(found) == everything:
@@ -347,7 +311,7 @@ class Satisfiability:
         return objects.end_object(frame) if isinstance(frame, ObjectFrame) else arrays.end_array(frame)
 
     def _can_be_closed(self, frame: Frame, before: bool | None) -> tuple[bool, bool]:
-        self._found[frame] = bool(before)
+        self._solution.found[frame] = bool(before)
         hard = None
         simple = frame.only_hard
         if isinstance(frame, ArrayFrame):
@@ -378,7 +342,7 @@ class Satisfiability:
                 if following not in way_to:
                     way_to[following] = current
                     stack.append(following)
-        if not self._unsure:
+        if not self._solution.unsure:
             self._known.update(dict.fromkeys(way_to, False))
         return False, False
 

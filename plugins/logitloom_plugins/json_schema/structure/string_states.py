@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from logitloom_plugins.json_schema.structure.names import Name
 from logitloom_plugins.json_schema.values.moore_machine import LEADING, UNESCAPED, MooreMachine
-from logitloom_plugins.json_schema.values.strings import FREE_FOREVER, Content
+from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["DEAD", "DIGITS", "STRING_KINDS", "NameContext", "StringContext", "StringStates", "TextContext"]
 
@@ -178,21 +178,6 @@ class StringStates:
         #: Per byte whether it stands for itself, or is part of a character that does; and which bytes do.
         self.plain, self._every = _PLAIN[escapes == "ascii"]
         self._steps: dict[tuple[MooreMachine, bool], dict[int, Codes]] = {}
-
-    def free(self, state: Any) -> int:
-        """How many characters of any kind may come here if none is special, so that a walk may skip them."""
-        _, context, content_state, count = state
-        if self.escapes == "ascii":
-            return 0
-        if isinstance(context, NameContext):
-            # After what begins no name that the schema mentions, all characters lead to the same.
-            is_free = (
-                context.is_free
-                and content_state < context.outside
-                and context.content.automaton.boundaries[content_state]
-            )
-            return FREE_FOREVER if is_free else 0
-        return int(context.content.free_from(content_state, count))
 
     def sparse_row(self, state: Any) -> Codes | None:
         """The codes of the bytes that may come within an escape; ``None`` between escapes."""

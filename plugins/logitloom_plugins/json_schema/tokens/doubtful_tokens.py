@@ -96,7 +96,7 @@ class DoubtfulTokens:
                 code = machine.code(before.state, byte)
                 if code == DEAD:
                     continue
-                if not (names or before.items.text) and byte in BLANKS and machine.gap(code) is not None:
+                if not (names or before.items.text) and byte in BLANKS and machine.before_gap(code) != code:
                     # Whitespace does not change the item. The row already limits the amount of whitespace.
                     pending.append((child, before))
                     continue

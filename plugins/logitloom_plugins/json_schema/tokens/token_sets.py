@@ -66,10 +66,6 @@ class TokenSets:
             self._bytes += known.ids.nbytes + _ENTRY
         return known
 
-    def known(self, key: Hashable) -> TokenSet | None:
-        """The set that was made for a key, if it is still there."""
-        return self._known.get(key)
-
     def many(self, ids: NDArray[np.int32]) -> TokenSet:
         """The set of some allowed ids in any order, each once."""
         listed = len(ids) <= self.most

@@ -167,7 +167,7 @@ class Found:
             return sets.many(self._ids(words))
         self.entered.sort()
         key = self.blanks, *self.entered
-        return sets.known(key) or sets.once(key, lambda: sets.many(np.array(self.listed(words), dtype=np.int32)))
+        return sets.once(key, lambda: sets.many(np.array(self.listed(words), dtype=np.int32)))
 
     def _ids(self, words: Words) -> NDArray[np.int32]:
         trie = words.trie

@@ -1,0 +1,72 @@
+"""Questions whose answers may depend on one another in circles, as what is asked of recursive schemas does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["LeastSolution"]
+
+Found = TypeVar("Found")
+
+
+class LeastSolution:
+    """The least answers to such questions.
+
+    A question that is asked again while it is being answered gets the answer that has been found so far. Where that has
+    happened, passes are repeated until no answer changes.
+
+    Attributes:
+        known: answers that are certain, by question.
+        found: what the current passes have found, which later passes may add to.
+        unsure: whether the current pass has used such an answer.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Any] = {}
+        self.found: dict[Any, Any] = {}
+        self.unsure = False
+        self._asked: set[Any] = set()
+
+    def of(self, question: Any, find: Callable[[Any, Any], tuple[Any, bool]]) -> Any:
+        """The answer to a question.
+
+        Args:
+            question: what is asked.
+            find: from the question and what was found before (``None`` at first) to an answer, and whether it is the
+                largest one, which further passes cannot change. It enters what it begins with in ``found``.
+        """
+        if question in self.known:
+            return self.known[question]
+        if question in self._asked:
+            self.unsure = True
+            return self.found[question]
+        outermost = not self._asked
+        unsure, self.unsure = self.unsure, False
+        try:
+            while True:
+                before = dict(self.found) if outermost else None
+                self._asked.add(question)
+                self.found[question], certain = find(question, self.found.get(question))
+                certain = certain or not self.unsure
+                if certain or not outermost or before == self.found:
+                    break
+                self._asked.clear()
+            result = self.found[question]
+            if certain:
+                self.known[question] = result
+            elif outermost:
+                self.known.update(self.found)
+            self.unsure = unsure or not certain
+            return result
+        finally:
+            if outermost:
+                self._asked, self.found, self.unsure = set(), {}, False
+
+    def certainty(self, find: Callable[[], Found]) -> tuple[Found, bool]:
+        """What a function returns, and whether it has used no answer that later passes may change."""
+        unsure, self.unsure = self.unsure, False
+        result = find()
+        certain = not self.unsure
+        self.unsure = unsure or not certain
+        return result, certain
