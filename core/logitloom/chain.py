@@ -41,8 +41,8 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Chain", "ChainState"]
 
-#: The index of a processor in the chain, and a hook of it that is asked between two steps.
-_Question = tuple[int, Callable[[Any, Context], Any]]
+#: Hooks that are asked between two steps, by the indices of the processors in the chain.
+_Questions = dict[int, Callable[[Any, Context], Any]]
 
 
 class Chain:
@@ -88,70 +88,53 @@ class Chain:
         self.uses_buffer_pool: bool = bool(self.links) and self.links[-1].declared("uses_buffer_pool")
         self._tracked = positions.tracked(self.needs)
         self._own_resources = vocabulary is not None or model is not None
-        self._inits: tuple[Callable[[Context], Any], ...] = ()
-        self._steps: tuple[Step, ...] = ()
-        self._fresh: tuple[bool, ...] = ()
-        self._survivor_steps: tuple[int, int | None] = (0, None)
-        self._program: RowProgram | None = None
-        self._any_library = False
-        self._afters: tuple[Callable[[Any, Context], Any] | None, ...] = ()
-        self._forced: tuple[_Question, ...] = ()
-        self._ends: tuple[_Question, ...] = ()
-        self._vetoes: tuple[tuple[int, Step], ...] = ()
-        self._branches: Callable[[Context], list[list[list[int]]]] | None = None
         self._state_type = state_type(self)
         self._assemble()
 
     def _assemble(self) -> None:
-        inits: list[Callable[[Context], Any]] = []
+        """Find the hooks of the processors, as far as those have their options."""
+        links = [link for link in self.links if link.processor is not None]
+        hooks = [implementations(link.processor, link.label, required="process") for link in links]
         steps: list[Step] = []
         fresh: list[bool] = []
-        forced, ends, vetoes, afters = [], [], [], []
         constrained = False
-        for i, link in enumerate(self.links):
-            if link.processor is None:
-                continue
-            found = implementations(link.processor, link.label, required="process")
+        for link, found in zip(links, hooks, strict=True):
             if self.vocabulary is not None and isinstance(link.processor, Processor):
                 link.processor.check_vocabulary(self.vocabulary)
-            step = found["process"]
-            keeps = link.declared("preserves_masked")
-            restored = constrained and not keeps
-            if restored:
-                step = restoring_forbidden(step)
+            restored = constrained and not link.declared("preserves_masked")
+            steps.append(restoring_forbidden(found["process"]) if restored else found["process"])
             fresh.append(restored or _returns_fresh(link.processor))
             constrained = constrained or link.declared("stage") == "constraint"
-            steps.append(checking_results(step, link.label) if self.debug else step)
-            inits.append(found.get("init_state") or _stateless)
-            afters.append(found.get("states_after"))
-            ahead = found.get("forced_tokens")
-            if ahead is not None:
-                forced.append((i, ahead))
-            end = found.get("text_end")
-            if end is not None:
-                ends.append((i, end))
-            if link.declared("branches") > 1:
-                self._branches = found.get("branch_prompts")
-            if not link.declared("keeps_last"):
-                vetoes.append((i, step))
-        self._inits, self._steps, self._fresh = tuple(inits), tuple(steps), tuple(fresh)
+        self._fresh = tuple(fresh)
+        self._inits: tuple[Callable[[Context], Any], ...] = tuple(
+            found.get("init_state") or _stateless for found in hooks
+        )
+        self._afters = tuple(found.get("states_after") for found in hooks)
+        self._forced = {i: found["forced_tokens"] for i, found in enumerate(hooks) if "forced_tokens" in found}
+        self._ends = {i: found["text_end"] for i, found in enumerate(hooks) if "text_end" in found}
+        self._branches = hooks[0].get("branch_prompts") if hooks and self.branches > 1 else None
         # Whoever forces tokens is asked for its own run; only the others can object to it.
-        alone = len(forced) == 1
-        self._vetoes = tuple(v for v in vetoes if not (alone and v[0] == forced[0][0]))
-        self._forced, self._ends, self._afters = tuple(forced), tuple(ends), tuple(afters)
+        asked = self._forced if len(self._forced) == 1 else ()
+        self._vetoes = tuple(
+            (i, step)
+            for i, (link, step) in enumerate(zip(links, steps, strict=True))
+            if not link.declared("keeps_last") and i not in asked
+        )
+        plain = not self.debug and len(steps) == len(self.links)
+        if self.debug:
+            steps = [checking_results(step, link.label) for link, step in zip(links, steps, strict=True)]
+        self._steps: tuple[Step, ...] = tuple(steps)
         # What the last processors see of a row, if it is not the whole; where each one's result is checked, it is.
-        whole, highest = split(self.links)
-        takes_survivors = highest is not None and not self.debug and len(steps) == len(self.links)
-        self._survivor_steps = (whole, highest) if takes_survivors else (len(self.links), None)
-        if takes_survivors:
-            self._program = RowProgram.of(self.links, whole, highest)
+        whole, highest = split(self.links) if plain else (0, None)
+        self._survivor_steps = (len(self.links), None) if highest is None else (whole, highest)
+        self._program = RowProgram.of(self.links, whole, highest)
         # One processor that changes logits makes so few calls that views would cost more.
         self._any_library = (
-            not self.debug
-            and len(steps) == len(self.links) > (0 if self.mask_only else 1)
+            plain
+            and len(steps) > (0 if self.mask_only else 1)
             and all(link.declared("any_library") and not link.declared("uses_buffer_pool") for link in self.links)
         )
-        self.uses_buffer_pool = self.uses_buffer_pool or takes_survivors
+        self.uses_buffer_pool = self.uses_buffer_pool or highest is not None
 
     # -- what the chain is ---------------------------------------------------------------------------
 
@@ -318,7 +301,7 @@ class Chain:
                 f"Processor {label!r} takes {self.branches} rows of logits per sequence, but has no method "
                 f"'branch_prompts', so a loop cannot know what to feed. Add: def branch_prompts(self, context)."
             )
-        found = self._branches(self._equipped(context))
+        found: list[list[list[int]]] = self._branches(self._equipped(context))
         if [len(rows) for rows in found] != [context.batch] * (self.branches - 1):
             raise InvalidSignature(
                 f"Processor {label!r} returned prompts for branches of {[len(rows) for rows in found]} rows, but "
@@ -628,9 +611,9 @@ class Chain:
             merged = ends if merged is None else [_first_end(a, b) for a, b in zip(merged, ends, strict=True)]
         return merged
 
-    def _answers(self, hooks: Sequence[_Question], hook: str, state: ChainState, context: Context) -> Iterator[Any]:
+    def _answers(self, hooks: _Questions, hook: str, state: ChainState, context: Context) -> Iterator[Any]:
         """What the processors that implement a hook answer between two steps; None, for no answer, is left out."""
-        for i, ask in hooks:
+        for i, ask in hooks.items():
             try:
                 found = ask(state.processors[i], context)
             except Exception as error:

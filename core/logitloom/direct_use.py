@@ -27,10 +27,6 @@ _IN_LLAMA_CPP: Final[weakref.WeakKeyDictionary[Any, Any]] = weakref.WeakKeyDicti
 def call_directly(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
     """What a chain answers when it is called as an engine calls its own processors.
 
-    Args:
-        chain: the chain.
-        given, more: the arguments.
-
     Returns:
         llama-cpp-python's scores, processed.
 
@@ -62,7 +58,7 @@ def _in_llama_cpp(chain: Any) -> Any:
         return adapter(chain)
     except LogitloomError as error:
         # The library would swallow it here; the adapter knows how to raise it.
-        return adapter(type(chain)([Link("refused", None, _Refused, processor=_Refused(error))]))
+        return adapter(chain.part([Link("refused", None, None, processor=_Refused(error))]))
 
 
 class _Refused(Processor):
