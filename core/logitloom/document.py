@@ -63,11 +63,11 @@ def _entry(link: Link) -> dict[str, Any]:
     if link.factory is None and link.plugin is None:
         values = opts.values(link.processor)
     defaults = {o.name: o.default for o in opts.declared(link.factory or link.processor) if not o.required}
-    plain_option = getattr(link.factory or link.processor, "plain_option", _as_given)
+    plain_option = getattr(link.factory or link.processor, "plain_option", lambda name, value: value)
     plain = {
         key: _plain(plain_option(key, value), f"{link.label}.{key}")
         for key, value in values.items()
-        if not (key in defaults and _same(value, defaults[key]))
+        if not (key in defaults and type(value) is type(defaults[key]) and value == defaults[key])
     }
     return {"use": name, "options": plain} if plain else {"use": name}
 
@@ -150,15 +150,6 @@ def _name_of_class(cls: type) -> str | None:
             if registry.load_plugin("processors", name) is cls:
                 return name
     return None
-
-
-def _as_given(name: str, value: Any) -> Any:
-    del name
-    return value
-
-
-def _same(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and bool(value == default)
 
 
 def _plain(value: Any, option: str) -> Any:

@@ -7,13 +7,13 @@ import difflib
 import functools
 import inspect
 import math
-import numbers
 import operator
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -208,7 +208,7 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
         ) from None
     if converted is None:
         return converted
-    if rules().guard is not None and _holds_path(converted):
+    if rules().guard is not None and any(isinstance(leaf, Path) for leaf in _leaves(converted)):
         raise OptionError(f"Option {o.name!r} of {owner!r} is a path, and a request may not name files.")
     if not _encodable(converted):
         raise OptionError(
@@ -217,13 +217,14 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
         )
     if o.choices is not None and converted not in o.choices:
         raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}, but is {value!r}.")
-    for number in _numbers(converted):
+    numbers = [leaf for leaf in _leaves(converted) if isinstance(leaf, (int, float)) and not isinstance(leaf, bool)]
+    for number in numbers:
         if isinstance(number, float) and _LARGEST < abs(number) < math.inf:
             raise OptionError(
                 f"Option {o.name!r} of {owner!r} must be within {-_LARGEST:g} and {_LARGEST:g}, the range of 32-bit "
                 f"floating numbers, but is {value!s:.100}."
             )
-    for number in _numbers(converted) if o.bounds else ():
+    for number in numbers if o.bounds else ():
         if not _within(number, o.bounds):
             unit = f" {o.unit}" if o.unit else ""
             raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}{unit}, but is {value!r}.")
@@ -239,16 +240,13 @@ def _within(number: float, bounds: tuple[tuple[str, float], ...]) -> bool:
     return all(_COMPARE[sign](number, bound) for sign, bound in bounds)
 
 
-def _numbers(value: Any) -> list[Any]:
-    if isinstance(value, bool):
-        return []
-    if isinstance(value, (int, float)):
-        return [value]
-    if isinstance(value, Mapping):
-        return [n for v in value.values() for n in _numbers(v)]
-    if isinstance(value, (tuple, list, frozenset)):
-        return [n for v in value for n in _numbers(v)]
-    return []
+def _leaves(value: Any) -> Iterator[Any]:
+    """What lists and tables hold at any depth, keys left out; anything else itself."""
+    if isinstance(value, (Mapping, tuple, list, frozenset)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _leaves(part)
+    else:
+        yield value
 
 
 def _encodable(value: Any) -> bool:
@@ -263,12 +261,6 @@ def _encodable(value: Any) -> bool:
     elif isinstance(value, (tuple, frozenset)):
         return all(map(_encodable, value))
     return True
-
-
-def _holds_path(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_holds_path, value.values()))
-    return isinstance(value, Path) or (isinstance(value, (tuple, list, frozenset)) and any(map(_holds_path, value)))
 
 
 #: Whole numbers are below it, as counts and ids are: arrays hold them in 32 bits.
@@ -342,7 +334,7 @@ def _integer(value: Any) -> int:
 
 
 def _real(value: Any) -> float:
-    return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else _only(float, value)
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else _only(float, value)
 
 
 #: Conversions to types without arguments.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
+from contextlib import suppress
 from typing import Any
 
 from logitloom.vocabulary import Vocabulary
@@ -47,16 +48,9 @@ class VocabularyMemory:
         content = (vocabulary.fingerprint, vocabulary.name, tuple(sorted(vocabulary.special_text.items())))
         vocabulary = self._by_content.setdefault(content, vocabulary)
         identity, entries = id(tokenizer), self._by_tokenizer
-
-        def ended(reference: weakref.ref[Any]) -> None:
-            if entries.get(identity, (None,))[0] is reference:
-                del entries[identity]
-
-        try:
-            reference = weakref.ref(tokenizer, ended)
-        except TypeError:
-            return vocabulary
-        entries[identity] = (reference, version, vocabulary)
+        with suppress(TypeError):
+            reference = weakref.ref(tokenizer, lambda ended: entries.pop(identity, None))
+            entries[identity] = (reference, version, vocabulary)
         return vocabulary
 
     def clear(self) -> None:

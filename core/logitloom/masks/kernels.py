@@ -25,7 +25,6 @@ __all__ = [
     "KernelsNotReady",
     "MaskKernels",
     "StepTables",
-    "bits_of",
     "do_without_kernels",
     "host_kernels",
     "load_kernels_with",
@@ -296,24 +295,19 @@ class _Guarded:
         self.kernels = kernels
 
     def __getattr__(self, name: str) -> Any:
-        found = _guarded(name, getattr(self.kernels, name, _lacking))
-        setattr(self, name, found)
-        return found
+        kernel = getattr(self.kernels, name, None)
 
+        def call(*given: Any) -> Any:
+            try:
+                if kernel is None:
+                    raise NotImplementedError("These kernels lack it.")
+                return kernel(*given)
+            except Exception as error:
+                _give_up(name, error)
+                raise KernelFailed(name) from error
 
-def _guarded(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*given: Any) -> Any:
-        try:
-            return kernel(*given)
-        except Exception as error:
-            _give_up(name, error)
-            raise KernelFailed(name) from error
-
-    return call
-
-
-def _lacking(*given: Any) -> Any:
-    raise NotImplementedError("These kernels lack it.")
+        setattr(self, name, call)
+        return call
 
 
 def _give_up(name: str, error: Exception) -> None:
@@ -365,12 +359,3 @@ def host_kernels() -> MaskKernels | None:
     """The installed kernels (the first by name that is not blocked), or ``None``. The lookup is done once."""
     found = _load_kernels() if _wanted and not _failed and _load_kernels is not None else None
     return None if found is None else cast(MaskKernels, _Guarded(found))
-
-
-@cache
-def bits_of(dtype: np.dtype[Any], value: Any) -> tuple[np.dtype[Any], int] | None:
-    """The unsigned integer dtype of the same size, and a value's bits in it; ``None`` if the kernels lack this size."""
-    if dtype.itemsize not in (2, 4):
-        return None
-    kind = np.dtype(f"u{dtype.itemsize}")
-    return kind, int(np.array(value, dtype=dtype).view(kind))

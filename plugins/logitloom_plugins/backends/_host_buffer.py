@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.masks.kernels import FORBIDDEN, KernelFailed, MaskKernels, bits_of, host_kernels
+from logitloom.masks.kernels import FORBIDDEN, KernelFailed, MaskKernels, host_kernels
 from logitloom.masks.mask_row import MaskBatch, MaskRow, MaskRows, records_of
+from logitloom_plugins.backends._host_rows import bits_of
 
 __all__ = ["HostBuffer"]
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.backend import TokenIds
-from logitloom.masks.kernels import KernelFailed, bits_of, host_kernels
+from logitloom.masks.kernels import KernelFailed, host_kernels
 from logitloom.masks.mask_row import MaskRow, mask_rows, records_of
 
-__all__ = ["mask_host_rows"]
+__all__ = ["bits_of", "mask_host_rows"]
 
 
 def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: Any, donate: bool) -> NDArray[Any]:
@@ -49,3 +50,12 @@ def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: An
             np.copyto(after, before)
         after[ids] = forbidden
     return out
+
+
+@cache
+def bits_of(dtype: np.dtype[Any], value: Any) -> tuple[np.dtype[Any], int] | None:
+    """The unsigned integer dtype of the same size, and a value's bits in it; ``None`` if the kernels lack this size."""
+    if dtype.itemsize not in (2, 4):
+        return None
+    kind = np.dtype(f"u{dtype.itemsize}")
+    return kind, int(np.array(value, dtype=dtype).view(kind))
