@@ -142,7 +142,9 @@ class Content:
     @cached_property
     def free(self) -> bool:
         """Whether every text is content, so that only its length matters; false also where that is not plain to see."""
-        return _is_free(self.automaton)
+        # The automaton is back at its start after each character, and accepts there.
+        automaton, start = self.automaton, self.automaton.start
+        return automaton.outputs[start] is not None and automaton.after_characters(start, 0, 0x10FFFF) == {start}
 
     # --- one character after the other -------------------------------------------------------------------------
 
@@ -152,37 +154,27 @@ class Content:
 
     def alive(self, state: int, count: int) -> bool:
         """Whether a content that has got to a state with some characters can still end within the bounds."""
-        if state < 0 or not self.counts:
-            return state >= 0
-        if self.free or (self.most is not None and count > self.most):
-            return self.most is None or count <= self.most
-        least, last = max(self.least - count, 0), len(self._lengths) - 1
+        return state >= 0 and (not self.counts or bool(self._alive(count, state)))
+
+    def _alive(self, count: Any, state: Any) -> Any:
+        """The same of one of the automaton's states, or of arrays of counts and states; with bounds on the length."""
+        if self.free:
+            return count <= (FREE_FOREVER if self.most is None else self.most)
+        least, last = np.maximum(self.least - count, 0), len(self._lengths) - 1
         if self.most is None:
-            return bool(self._lengths[min(least, last), state])
-        before = self._lengths_before
-        return bool(before[min(self.most - count, last) + 1, state] > before[min(least, last + 1), state])
+            return self._lengths[np.minimum(least, last), state]
+        room, before = np.maximum(np.minimum(self.most - count, last), -1), self._lengths_before
+        return before[room + 1, state] > before[np.minimum(least, last + 1), state]
 
     def counted_steps(self) -> NDArray[np.int32]:
         """``[counts * states, classes]``: next pairs of a number of characters and a state, as far as they are alive.
 
         A pair is ``count * states + state``, and -1 stands for none.
         """
-        automaton, limit = self.automaton, self.points[-1]
-        following, states = automaton.next, automaton.states
-        count = np.arange(limit + 1)
-        if self.free:
-            alive = np.repeat(count[:, None] <= (limit if self.most is None else self.most), states, axis=1)
-        else:
-            last = len(self._lengths) - 1
-            least = np.maximum(self.least - count, 0)
-            if self.most is None:
-                alive = self._lengths[np.minimum(least, last)]
-            else:
-                room = np.clip(self.most - count, -1, last)
-                before = self._lengths_before
-                alive = before[room + 1] > before[np.minimum(least, last + 1)]
-        boundaries = np.frombuffer(self.automaton.boundaries, dtype=bool)
-        after = np.minimum(count[:, None] + boundaries, limit)[:, :, None]
+        following, states, limit = self.automaton.next, self.automaton.states, self.points[-1]
+        count = np.arange(limit + 1)[:, None]
+        alive = np.broadcast_to(self._alive(count, np.arange(states)), (limit + 1, states))
+        after = np.minimum(count + np.frombuffer(self.automaton.boundaries, dtype=bool), limit)[:, :, None]
         kept = (following >= 0) & alive[after, following]
         return np.where(kept, after * states + following, -1).reshape(-1, following.shape[1]).astype(np.int32)
 
@@ -266,20 +258,12 @@ def _everything(output: Output) -> MooreMachine:
     return MooreMachine.of(any_text(), output)
 
 
-def _is_free(automaton: MooreMachine) -> bool:
-    """Whether an automaton is back at its start after each character, and accepts there."""
-    start = automaton.start
-    return automaton.outputs[start] is not None and automaton.after_characters(start, 0, 0x10FFFF) == {start}
-
-
 def _bounded(automaton: MooreMachine, least: int, most: int | None) -> Content:
     """The content of an automaton with bounds on the length."""
     if least == 0 and most is None:
         return Content(automaton)
-    inside = {output: output for output in automaton.found}
-    if _is_free(automaton):
-        automaton, inside = _everything(()), {(): automaton.outputs[automaton.start]}
-    points: dict[int, dict[Output, Output]] = {0: {}, least: inside} | ({} if most is None else {most + 1: {}})
+    points: dict[int, dict[Output, Output]] = {0: {}, least: automaton.meanings}
+    points |= {} if most is None else {most + 1: {}}
     return Content(automaton, list(points.items()))
 
 
@@ -309,8 +293,8 @@ def content_of(
         return content_of((("any", frozenset()),), lambda holds: None, tracker)
     place = {atom: i for i, atom in enumerate(everything)}
     bounds = set(lengths)
-    if everything and not plain and all(atom[0] == "len" for atom in everything):
-        return _of_lengths([*lengths, *everything], output)
+    if (bounds or (everything and not plain)) and all(atom[0] == "len" for atom in everything):
+        return _of_lengths([("len", least, most), *everything], output)
 
     def of_members(members: tuple[bool, ...]) -> Output:
         def holds(atom: Formula) -> bool:
