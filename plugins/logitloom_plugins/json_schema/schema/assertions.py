@@ -10,7 +10,7 @@ import json
 from fractions import Fraction
 from typing import Any, Final
 
-from logitloom_plugins.json_schema.schema.document import FORMATS, Node, escape_pointer
+from logitloom_plugins.json_schema.schema.document import Node, escape_pointer
 from logitloom_plugins.json_schema.schema.formula import Formula, conjunction, disjunction, negation, parts_of
 from logitloom_plugins.json_schema.schema.keywords import Keywords
 
@@ -53,18 +53,12 @@ def string_formulas(keywords: Keywords, node: Node) -> list[Formula]:
         if keywords.is_sound(node, "pattern", schema["pattern"]):
             parts.append(("pat", schema["pattern"]))
     name = schema.get("format")
-    if isinstance(name, str) and name in _asserted(keywords, node) and keywords.is_sound(node, "format", name):
+    is_asserted = isinstance(name, str) and name in node.dialect.asserted(keywords.formats)
+    if is_asserted and keywords.is_sound(node, "format", name):
         parts.append(("fmt", name))
         if name in _MOST_CHARACTERS:
             parts.append(("len", 1, _MOST_CHARACTERS[name]))
     return parts
-
-
-def _asserted(keywords: Keywords, node: Node) -> frozenset[str]:
-    """The formats that are enforced in a node."""
-    if keywords.formats == "auto":
-        return node.dialect.asserted_formats
-    return FORMATS if keywords.formats == "assert" else frozenset()
 
 
 def array_formulas(keywords: Keywords, node: Node) -> list[Formula]:

@@ -52,6 +52,10 @@ class Dialect(NamedTuple):
         """Whether everything beside ``$ref`` is ignored, as up to draft 7."""
         return self.number <= 7
 
+    def asserted(self, formats: str) -> frozenset[str]:
+        """The formats that are enforced with ``assert``, ``annotate`` or ``auto`` (as the draft says)."""
+        return {"assert": FORMATS, "annotate": frozenset[str]()}.get(formats, self.asserted_formats)
+
 
 #: The formats that each draft defines; drafts 5 and 2020-12 define no new ones.
 _FORMATS_4: Final = frozenset({"date-time", "email", "hostname", "ipv4", "ipv6", "uri"})
@@ -162,8 +166,7 @@ def asserting_only(schema: Any, formats: str, inherited: Dialect | None = None) 
     for part, around in pending:
         if isinstance(part, dict):
             dialect = dialect_of(part, around, "")
-            asserted = {"assert": FORMATS, "annotate": frozenset[str]()}.get(formats, dialect.asserted_formats)
-            if isinstance(part.get("format"), str) and part["format"] not in asserted:
+            if isinstance(part.get("format"), str) and part["format"] not in dialect.asserted(formats):
                 del part["format"]
             pending += [(below, dialect) for _, below in subschemas(part)]
     return copied

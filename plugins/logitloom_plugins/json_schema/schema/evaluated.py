@@ -6,7 +6,6 @@ satisfies. Each combination of branches is a case: its condition, as a formula o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from logitloom_plugins.json_schema.schema.document import Node, escape_pointer
@@ -49,35 +48,30 @@ class _Case(NamedTuple):
 
 def evaluated_properties(keywords: Keywords, node: Node) -> list[Formula]:
     """``unevaluatedProperties`` of a node: what it demands of properties that no keyword beside it has evaluated."""
-    return _evaluated(
-        keywords, node, "Properties", "object", lambda case, rest: ("addl", case.names, case.patterns, rest)
-    )
+    return _evaluated(keywords, node, "Properties")
 
 
 def evaluated_items(keywords: Keywords, node: Node) -> list[Formula]:
     """``unevaluatedItems`` of a node: what it demands of items that no keyword beside it has evaluated."""
-    return _evaluated(
-        keywords, node, "Items", "array", lambda case, rest: ("rest", case.prefix, disjunction([case.contained, rest]))
-    )
+    return _evaluated(keywords, node, "Items")
 
 
-def _evaluated(
-    keywords: Keywords, node: Node, about: str, kind: str, atom: Callable[[_Case, Formula], Formula]
-) -> list[Formula]:
+def _evaluated(keywords: Keywords, node: Node, about: str) -> list[Formula]:
     keyword = f"unevaluated{about}"
     if keyword not in node.schema or node.dialect.number < 8:
         return []
     rest = keywords.child(node, node.schema[keyword], f"/{keyword}")
-    cases = [
-        conjunction(
-            [
-                keywords.of_nodes(case.condition, kind),
-                True if case.everything or rest is True else atom(case, rest),
-            ]
-        )
-        for case in _cases(keywords, node, about, True)
-    ]
-    return [disjunction(cases)]
+
+    def demand(case: _Case) -> Formula:
+        if case.everything or rest is True:
+            return True
+        if about == "Properties":
+            return ("addl", case.names, case.patterns, rest)
+        return ("rest", case.prefix, disjunction([case.contained, rest]))
+
+    kind = "object" if about == "Properties" else "array"
+    cases = _cases(keywords, node, about, True)
+    return [disjunction([conjunction([keywords.of_nodes(case.condition, kind), demand(case)]) for case in cases])]
 
 
 def _cases(keywords: Keywords, node: Node, about: str, top: bool = False, depth: int = 0) -> list[_Case]:

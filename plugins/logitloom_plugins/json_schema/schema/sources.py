@@ -40,13 +40,14 @@ def schema_of(source: Any) -> Any:
     if source is None:
         return True
     if isinstance(source, (str, os.PathLike)):
-        text, _ = text_or_file(source, "schema", is_text=_begins_as_schema, remedy=_REMEDY)
+        text, _ = text_or_file(
+            source, "schema", is_text=lambda text: text.lstrip()[:1] in ("{", "t", "f"), remedy=_REMEDY
+        )
         what = f"The file {os.fspath(source)!r:.100}" if text is not source else _TEXT
         source = _parsed(text, what)
         if not isinstance(source, (dict, bool)):
             kind = {list: "array", str: "string", type(None): "null"}.get(type(source), "number")
             raise OptionError(f"{what} holds a JSON {kind}, but a schema is an object or a boolean. Correct it.")
-        return unwrapped(source, schema_of) if isinstance(source, dict) else source
     if isinstance(source, dict):
         return unwrapped(source, schema_of)
     if isinstance(source, bool):
@@ -71,7 +72,7 @@ def plain_schema(source: Any) -> Any:
         >>> plain_schema({"const": None}), plain_schema({"const": 1})
         ('{"const": null}', {'const': 1})
     """
-    if source is None or isinstance(source, (bool, str, os.PathLike)) or is_plain(source):
+    if source is None or isinstance(source, os.PathLike) or is_plain(source):
         return source
     return json.dumps(schema_of(source))
 
@@ -83,10 +84,6 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(is_plain(part) for part in value)
     return isinstance(value, (str, bool, int, float))
-
-
-def _begins_as_schema(text: str) -> bool:
-    return text.lstrip()[:1] in ("{", "t", "f")
 
 
 def _parsed(text: str, what: str) -> Any:
