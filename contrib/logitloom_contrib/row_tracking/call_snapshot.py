@@ -59,7 +59,7 @@ class CallSnapshot:
     Args:
         ids: ``[rows, width]`` host integers, right-aligned; copied.
         starts: ``[rows]``: where each row begins.
-        before: the rows that these continue place by place, if they do.
+        before: the rows that these continue position by position, if they do.
         spare: a buffer that may be used.
 
     Attributes:
@@ -148,22 +148,22 @@ class CallSnapshot:
         kept = min(end, source.width)
         ids = np.full((len(rows), self.width), -1, dtype=source.ids.dtype)
         ids[:, end - kept : end] = source.ids[rows, source.width - kept :]
-        for place, column in enumerate(reversed(tokens), end):
-            ids[:, place] = column
+        for position, column in enumerate(reversed(tokens), end):
+            ids[:, position] = column
         return ids
 
     def grew_into(self, ids: Ids, starts: NDArray[np.int64]) -> bool:
-        """Whether every row of ``ids`` is the row at the same place here and one token more, or no token more."""
+        """Whether every row of ``ids`` is the row at the same position here and one token more, or no token more."""
         if ids.shape[0] != len(self.starts) or not 0 <= ids.shape[1] - self.width <= 1:
             return False
         return self._continued_by(ids, starts)
 
     def gained_one(self, ids: Ids, starts: NDArray[np.int64]) -> bool:
-        """Whether every row of ``ids`` is the row at the same place here and one token more."""
+        """Whether every row of ``ids`` is the row at the same position here and one token more."""
         return ids.shape == (len(self.starts), self.width + 1) and self._continued_by(ids, starts)
 
     def _continued_by(self, ids: Ids, starts: NDArray[np.int64]) -> bool:
-        """Whether as many rows, at least as long, begin with the rows here and begin at the same places."""
+        """Whether as many rows, at least as long, begin with the rows here and begin at the same positions."""
         # Counting what differs is the fastest of NumPy's ways to compare a few ids.
         if not (starts is self.starts or not np.count_nonzero(starts != self.starts)):
             return False
@@ -174,8 +174,8 @@ class CallSnapshot:
             return False  # rows that moved mostly differ in their last ids already
         return not np.count_nonzero(ids[:, :at] != own)
 
-    def find(self, row: NDArray[Any], place: int, reach: int) -> int | None:
-        """The longest row here that ``row`` continues by at most ``reach`` tokens; of equals the one at ``place``.
+    def find(self, row: NDArray[Any], position: int, reach: int) -> int | None:
+        """The longest row here that ``row`` continues by at most ``reach`` tokens; of equals the one at ``position``.
 
         A fingerprint of length and last ids finds candidates; every id of a candidate is then compared.
         """
@@ -187,7 +187,7 @@ class CallSnapshot:
                 continue
             found = [i for i in candidates if np.array_equal(self.row(i), row[:length])]
             if found:
-                return place if place in found else found[0]
+                return position if position in found else found[0]
         return None
 
     def find_each(self, rows: CallSnapshot, reach: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -209,31 +209,31 @@ class CallSnapshot:
                 continue
             index = self._indexed()
             chosen = np.asarray([
-                -1 if known is None else place if place in known else known[0]
-                for place, known in enumerate(map(index.get, rows.fingerprints(gained)))
+                -1 if known is None else position if position in known else known[0]
+                for position, known in enumerate(map(index.get, rows.fingerprints(gained)))
             ])  # fmt: skip
-            places = np.flatnonzero(undecided & (chosen >= 0) & (reach >= gained))
-            if len(places):
-                candidates = chosen[places]
-                found[places] = np.where(self._equal(rows, places, candidates, gained), candidates, -1)
+            positions = np.flatnonzero(undecided & (chosen >= 0) & (reach >= gained))
+            if len(positions):
+                candidates = chosen[positions]
+                found[positions] = np.where(self._equal(rows, positions, candidates, gained), candidates, -1)
                 # A candidate that differs may have a twin that does not, so a shorter one is no answer.
-                undecided[places] = False
+                undecided[positions] = False
         return found
 
     def _equal(
-        self, rows: CallSnapshot, places: NDArray[np.int64], candidates: NDArray[np.int64], gained: int
+        self, rows: CallSnapshot, positions: NDArray[np.int64], candidates: NDArray[np.int64], gained: int
     ) -> NDArray[np.bool_]:
-        """Whether rows ``candidates`` here are ``rows`` at ``places`` without the last ids; they are as long."""
+        """Whether rows ``candidates`` here are ``rows`` at ``positions`` without the last ids; they are as long."""
         end, lengths = rows.width - gained, self.lengths[candidates]
         longest, shortest = int(lengths.max()), int(lengths.min())
-        equal = np.empty(len(places), dtype=np.bool_)
+        equal = np.empty(len(positions), dtype=np.bool_)
         begin, first = end - longest, self.width - longest
-        all_rows = len(places) == len(rows.starts)
+        all_rows = len(positions) == len(rows.starts)
         # A few rows at a time, so that what is copied for it stays in the cache.
         step = max(_AT_A_TIME // max(longest, 1), 1)
-        for at in range(0, len(places), step):
+        for at in range(0, len(positions), step):
             some = slice(at, at + step)
-            theirs = rows.ids[some if all_rows else places[some], begin:end]
+            theirs = rows.ids[some if all_rows else positions[some], begin:end]
             same = theirs == self.ids[candidates[some], first:]
             if shortest < longest:
                 same |= np.arange(longest)[None, :] < (longest - lengths[some])[:, None]

@@ -98,7 +98,7 @@ class Match(NamedTuple):
     calls: list[Call]
     which: NDArray[np.int64]
     rows: NDArray[np.int64]
-    #: The one earlier call whose rows are continued place by place, if it is so.
+    #: The one earlier call whose rows are continued position by position, if it is so.
     grown: Call | None = None
     #: The rows of the new call, where they had to be read for the match.
     asked: CallSnapshot | None = None
@@ -122,10 +122,10 @@ class Match(NamedTuple):
             chosen: NDArray[Any] = getattr(self.calls[0], name)[self.rows]
             return chosen
         columns = [getattr(call, name) for call in self.calls]
-        together: NDArray[Any] = np.concatenate(columns)[self.places()]
+        together: NDArray[Any] = np.concatenate(columns)[self.positions()]
         return together
 
-    def places(self) -> NDArray[np.int64]:
+    def positions(self) -> NDArray[np.int64]:
         """Where each row is among the rows of all the calls, one call after the other."""
         if len(self.calls) == 1:
             return self.rows

@@ -53,25 +53,25 @@ def _match_within(generation: Generation, asked: CallSnapshot, reach: NDArray[np
     else:
         calls: list[Call] = []
         which = np.zeros(len(found), dtype=np.int64)
-        for place, (at, most) in enumerate(zip(found.tolist(), reach.tolist(), strict=True)):
+        for position, (at, most) in enumerate(zip(found.tolist(), reach.tolist(), strict=True)):
             source = newest
             if at < 0:
-                row = asked.row(place)
+                row = asked.row(position)
                 for source in reversed(generation.calls):
-                    again = source.asked.find(row, place, most)
+                    again = source.asked.find(row, position, most)
                     if again is not None:
                         break
                 else:
                     return None
-                found[place] = again
+                found[position] = again
             if source not in calls:
                 calls.append(source)
-            which[place] = calls.index(source)
+            which[position] = calls.index(source)
         match = Match(calls, which, found, asked=asked)
     origins = generation.origins
     if len(found) == len(origins) and all(
-        at == place and length == len(origins[place].prompt)
-        for place, (at, length) in enumerate(zip(found.tolist(), asked.lengths.tolist(), strict=True))
+        at == position and length == len(origins[position].prompt)
+        for position, (at, length) in enumerate(zip(found.tolist(), asked.lengths.tolist(), strict=True))
     ):
         return None  # the same prompts again: a new generation
     return match
@@ -93,7 +93,7 @@ def match_separately(
         generation: what is remembered of the engine's rows.
         asked: the rows of a call.
         prompt_lengths: how many of each row's ids are its prompt; a remembered row has the same.
-        begun: makes a call of the rows, by their places in ``asked``, of which nothing is remembered.
+        begun: makes a call of the rows, by their positions in ``asked``, of which nothing is remembered.
     """
     reach = asked.lengths - np.asarray(prompt_lengths, dtype=np.int64)
     if not generation.calls:
@@ -103,24 +103,26 @@ def match_separately(
     found = _found_at_once(newest, asked, reach)
     calls: list[Call] = []
     which, new = np.zeros(len(found), dtype=np.int64), []
-    for place, (at, most, prompt_length) in enumerate(zip(found.tolist(), reach.tolist(), prompt_lengths, strict=True)):
+    for position, (at, most, prompt_length) in enumerate(
+        zip(found.tolist(), reach.tolist(), prompt_lengths, strict=True)
+    ):
         source: Call | None = newest
         if at < 0 or len(newest.origin[at].prompt) != prompt_length:
-            source, row = None, asked.row(place)
+            source, row = None, asked.row(position)
             for call in reversed(generation.calls):
-                again = call.asked.find(row, place, most)
+                again = call.asked.find(row, position, most)
                 if again is not None and len(call.origin[again].prompt) == prompt_length:
-                    source, found[place] = call, again
+                    source, found[position] = call, again
                     break
         if source is None:
-            found[place] = len(new)
-            new.append(place)
+            found[position] = len(new)
+            new.append(position)
             continue
         if source is not newest:
             generation.moved = True  # a row that goes back
         if source not in calls:
             calls.append(source)
-        which[place] = calls.index(source)
+        which[position] = calls.index(source)
     if new:
         which[new] = len(calls)
         calls.append(begun(new))

@@ -140,7 +140,7 @@ class RowTracker:
             prompt_lengths: how many of each row's ids are its prompt, if the engine tells. Then every row is on its
                 own: it may join, leave, be preempted and come back, and gain any number of tokens. One that continues
                 no remembered row is replayed from its ids.
-            seeds: with ``prompt_lengths``, one per row, used where a row is begun or replayed; default: by place.
+            seeds: with ``prompt_lengths``, one per row, used where a row is begun or replayed; default: by position.
             tentative: asked when a row has accepted a token that the chain forbade: whether the engine may have
                 put it there without choosing it (a draft to be verified, a beam of probability zero). Rows that
                 moved or went back are reason enough; else it is an error.
@@ -394,7 +394,7 @@ class RowTracker:
                 call.generation.hold(call, self._states, self._state_bytes)
         if match.grown is not None:
             return states[0]
-        joined: ChainState = row_state.take(row_state.concat(states), match.places().astype(np.int32))
+        joined: ChainState = row_state.take(row_state.concat(states), match.positions().astype(np.int32))
         return joined
 
     def _replay(self, call: Call) -> ChainState:
@@ -418,10 +418,11 @@ class RowTracker:
         if seeds is None:
             every = generation.base.with_fields(seed=self.seed, batch=len(asked.starts))
             seeds = every.row_seeds().tolist()
-        rows = [asked.row(place) for place in new]
-        lengths = [int(prompt_lengths[place]) for place in new]
+        rows = [asked.row(position) for position in new]
+        lengths = [int(prompt_lengths[position]) for position in new]
         origins = [
-            Origin(tuple(row[:n].tolist()), int(seeds[place])) for place, row, n in zip(new, rows, lengths, strict=True)
+            Origin(tuple(row[:n].tolist()), int(seeds[position]))
+            for position, row, n in zip(new, rows, lengths, strict=True)
         ]
         accepted = [row[n:].tolist() for row, n in zip(rows, lengths, strict=True)]
         no = np.zeros(len(new), dtype=np.bool_)

@@ -41,7 +41,7 @@ def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
             kernels.nucleus(read_only(x), read_only(np.maximum.reduce(x, axis=-1)), p, thresholds[:, 0])
             return thresholds
     share = (1.0 - p) / x.shape[1]
-    for place, line in enumerate(x):  # row by row, so that the passes find the row in the cache
+    for position, line in enumerate(x):  # row by row, so that the passes find the row in the cache
         top = line.max()
         if not np.isfinite(top):
             continue
@@ -56,7 +56,7 @@ def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
         values = values[::-1]
         above = np.exp(values - top).cumsum(dtype=np.float64)
         # In the nucleus are those that have less than p above them, and the first.
-        thresholds[place] = values[min(int(above.searchsorted(p * float(total))), len(values) - 1)]
+        thresholds[position] = values[min(int(above.searchsorted(p * float(total))), len(values) - 1)]
     return thresholds
 
 
@@ -74,7 +74,7 @@ def mass_threshold(keys: NDArray[Any], mass: NDArray[Any], p: float) -> NDArray[
         ``[batch, 1]``; -inf also for a row that has what is not a number.
     """
     thresholds = np.full((len(keys), 1), -np.inf, dtype=keys.dtype)
-    for place, (line, weights) in enumerate(zip(keys, mass, strict=True)):
+    for position, (line, weights) in enumerate(zip(keys, mass, strict=True)):
         top = line.max()
         if not np.isfinite(top):
             continue
@@ -89,5 +89,5 @@ def mass_threshold(keys: NDArray[Any], mass: NDArray[Any], p: float) -> NDArray[
         order = np.argsort(-line[inside], kind="stable")
         reached = weights[inside][order].cumsum(dtype=np.float64) + (upto[found - 1] if found else 0.0)
         border = min(int(reached.searchsorted(p)), len(inside) - 1)
-        thresholds[place] = line[inside[order[border]]]
+        thresholds[position] = line[inside[order[border]]]
     return thresholds

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from logitloom.masks.kernels import KernelFailed, host_kernels
 from logitloom_plugins.backends._log_probability import read_only
-from logitloom_plugins.backends._set_places import set_places
+from logitloom_plugins.backends._set_positions import set_positions
 
-__all__ = ["kth_largest", "spread_places", "survivors"]
+__all__ = ["kth_largest", "spread_positions", "survivors"]
 
 #: Blocks per wanted value. With more, fewer other values lie above the bound; with fewer, the maxima are sooner sorted.
 _BLOCKS: Final = 4
@@ -87,7 +87,7 @@ def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:
     # At -inf the row has fewer possible tokens than that, and all others are forbidden.
     least = np.where(np.isfinite(slack), bound - slack, np.finfo(x.dtype).min).astype(x.dtype)
     if maxima is None:
-        return _by_row(set_places((x >= least).reshape(-1)), len(x), vocab)
+        return _by_row(set_positions((x >= least).reshape(-1)), len(x), vocab)
     found = _listed(x, maxima, least, highest)
     return _reaching(x, maxima, least) if found is None else found
 
@@ -139,7 +139,7 @@ def _of_one_row(x: NDArray[Any], highest: int) -> NDArray[np.int64] | None:
     least = x.dtype.type(bound - slack if math.isfinite(slack) else limits.min)
     hit = (maxima >= least).nonzero()[0]
     if len(hit) * 8 >= count:
-        found = set_places(x >= least)
+        found = set_positions(x >= least)
         return found if len(found) * 4 < len(x) else None
     size = len(x) // count
     reach = x[: size * count].reshape(size, count).take(hit, axis=1) >= least
@@ -152,8 +152,8 @@ def _of_one_row(x: NDArray[Any], highest: int) -> NDArray[np.int64] | None:
     return np.concatenate([inside, behind])
 
 
-def spread_places(values: NDArray[Any], ids: NDArray[Any], vocab: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The values, at least those that are not -inf, and their places in a flat array of rows.
+def spread_positions(values: NDArray[Any], ids: NDArray[Any], vocab: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The values, at least those that are not -inf, and their positions in a flat array of rows.
 
     Args:
         values: ``[rows, n]``.
@@ -211,29 +211,29 @@ def _reaching(x: NDArray[Any], maxima: NDArray[Any], least: NDArray[Any]) -> NDA
     (rows, vocab), count = x.shape, maxima.shape[1]
     hit = (maxima >= least).reshape(-1).nonzero()[0]
     if len(hit) * 8 >= maxima.size:
-        return _by_row(set_places((x >= least).reshape(-1)), rows, vocab)
+        return _by_row(set_positions((x >= least).reshape(-1)), rows, vocab)
     row, block = np.divmod(hit, count)
     columns = block + count * np.arange(-(-vocab // count))[:, None]
     first = row * vocab
     inside = columns < vocab
-    places = np.where(inside, columns, block) + first
-    reach = (x.reshape(-1).take(places) >= least[row, 0]) & inside
-    found = places[reach]
+    positions = np.where(inside, columns, block) + first
+    reach = (x.reshape(-1).take(positions) >= least[row, 0]) & inside
+    found = positions[reach]
     return _by_row(np.sort(found) if rows > 1 else found, rows, vocab)
 
 
-def _by_row(place: NDArray[np.int64], rows: int, vocab: int) -> NDArray[np.int64] | None:
+def _by_row(position: NDArray[np.int64], rows: int, vocab: int) -> NDArray[np.int64] | None:
     """Indices of the flat array as columns of each row, padded with -1; None if a row has too many to save time."""
     if rows == 1:
-        return place[None] if len(place) * 4 < vocab else None
-    row = place // vocab
+        return position[None] if len(position) * 4 < vocab else None
+    row = position // vocab
     count = np.bincount(row, minlength=rows)
     width = int(count.max(initial=0))
     if width * 4 >= vocab:
         return None
     first = np.cumsum(count) - count
     index = np.full((rows, width), -1, dtype=np.int64)
-    index[row, np.arange(len(place)) - first[row]] = place - row * vocab
+    index[row, np.arange(len(position)) - first[row]] = position - row * vocab
     return index
 
 
@@ -248,5 +248,5 @@ def _taken(x: NDArray[Any], index: NDArray[np.int64]) -> NDArray[Any]:
 
 def _selected(x: NDArray[Any], k: int) -> NDArray[Any]:
     """The k-th largest value of each row, by selection."""
-    place = x.shape[-1] - k
-    return np.partition(x, place, axis=-1)[..., place : place + 1]
+    position = x.shape[-1] - k
+    return np.partition(x, position, axis=-1)[..., position : position + 1]

@@ -22,13 +22,13 @@ _WORDS: Final = 64
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _write(logits, out, place, row, stride, out_stride, inside, allowed, in_place: tl.constexpr):  # type: ignore[no-untyped-def]
+def _write(logits, out, position, row, stride, out_stride, inside, allowed, in_place: tl.constexpr):  # type: ignore[no-untyped-def]
     """Forbid what is not allowed, in the logits themselves or in a copy."""
-    target = out + row * out_stride + place
+    target = out + row * out_stride + position
     if in_place:
         tl.store(target, float("-inf"), mask=inside & (allowed == 0))
     else:
-        kept = tl.load(logits + row * stride + place, mask=inside & (allowed != 0), other=float("-inf"))
+        kept = tl.load(logits + row * stride + position, mask=inside & (allowed != 0), other=float("-inf"))
         tl.store(target, kept, mask=inside)
 
 
@@ -38,9 +38,9 @@ def _packed(logits, out, bits, vocab, stride, out_stride, bit_stride, words: tl.
     word = tl.program_id(0) * words + tl.arange(0, words)
     read = tl.load(bits + row * bit_stride + word, mask=word * 32 < vocab, other=0)
     lane = tl.arange(0, 32)
-    place = word[:, None] * 32 + lane[None, :]
+    position = word[:, None] * 32 + lane[None, :]
     allowed = (read[:, None] >> lane[None, :]) & 1
-    _write(logits, out, place, row, stride, out_stride, place < vocab, allowed, in_place)
+    _write(logits, out, position, row, stride, out_stride, position < vocab, allowed, in_place)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -49,11 +49,11 @@ def _classed(  # type: ignore[no-untyped-def]
     block: tl.constexpr, in_place: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0) * block + tl.arange(0, block)
-    inside = place < vocab
-    kind = tl.load(token_class + place, mask=inside, other=0)
+    position = tl.program_id(0) * block + tl.arange(0, block)
+    inside = position < vocab
+    kind = tl.load(token_class + position, mask=inside, other=0)
     allowed = tl.load(allowed_classes + row * class_stride + kind, mask=inside, other=0)
-    _write(logits, out, place, row, stride, out_stride, inside, allowed, in_place)
+    _write(logits, out, position, row, stride, out_stride, inside, allowed, in_place)
 
 
 def apply_token_mask(logits: Array, bits: Array, in_place: bool) -> Array:

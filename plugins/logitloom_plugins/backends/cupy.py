@@ -87,8 +87,8 @@ class CupyBackend(Backend):
         """Selection."""
         if k == 1:
             return x.max(axis=-1, keepdims=True)
-        place = x.shape[-1] - k
-        return cupy.partition(x, place, axis=-1)[..., place : place + 1]
+        position = x.shape[-1] - k
+        return cupy.partition(x, position, axis=-1)[..., position : position + 1]
 
     def take_rows(self, x: Array, index: Array) -> Array:
         """The native selection."""
@@ -122,11 +122,11 @@ class CupyBackend(Backend):
         if index.size == 0:
             return target
         rows = _row_numbers(x)
-        valid, place = _valid(index, x.shape[-1])
+        valid, position = _valid(index, x.shape[-1])
         first = valid.argmax(axis=1)[:, None]
-        place = cupy.where(valid, place, place[rows, first])
+        position = cupy.where(valid, position, position[rows, first])
         values = cupy.where(valid, values, values[rows, first]).astype(x.dtype, copy=False)
-        target[rows, place] = cupy.where(valid.any(axis=1, keepdims=True), values, x[rows, place])
+        target[rows, position] = cupy.where(valid.any(axis=1, keepdims=True), values, x[rows, position])
         return target
 
     def apply_token_mask(self, logits: Array, bits: Array, donate: bool = False) -> Array:

@@ -239,24 +239,24 @@ def _gather(x: Array, index: Array) -> Array:
     return jnp.take_along_axis(x, index, axis=-1, mode="clip")
 
 
-def _places(x: Array, tokens: Array) -> tuple[Array, Array]:
+def _positions(x: Array, tokens: Array) -> tuple[Array, Array]:
     """Row and column of each token. JAX counts negative columns from the end, so they are sent beyond it."""
     return jnp.arange(x.shape[0])[:, None], jnp.where(tokens < 0, x.shape[-1], tokens)
 
 
 @_jitted
 def _add_at(x: Array, tokens: Array, value: Any) -> Array:
-    return x.at[_places(x, tokens)].add(jnp.asarray(value).astype(x.dtype), mode="drop")
+    return x.at[_positions(x, tokens)].add(jnp.asarray(value).astype(x.dtype), mode="drop")
 
 
 @_jitted
 def _set_at(x: Array, tokens: Array, value: Any) -> Array:
-    return x.at[_places(x, tokens)].set(jnp.asarray(value).astype(x.dtype), mode="drop")
+    return x.at[_positions(x, tokens)].set(jnp.asarray(value).astype(x.dtype), mode="drop")
 
 
 @_jitted
 def _write_at(x: Array, index: Array, values: Array) -> Array:
-    return x.at[_places(x, index)].set(values.astype(x.dtype), mode="drop")
+    return x.at[_positions(x, index)].set(values.astype(x.dtype), mode="drop")
 
 
 @_jitted

@@ -94,8 +94,8 @@ class MlxBackend(Backend):
         """Selection."""
         if k == 1:
             return mx.max(x, axis=-1, keepdims=True)
-        place = x.shape[-1] - k
-        return mx.partition(x, place, axis=-1)[..., place : place + 1]
+        position = x.shape[-1] - k
+        return mx.partition(x, position, axis=-1)[..., position : position + 1]
 
     def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
         """Two selections: of values, then of the first indices that hold the smallest of them."""
@@ -157,14 +157,14 @@ class MlxBackend(Backend):
         del donate
         if 0 in index.shape:
             return x
-        valid, place = _valid(index, x.shape[-1])
-        values = mx.broadcast_to(values.astype(x.dtype), place.shape)
-        if place.shape[1] > 1:
+        valid, position = _valid(index, x.shape[-1])
+        values = mx.broadcast_to(values.astype(x.dtype), position.shape)
+        if position.shape[1] > 1:
             first = mx.argmax(valid.astype(mx.int32), axis=1, keepdims=True)
-            place = mx.where(valid, place, mx.take_along_axis(place, first, axis=1))
+            position = mx.where(valid, position, mx.take_along_axis(position, first, axis=1))
             values = mx.where(valid, values, mx.take_along_axis(values, first, axis=1))
             valid = mx.any(valid, axis=1, keepdims=True)
-        return _put(x, place, mx.where(valid, values, mx.take_along_axis(x, place, axis=1)))
+        return _put(x, position, mx.where(valid, values, mx.take_along_axis(x, position, axis=1)))
 
     def apply_token_mask(self, logits: Array, bits: Array, donate: bool = False) -> Array:
         """Word by word, without a gather."""
@@ -174,30 +174,30 @@ class MlxBackend(Backend):
         return mx.where(mx.reshape(allowed, (batch, words * 32))[:, :vocab] == 0, NEG_INF, logits)
 
 
-def _written_along(x: Array, place: Array, values: Array) -> Array:
+def _written_along(x: Array, position: Array, values: Array) -> Array:
     """``x`` with values at some entries of each row."""
-    return mx.put_along_axis(x, place, values, axis=1)
+    return mx.put_along_axis(x, position, values, axis=1)
 
 
 def _written_vjp(primals: tuple[Array, ...], cotangent: Array, output: Array) -> tuple[Array, ...]:
     """What is written several times to one entry, where all values agree, shares the gradient of that entry."""
     del output
-    x, place, _ = primals
-    times = mx.zeros_like(cotangent).at[mx.arange(x.shape[0])[:, None], place].add(1)
-    shared = mx.take_along_axis(cotangent, place, axis=1) / mx.take_along_axis(times, place, axis=1)
-    return mx.where(times > 0, 0, cotangent), mx.zeros_like(place), shared
+    x, position, _ = primals
+    times = mx.zeros_like(cotangent).at[mx.arange(x.shape[0])[:, None], position].add(1)
+    shared = mx.take_along_axis(cotangent, position, axis=1) / mx.take_along_axis(times, position, axis=1)
+    return mx.where(times > 0, 0, cotangent), mx.zeros_like(position), shared
 
 
 _written = mx.custom_function(_written_along)
 _written.vjp(_written_vjp)
 
 
-def _put(x: Array, place: Array, values: Array) -> Array:
+def _put(x: Array, position: Array, values: Array) -> Array:
     """``x`` with values at some entries of each row, with gradients where there can be any."""
-    place = mx.stop_gradient(place)
+    position = mx.stop_gradient(position)
     if mx.issubdtype(x.dtype, mx.floating):
-        return _written(x, place, values)
-    return mx.put_along_axis(x, place, values, axis=1)
+        return _written(x, position, values)
+    return mx.put_along_axis(x, position, values, axis=1)
 
 
 def _wide(x: Array) -> Array:

@@ -15,8 +15,8 @@ from logitloom_plugins.backends._host_buffer import HostBuffer
 from logitloom_plugins.backends._host_rows import mask_host_rows
 from logitloom_plugins.backends._log_probability import log_probability
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold
-from logitloom_plugins.backends._set_places import set_places, set_tokens
-from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
+from logitloom_plugins.backends._set_positions import set_positions, set_tokens
+from logitloom_plugins.backends._survivors import kth_largest, spread_positions, survivors
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
 
@@ -160,8 +160,8 @@ class NumpyBackend(Backend):
         """Touches only the entries of the table that are set (after the copy, if not donated)."""
         x = x if donate and x.flags.c_contiguous else x.copy()
         flat, table = x.reshape(-1), table.reshape(-1)
-        place = set_places(table)
-        flat[place] = function(flat.take(place), table.take(place))
+        position = set_positions(table)
+        flat[position] = function(flat.take(position), table.take(position))
         return x
 
     def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
@@ -177,8 +177,8 @@ class NumpyBackend(Backend):
             x = x.copy()
         valid = (index >= 0) & (index < x.shape[-1])
         if x.flags.c_contiguous and valid.all():
-            places = index + np.arange(len(x))[:, None] * x.shape[-1]
-            x.reshape(-1)[places.reshape(-1)] = np.broadcast_to(values, index.shape).reshape(-1)
+            positions = index + np.arange(len(x))[:, None] * x.shape[-1]
+            x.reshape(-1)[positions.reshape(-1)] = np.broadcast_to(values, index.shape).reshape(-1)
             return x
         row, column = _set(valid)
         x[row, index[row, column]] = values[row, column]
@@ -205,14 +205,14 @@ class NumpyBackend(Backend):
         self, values: Array, ids: Array, like: Array, donate: bool = False, pool: BufferPool | None = None
     ) -> Array:
         """Touches only the entries that differ from those of the buffer's last use; without a pool a fill."""
-        kept, places = spread_places(values, ids, like.shape[1])
+        kept, positions = spread_positions(values, ids, like.shape[1])
         if pool is not None:
-            out = pool.spread(kept, places, like.shape, NEG_INF, like.dtype, HostBuffer)
+            out = pool.spread(kept, positions, like.shape, NEG_INF, like.dtype, HostBuffer)
             if out is not None:
                 return out
         out = like if donate and like.flags.c_contiguous else np.empty_like(like, order="C")
         out.fill(NEG_INF)
-        out.reshape(-1)[places] = kept
+        out.reshape(-1)[positions] = kept
         return out
 
 

@@ -25,8 +25,8 @@ from logitloom_plugins.backends._host_buffer import HostBuffer
 from logitloom_plugins.backends._host_rows import mask_host_rows
 from logitloom_plugins.backends._log_probability import log_probability
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold
-from logitloom_plugins.backends._set_places import set_places, set_tokens
-from logitloom_plugins.backends._survivors import kth_largest, spread_places, survivors
+from logitloom_plugins.backends._set_positions import set_positions, set_tokens
+from logitloom_plugins.backends._survivors import kth_largest, spread_positions, survivors
 from logitloom_plugins.backends.numpy import NumpyBackend
 
 __all__ = ["TorchBackend", "TorchPlugin"]
@@ -253,8 +253,8 @@ class TorchBackend(Backend):
         ids = torch.arange(vocab, dtype=torch.int32, device=x.device)
         ties = torch.topk(torch.where(x == smallest, ids, vocab - 1), k, dim=-1, largest=False).values.long()
         above = values > smallest
-        place = torch.arange(k, device=x.device) - above.sum(-1, keepdim=True)
-        index = torch.where(above, index, ties.gather(-1, place.clamp(min=0)))
+        position = torch.arange(k, device=x.device) - above.sum(-1, keepdim=True)
+        index = torch.where(above, index, ties.gather(-1, position.clamp(min=0)))
         index = index.sort(-1).values
         values, order = torch.sort(x.gather(-1, index), dim=-1, descending=True, stable=True)
         return values, index.gather(-1, order)
@@ -308,14 +308,14 @@ class TorchBackend(Backend):
             return super().update_where(x, table, function)
         target = _target(x, donate and x.is_contiguous()).contiguous()
         flags = table.reshape(-1).numpy()
-        place = set_places(flags)
+        position = set_positions(flags)
         if x.dtype not in _NUMPY_SORTS:
-            flat, index = target.view(-1), torch.from_numpy(place)
-            changed = function(flat.index_select(0, index), torch.from_numpy(flags.take(place)))
+            flat, index = target.view(-1), torch.from_numpy(position)
+            changed = function(flat.index_select(0, index), torch.from_numpy(flags.take(position)))
             return flat.index_copy_(0, index, changed.to(x.dtype)).view(target.shape)
         memory = target.numpy().reshape(-1)
-        changed = function(torch.from_numpy(memory.take(place)), torch.from_numpy(flags.take(place)))
-        memory[place] = changed.numpy()
+        changed = function(torch.from_numpy(memory.take(position)), torch.from_numpy(flags.take(position)))
+        memory[position] = changed.numpy()
         _changed(target)
         return target
 
@@ -333,13 +333,13 @@ class TorchBackend(Backend):
         values = values.to(x.dtype).expand(index.shape)
         if self._all_valid(index, x.shape[-1]):
             return target.scatter_(1, index.long(), values)
-        valid, place = _valid(index, x.shape[-1])
-        if place.shape[1] > 1:
+        valid, position = _valid(index, x.shape[-1])
+        if position.shape[1] > 1:
             first = valid.to(torch.int8).argmax(1, keepdim=True)
-            place = torch.where(valid, place, place.gather(1, first))
+            position = torch.where(valid, position, position.gather(1, first))
             values = torch.where(valid, values, values.gather(1, first))
             valid = valid.any(1, keepdim=True)
-        return target.scatter_(1, place, torch.where(valid, values, target.gather(1, place)))
+        return target.scatter_(1, position, torch.where(valid, values, target.gather(1, position)))
 
     def _all_valid(self, tokens: Array, vocab: int) -> bool:
         """Whether no token has to be skipped, where that can be asked without waiting for a device."""
@@ -397,14 +397,14 @@ class TorchBackend(Backend):
             if not self._shared(like) or like.requires_grad or values.requires_grad:
                 return super().spread(values, ids, like)
             values, ids = values.numpy(), ids.numpy()
-        kept, places = spread_places(values, ids, like.shape[1])
+        kept, positions = spread_positions(values, ids, like.shape[1])
         if pool is not None and _use_count is not None:
-            out = pool.spread(kept, places, tuple(like.shape), NEG_INF, like.dtype, _TorchBuffer)
+            out = pool.spread(kept, positions, tuple(like.shape), NEG_INF, like.dtype, _TorchBuffer)
             if out is not None:
                 return out
         out = like if donate and like.is_contiguous() and _writable(like) else torch.empty_like(like).contiguous()
         flat = out.fill_(NEG_INF).view(-1)
-        flat.index_copy_(0, torch.from_numpy(places).to(torch.int64), torch.from_numpy(kept))
+        flat.index_copy_(0, torch.from_numpy(positions).to(torch.int64), torch.from_numpy(kept))
         return out
 
     def arange(self, stop: int) -> Array:
@@ -511,7 +511,7 @@ def _writable(x: Array) -> bool:
     """Whether a donated tensor can be written to: not with gradients, or from an inference mode that has ended."""
     if x.requires_grad:
         return False
-    # A compiler cannot ask; it handles in-place operations by itself.
+    # A compiler cannot ask; it handles in-position operations by itself.
     return torch.compiler.is_compiling() or not x.is_inference() or torch.is_inference_mode_enabled()
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["set_places", "set_tokens"]
+__all__ = ["set_positions", "set_tokens"]
 
 #: One word in so many may be set for the words to be looked through first: beyond, NumPy's own search is faster.
 _SPARSE: Final = 8
@@ -15,13 +15,13 @@ _SPARSE: Final = 8
 _FEW: Final = 8
 
 
-def set_places(table: NDArray[Any]) -> NDArray[np.intp]:
-    """The places of the entries that are true, or not 0, of ``table: [n]``, in order.
+def set_positions(table: NDArray[Any]) -> NDArray[np.intp]:
+    """The positions of the entries that are true, or not 0, of ``table: [n]``, in order.
 
     NumPy looks at each entry. Of a table of truth values with few that are set, eight are looked at together first, and
     of what is found there eight again.
 
-    >>> set_places(np.array([False, True, False, True] * 4)).tolist()
+    >>> set_positions(np.array([False, True, False, True] * 4)).tolist()
     [1, 3, 5, 7, 9, 11, 13, 15]
     """
     mask = table if table.dtype == np.bool_ else table != 0
@@ -29,12 +29,12 @@ def set_places(table: NDArray[Any]) -> NDArray[np.intp]:
         words = mask.view(np.uint64)
         some = words != 0
         if np.count_nonzero(some) * _SPARSE <= words.size:
-            at = set_places(some)
+            at = set_positions(some)
             byte = words.take(at).view(np.bool_).nonzero()[0]
             sparse: NDArray[np.intp] = at.take(byte >> 3) * 8 + (byte & 7)
             return sparse
-    places: NDArray[np.intp] = mask.nonzero()[0]
-    return places
+    positions: NDArray[np.intp] = mask.nonzero()[0]
+    return positions
 
 
 def set_tokens(x: NDArray[Any], tokens: NDArray[np.integer[Any]], value: float | bool) -> None:
