@@ -1,4 +1,7 @@
-"""Checks of the arguments of public functions: the converted value, or an error that names argument and value."""
+"""Checks of the arguments of public functions: the converted value, or an error that names argument and value.
+
+Each function takes the value, the name of the argument, and the class of the error that it raises.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +51,7 @@ def shown(value: Any) -> str:
 
 
 def whole(value: Any, name: str, error: Error, *, least: int | None = None, most: int = _MOST) -> int:
-    """A whole number.
-
-    Args:
-        value: the argument.
-        name: of the argument.
-        error: the class of the error.
-        least, most: the range.
-
-    Raises:
-        LogitloomError: of the class ``error``.
+    """A whole number of a range.
 
     Example:
         >>> from logitloom.errors import GenerationError
@@ -80,11 +74,7 @@ def whole(value: Any, name: str, error: Error, *, least: int | None = None, most
 
 
 def number(value: Any, name: str, error: Error) -> float:
-    """A finite number, as a float.
-
-    Raises:
-        LogitloomError: of the class ``error``.
-    """
+    """A finite number, as a float."""
     found = math.nan
     if isinstance(value, numbers.Real):
         try:
@@ -97,11 +87,7 @@ def number(value: Any, name: str, error: Error) -> float:
 
 
 def flag(value: Any, name: str, error: Error) -> bool:
-    """The truth of a value.
-
-    Raises:
-        LogitloomError: of the class ``error``, if it has none, as an array of several numbers.
-    """
+    """The truth of a value. An array of several numbers has none."""
     try:
         return bool(value)
     except (TypeError, ValueError):
@@ -109,11 +95,7 @@ def flag(value: Any, name: str, error: Error) -> bool:
 
 
 def ids(value: Any, name: str, error: Error) -> tuple[int, ...]:
-    """Token ids.
-
-    Raises:
-        LogitloomError: of the class ``error``, if the value is no collection of whole numbers, or one is too large.
-    """
+    """Token ids: a collection of whole numbers below 2**31."""
     listed = getattr(value, "tolist", None)
     found = listed() if callable(listed) and not isinstance(value, type) else value
     if isinstance(found, Iterable) and not isinstance(found, (str, bytes, Mapping)):
@@ -128,20 +110,12 @@ def ids(value: Any, name: str, error: Error) -> tuple[int, ...]:
 
 
 def optional_ids(value: Any, name: str, error: Error) -> tuple[int, ...] | None:
-    """Token ids, or ``None``.
-
-    Raises:
-        LogitloomError: as :func:`ids`.
-    """
+    """Token ids, or ``None``."""
     return None if value is None else ids(value, name, error)
 
 
 def id_lists(value: Any, name: str, error: Error) -> tuple[tuple[int, ...], ...]:
-    """Token ids per row.
-
-    Raises:
-        LogitloomError: of the class ``error``.
-    """
+    """Token ids per row."""
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping, type)):
         raise error(f"The argument {name!r} must be a list of lists of token ids, but is {shown(value)}.")
     try:
@@ -152,22 +126,14 @@ def id_lists(value: Any, name: str, error: Error) -> tuple[tuple[int, ...], ...]
 
 
 def seeds(value: Any, name: str, error: Error) -> int | tuple[int, ...]:
-    """A seed, or one per row.
-
-    Raises:
-        LogitloomError: of the class ``error``.
-    """
+    """A seed, or one per row."""
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
         return tuple([whole(seed, f"{name}[{n}]", error) for n, seed in enumerate(value)])
     return whole(value, name, error)
 
 
 def names(value: Any, name: str, error: Error) -> tuple[str, ...]:
-    """Texts.
-
-    Raises:
-        LogitloomError: of the class ``error``, if the value is no collection of texts, or is one text.
-    """
+    """Texts: a collection of them, and not one text."""
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, type)):
         found = list(value)
         if all(isinstance(text, str) for text in found):
@@ -176,11 +142,7 @@ def names(value: Any, name: str, error: Error) -> tuple[str, ...]:
 
 
 def instance(value: Any, kind: type[T] | tuple[type[T], ...], name: str, error: Error) -> T:
-    """An object of a class.
-
-    Raises:
-        LogitloomError: of the class ``error``.
-    """
+    """An object of a class."""
     if not isinstance(value, kind):
         kinds = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
         raise error(f"The argument {name!r} must be a {kinds}, but is {shown(value)}.")

@@ -187,7 +187,6 @@ class Backend:
 
     def device_of(self, array: Array) -> Any:
         """The library's device of an array; None where the library has just one."""
-        del array
         return None
 
     def asarray(self, host: NDArray[Any] | Sequence[Any], dtype: str | None = None) -> Array:
@@ -209,7 +208,6 @@ class Backend:
 
     def has_values(self, array: Array) -> bool:
         """Whether an array has values that can be downloaded now. One that a compiler traces has none."""
-        del array
         return True
 
     def is_floating(self, array: Array) -> bool:
@@ -223,7 +221,6 @@ class Backend:
 
     def synchronize(self, *arrays: Array) -> None:
         """Wait until the arrays are computed (libraries with lazy or asynchronous execution)."""
-        del arrays
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function compiled by the library, where it can; else the function itself."""
@@ -236,29 +233,24 @@ class Backend:
             x: ``[n, ...]``.
             memory: an earlier copy of at least as many rows, which is overwritten.
         """
-        del x, memory
         return None
 
     # -- named operations ---------------------------------------------------------------------------
 
     def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
         """``x`` with ``value`` where ``mask`` (broadcastable, bool) is true."""
-        del donate
         return self.xp.where(mask, self._scalar(value, x), x)
 
     def scale(self, x: Array, factor: float, donate: bool = False) -> Array:
         """``x * factor`` for a Python number; the dtype stays."""
-        del donate
         return x * factor
 
     def divide(self, x: Array, divisor: float, donate: bool = False) -> Array:
         """``x / divisor`` for a Python number; the dtype stays."""
-        del donate
         return x / divisor
 
     def add(self, x: Array, y: Array, donate: bool = False) -> Array:
         """``x + y`` in the dtype of ``x`` (``y`` is cast)."""
-        del donate
         return x + self._like(y, x)
 
     def softmax(self, x: Array) -> Array:
@@ -345,7 +337,6 @@ class Backend:
             None where shapes cannot depend on values (on devices, in compiled loops), or where nothing is gained,
             because a row has a quarter of the vocabulary or more.
         """
-        del x, highest
         return None
 
     def shared_memory(self, logits: Array) -> SharedMemory | None:
@@ -353,7 +344,6 @@ class Backend:
 
         Processors that declare ``any_library`` get NumPy's views then.
         """
-        del logits
         return None
 
     def address(self, array: Array, dtype: str, written: bool = False) -> int | None:
@@ -364,7 +354,6 @@ class Backend:
             dtype: ``"float32"``, ``"int32"`` or ``"bool"``, the dtype that it must have.
             written: whether the loop writes to the array.
         """
-        del array, dtype, written
         return None
 
     def take_rows(self, x: Array, index: Array) -> Array:
@@ -384,7 +373,6 @@ class Backend:
 
         Negative tokens and tokens beyond the row are skipped.
         """
-        del donate
         columns = self.arange(x.shape[-1])[None, :]
         for j in range(tokens.shape[1]):
             hit = columns == tokens[:, j : j + 1]
@@ -393,7 +381,6 @@ class Backend:
 
     def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
         """``x`` with ``value`` at each of a row's ``tokens``; those that are negative or beyond the row are skipped."""
-        del donate
         columns = self.arange(x.shape[-1])[None, :]
         for j in range(tokens.shape[1]):
             hit = columns == tokens[:, j : j + 1]
@@ -412,7 +399,6 @@ class Backend:
                 at its index.
             donate: whether ``x`` may be overwritten.
         """
-        del donate
         mask = table if table.dtype == self.xp.bool else table != 0
         return self.xp.where(mask, self._like(function(x, table), x), x)
 
@@ -427,7 +413,6 @@ class Backend:
         An index that is negative or beyond the row is skipped. The others of a row are distinct, or their
         values agree: which one wins is the library's choice.
         """
-        del donate
         values = self._like(values, x)
         columns = self.arange(x.shape[-1])[None, :]
         for j in range(index.shape[1]):
@@ -460,7 +445,6 @@ class Backend:
             donate: whether to write into ``logits`` where that is cheaper.
             pool: buffers that may be returned instead; only for backends that declare ``uses_buffer_pool``.
         """
-        del pool
         forbidden = np.empty(tuple(logits.shape), dtype=np.bool_)
         for line, (allowed, ids) in zip(forbidden, rows, strict=True):
             line.fill(allowed)
@@ -482,7 +466,6 @@ class Backend:
         Returns:
             ``[batch, vocab]``.
         """
-        del donate, pool
         return self.write_at(self.xp.full_like(like, NEG_INF), ids, values, True)
 
     def apply_class_mask(self, logits: Array, allowed: Array, token_class: Array, donate: bool = False) -> Array:

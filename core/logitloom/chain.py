@@ -719,5 +719,4 @@ def _given_by(context: Context) -> set[str]:
 
 
 def _stateless(context: Context) -> tuple[()]:
-    del context
     return ()

@@ -153,28 +153,20 @@ class Context:
 
     def validated(self) -> Context:
         """This context, after checking that its fields agree with each other."""
-        if self.prompt is not None and len(self.prompt) != self.batch:
-            raise InvalidContext(
-                f"The context has {self.batch} rows but {len(self.prompt)} prompts; give one prompt per row."
-            )
+        for given, name, remedy in (
+            (self.prompt, "prompts", "one prompt per row"),
+            (self.seed, "seeds", "one integer, or one per row"),
+            (self.max_new_tokens, "limits in max_new_tokens", "one integer, or one per row"),
+        ):
+            if given is not None and not isinstance(given, int) and len(given) != self.batch:
+                raise InvalidContext(f"The context has {self.batch} rows but {len(given)} {name}; give {remedy}.")
         for row, prompt in enumerate(self.prompt or ()):
             if prompt and min(prompt) < 0:
                 raise InvalidContext(f"The prompt of row {row} has the id {min(prompt)}; ids are never negative.")
-        if isinstance(self.seed, tuple) and len(self.seed) != self.batch:
-            raise InvalidContext(
-                f"The context has {self.batch} rows but {len(self.seed)} seeds; give one integer, or one per row."
-            )
-        if isinstance(self.max_new_tokens, tuple) and len(self.max_new_tokens) != self.batch:
-            raise InvalidContext(
-                f"The context has {self.batch} rows but {len(self.max_new_tokens)} limits in max_new_tokens; give one "
-                f"integer, or one per row."
-            )
-        if self.prompt is not None and self.max_length is not None:
-            for row, prompt in enumerate(self.prompt):
-                if len(prompt) > self.max_length:
-                    raise InvalidContext(
-                        f"The prompt of row {row} has {len(prompt)} tokens, but max_length is {self.max_length}."
-                    )
+            if self.max_length is not None and len(prompt) > self.max_length:
+                raise InvalidContext(
+                    f"The prompt of row {row} has {len(prompt)} tokens, but max_length is {self.max_length}."
+                )
         if self.vocabulary is not None and self.vocabulary.size > self.vocab_size:
             highest = max((i for i, b in enumerate(self.vocabulary.token_bytes) if b), default=-1)
             if highest >= self.vocab_size:

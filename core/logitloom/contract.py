@@ -180,7 +180,6 @@ class ByteAutomaton(ABC):
 
         Automata that search need it: a stop string may end inside a token. Such a state accepts.
         """
-        del state
         return False
 
     def token_border(self, state: State) -> State | None:
@@ -189,7 +188,6 @@ class ByteAutomaton(ABC):
 
     def text_end(self, state: State) -> TextEnd:
         """Whether the text is over in this state, and how many bytes at its end do not belong to it."""
-        del state
         return TextEnd(False, 0)
 
     def completion(self, state: State) -> bytes | None:
@@ -198,7 +196,6 @@ class ByteAutomaton(ABC):
         After its first bytes the completion is the rest of it, so that the tokens that write it count down. Automata
         with states that a bounded search does not get out of implement it, so that texts can be complete in time.
         """
-        del state
         return None
 
     def longest_completion(self, state: State, read: int, writable: frozenset[int]) -> int | None:
@@ -211,7 +208,6 @@ class ByteAutomaton(ABC):
             read: the bytes of the longest token.
             writable: the bytes that are tokens; ``None`` is returned if completions have others.
         """
-        del state, read, writable
         return None
 
     def alternatives(self, state: State) -> Sequence[State]:
@@ -228,7 +224,6 @@ class ByteAutomaton(ABC):
         A state between the bytes of a character has none. The tokens of such texts are allowed without reading them,
         so a first mask is found sooner where a pattern reads ``.{0,200}``. Runs may be too short and sets too small.
         """
-        del state
         return ()
 
     def beginnings(self, state: State, length: int) -> Hashable:
@@ -237,7 +232,6 @@ class ByteAutomaton(ABC):
         Whether a text may end there does not matter. Such states allow the same tokens, so a mask is found once for
         all of them: in ``[a-z]{400,600}`` for most.
         """
-        del state, length
         return None
 
 
@@ -345,17 +339,14 @@ class Constraint(ABC):
 
         :data:`UNKNOWN` if there is none; :meth:`least_after` is asked then. While more tokens are left, it need not be.
         """
-        del state
         return UNKNOWN
 
     def finish(self, state: State) -> State:
         """The state after end-of-sequence; a constraint that ends texts keeps one that still says where."""
-        del state
         return FINISHED
 
     def text_end(self, state: State) -> TextEnd:
         """Whether the text is over in this state, and how many bytes at its end do not, or may not, belong to it."""
-        del state
         return TextEnd(False, 0)
 
     def row(self, state: State) -> NDArray[np.int32]:

@@ -167,7 +167,6 @@ class _Loop:
 
     def scored(self, given: Array, donate: bool, start: int, end: int) -> Array | None:
         """See :class:`Passage`."""
-        del donate
         try:
             return self._scored(given, start, end)
         except KernelFailed:

@@ -19,18 +19,13 @@ __all__ = ["check_step", "note", "writable"]
 
 
 def check_step(logits: Any, state: Any, context: Context, branches: int) -> None:
-    """Raise unless logits, state and tokens of a step belong together.
+    """Raise unless logits, state and tokens of a step belong together; see :meth:`logitloom.Chain.process`.
 
     Args:
         logits: as the chain got them.
         state: the states of its processors and the position.
         context: of the step.
         branches: rows of logits per sequence.
-
-    Raises:
-        InvalidContext: the logits are no floating array, or have another width than those of the start; or the tokens
-            have another number of rows.
-        StateMismatch: the state has another number of rows.
     """
     dtype = getattr(logits, "dtype", None)
     if (type(logits), dtype) not in FLOATING or len(logits.shape) not in (1, 2):
