@@ -249,7 +249,8 @@ OF_AUTHORS = {
     "logitloom.backend.NEG_INF", "logitloom.backend.TokenIds", "logitloom.backend.BufferPool",
     "logitloom.backend.SharedMemory", "logitloom.registry",
     "logitloom.hookspecs", "logitloom.engines", "logitloom.engines.written_text.written_text",
-    "logitloom.generation.dead_ends", "logitloom.generation.logits_pool", "logitloom.generation.partial_values", "logitloom.generation.sampled.sampled",
+    "logitloom.generation.dead_ends", "logitloom.generation.logits_pool",
+    "logitloom.generation.partial_values", "logitloom.generation.sampled.sampled",
     "logitloom.generation.soft_ban", "logitloom_contrib.row_tracking", "logitloom.errors", "logitloom.testing",
     "logitloom.testing.array_namespace", "logitloom.testing.row_operations", "logitloom.row_operations",
 }  # fmt: skip
