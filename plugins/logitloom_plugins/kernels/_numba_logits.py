@@ -30,10 +30,10 @@ __all__ = [
     "reshape",
 ]
 
-#: What lets sums be taken in any order, so that they are vectorised. Infinities and what is not a number stay.
+#: Flags of LLVM that let a sum be taken in any order, so that it is vectorised. Infinities and NaN keep their meaning.
 SUMMED: Final = {"reassoc", "contract", "nsz", "arcp"}
 _BINS: Final = 1024
-#: So few logits are looked at again and again sooner than they are sorted into bins.
+#: Up to so many logits, halving the range of their keys is faster than sorting them into bins.
 _FEW: Final = 4096
 _LOWEST: Final = np.finfo(np.float32).min
 _EPSILON: Final = float(np.finfo(np.float32).eps)
@@ -58,8 +58,8 @@ def exponential(x: Any) -> Any:  # pragma: no cover - compiled
 def _exponentials(line: Any, top: Any) -> Any:  # pragma: no cover - compiled
     """The sum of ``exp(line - top)``."""
     total = np.float32(0)
-    for place in range(len(line)):
-        total += exponential(line[place] - top)
+    for index in range(len(line)):
+        total += exponential(line[index] - top)
     return total
 
 
@@ -72,13 +72,13 @@ def exponentials(x: Any, top: Any, total: Any) -> None:  # pragma: no cover - co
 
 @compiled(types.int32(types.int32), cache=True, nogil=True)
 def key_of(bits: Any) -> Any:  # pragma: no cover - compiled
-    """An integer in whose order numbers are; given the bits of a number, and the other way round."""
+    """The key of a number from its bits: an int32 that sorts as the numbers do. It also maps a key back to the bits."""
     return np.int32(bits ^ np.int32(np.int32(bits >> 31) & np.int32(0x7FFFFFFF)))
 
 
 @compiled(types.float32(types.int64), cache=True, nogil=True)
 def number_of(key: int) -> Any:  # pragma: no cover - compiled
-    """The number of a key."""
+    """The number that has a key."""
     return np.int32(key_of(np.int32(key))).view(np.float32)
 
 
@@ -98,18 +98,18 @@ def _range(keys: Any) -> Any:  # pragma: no cover - compiled
 
 @compiled(types.int32(types.int32[::1], types.int32), cache=True, nogil=True)
 def _reached(keys: Any, least: Any) -> Any:  # pragma: no cover - compiled
-    """How many keys reach a bound, counted in 32 bits, as the keys are: vectors hold twice as many."""
+    """How many keys are at least a bound. Counts of 32 bits let a vector register hold as many counts as keys."""
     reached = np.int32(0)
-    for place in range(len(keys)):
-        reached = np.int32(reached + np.int32(keys[place] >= least))
+    for index in range(len(keys)):
+        reached = np.int32(reached + np.int32(keys[index] >= least))
     return reached
 
 
 @compiled(types.int64(types.int32[::1], types.int64, types.int64), cache=True, nogil=True)
 def kth_key(keys: Any, k: int, most: int) -> Any:  # pragma: no cover - compiled
-    """A bound that at least ``k`` keys reach, and at most ``most`` but for keys that tie with the k-th largest.
+    """A bound that between ``k`` and ``most`` keys reach; more only if keys are equal to the k-th largest.
 
-    Found by halving the range of the keys.
+    The range of the keys is halved until such a bound is found.
     """
     low, high = _range(keys)
     while low < high:
@@ -126,18 +126,18 @@ def kth_key(keys: Any, k: int, most: int) -> Any:  # pragma: no cover - compiled
 
 @compiled(types.float32(types.float32[::1], types.int32[::1], types.int32), cache=True, nogil=True, fastmath=SUMMED)
 def mass_of(weights: Any, keys: Any, least: Any) -> Any:  # pragma: no cover - compiled
-    """The weight of the keys that reach a bound."""
+    """The sum of the weights whose keys are at least a bound."""
     found = np.float32(0)
-    for place in range(len(keys)):
-        found += weights[place] if keys[place] >= least else np.float32(0)
+    for index in range(len(keys)):
+        found += weights[index] if keys[index] >= least else np.float32(0)
     return found
 
 
 @compiled(types.float32(types.float32[::1], types.int32[::1], types.float64), cache=True, nogil=True)
 def _reaching_mass(weights: Any, keys: Any, mass: float) -> Any:  # pragma: no cover - compiled
-    """The number of the largest key of which it and those above it weigh so much together; else of the least key."""
+    """The number of the largest key that together with all larger keys has this mass; of the least key if none has."""
     low, high = _range(keys)
-    # How many reach the lower end, and how many lie above the upper one.
+    # How many keys are at least the lower end of the range, and how many are above the upper end.
     reached, above = np.int64(len(keys)), np.int64(0)
     while low < high and reached > above + 1:
         middle = (low + high + 1) >> 1
@@ -156,66 +156,66 @@ def _reaching_mass(weights: Any, keys: Any, mass: float) -> Any:  # pragma: no c
 def border(line: Any, highest: Any, reached: float, total: float, memory: Any) -> Any:  # pragma: no cover - compiled
     """The least logit of a row's nucleus; -inf if its largest entry is not finite.
 
-    Tokens whose mass is less than what lies outside of the nucleus, divided by their number, are outside. Of few others
-    the border is found by halving the range of their logits. Of many the mass of bins tells in which bin the border
-    lies, and only that one is sorted.
+    A token whose mass is less than the mass outside of the nucleus divided by the length of the row is outside. If few
+    tokens remain, the border is found by halving the range of their logits. If many remain, the masses of bins tell in
+    which bin of logits the border is, and only that bin is sorted.
 
     Args:
-        line: the row, or what is left of it, in which the nucleus is.
-        highest: its largest entry.
-        reached: the mass of the nucleus, a sum of ``exp(line - highest)``.
-        total: that of the whole line.
-        memory: to work in.
+        line: the logits of a row, or those of its tokens that are still allowed.
+        highest: the largest of them.
+        reached: the mass of the nucleus, in units of ``exp(line - highest)``.
+        total: the sum of ``exp(line - highest)``.
+        memory: buffers of :func:`memory_for`.
     """
     likely, weights, mass, keys = memory
     if not np.isfinite(highest):
         return np.float32(-np.inf)
     share = (total - reached) / len(line)
-    # No forbidden token is likely, whatever the share.
+    # A forbidden token is never kept, also with a share of 0.
     least = highest + np.float32(np.log(share)) if share > 0 else _LOWEST
     found = 0
-    for place in range(len(line)):
-        likely[found] = line[place]
-        found += line[place] >= least
+    for index in range(len(line)):
+        likely[found] = line[index]
+        found += line[index] >= least
     if not found:
         return np.float32(-np.inf)
     if found <= _FEW:
-        for place in range(found):
-            weights[place] = exponential(likely[place] - highest)
-            keys[place] = key_of(np.float32(likely[place]).view(np.int32))
+        for index in range(found):
+            weights[index] = exponential(likely[index] - highest)
+            keys[index] = key_of(np.float32(likely[index]).view(np.int32))
         return _reaching_mass(weights[:found], keys[:found], reached)
     lowest = highest
-    for place in range(found):
-        weights[place] = exponential(likely[place] - highest)
-        lowest = min(lowest, max(likely[place], highest - np.float32(126)))
+    for index in range(found):
+        weights[index] = exponential(likely[index] - highest)
+        lowest = min(lowest, max(likely[index], highest - np.float32(126)))
     factor = np.float32(_BINS) / max(highest - lowest, np.float32(1e-6))
     mass[:] = 0
-    for place in range(found):
-        mass[np.uint64(min((highest - likely[place]) * factor, np.float32(_BINS - 1)))] += weights[place]
+    for index in range(found):
+        mass[np.uint64(min((highest - likely[index]) * factor, np.float32(_BINS - 1)))] += weights[index]
     border, above = 0, 0.0
     while border < _BINS - 1 and above + mass[border] < reached:
         above += mass[border]
         border += 1
     inside = 0
-    for place in range(found):
-        if np.uint64(min((highest - likely[place]) * factor, np.float32(_BINS - 1))) == np.uint64(border):
-            likely[inside] = likely[place]
+    for index in range(found):
+        if np.uint64(min((highest - likely[index]) * factor, np.float32(_BINS - 1))) == np.uint64(border):
+            likely[inside] = likely[index]
             inside += 1
-    if not inside:  # the last bin, which rounding leaves empty
+    if not inside:  # only the last bin can be empty, by rounding
         return lowest
     likely[:inside].sort()
-    place = inside - 1
-    while place > 0:
-        above += exponential(likely[place] - highest)
+    index = inside - 1
+    while index > 0:
+        above += exponential(likely[index] - highest)
         if above >= reached:
             break
-        place -= 1
-    return likely[place]
+        index -= 1
+    return likely[index]
 
 
 @compiled(MEMORY(types.int64), cache=True, nogil=True)
 def memory_for(width: int) -> Any:  # pragma: no cover - compiled
-    """Memory to work in on rows up to that width."""
+    """Buffers for rows of up to ``width`` logits."""
     return (
         np.empty(width, np.float32),
         np.empty(width, np.float32),
@@ -244,24 +244,24 @@ def reaching(x: Any, maxima: Any, least: Any, ids: Any) -> int:  # pragma: no co
             hit[hits] = block
             hits += maxima[row, block] >= bound
         for first in range(0, vocab, count):
-            for place in range(hits):
-                at = first + hit[place]
-                if at < vocab and line[at] >= bound:
+            for index in range(hits):
+                token = first + hit[index]
+                if token < vocab and line[token] >= bound:
                     if found == width:
                         return -1
-                    ids[row, found] = at
+                    ids[row, found] = token
                     found += 1
         ids[row, found:] = -1
         most = max(most, found)
     return most
 
 
-#: Largest size of a block of neighbouring logits, and least: below, each logit is a block.
+#: Largest and least size of a block of neighbouring logits. If blocks had to be smaller, each logit is a block.
 _LARGEST_BLOCK: Final = 128
 _LEAST_BLOCK: Final = 8
-#: Blocks per wanted value.
+#: Least number of blocks per logit that the first truncation keeps.
 _BLOCKS: Final = 4
-#: Keys of infinities: what is beyond them is not a number.
+#: Key of infinity; that of -infinity is ``-1 - INFINITE``. Larger and lesser keys are NaN.
 INFINITE: Final = 0x7F800000
 _KEYS: Final = read_only(types.int32)
 OPERATIONS: Final = types.Tuple((read_only(types.int64), read_only(types.float64)))
@@ -270,13 +270,13 @@ _NUMBERS: Final = types.Tuple((read_only(types.int64), read_only(types.float64),
 
 @compiled(types.int32(_KEYS, types.int64, types.int32[::1]), cache=True, nogil=True)
 def _tops(bits: Any, size: int, tops: Any) -> Any:  # pragma: no cover - compiled
-    """The largest keys of blocks; returns the least key of all."""
+    """Write the largest key of each block to ``tops``; returns the least key of the row."""
     lowest = np.int32(0x7FFFFFFF)
     for block in range(len(tops)):
         top = np.int32(-0x80000000)
         line = bits[block * size : (block + 1) * size]
-        for place in range(len(line)):
-            key = key_of(line[place])
+        for index in range(len(line)):
+            key = key_of(line[index])
             top = key if key > top else top
             lowest = key if key < lowest else lowest
         tops[block] = top
@@ -285,44 +285,44 @@ def _tops(bits: Any, size: int, tops: Any) -> Any:  # pragma: no cover - compile
 
 @compiled(types.int32(_KEYS, types.int32[::1]), cache=True, nogil=True)
 def _each_key(bits: Any, keys: Any) -> Any:  # pragma: no cover - compiled
-    """The same for blocks of one."""
+    """As :func:`_tops`, for blocks of one logit."""
     lowest = np.int32(0x7FFFFFFF)
-    for place in range(len(bits)):
-        key = key_of(bits[place])
-        keys[place] = key
+    for index in range(len(bits)):
+        key = key_of(bits[index])
+        keys[index] = key
         lowest = key if key < lowest else lowest
     return lowest
 
 
 @compiled(types.boolean(types.int64, types.int64, _NUMBERS), cache=True, nogil=True)
 def _occurs(start: int, stop: int, numbers: Any) -> Any:  # pragma: no cover - compiled
-    """Whether one of the tokens at some places of the tables occurred."""
+    """Whether one of the tokens with indices from ``start`` to ``stop`` in the flat tables occurred."""
     kinds, _, tables = numbers
     for i in range(len(tables)):
         size = np.int64(4 if kinds[i] == LOWER_BY_COUNT else 1)
         address, length = tables[i] + start * size, (stop - start) * size
         words = numba.carray(elements_at(address, np.uint64(0)), (length // 8,))
         found = np.uint64(0)
-        for place in range(len(words)):
-            found |= words[place]
+        for index in range(len(words)):
+            found |= words[index]
         octets = numba.carray(elements_at(address, np.uint8(0)), (length,))
-        for place in range(length // 8 * 8, length):
-            found |= np.uint64(octets[place])
+        for index in range(length // 8 * 8, length):
+            found |= np.uint64(octets[index])
         if found:
             return True
     return False
 
 
 @compiled(types.float32(types.float32, types.int64, _NUMBERS), cache=True, nogil=True)
-def _penalised(x: Any, at: int, numbers: Any) -> Any:  # pragma: no cover - compiled
-    """The logit of the token at a place of the tables after the operations that have tables, in order."""
+def _penalised(x: Any, index: int, numbers: Any) -> Any:  # pragma: no cover - compiled
+    """The logit ``x`` of the token at ``index`` of the flat tables, after the operations that have tables, in order."""
     kinds, values, tables = numbers
     for i in range(len(tables)):
         kind, value = kinds[i], np.float32(values[i])
         if kind == LOWER_BY_COUNT:
-            count = numba.carray(elements_at(tables[i] + 4 * at, np.float32(0)), (1,))[0]
+            count = numba.carray(elements_at(tables[i] + 4 * index, np.float32(0)), (1,))[0]
             x = x + count * -value if count != 0 else x
-        elif numba.carray(elements_at(tables[i] + at, np.uint8(0)), (1,))[0]:
+        elif numba.carray(elements_at(tables[i] + index, np.uint8(0)), (1,))[0]:
             if kind == LOWER_SEEN:
                 x = x - value
             elif value >= 1:
@@ -334,41 +334,41 @@ def _penalised(x: Any, at: int, numbers: Any) -> Any:  # pragma: no cover - comp
 
 @compiled(types.void(types.float32[::1], OPERATIONS, types.int64, types.float64, MEMORY), cache=True, nogil=True)
 def reshape(line: Any, operations: Any, first: int, total: float, memory: Any) -> None:  # pragma: no cover - compiled
-    """Apply operations that have no tables, in order. What they forbid becomes -inf.
+    """Apply the operations that have no tables, in order. The logits of tokens that they forbid become -inf.
 
     Args:
-        line: a row, or what is left of it.
-        operations: their kinds and operands.
-        first: the place of the first one.
-        total: the sum of the exponentials of the row, less its largest entry, where the line is not all of it: what the
-            first truncation goes by; else 0.
-        memory: to work in.
+        line: the logits of a row, or those of its tokens that are still allowed. Written to.
+        operations: kinds and operands of all operations.
+        first: the index of the first operation without a table.
+        total: the sum of ``exp(x - max(x))`` over the whole row, by which the first truncation measures its mass, if
+            ``line`` is only a part of the row; 0 if it is the whole row.
+        memory: buffers of :func:`memory_for`.
     """
     (kinds, values), keys = operations, memory[3]
     for i in range(first, len(kinds)):
         kind, value = kinds[i], np.float32(values[i])
         if kind == DIVIDE:
-            for place in range(len(line)):
-                line[place] = line[place] / value
+            for index in range(len(line)):
+                line[index] = line[index] / value
             continue
         least = np.float32(-np.inf)
         if kind == KEEP_HIGHEST:
             if len(line) > values[i]:
-                for place in range(len(line)):
-                    keys[place] = key_of(np.float32(line[place]).view(np.int32))
+                for index in range(len(line)):
+                    keys[index] = key_of(np.float32(line[index]).view(np.int32))
                 least = number_of(kth_key(keys[: len(line)], np.int64(values[i]), np.int64(values[i])))
         else:
             top = line[0]
-            for place in range(len(line)):
-                top = max(top, line[place])
+            for index in range(len(line)):
+                top = max(top, line[index])
             if kind == KEEP_NEAR_TOP:
                 least = top + value
             else:
                 here = np.float64(_exponentials(line, top))
                 least = border(line, top, values[i] * (total if total > 0 else here), here, memory)
         total = 0.0
-        for place in range(len(line)):
-            line[place] = -np.inf if line[place] < least else line[place]
+        for index in range(len(line)):
+            line[index] = -np.inf if line[index] < least else line[index]
 
 
 _ROW: Final = types.Tuple((types.int64, types.int64, types.int64))
@@ -380,9 +380,9 @@ def _top(row: Any, start: int, stop: int, top: Any, numbers: Any) -> Any:  # pra
 
     Args:
         row: as for :func:`_tops_of_row`.
-        start, stop: of the block.
-        top: its largest key before.
-        numbers: the operations.
+        start, stop: the ids of the block.
+        top: the largest key of the block before the operations.
+        numbers: the operations: kinds, operands, addresses of tables.
     """
     logits, first, vocab = row
     values = numba.carray(elements_at(logits, np.float32(0)), (vocab,))
@@ -397,17 +397,17 @@ def _top(row: Any, start: int, stop: int, top: Any, numbers: Any) -> Any:  # pra
             if word < len(words) and words[word] == 0:
                 continue
             end: Any = min(begin + each, stop)
-            for place in range(begin, end):
-                x = values[place]
-                y = _penalised(x, first + place, numbers)
+            for index in range(begin, end):
+                x = values[index]
+                y = _penalised(x, first + index, numbers)
                 if y != x:
                     lost = lost or key_of(np.float32(x).view(np.int32)) == top
                     changed = max(changed, key_of(np.float32(y).view(np.int32)))
     if not lost:
         return max(top, changed)
     top = np.int32(-0x80000000)
-    for place in range(start, stop):
-        top = max(top, key_of(np.float32(_penalised(values[place], first + place, numbers)).view(np.int32)))
+    for index in range(start, stop):
+        top = max(top, key_of(np.float32(_penalised(values[index], first + index, numbers)).view(np.int32)))
     return top
 
 
@@ -416,23 +416,23 @@ def _tops_of_row(row: Any, size: int, numbers: Any, occurs: Any, tops: Any) -> A
     """The largest keys of the blocks of a row, after the operations that have tables.
 
     Args:
-        row: the address of the row's logits, its place in the tables, and its length.
-        size: of a block.
-        numbers: the operations.
-        occurs: output: the blocks in which a token occurred.
-        tops: output.
+        row: the address of the row's logits, the index of its first entry in the flat tables, and its length.
+        size: logits of a block.
+        numbers: the operations: kinds, operands, addresses of tables.
+        occurs: output: whether a token of each block occurred.
+        tops: output: the largest keys.
 
     Returns:
-        Whether all logits are numbers, and none infinite above.
+        Whether no logit is NaN or +infinity.
     """
     logits, first, vocab = row
     bits = numba.carray(elements_at(logits, np.int32(0)), (vocab,))
     lowest = _each_key(bits, tops) if size == 1 else _tops(bits, size, tops)
-    for at in range(len(tops) if len(numbers[2]) else 0):
-        start, stop = at * size, min((at + 1) * size, vocab)
-        occurs[at] = _occurs(first + start, first + stop, numbers)
-        if occurs[at]:
-            tops[at] = _top(row, start, stop, tops[at], numbers)
+    for block in range(len(tops) if len(numbers[2]) else 0):
+        start, stop = block * size, min((block + 1) * size, vocab)
+        occurs[block] = _occurs(first + start, first + stop, numbers)
+        if occurs[block]:
+            tops[block] = _top(row, start, stop, tops[block], numbers)
     highest = tops[0]
     for key in tops:
         highest = max(highest, key)
@@ -441,13 +441,13 @@ def _tops_of_row(row: Any, size: int, numbers: Any, occurs: Any, tops: Any) -> A
 
 @compiled(types.float32(types.int32[::1], types.int64), cache=True, nogil=True)
 def _bound(tops: Any, highest: int) -> Any:  # pragma: no cover - compiled
-    """What the so many highest logits of a row reach, less what a sum or a quotient may round to the same."""
+    """A lower bound of the ``highest`` largest logits of a row, lowered so that later rounding cannot matter."""
     key = tops[0]
     for top in tops:
         key = max(key, top)
     bound = np.float64(number_of(kth_key(tops, highest, highest + highest // 4)))
     slack = 8 * np.float64(_EPSILON) * (abs(bound) + abs(np.float64(number_of(key))))
-    # At -inf the row has fewer possible tokens than that, and all others are forbidden.
+    # A bound of -inf means that fewer tokens than ``highest`` are allowed: all allowed ones reach the lowest number.
     return np.float32(bound - slack) if np.isfinite(slack) else _LOWEST
 
 
@@ -462,21 +462,21 @@ def _bound(tops: Any, highest: int) -> Any:  # pragma: no cover - compiled
 def _listed(
     row: Any, size: int, numbers: Any, occurs: Any, tops: Any, least: Any, ids: Any, left: Any
 ) -> Any:  # pragma: no cover - compiled
-    """List the tokens of a row whose logits reach a bound, and these; returns how many, -1 if there are too many."""
+    """Write the ids and logits of the tokens that reach a bound; returns their number, -1 if there is no room."""
     logits, first, vocab = row
     values, found = numba.carray(elements_at(logits, np.float32(0)), (vocab,)), 0
-    # Of two zeros the negative one has the lesser key.
+    # -0.0 equals 0.0 but has a lesser key.
     least_key = np.int32(-1) if least == 0 else key_of(np.float32(least).view(np.int32))
-    for at in range(len(tops)):
-        if tops[at] < least_key:
+    for block in range(len(tops)):
+        if tops[block] < least_key:
             continue
-        for place in range(at * size, min((at + 1) * size, vocab)):
-            x = values[place]
-            x = _penalised(x, first + place, numbers) if occurs[at] else x
+        for token in range(block * size, min((block + 1) * size, vocab)):
+            x = values[token]
+            x = _penalised(x, first + token, numbers) if occurs[block] else x
             if x >= least:
                 if found == len(ids):
                     return -1
-                ids[found], left[found] = place, x
+                ids[found], left[found] = token, x
                 found += 1
     return found
 
@@ -491,11 +491,11 @@ def _count(tokens: int, rows: int, count: int, vocab: int, numbers: Any) -> None
             for token in ids[row]:
                 if not 0 <= token < vocab:
                     continue
-                place = row * vocab + token
+                index = row * vocab + token
                 if kinds[i] == LOWER_BY_COUNT:
-                    numba.carray(elements_at(tables[i] + 4 * place, np.float32(0)), (1,))[0] += np.float32(1)
+                    numba.carray(elements_at(tables[i] + 4 * index, np.float32(0)), (1,))[0] += np.float32(1)
                 else:
-                    numba.carray(elements_at(tables[i] + place, np.uint8(0)), (1,))[0] = 1
+                    numba.carray(elements_at(tables[i] + index, np.uint8(0)), (1,))[0] = 1
 
 
 @compiled(
@@ -527,7 +527,7 @@ def operate(
     tops, occurs = np.empty(-(-vocab // size), np.int32), np.zeros(-(-vocab // size), np.bool_)
     width, most = ids.shape[1], 0
     memory = memory_for(width)
-    # Behind all that could raise, so that an exception means that no token was entered.
+    # After everything that could raise, so that an exception means that no token was entered.
     _count(tokens, rows, count, vocab, numbers)
     for row in range(rows):
         here = logits + 4 * row * vocab, row * vocab, vocab
@@ -540,9 +540,9 @@ def operate(
         if found:
             reshape(left[row, :found], (kinds, operands), len(tables), 0.0, memory)
         kept = 0
-        for place in range(found):
-            if left[row, place] > -np.inf:
-                ids[row, kept], left[row, kept] = ids[row, place], left[row, place]
+        for index in range(found):
+            if left[row, index] > -np.inf:
+                ids[row, kept], left[row, kept] = ids[row, index], left[row, index]
                 kept += 1
         ids[row, kept:], left[row, kept:] = -1, -np.inf
         most = max(most, kept)

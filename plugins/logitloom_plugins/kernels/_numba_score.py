@@ -28,10 +28,10 @@ from logitloom_plugins.kernels._numba_loops import compiled, elements_at, read_o
 
 __all__ = ["own_logits", "score"]
 
-#: Blocks of a row whose maxima tell where its highest logits are: each has the ids that leave one rest.
+#: Least and largest number of blocks of a row. A block has the ids that are equal modulo the number of blocks.
 _LEAST_BLOCKS: Final = 512
 _MOST_BLOCKS: Final = 2048
-#: How often the range of weights is halved in search of what is in a nucleus, and by how much rounding may matter.
+#: How often the range of weights is halved to find a lower bound of a nucleus, and the factor that rounding may change.
 _HALVINGS: Final = 4
 _SLACK: Final = np.float32(1 + 1e-5)
 _TINY: Final = np.float32(1e-37)
@@ -50,11 +50,12 @@ def _penalise(
     """Apply the operations that have tables to the logits of a sequence's own tokens.
 
     Args:
-        number: the token that the sequence accepted before the row, -1 for none. It is counted in the tables.
-        operations: their kinds and operands, those with tables first.
+        number: the index in ``own`` of the token that the sequence accepted before this row, -1 for none. The tables
+            count it.
+        operations: kinds and operands, those of operations with tables first.
         tables: ``[operations, sequences, n]``: how often each token occurred.
-        sequence: which one it is.
-        own: ``[n]``: the logits.
+        sequence: the index of the sequence.
+        own: ``[n]``: the logits of the sequence's own tokens. Written to.
     """
     kinds, values = operations
     for i in range(len(tables)):
@@ -79,7 +80,7 @@ def _penalise(
 
 @compiled(types.void(_LINE, _LINE), cache=True, nogil=True)
 def _copy(line: Any, scratch: Any) -> None:  # pragma: no cover - compiled
-    """Copy a row, several times as fast as by an assignment of the whole."""
+    """Copy a row, several times as fast as ``scratch[:] = line``."""
     for j in range(len(line)):
         scratch[j] = line[j]
 
@@ -109,7 +110,7 @@ def own_logits(
 
 @compiled(types.UniTuple(types.int32, 2)(_LINE, types.int32[::1]), cache=True, nogil=True)
 def _maxima(line: Any, tops: Any) -> Any:  # pragma: no cover - compiled
-    """The largest keys of the ids that leave one rest when divided by their number; returns the least and largest."""
+    """Write the largest key of each block to ``tops``; returns the least and the largest key of the row."""
     count, bits, lowest = len(tops), line.view(np.int32), np.int32(0x7FFFFFFF)
     tops[:] = -0x80000000
     for first in range(0, len(bits), count):
@@ -128,8 +129,8 @@ def _maxima(line: Any, tops: Any) -> Any:  # pragma: no cover - compiled
 def _range(line: Any) -> Any:  # pragma: no cover - compiled
     """The least and the largest key of a row."""
     lowest, top, bits = np.int32(0x7FFFFFFF), np.int32(-0x80000000), line.view(np.int32)
-    for place in range(len(bits)):
-        key = key_of(bits[place])
+    for index in range(len(bits)):
+        key = key_of(bits[index])
         top = key if key > top else top
         lowest = key if key < lowest else lowest
     return lowest, top
@@ -139,8 +140,8 @@ def _range(line: Any) -> Any:  # pragma: no cover - compiled
 def _sum(line: Any, top: Any, factor: Any) -> Any:  # pragma: no cover - compiled
     """The sum of ``exp((line - top) * factor)``."""
     total = np.float32(0)
-    for place in range(len(line)):
-        total += exponential((line[place] - top) * factor)
+    for index in range(len(line)):
+        total += exponential((line[index] - top) * factor)
     return total
 
 
@@ -150,8 +151,8 @@ def _sum(line: Any, top: Any, factor: Any) -> Any:  # pragma: no cover - compile
     nogil=True,
 )
 def _listed(line: Any, tops: Any, least: Any, hit: Any, ids: Any, left: Any) -> int:  # pragma: no cover - compiled
-    """List the tokens whose logits reach a bound, in order, and these; returns how many."""
-    # Of two zeros the negative one has the lesser key.
+    """Write the ids and logits of the tokens that reach a bound, in order; returns their number."""
+    # -0.0 equals 0.0 but has a lesser key.
     least_key, hits, found = np.int32(-1) if least == 0 else key_of(np.float32(least).view(np.int32)), 0, 0
     for block in range(len(tops)):
         hit[hits] = block
@@ -160,30 +161,30 @@ def _listed(line: Any, tops: Any, least: Any, hit: Any, ids: Any, left: Any) -> 
         here = line[first : min(first + len(tops), len(line))]
         while hits and hit[hits - 1] >= len(here):
             hits -= 1
-        for place in range(hits):
-            at = np.uint32(hit[place])
-            if here[at] >= least:
-                ids[found], left[found] = first + at, here[at]
+        for index in range(hits):
+            block = np.uint32(hit[index])
+            if here[block] >= least:
+                ids[found], left[found] = first + block, here[block]
                 found += 1
     return found
 
 
 @compiled(types.float32(_LINE, types.float32, types.float32, _LINE), cache=True, nogil=True, fastmath=SUMMED)
 def _weigh(line: Any, top: Any, factor: Any, weights: Any) -> Any:  # pragma: no cover - compiled
-    """Write ``exp((line - top) * factor)``; returns the sum."""
+    """Write ``exp((line - top) * factor)`` to ``weights``; returns the sum."""
     total = np.float32(0)
-    for place in range(len(line)):
-        weight = exponential((line[place] - top) * factor)
-        weights[place] = weight
+    for index in range(len(line)):
+        weight = exponential((line[index] - top) * factor)
+        weights[index] = weight
         total += weight
     return total
 
 
 @compiled(types.float32(_LINE, types.float32, types.float32), cache=True, nogil=True)
 def _light(weights: Any, total: Any, p: Any) -> Any:  # pragma: no cover - compiled
-    """A weight that no token of a nucleus is below, not far from the least of them; up to ``1 / vocab`` of the rest.
+    """A lower bound of the weights in a nucleus: ``1 / vocab`` of the mass outside, raised by halving the range above.
 
-    Of positive numbers the bits have their order.
+    The bits of positive numbers, read as integers, sort as the numbers do.
     """
     share = np.float32(total * (np.float32(1) - p) / np.float32(len(weights)))
     if share < _TINY:
@@ -204,27 +205,27 @@ def _light(weights: Any, total: Any, p: Any) -> Any:  # pragma: no cover - compi
     nogil=True,
 )
 def _bound(
-    top: Any, light: Any, place: int, tops: Any, operations: Any, first: int
+    top: Any, light: Any, index: int, tops: Any, operations: Any, first: int
 ) -> float:  # pragma: no cover - compiled
-    """What the logits of a row reach that the first truncation keeps, less what rounding may change.
+    """A lower bound of the logits of a row that the first truncation keeps, lowered so that rounding cannot matter.
 
     Args:
         top: the largest logit.
-        light: of a nucleus, a weight that is not above that of its least likely token; that of the top is 1.
-        place: of the truncation.
+        light: for a nucleus, a lower bound of the weights in it, where the largest logit has weight 1.
+        index: the index of the truncation.
         tops: the largest keys of blocks.
-        operations: their kinds and operands; those from ``first`` up to the truncation are divisions.
-        first: the place of the first division.
+        operations: kinds and operands; the operations from ``first`` up to the truncation are divisions.
+        first: the index of the first division.
     """
     kinds, values = operations
     divisor = 1.0
-    for i in range(first, place):
+    for i in range(first, index):
         divisor *= values[i]
-    if kinds[place] == KEEP_HIGHEST:
-        k = np.int64(values[place])
+    if kinds[index] == KEEP_HIGHEST:
+        k = np.int64(values[index])
         bound = np.float64(number_of(kth_key(tops, k, k + k // 4))) if k <= len(tops) else -np.inf
-    elif kinds[place] == KEEP_NEAR_TOP:
-        bound = top + values[place] * divisor
+    elif kinds[index] == KEEP_NEAR_TOP:
+        bound = top + values[index] * divisor
     else:
         bound = top + np.log(np.float64(light)) * divisor
     return bound - 16 * _EPSILON * (abs(bound) + abs(np.float64(top))) if np.isfinite(bound) else bound
@@ -232,7 +233,7 @@ def _bound(
 
 @compiled(types.void(_LINE, _IDS, _LINE, _IDS, _FLOATS), cache=True, nogil=True)
 def _replace(line: Any, own_ids: Any, given: Any, listed: Any, added: Any) -> None:  # pragma: no cover - compiled
-    """Write other logits of a sequence's own tokens into a row, and add numbers to those of listed ones."""
+    """Replace the logits of a sequence's own tokens in a row, and add to the logits of listed tokens."""
     for j in range(len(given)):
         if own_ids[j] >= 0:
             line[own_ids[j]] = given[j]
@@ -242,7 +243,7 @@ def _replace(line: Any, own_ids: Any, given: Any, listed: Any, added: Any) -> No
 
 @compiled(types.float32(types.int32[::1], _LINE, types.int64), cache=True, nogil=True)
 def _log_probability(ids: Any, left: Any, token: int) -> Any:  # pragma: no cover - compiled
-    """That of a token among some; -inf if it is not there."""
+    """The log-probability of a token among those with ids ``ids`` and logits ``left``; -inf if it is not among them."""
     top, value = np.float32(-np.inf), np.float32(-np.inf)
     for j in range(len(ids)):
         top = max(top, left[j])
@@ -253,7 +254,7 @@ def _log_probability(ids: Any, left: Any, token: int) -> Any:  # pragma: no cove
 
 @compiled(types.int64(types.int32[::1], _LINE, types.int64[::1], _LINE), cache=True, nogil=True)
 def _kept(ids: Any, left: Any, kept_ids: Any, kept: Any) -> int:  # pragma: no cover - compiled
-    """Write the tokens that are not -inf; returns how many, -1 if there is no room for them."""
+    """Write the ids and logits of the tokens that are not -inf; returns their number, -1 if there is no room."""
     count = 0
     for j in range(len(ids)):
         if left[j] > -np.inf:
@@ -279,10 +280,10 @@ def score(
     """See :meth:`logitloom.masks.kernels.MaskKernels.score`."""
     logits, positions, batch, vocab, by_position, by_sequence = lines
     first, width, room, operations = len(tables), own_ids.shape[1], ids.shape[1], (kinds, operands)
-    place, factor = first, 1.0
-    while place < len(kinds) and kinds[place] == DIVIDE:
-        factor /= operands[place]
-        place += 1
+    index, factor = first, 1.0
+    while index < len(kinds) and kinds[index] == DIVIDE:
+        factor /= operands[index]
+        index += 1
     blocks = min(vocab, max(_LEAST_BLOCKS, min(vocab // 16, _MOST_BLOCKS)))
     tops, hit, memory = np.empty(blocks, np.int32), np.empty(blocks + 1, np.int32), memory_for(vocab)
     scratch, weights, given = np.empty(vocab, np.float32), np.empty(vocab, np.float32), np.empty(width, np.float32)
@@ -293,7 +294,7 @@ def score(
         address = logits + position * by_position + sequence * by_sequence
         line = numba.carray(elements_at(address, np.float32(0)), (vocab,))
         if width or len(listed):
-            # Before single logits are read: memory that is read in order comes sooner.
+            # Copy before single logits are read: reading memory in order is faster.
             _copy(line, scratch)
             line = scratch
             for j in range(width):
@@ -301,19 +302,19 @@ def score(
             if first:
                 _penalise(np.int64(numbers[position, sequence]), operations, tables, sequence, given)
             _replace(line, own_ids[sequence], given, listed, added)
-        lowest, key = _range(line) if place == len(kinds) else _maxima(line, tops)
+        lowest, key = _range(line) if index == len(kinds) else _maxima(line, tops)
         top = number_of(key)
         if lowest < -1 - INFINITE or not np.isfinite(top):
             return -1
-        if place == len(kinds):
+        if index == len(kinds):
             mass = np.log(np.float64(_sum(line, top, np.float32(factor))))
             logprob[row] = np.float32((np.float64(line[chosen[row]]) - top) * factor - mass)
             continue
         total, light = 0.0, np.float32(0)
-        if kinds[place] == KEEP_NUCLEUS:
+        if kinds[index] == KEEP_NUCLEUS:
             total = np.float64(_weigh(line, top, np.float32(factor), weights))
-            light = _light(weights, np.float32(total), np.float32(operands[place]))
-        least = np.float32(_bound(top, light, place, tops, operations, first))
+            light = _light(weights, np.float32(total), np.float32(operands[index]))
+        least = np.float32(_bound(top, light, index, tops, operations, first))
         found = _listed(line, tops, least, hit, here, values)
         reshape(values[:found], operations, first, total, memory)
         if not room:
