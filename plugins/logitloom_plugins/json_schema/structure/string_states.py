@@ -27,6 +27,8 @@ Codes = dict[int, int]
 DEAD: Final = -1
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX: Final = "0123456789abcdef"
+#: What the letters stand for, as bytes.
+_WRITTEN: Final = np.array([ord(character) for character in _SHORT.values()])
 _NO_CHOICE: Final = [(0, 0x1F)]
 _NOT_PRINTABLE: Final = [(0, 0x1F), (0x7F, 0xD7FF), (0xE000, 0x10FFFF)]
 #: Code points that may be written with digits, by how characters may be written and whether the string is a name, in
@@ -305,14 +307,12 @@ class StringStates:
         """The codes within an escape."""
         automaton, following = context.content.automaton, context.content.counted(count + 1)
 
-        def after(character: str) -> int:
-            return context.text(automaton.walk(character.encode(), content_state), following)
-
         codes = {}
         if len(written) == 1:
-            codes = {ord(letter): after(character) for letter, character in _SHORT.items()}
-            if self.escapes != "any" or isinstance(context, NameContext):
-                del codes[ord("/")]
+            targets = automaton.next[content_state].take(automaton.byte_class[_WRITTEN]).tolist()
+            for letter, target in zip(_SHORT, targets, strict=True):
+                if target >= 0 and (letter != "/" or (self.escapes == "any" and not isinstance(context, NameContext))):
+                    codes[ord(letter)] = context.text(target, following)
         for mark in _MARKS[len(written)]:
             text = written + mark
             if len(text) == 2:
@@ -324,8 +324,10 @@ class StringStates:
             if is_possible:
                 # One character is written, unless a second unit must come.
                 is_whole = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
-                state = ("escape", context, content_state, count, text)
-                code = after(chr(ranges[0][0])) if is_whole else self.machine.number(state)
+                if is_whole:
+                    code = context.text(automaton.walk(chr(ranges[0][0]).encode(), content_state), following)
+                else:
+                    code = self.machine.number(("escape", context, content_state, count, text))
                 codes |= {ord(mark): code} if mark in "\\u" else {ord(mark): code, ord(mark.upper()): code}
         return {byte: code for byte, code in codes.items() if code != DEAD}
 

@@ -197,7 +197,8 @@ class _Masks:
             if kind[0] == "text":
                 _, context, place, count = kind
                 known = self._strings.row(state, stack)
-                if known is None and context.content.is_far(count, self._strings.longest):
+                content = context.content
+                if known is None and content.counts and content.is_far(count, self._strings.longest):
                     # No token can reach a bound of the length, so the row is that of a string without bounds.
                     known = self._row(context.unbounded.text(place, 0), stack)
             if known is None:
