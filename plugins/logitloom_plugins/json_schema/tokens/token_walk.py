@@ -232,13 +232,14 @@ class TokenWalk:
         wide: Wide = {}
         while pending or wide:
             if not pending:
-                (context, stack), begun = wide.popitem()
-                walked = self.content(words.trie, context, begun)
+                string, begun = wide.popitem()
+                walked = self.content(words.trie, string[0], begun)
                 if walked is None:
-                    for inside in begun:
-                        self._in_string(words, (context, stack), inside, (pending, None), found)
+                    ends = self._in_string(words, string, begun, None, entered)
                 else:
-                    self._ended(words, (context, stack), walked, pending, found)
+                    positions, ends = walked
+                    found.positions.append(positions)
+                self._ended(words, string, ends, pending, entered)
                 continue
             node, state, stack = pending.pop()
             size = sizes[node]
@@ -250,7 +251,8 @@ class TokenWalk:
                 kind = machine.states[state]
                 if kind[0] == "text":
                     _, context, content_state, count = kind
-                    self._in_string(words, (context, stack), (node, content_state, count), (pending, wide), found)
+                    ends = self._in_string(words, (context, stack), [(node, content_state, count)], wide, entered)
+                    self._ended(words, (context, stack), ends, pending, entered)
                     continue
                 if kind[0] == "escape" and 1 < len(kind[4]) < 6 and DIGITS.isdisjoint(texts[first : first + size]):
                     # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
@@ -276,28 +278,30 @@ class TokenWalk:
         self,
         words: Words,
         string: tuple[StringContext, Stack],
-        begun: tuple[int, int, int],
-        left: tuple[Pending, Wide | None],
-        found: Found,
-    ) -> None:
+        inside: list[tuple[int, int, int]],
+        wide: Wide | None,
+        entered: list[int],
+    ) -> Ends:
         """Walk inside a string, without a machine state per character.
 
         Args:
             words: the words.
             string: the string and the stack in it.
-            begun: a node, a state of the content and a number of characters.
-            left: takes what is left to walk: where the string has ended or an escape began; and nodes with many
-                children where many bytes may come, if these are not to be walked here.
-            found: the result to extend.
+            inside: nodes with a state of the content and a number of characters each.
+            wide: takes nodes with many children where many bytes may come, if these are not to be walked here.
+            entered: takes the nodes at which words are allowed.
+
+        Returns:
+            Where the string has ended, or an escape has begun.
         """
-        (context, stack), (pending, wide) = string, left
+        context, stack = string
         strings, content = self._machine.strings, context.content
         starts, sizes, texts, index_of = words.starts, words.sizes, words.bytes, words.bytes.find
-        entered, boundaries, counts = found.entered, content.automaton.boundaries, content.counts
+        boundaries, counts = content.automaton.boundaries, content.counts
         below, mask = (context.below, context.mask) if isinstance(context, NameContext) else (None, 0)
         narrow = None if wide is None or context.is_listed else content.automaton.narrow
         known, outputs = strings.steps_of(context), content.automaton.outputs
-        inside = [begun]
+        ends: Ends = []
         while inside:
             node, content_state, count = inside.pop()
             size = sizes[node]
@@ -326,39 +330,24 @@ class TokenWalk:
             if not boundaries[content_state]:
                 continue
             child = index_of(_QUOTE, first, end) if outputs[content_state] is not None else -1
-            code = context.end(content_state, count) if child >= 0 else DEAD
-            if code != DEAD:
-                self._closed(words, (child, code, stack), pending, found)
+            if child >= 0:
+                ends.append((child, (content_state, count), True))
             child = index_of(_BACKSLASH, first, end) if context.escapes is not False else -1
-            code = strings.escape(context, content_state, count) if child >= 0 else DEAD
-            if code != DEAD:
-                entered.append(child)
-                pending.append((child, code, stack))
+            if child >= 0:
+                ends.append((child, (content_state, count), False))
+        return ends
 
     def _ended(
-        self,
-        words: Words,
-        string: tuple[StringContext, Stack],
-        walked: tuple[NDArray[Any], Ends],
-        pending: Pending,
-        found: Found,
+        self, words: Words, string: tuple[StringContext, Stack], ends: Ends, pending: Pending, entered: list[int]
     ) -> None:
-        """Note what a walk inside a string has found, and where it has met quotes and backslashes."""
-        (context, stack), (positions, ends) = string, walked
-        found.positions.append(positions)
+        """Note where a walk inside a string has met quotes and backslashes that may come."""
+        (context, before), machine = string, self._machine
         codes: dict[tuple[tuple[int, int], bool], int] = {}
         for node, at, ended in ends:
             code = codes.get((at, ended))
             if code is None:
-                code = context.end(*at) if ended else self._machine.strings.escape(context, *at)
-                codes[at, ended] = code
+                code = codes[at, ended] = context.end(*at) if ended else machine.strings.escape(context, *at)
             if code != DEAD:
-                self._closed(words, (node, code, stack), pending, found)
-
-    def _closed(self, words: Words, reached: tuple[int, int, Stack], pending: Pending, found: Found) -> None:
-        """Note a node where a string ends or an escape begins: its code, and the stack before that."""
-        node, code, stack = reached
-        state, after = self._machine.applied(code, stack) if code < DEAD else (code, stack)
-        found.entered.append(node)
-        if words.sizes[node]:
-            pending.append((node, state, after))
+                entered.append(node)
+                if words.sizes[node]:
+                    pending.append((node, code, before) if code >= 0 else (node, *machine.applied(code, before)))
