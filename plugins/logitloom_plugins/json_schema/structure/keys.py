@@ -7,7 +7,7 @@ with one flag per pattern and per ``propertyNames`` atom.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
@@ -216,31 +216,6 @@ class Keys:
                 known = np.where(alive, ends + np.append(before, 0.0)[columns] @ width[width > 0].astype(float), 0.0)
             self._left[mask] = known
         return known
-
-    def has_another(self, state: int, mask: int, ends: Collection[bytes]) -> bool:
-        """Whether a name with one of some labels goes on from a state otherwise than with some bytes.
-
-        Args:
-            state: of the automaton.
-            mask: the labels, as bits.
-            ends: how the names go on that are not meant.
-        """
-        automaton, classes, below = self.automaton, self.automaton.byte_class.tolist(), self.below
-        pending = [(state, set(ends))]
-        while pending:
-            at, taken = pending.pop()
-            label = automaton.outputs[at]
-            if label is not None and self.bit[label] & mask and b"" not in taken:
-                return True
-            row = automaton.row_list(at)
-            begun = {rest[0] for rest in taken if rest}
-            for byte, column in enumerate(classes):
-                target = row[column]
-                if target >= 0 and below[target] & mask:
-                    if byte not in begun:
-                        return True
-                    pending.append((target, {rest[1:] for rest in taken if rest[:1] == bytes([byte])}))
-        return False
 
     @cached_property
     def below(self) -> list[int]:

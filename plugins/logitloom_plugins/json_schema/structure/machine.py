@@ -293,9 +293,9 @@ class Machine:
         """Whether a name that is being written can become one that has not come."""
         kind, context, place, *_ = self.states[state]
         if kind == "text":
-            begun = characters_of(written)
-            ends = [name[len(begun) :] for name in map(str.encode, names) if name.startswith(begun)]
-            return not ends or bool(context.keys.has_another(place, context.mask, ends))
+            begun, keys, mask = characters_of(written), context.keys, context.mask
+            alike = [name for name in names if name.encode().startswith(begun) and keys.bit[keys.label(name)] & mask]
+            return bool(keys.left(mask)[place] > len(alike))
         # Digits above nine in one case: in the other they write the same.
         codes = [
             (code, bytes([byte])) for byte, code in (self.sparse_row(state) or {}).items() if byte not in b"ABCDEF"
