@@ -162,9 +162,9 @@ def _listed(line: Any, tops: Any, least: Any, hit: Any, ids: Any, left: Any) -> 
         while hits and hit[hits - 1] >= len(here):
             hits -= 1
         for index in range(hits):
-            block = np.uint32(hit[index])
-            if here[block] >= least:
-                ids[found], left[found] = first + block, here[block]
+            column = np.uint32(hit[index])
+            if here[column] >= least:
+                ids[found], left[found] = first + column, here[column]
                 found += 1
     return found
 
