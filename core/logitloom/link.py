@@ -12,7 +12,7 @@ from logitloom import options as opts
 from logitloom.backend import Array
 from logitloom.context import Context
 from logitloom.errors import InvalidSignature, LogitloomError, OptionError, StageOrderError
-from logitloom.loading import loading, rules
+from logitloom.loading import loading
 from logitloom.processor import STAGES, declaration
 
 __all__ = ["FunctionProcessor", "Link", "check_order"]
@@ -65,11 +65,6 @@ class Link:
     options: dict[str, Any] = field(default_factory=dict)
     processor: Any = None
     block: frozenset[str] = frozenset()
-
-    @classmethod
-    def of_class(cls, label: str, plugin: str | None, factory: Any, given: Mapping[str, Any]) -> Link:
-        """The link for a plug-in class, configured if nothing is missing."""
-        return cls(label, plugin, factory, block=rules().block).given(given)
 
     def given(self, more: Mapping[str, Any]) -> Link:
         """The same link with more, or other, options; configured if nothing is missing."""

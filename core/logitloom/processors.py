@@ -139,7 +139,7 @@ def _links(specs: Iterable[Any], by_label: dict[str, Any], rules: Rules) -> list
         plugin = registry.load_plugin("processors", name) if isinstance(name, str) else name
         if rules.guard is not None and isinstance(name, str):
             given = rules.guard.options(name, plugin, given)
-        links.append(_link(label, name if isinstance(name, str) else None, plugin, given))
+        links.append(_link(label, name if isinstance(name, str) else None, plugin, given, rules.block))
     if by_label:
         labels = ", ".join(link.label for link in links) or "none"
         raise UnknownPlugin(f"Options were given for {', '.join(map(repr, by_label))}, but the chain has {labels}.")
@@ -150,9 +150,9 @@ def _is_pair(spec: Any) -> bool:
     return isinstance(spec, (tuple, list)) and len(spec) == 2 and isinstance(spec[1], Mapping)
 
 
-def _link(label: str, name: str | None, plugin: Any, given: Mapping[str, Any]) -> Link:
+def _link(label: str, name: str | None, plugin: Any, given: Mapping[str, Any], block: frozenset[str]) -> Link:
     if isinstance(plugin, type):
-        return Link.of_class(label, name, plugin, given)
+        return Link(label, name, plugin, block=block).given(given)
     if given:
         opts.check(plugin if name is None else None, given, label)
         raise InvalidSignature(f"Processor {label!r} is already configured, so it takes no options.")

@@ -19,14 +19,7 @@ from logitloom import state as row_state
 from logitloom.backend import Array, Backend
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory, DeviceTables, StateNode
-from logitloom.constraints.token_limit import (
-    LimitedState,
-    packed_limits,
-    row_limits,
-    tokens_left,
-    unlimited,
-    within,
-)
+from logitloom.constraints.token_limit import LimitedState, row_limits, tokens_left, unlimited
 from logitloom.context import Context
 from logitloom.contract import Constraint, State
 from logitloom.errors import IllegalToken, NeedsNotMet
@@ -160,7 +153,10 @@ class ConstraintProcessor(Processor):
             for table in (tables.next, *masks, tables.token_class):
                 table.on(backend)
         states = self._packed(starts, memory, backend)
-        return states if limits is None else LimitedState(states, packed_limits(limits, backend, on_device))
+        if limits is None:
+            return states
+        left = backend.asarray(np.asarray(limits, dtype=np.int32)) if on_device else Rows(limits)
+        return LimitedState(states, left)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """Advance by the accepted tokens, then forbid what the state does not allow."""
@@ -179,7 +175,8 @@ class ConstraintProcessor(Processor):
             if left is None:
                 allowed = backend.take_rows(tables.allowed.on(backend), state)
             else:
-                allowed = within(backend.take_rows(tables.needed.on(backend), state), left)
+                # The token itself and end-of-sequence count, too.
+                allowed = backend.take_rows(tables.needed.on(backend), state) <= left[:, None] - 2
                 if tables.gives_way:
                     kept = backend.xp.logical_and(allowed, backend.take_rows(tables.allowed.on(backend), state))
                     allowed = backend.xp.where(backend.xp.any(kept, axis=1, keepdims=True), kept, allowed)

@@ -12,15 +12,12 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from logitloom.backend import Array, Backend
 from logitloom.context import Context
 from logitloom.contract import UNKNOWN, Constraint, State
 from logitloom.errors import GenerationError, OptionError
 from logitloom.state import Rows
 
-__all__ = ["LimitedState", "packed_limits", "row_limits", "tokens_left", "unlimited", "within"]
+__all__ = ["LimitedState", "row_limits", "tokens_left", "unlimited"]
 
 
 class LimitedState(NamedTuple):
@@ -106,11 +103,6 @@ def row_limits(
     return limits
 
 
-def packed_limits(limits: Sequence[int], backend: Backend, on_device: bool) -> Any:
-    """The limits as a leaf of a state."""
-    return backend.asarray(np.asarray(limits, dtype=np.int32)) if on_device else Rows(limits)
-
-
 def tokens_left(left: Any, context: Context) -> Any:
     """What is left to each row after the accepted tokens."""
     tokens = context.tokens
@@ -122,8 +114,3 @@ def tokens_left(left: Any, context: Context) -> Any:
     listed = tokens.tolist() if context.backend.on_host else context.backend.to_numpy(tokens).tolist()
     # Ids are not negative, and -1 stands for no token.
     return Rows([have - len(row) + row.count(-1) for have, row in zip(left, listed, strict=True)])
-
-
-def within(needed: Array, left: Array) -> Array:
-    """``[rows, classes] bool``: which classes of tokens may come, by the tokens needed after each."""
-    return needed <= left[:, None] - 2

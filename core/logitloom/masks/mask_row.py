@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
@@ -53,7 +54,6 @@ class MaskRow:
         "dense",
         "ids",
         "packed",
-        "record",
         "sparse",
         "vocab",
     )
@@ -72,9 +72,7 @@ class MaskRow:
         self.buffer_cost: int = -1 if self.sparse else 1 if self.dense else 3
         self.ids: NDArray[np.integer[Any]] = listed if self.dense else listed.astype(np.int64)
         self._keep: NDArray[np.bool_] | None = None
-        #: ``[1, 3]``: kind, address and length for :class:`~logitloom.masks.kernels.MaskKernels`, and the same as
-        #: bytes; both after :meth:`pack`.
-        self.record: NDArray[np.int64] | None = None
+        #: Kind, address and length for :class:`~logitloom.masks.kernels.MaskKernels`, after :meth:`pack`.
         self.packed: bytes | None = None
         self._bounds: dict[Any, tuple[NDArray[Any], ...]] = {}
 
@@ -82,8 +80,8 @@ class MaskRow:
         yield self.allowed
         yield self.ids
 
-    def pack(self) -> NDArray[np.int64]:
-        """Make :attr:`record` and :attr:`packed`.
+    def pack(self) -> None:
+        """Make :attr:`packed`.
 
         Raises:
             IndexError: if an id is outside the vocabulary. A kernel, which gets an address, would not notice.
@@ -95,9 +93,7 @@ class MaskRow:
             self._keep = data
         else:
             _check_ids(data, self.vocab)
-        self.record = np.array([[kind, data.__array_interface__["data"][0], len(data)]], dtype=np.int64)
-        self.packed = self.record.tobytes()
-        return self.record
+        self.packed = struct.pack("=3q", kind, data.__array_interface__["data"][0], len(data))
 
     def _kept(self) -> NDArray[np.bool_]:
         """``[vocab]``: which ids are allowed.
@@ -191,8 +187,6 @@ def mask_rows(rows: Any, shape: tuple[int, ...]) -> MaskRows | None:
         return None
     if isinstance(rows, MaskBatch):
         return rows if rows.vocab == shape[1] else None
-    if len(rows) == 1:  # sets of one take a microsecond
-        return rows if type(rows[0]) is MaskRow and rows[0].vocab == shape[1] else None
     return rows if set(map(type, rows)) == _MASK_ROWS and set(map(_VOCAB, rows)) == {shape[1]} else None
 
 
@@ -205,9 +199,6 @@ def records_of(rows: MaskRows) -> NDArray[np.int64]:
     """``[rows, 3]``: the records of some masks."""
     if isinstance(rows, MaskBatch):
         return rows.records
-    if len(rows) == 1:
-        record = rows[0].record
-        return rows[0].pack() if record is None else record
     for row in set(rows):
         if row.packed is None:
             row.pack()
