@@ -82,6 +82,8 @@ class Progress(NamedTuple):
         waiting: the pairs ``pairs[:waiting]`` wait until the row of their state is filled.
         special: the pairs ``pairs[special:]`` are left to the caller.
         found: number of recorded tokens.
+        known: the pairs ``pairs[known:special]`` were left to the caller, whose table has their entries now. They hold
+            a node and ``-2 - n``, where ``n`` is the state before the node's byte, and are visited first.
     """
 
     begin: int
@@ -89,6 +91,7 @@ class Progress(NamedTuple):
     waiting: int
     special: int
     found: int
+    known: int = ENDLESS
 
 
 class AsciiClasses(NamedTuple):
@@ -168,7 +171,7 @@ class AutomatonKernels(Protocol):
                 :class:`Progress`. Pairs that are left to the caller hold a node and its table entry below -1.
             notes: where the walk records tokens.
             progress: where the walk continues. At most ``begin`` pairs wait.
-            limit: the walk returns after this number of nodes.
+            limit: the walk returns after this number of nodes, but not before all known pairs are visited.
 
         Returns:
             The progress of the walk when it stopped.

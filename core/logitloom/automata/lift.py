@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata import trie_walk
 from logitloom.automata.kernels import ENDLESS, NO_PATHS, AutomatonKernels, Progress, automaton_kernels
-from logitloom.automata.row_walk import SORTED_BY_MASK, reads_on
+from logitloom.automata.row_walk import SORTED_BY_MASK
 from logitloom.automata.trie import Trie, vocabulary_trie
 from logitloom.automata.visited import VisitedStates
 from logitloom.automata.walk_memory import MEMORY, note
@@ -335,45 +335,40 @@ class LiftedAutomaton(Constraint):
         trie, visited = self._trie, self._room()
         with MEMORY.room(trie.nodes, len(trie.order)) as (pairs, notes):
             pairs[0] = 0, visited.number(state)
-            end, found, paths = 1, 0, NO_PATHS
-            while end:
+            at, paths, limit = Progress(0, 1, 0, len(pairs), 0), NO_PATHS, ENDLESS
+            while True:
                 automaton = ByteTable(visited.table, visited.every_row, visited.byte_class)
-                at = Progress(0, end, 0, len(pairs), found)
-                *_, special, found = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, notes, at, ENDLESS)
-                nodes = pairs[special:, 0].copy()
-                reached = visited.step(-2 - pairs[special:, 1], trie.byte.take(nodes))
-                alive = (reached >= 0).nonzero()[0]
-                nodes, reached = nodes.take(alive), reached.take(alive)
-                first, own, last = trie.first.take(nodes), trie.own.take(nodes), trie.last.take(nodes)
-                if paths.known >= 0 or int((last - own).sum()) > _MANY:
-                    paths = visited.paths(trie)
-                    own = np.where(reads_on(paths, trie, nodes, reached), last, own)
-                found = note(notes, first, own, found)
-                inner = (own < last).nonzero()[0]
-                end = len(inner)
-                below = nodes.take(inner)
-                if int((last - own).sum()) < _THIN:
-                    alive = self._one_by_one(visited, below.tolist(), reached.take(inner).tolist())
-                    found = note(notes, trie.first.take(alive), trie.own.take(alive), found)
+                at = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
+                if at.begin < at.end:
+                    below = self._one_by_one(visited, pairs[at.begin : at.end].tolist())
+                    at = at._replace(found=note(notes, trie.first.take(below), trie.own.take(below), at.found))
+                left = pairs[at.special :]
+                if not len(left):
                     break
+                nodes, states = left[:, 0], -2 - left[:, 1]
                 if visited.nbytes > _MOST_TABLE_BYTES:
-                    visited, reached = self._renumbered(visited, reached)
-                pairs[:end, 0], pairs[:end, 1] = below, reached.take(inner)
-            return TokenSet(*kernels.collect(notes, trie.order, found, self._free, self._textless, self.vocab_size))
+                    visited, states = self._renumbered(visited, states)
+                    left[:, 1] = -2 - states
+                alive = visited.step(states, trie.byte.take(nodes)) >= 0
+                further = int((trie.last.take(nodes) - trie.own.take(nodes)).sum(where=alive))
+                if paths.known >= 0 or further > _MANY:
+                    paths = visited.paths(trie)
+                limit = 0 if further < _THIN else ENDLESS
+                at = Progress(0, 0, 0, len(pairs), at.found, at.special)
+            return TokenSet(*kernels.collect(notes, trie.order, at.found, self._free, self._textless, self.vocab_size))
 
-    def _one_by_one(self, visited: VisitedStates, nodes: list[int], states: list[int]) -> NDArray[np.int64]:
+    def _one_by_one(self, visited: VisitedStates, pairs: list[list[int]]) -> NDArray[np.int64]:
         """The nodes below pairs of a node and a state at which the state is alive, found node by node."""
         child_start, child_count, byte = self._trie.views
         found = []
-        stack = list(zip(nodes, states, strict=True))
-        while stack:
-            node, state = stack.pop()
+        while pairs:
+            node, state = pairs.pop()
             begin = child_start[node]
             for child in range(begin, begin + child_count[node]):
                 reached = visited.after(state, byte[child])
                 if reached >= 0:
                     found.append(child)
-                    stack.append((child, reached))
+                    pairs.append([child, reached])
         return np.array(found, dtype=np.int64)
 
     def _renumbered(

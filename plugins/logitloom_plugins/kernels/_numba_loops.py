@@ -70,7 +70,7 @@ def _mark(listed: Any, marked: Any) -> None:  # pragma: no cover - compiled
 
 @compiled(
     types.UniTuple(types.int64, 5)(
-        _AUTOMATON, _NODES, _BYTES, _PATHS, types.int32[:, ::1], _NOTES, types.UniTuple(types.int64, 5), types.int64
+        _AUTOMATON, _NODES, _BYTES, _PATHS, types.int32[:, ::1], _NOTES, types.UniTuple(types.int64, 6), types.int64
     ),
     cache=True,
     nogil=True,
@@ -82,20 +82,26 @@ def _walk(
     listed, marked = notes
     table, ready, byte_class = automaton
     low, high, marks, row_of_height, known, stride = paths
-    begin, end, waiting, special, found = progress
-    visited = 0
+    begin, end, waiting, special, found, answered = progress
+    visited, left = 0, special
     # A queue, because nodes are numbered level by level, so breadth-first order reads memory sequentially.
-    while begin < end and visited < limit:
+    while left > answered or (begin < end and visited < limit):
         # Unsigned, here and below, so that Numba emits no checks for negative indices.
-        node, state = np.uint64(pairs[begin, 0]), np.uint64(pairs[begin, 1])
-        begin += 1
-        if not ready[state]:
-            pairs[waiting, 0], pairs[waiting, 1] = node, state
-            waiting += 1
-            continue
-        first = np.uint64(nodes[node].child_start)
-        stop = first + np.uint64(nodes[node].child_count)
-        visited += nodes[node].child_count
+        if left > answered:
+            # Backwards, so that pairs that are left to the caller take the places of those that were read.
+            left -= 1
+            first, state = np.uint64(pairs[left, 0]), np.uint64(-2 - pairs[left, 1])
+            stop = first + np.uint64(1)
+        else:
+            node, state = np.uint64(pairs[begin, 0]), np.uint64(pairs[begin, 1])
+            begin += 1
+            if not ready[state]:
+                pairs[waiting, 0], pairs[waiting, 1] = node, state
+                waiting += 1
+                continue
+            first = np.uint64(nodes[node].child_start)
+            stop = first + np.uint64(nodes[node].child_count)
+            visited += nodes[node].child_count
         for child in range(first, stop):
             target = table[state, byte_class[byte[child]]]
             if target < 0:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom import Context, load_backend, processors, registry
-from logitloom.automata import TokenAutomaton, compile_pattern, default_cache, determinize, utf8
+from logitloom.automata import TokenAutomaton, compile_automaton, compile_pattern, default_cache, determinize, utf8
 from logitloom.automata.above_ascii import marks_above_ascii
 from logitloom.automata.alphabet import alphabet
 from logitloom.automata.budget import Budget, BudgetTracker
@@ -28,7 +28,7 @@ from logitloom.automata.subsets import Subsets
 from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.automata.utf8 import HighPartition
 from logitloom.automata.walk_memory import MEMORY
-from logitloom.constraints import ConstraintMemory, processor
+from logitloom.constraints import ConstraintMemory, lift, processor
 from logitloom.errors import BudgetExceeded, IllegalToken, InvalidContext, PluginImportError, UnsupportedPattern
 from logitloom.generation.logits_pool import LogitsPool
 from logitloom.masks import kernels
@@ -119,6 +119,20 @@ def test_rows_of_practical_patterns_on_a_real_vocabulary(pattern: str) -> None:
         seen.add(state)
     if "_tables" not in automaton.__dict__:
         assert_rows_agree(automaton, sorted(seen))
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"^.{0,50}?([A-Za-z0-9]{1,30});FOMA", r"[\w.-]{0,50}?(?:disc)[ \t\w]{0,20}(?:=|>)x{60}"]
+)
+def test_states_that_are_numbered_anew_in_the_middle_of_a_walk(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    automaton = compile_automaton(pattern)
+    expected = lift(automaton, tekken()).allowed(automaton.start())
+    monkeypatch.setattr("logitloom.automata.lift._MOST_TABLE_BYTES", 0)
+    found = lift(automaton, tekken()).allowed(automaton.start())
+    assert (found.allowed, found.ids.tolist()) == (expected.allowed, expected.ids.tolist())
+    monkeypatch.setattr("logitloom.automata.lift.automaton_kernels", lambda: None)
+    plain = lift(automaton, tekken()).allowed(automaton.start())
+    assert (plain.allowed, plain.ids.tolist()) == (expected.allowed, expected.ids.tolist())
 
 
 def test_what_leaves_usual_paths() -> None:
