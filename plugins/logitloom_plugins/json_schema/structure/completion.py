@@ -15,8 +15,8 @@ import heapq
 import itertools
 import json
 from bisect import bisect_left
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -62,6 +62,7 @@ _WRITTEN: Final = 2
 _COPIED: Final = 16
 
 Texts = dict[TruthVector, bytes]
+Found = TypeVar("Found", Texts, list[bytes])
 
 
 class Completions:
@@ -94,9 +95,8 @@ class Completions:
         self._of_rest: dict[Any, Texts] = {}
         self._of_stack: dict[tuple[Stack, TruthVector, tuple[Any, ...]], bytes | None] = {}
         self._of_position: dict[Position, bytes | None] = {}
-        self._in_content: dict[Any, bytes | None] = {}
+        self._rests: dict[Any, list[bytes]] = {}
         self._of_name: dict[Any, bytes] = {}
-        self._names: dict[Any, list[bytes]] = {}
         self._short: dict[Any, list[tuple[bytes, Any]]] = {}
         self._nearest: dict[Any, NearestEnds | None] = {}
         #: By key of a memory what it took to find its entry.
@@ -110,11 +110,25 @@ class Completions:
         self._of_position.clear()
         self._of_stack.clear()
 
-    def _count(self, key: Any) -> None:
-        """Add the work that an entry of a memory took, once; none for what another entry is made from."""
+    def _recalled(self, memory: dict[Any, Found], key: Any, find: Callable[[], tuple[Found, int]]) -> Found:
+        """An entry of a memory, or what a function finds and the work it takes.
+
+        The work is added once, and not where another entry is made from this one.
+        """
+        found = memory.get(key)
+        if found is None:
+            self._within += 1
+            try:
+                (found, self._costs[key]), certain = self._of_value.certainty(find)
+            finally:
+                self._within -= 1
+            if certain:
+                memory[key] = found
+                self.remembered += _ENTRY + sum(map(len, found.values() if isinstance(found, dict) else found))
         if not self._within and key not in self._counted:
             self._counted.add(key)
-            self.work += self._costs.get(key, 0)
+            self.work += self._costs[key]
+        return found
 
     def of(self, position: Position) -> bytes | None:
         """A short text after which the whole value is complete; ``None`` if a bounded search finds none."""
@@ -301,8 +315,7 @@ class Completions:
         if kind == "number":
             _, numbers, place, back = state
             content = Content(numbers.automaton)
-            found = {label: self._text(content, place, 0, label) for label in back.targets}
-            return self._going_on(back, {label: text for label, text in found.items() if text is not None}, names)
+            return self._going_on(back, self._texts(content, place, 0, back.targets), names)
         if kind in ("object", "array"):
             return self._rest(state[1], state[2], names, is_begun(state[3]))
         if kind == "colon":
@@ -364,12 +377,11 @@ class Completions:
                 texts = {tuple(extra is True for extra in formulas[1:]): kind.encode()}
             elif kind == "string":
                 content = values.content(formulas)
-                inside = {label: self._text(content, content.automaton.start, 0, label) for label in content.found}
-                texts = {label: b'"%b"' % self._escaped(text) for label, text in inside.items() if text is not None}
+                inside = self._texts(content, content.automaton.start, 0, content.found)
+                texts = {label: b'"%b"' % self._escaped(text) for label, text in inside.items()}
             elif kind == "number":
                 content = Content(values.number(formulas))
-                inside = {label: self._text(content, content.automaton.start, 0, label) for label in content.found}
-                texts = {label: text for label, text in inside.items() if text is not None}
+                texts = self._texts(content, content.automaton.start, 0, content.found)
             elif all(len(found.get(answer, b"...")) <= _SHORTEST_CONTAINER for answer in wanted):
                 continue
             else:
@@ -395,25 +407,12 @@ class Completions:
         begun = begun and phase != "comma"
         items = self._items if is_array and not self._within and frame.plan.distinct else ()
         key = frame, phase, names, begun, items
-        known = self._of_rest.get(key)
-        if known is not None:
-            self._count(key)
-            return known
-        if not begun and not is_array and _is_simple(frame) and not frame.tracked:
+        if key not in self._of_rest and not begun and not is_array and _is_simple(frame) and not frame.tracked:
             required = self._required_members(frame)
             if required is not None and (required or phase != "comma"):
                 # Not remembered: after each of many names the rest is another long text, made from the same parts.
                 return {(): (b"," if required and phase == "next" else b"") + b",".join(required) + b"}"}
-        self._within += 1
-        try:
-            (found, self._costs[key]), certain = self._of_value.certainty(lambda: self._search(*key))
-        finally:
-            self._within -= 1
-        self._count(key)
-        if certain:
-            self._of_rest[key] = found
-            self.remembered += _ENTRY + sum([len(text) for text in found.values()])
-        return found
+        return self._recalled(self._of_rest, key, lambda: self._search(*key))
 
     def _search(
         self, frame: Any, phase: str, names: frozenset[str], begun: bool, items: tuple[Any, ...]
@@ -587,8 +586,8 @@ class Completions:
             return self._escape(state, names, written)
         if not isinstance(context, NameContext):
             content = context.content
-            found = {label: self._text(content, place, count, label) for label in content.found}
-            return {label: self._escaped(text) + b'"' for label, text in found.items() if text is not None}
+            found = self._texts(content, place, count, content.found)
+            return {label: self._escaped(text) + b'"' for label, text in found.items()}
         frame = context.frame
         already = characters_of(written)
         keys, taken = context.keys, names if context.tracks else frozenset()
@@ -622,33 +621,13 @@ class Completions:
                     rest: bytes = encoded[size:]
                     return rest
                 at = next_state(encoded[size : size + 1], at)
-        others = {name.encode() for name in taken}
+        others, bit = {name.encode() for name in taken}, keys.bit[label]
         # One more than the others, rounded up to a power of two, so that few lists are made.
         for tries in (1, 1 << len(others).bit_length()):
-            for text in self._short_names(keys, place, label, tries):
+            for text in self._shortest(keys, Content(keys.automaton), (place, 0), label, tries, bit):
                 if already + text not in others:
                     return text
         return None
-
-    def _short_names(self, keys: Keys, place: int, label: Any, tries: int) -> list[bytes]:
-        """The rests of so many short names with a label, or of all; as many ways to one state are followed."""
-        key = keys, place, label, tries
-        known = self._names.get(key)
-        if known is None:
-            content = Content(keys.automaton)
-            nearest = self._nearest_ends(content, keys, label) if tries == 1 else None
-            if nearest is not None:
-                text = nearest.text(place, 0)
-                known, self._costs[key] = [] if text is None else [text], len(text or b"") * len(nearest.columns)
-            else:
-                bit, below, work = keys.bit[label], keys.below, [0]
-                found = _several(content, place, tries, tries, lambda at: below[at] & bit, 0, label, work)
-                known = [text for text, _ in found]
-                self._costs[key] = work[0]
-            self._names[key] = known
-            self.remembered += _ENTRY + sum([len(text) for text in known])
-        self._count(key)
-        return known
 
     def _escape(self, state: Any, names: frozenset[str], written: bytes) -> Texts:
         """The same within an escape: of the character that comes next in the completion, or else of the first."""
@@ -668,23 +647,37 @@ class Completions:
         more = written + bytes([byte]) if context.tracks else b""
         return _before(bytes([byte]), self._string(reached, names, more))
 
-    def _text(self, content: Any, place: int, count: int, label: Any) -> bytes | None:
-        """The rest of a short content with an output."""
-        meanings = tuple([tuple(outputs.items()) for outputs in content.at])
-        key = content.automaton, tuple(content.points), meanings, place, count, label
-        if key not in self._in_content:
-            self.remembered += _ENTRY
-            nearest = self._nearest_ends(content, key[:3], label)
+    def _texts(self, content: Content, place: int, count: int, labels: Iterable[Any]) -> Texts:
+        """By output, of some, the rest of a short content."""
+        about = content.automaton, tuple(content.points), tuple([tuple(outputs.items()) for outputs in content.at])
+        found = {label: self._shortest(about, content, (place, count), label) for label in labels}
+        return {label: rests[0] for label, rests in found.items() if rests}
+
+    def _shortest(
+        self, about: Any, content: Content, begun: tuple[int, int], label: Any, tries: int = 1, bit: int = 0
+    ) -> list[bytes]:
+        """The rests of so many short contents, or of all; as many ways to one state are followed.
+
+        Args:
+            about: equal for equal contents.
+            content: the content.
+            begun: the state of its automaton, and the characters so far.
+            label: the output that is asked for.
+            tries: how many.
+            bit: of the label, where the content are names.
+        """
+
+        def find() -> tuple[list[bytes], int]:
+            nearest = self._nearest_ends(content, about, label) if tries == 1 else None
             if nearest is not None:
-                text = nearest.text(place, count)
-                self._in_content[key], self._costs[key] = text, len(text or b"") * len(nearest.columns)
-            else:
-                work = [0]
-                found = _several(content, place, 1, 1, None, count, label, work)
-                self._in_content[key] = next((text for text, _ in found), None)
-                self._costs[key] = work[0]
-        self._count(key)
-        return self._in_content[key]
+                text = nearest.text(*begun)
+                return [] if text is None else [text], len(text or b"") * len(nearest.columns)
+            work, below = [0], about.below if bit else ()
+            alive = (lambda at: below[at] & bit) if bit else None
+            found = [text for text, _ in _several(content, begun[0], tries, tries, alive, begun[1], label, work)]
+            return found, work[0]
+
+        return self._recalled(self._rests, (about, begun, label, tries), find)
 
     def _nearest_ends(self, content: Content, key: Any, label: Any) -> NearestEnds | None:
         """Where the contents with an output end; ``None`` if they have too many states."""
