@@ -136,7 +136,7 @@ class SchemaAutomaton(ByteAutomaton):
             state, stack, written, items = configuration.parts
             machine.distinct.learn(items)
             number = machine.number(machine.adopted(state))
-            position = Position(number, machine.adopted_stack(stack), written, items)
+            position = Position(number, machine.adopted(stack), written, items)
             configuration.position = machine, position
             self.configurations.setdefault(position, configuration)
         return configuration.position[1]
@@ -147,11 +147,8 @@ class SchemaAutomaton(ByteAutomaton):
 
     def after(self, position: Position, text: bytes) -> Configuration | None:
         """The configuration after some more bytes than led to a position."""
-        machine = self.machine
-        reached = machine.follow(position, text)
-        if reached is None or (reached.items.frame and not machine.distinct.has_completion(reached)):
-            return None
-        return self.configurations.get(reached) or self.configuration(reached)
+        reached = self.machine.read(position, text)
+        return None if reached is None else self.configurations.get(reached) or self.configuration(reached)
 
     # --- the contract ------------------------------------------------------------------------------------------
 

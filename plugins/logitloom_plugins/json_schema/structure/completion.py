@@ -179,12 +179,12 @@ class Completions:
         machine = self._machine
         at, size = position, 0
         while at.items.text and size < len(ahead):
-            reached = machine.follow(at, ahead[size : size + 1])
+            reached = machine.read(at, ahead[size : size + 1], can_end=False)
             if reached is None:
                 return None
             at, size = reached, size + 1
         rest = self._complete(at)
-        end = None if rest is None else machine.follow(at, rest)
+        end = None if rest is None else machine.read(at, rest, can_end=False)
         return ahead[:size] + rest if rest is not None and end is not None and machine.ends(end) else None
 
     def _complete(self, position: Position) -> bytes | None:

@@ -125,7 +125,6 @@ class DistinctItems(ValueReader):
 
     def _find_completion(self, reached: Position) -> bool:
         """Search breadth-first, because a number can be followed by zeros without end."""
-        follow = self._machine.follow
         seen = {reached}
         pending = deque([reached])
         later: deque[Position] = deque()
@@ -145,7 +144,7 @@ class DistinctItems(ValueReader):
                 codes = [byte for byte in codes if byte not in BLANKS] or codes
                 codes.sort(key=lambda byte: byte not in _ENDS)
             for byte in codes:
-                following = follow(current, bytes([byte]))
+                following = self._machine.read(current, bytes([byte]), can_end=False)
                 if following is None:
                     continue
                 after = following.items

@@ -78,11 +78,6 @@ class Keys:
         """Whether the automaton is a product, which takes more time than the prefix trie of the names."""
         return bool(self.patterns or self.demands)
 
-    @property
-    def is_made(self) -> bool:
-        """Whether the automaton has been asked for."""
-        return "automaton" in self.__dict__
-
     def take(self, automaton: MooreMachine) -> None:
         """Use an automaton that was made for equal keys."""
         if not isinstance(automaton, MooreMachine) or not self.is_slow:

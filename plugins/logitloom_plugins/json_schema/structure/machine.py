@@ -195,7 +195,7 @@ class Machine:
         return back if states == back.targets else self.returning({t: self.states[n] for t, n in states.items()})
 
     def adopted(self, value: Any) -> Any:
-        """A state, or a part of one, of another machine of the schema: with what this machine has made of its names."""
+        """A state or a stack, or a part of one, of another machine of the schema: with what this one made of names."""
         if isinstance(value, Name):
             kind, *parts = (self.adopted(part) for part in value.parts)
             if kind == "return":
@@ -209,17 +209,15 @@ class Machine:
                 "array": values.array_plan,
             }
             return make[kind](*parts)
+        if isinstance(value, Chain):
+            found: Chain[Any] | None = None
+            for entry in value.entries():
+                found = Chain(self.adopted(entry), found)
+            return found
         if isinstance(value, tuple):
             parts = [self.adopted(part) for part in value]
             return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         return value
-
-    def adopted_stack(self, stack: Stack) -> Stack:
-        """The same of what is remembered."""
-        found: Stack = None
-        for back, names in () if stack is None else stack.entries():
-            found = Chain((self.adopted(back), names), found)
-        return found
 
     # --- codes -------------------------------------------------------------------------------------------------
 
@@ -302,15 +300,15 @@ class Machine:
         ]
         return any(self.has_another_name(code, names, written + byte) for code, byte in codes)
 
-    def read(self, reached: Position, text: bytes) -> Position | None:
-        """Read some bytes; ``None`` if they are not allowed."""
-        following = self.follow(reached, text)
-        if following is None or not following.items.frame or self.distinct.has_completion(following):
-            return following
-        return None
+    def read(self, reached: Position, text: bytes, can_end: bool = True) -> Position | None:
+        """Read some bytes; ``None`` if they are not allowed.
 
-    def follow(self, reached: Position, text: bytes) -> Position | None:
-        """The same if items that must be different need not be possible any more, as long as none has come twice."""
+        Args:
+            reached: how far the text has been read.
+            text: the bytes.
+            can_end: whether the items that must be different can still be completed so; otherwise it is enough that
+                none has come twice.
+        """
         state, stack, written, items = reached
         states, codes, tracked, opening = self.states, self.codes, self.tracked, self.opening
         at, size = 0, len(text)
@@ -348,7 +346,8 @@ class Machine:
             if names and not self.has_another_name(state, names, written):
                 return None
         # As the constructor does it, less a call.
-        return tuple.__new__(Position, (state, stack, written, items))
+        following = tuple.__new__(Position, (state, stack, written, items))
+        return following if not (can_end and items.frame) or self.distinct.has_completion(following) else None
 
     def ends(self, position: Position) -> bool:
         """Whether the text may end at a position."""

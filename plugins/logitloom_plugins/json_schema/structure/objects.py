@@ -152,10 +152,6 @@ class ObjectPlan(Name):
         """The names that must still come, from a declared name on; undeclared ones after them, in order."""
         return [*[self.names[at] for at in self.required[bisect_left(self.required, place) :]], *sorted(missing)]
 
-    def hard_children(self, place: int, missing: frozenset[str]) -> list[Formula]:
-        """The formulas that the values of these members must satisfy."""
-        return [self.hard_child(("name", name)) for name in self.required_names(place, missing)]
-
     def next_keys(self, place: int) -> int:
         """The keys that may come next, as bits, in a completable object without soft or extra formulas.
 

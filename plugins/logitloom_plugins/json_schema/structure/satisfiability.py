@@ -162,7 +162,7 @@ class Satisfiability:
 
     def solved(self) -> tuple[Any, ...]:
         """What has been found so far, as values for :meth:`take_solved`."""
-        keys = [(key, keys.automaton) for key, keys in self._keys.items() if keys.is_slow and keys.is_made]
+        keys = [(key, keys.automaton) for key, keys in self._keys.items() if keys.is_slow and "automaton" in vars(keys)]
         # No answer is asked of a frame that any end would do for.
         answers = [item for item in self._known.items() if getattr(item[0], "wanted", None) is not EVERYTHING]
         return tuple(self._contents.items()), tuple(self._numbers.items()), tuple(keys), tuple(answers)
@@ -321,7 +321,8 @@ class Satisfiability:
             last = min(items.least, items.varied + 1)
             hard = [items.hard_item(place) for place in range(min(frame.length, last), last)] if simple else None
         elif simple and not frame.plan.counts:
-            hard = frame.plan.hard_children(frame.place, frame.missing)
+            names = frame.plan.required_names(frame.place, frame.missing)
+            hard = [frame.plan.hard_child(("name", name)) for name in names]
         if hard is not None:
             lives = all(self.possible(ValueConstraint(must)) for must in hard)
             return lives, lives

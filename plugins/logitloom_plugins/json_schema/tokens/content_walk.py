@@ -47,13 +47,11 @@ class _Table(NamedTuple):
         automaton: the table.
         states: number of states of the content.
         paths: which subtrees may be skipped, by the height of a trie for which that is known.
-        loops: which states most characters do not leave, once that is known.
     """
 
     automaton: ByteTable
     states: int
     paths: dict[int, Paths]
-    loops: list[NDArray[np.bool_]]
 
 
 class ContentWalk:
@@ -136,6 +134,9 @@ class ContentWalk:
         positions: list[NDArray[Any]] = []
         after: list[NDArray[Any]] = []
         special: list[list[int]] = []
+        if keep_states:
+            default = default_transitions(following, ascii_columns(byte_class[:128].tobytes()))
+            loops = default == np.arange(len(following))
         while len(nodes):
             counts = trie.child_count.take(nodes)
             nodes = members(trie.child_start.take(nodes), counts)
@@ -148,8 +149,8 @@ class ContentWalk:
             if len(nodes) > _MANY:
                 whole = reads_on(self._paths(table, trie), trie, nodes, states)
                 if keep_states:
-                    # A token that ends within a character leads to another state than its characters do.
-                    whole &= self._loops(table).take(states) & (trie.marks.take(nodes) & HIGH_PARTIAL == 0)
+                    # Most characters do not leave the state. A token that ends within a character does.
+                    whole &= loops.take(states) & (trie.marks.take(nodes) & HIGH_PARTIAL == 0)
                 ends = np.where(whole, trie.last.take(nodes), ends)
             first = trie.first.take(nodes)
             positions.append(members(first, ends - first))
@@ -190,15 +191,7 @@ class ContentWalk:
         table[:, classes + 1] = np.where(np.tile(automaton.accepting, counts) & between, codes, -1)
         if escapes:
             table[:, classes + 2] = np.where(between, codes - 1, -1)
-        return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, {}, [])
-
-    def _loops(self, table: _Table) -> NDArray[np.bool_]:
-        """``[states]``: whether most characters lead from a state to itself."""
-        if not table.loops:
-            following, _, byte_class = table.automaton
-            default = default_transitions(following, ascii_columns(byte_class[:128].tobytes()))
-            table.loops.append(default == np.arange(len(following)))
-        return table.loops[0]
+        return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, {})
 
     def _paths(self, table: _Table, trie: Trie) -> Paths:
         """Which characters leave the path that most characters take, counting them where the content does."""

@@ -100,7 +100,7 @@ class DoubtfulTokens:
                     # Whitespace does not change the item. The row already limits the amount of whitespace.
                     pending.append((child, before))
                     continue
-                after = machine.follow(before, bytes([byte]))
+                after = machine.read(before, bytes([byte]), can_end=False)
                 if after is None:
                     ended.append(child)
                 elif after.state in machine.tracked if names else self._can_recur(after.items):
