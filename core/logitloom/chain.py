@@ -589,10 +589,9 @@ class Chain:
         if not self._forced:
             return None
         context = self._between_steps(state, context)
-        found: list[list[int]] | None = None
-        for runs in self._answers(self._forced, "forced_tokens", state, context):
-            found = runs if found is None else [max(a, b, key=len) for a, b in zip(found, runs, strict=True)]
-        if found is None or not any(found):
+        answers = self._answers(self._forced, "forced_tokens", state, context)
+        found: list[list[int]] = [max(runs, key=len) for runs in zip(*answers, strict=True)]
+        if not any(found):
             return None
         return [self._legal_prefix(row, run, state, context) for row, run in enumerate(found)]
 
@@ -606,10 +605,9 @@ class Chain:
         if not self._ends:
             return None
         context = self._between_steps(state, context)
-        merged: list[TextEnd] | None = None
-        for ends in self._answers(self._ends, "text_end", state, context):
-            merged = ends if merged is None else [_first_end(a, b) for a, b in zip(merged, ends, strict=True)]
-        return merged
+        answers = [*self._answers(self._ends, "text_end", state, context)]
+        # The one that leaves less of a text; a finished one counts before a possible one.
+        return [max(ends) for ends in zip(*answers, strict=True)] if answers else None
 
     def _answers(self, hooks: _Questions, hook: str, state: ChainState, context: Context) -> Iterator[Any]:
         """What the processors that implement a hook answer between two steps; None, for no answer, is left out."""
@@ -698,24 +696,9 @@ def _returns_fresh(processor: Any) -> bool:
     return not isinstance(processor, FunctionProcessor)
 
 
-def _first_end(a: TextEnd, b: TextEnd) -> TextEnd:
-    """Of two ends of one text the one that leaves less; a finished one counts before a possible one."""
-    if a.finished != b.finished:
-        return a if a.finished else b
-    return a if a.hold >= b.hold else b
-
-
 def _given_by(context: Context) -> set[str]:
-    given = {"length", "chosen_logprob"}
-    if context.prompt is not None:
-        given.add("prompt")
-    if context.max_length is not None:
-        given.add("history")
-    if context.vocabulary is not None:
-        given.add("vocabulary")
-    if context.model is not None:
-        given.add("model")
-    return given
+    fields = {"prompt": "prompt", "history": "max_length", "vocabulary": "vocabulary", "model": "model"}
+    return {"length", "chosen_logprob", *(need for need, name in fields.items() if getattr(context, name) is not None)}
 
 
 def _stateless(context: Context) -> tuple[()]:

@@ -30,6 +30,7 @@ class SharedStep:
         self._memory = memory
         #: The array of each view, by the identity of the view, which is kept beside it.
         self._arrays: dict[int, tuple[Any, Array]] = {}
+        self._complete = True
 
     @staticmethod
     def of(logits: Array, states: tuple[Any, ...], context: Context) -> SharedStep | None:
@@ -39,18 +40,14 @@ class SharedStep:
             return None
         step = SharedStep(memory, context)
         fields = {name: array for name in _FIELDS if (array := getattr(context, name)) is not None}
-        try:
-            seen = {name: step._view(array) for name, array in fields.items()}
-            held = tuple([rows.map_leaves(step._view, state) if state else state for state in states])
-            step.views = step._view(logits), held, context.with_fields(backend=memory.backend, **seen)
-        except _NoViewError:
-            return None
-        return step
+        seen = {name: step._view(array) for name, array in fields.items()}
+        held = tuple([rows.map_leaves(step._view, state) if state else state for state in states])
+        step.views = step._view(logits), held, context.with_fields(backend=memory.backend, **seen)
+        return step if step._complete else None
 
     def _view(self, array: Array) -> Any:
         view = self._memory.view(array)
-        if view is None:
-            raise _NoViewError
+        self._complete = self._complete and view is not None
         self._arrays[id(view)] = view, array
         return view
 
@@ -66,7 +63,3 @@ class SharedStep:
         if id(logits) in self._arrays:
             self._memory.written(self._arrays[id(logits)][1])
         return self.array(logits), [rows.map_leaves(self.array, state) if state else state for state in states]
-
-
-class _NoViewError(Exception):
-    """NumPy cannot see an array."""
