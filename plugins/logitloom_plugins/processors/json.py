@@ -16,13 +16,13 @@ from logitloom.options import values
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammars.engine import Engine, Grammar
 from logitloom_plugins.json_schema.schema.document import asserting_only
-from logitloom_plugins.json_schema.schema.inputs import check_keywords
-from logitloom_plugins.json_schema.schema.sources import plain_schema, schema_of
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import STATE_BYTES, Machine
 from logitloom_plugins.json_schema.structure.whitespace import POLICIES, Whitespace
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint, can_write
+from logitloom_plugins.schema_sources.inputs import check_keywords
+from logitloom_plugins.schema_sources.sources import plain_schema, schema_of
 
 __all__ = ["Json"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from logitloom import option
 from logitloom.errors import OptionError
 from logitloom_plugins.combinators import Combinator, Section
-from logitloom_plugins.json_schema.schema.sources import is_plain
+from logitloom_plugins.schema_sources.sources import is_plain
 from logitloom_plugins.tool_formats.structural_tags import format_of, sections_of
 
 __all__ = ["StructuralTag"]

@@ -12,8 +12,8 @@ from urllib.parse import quote
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import OptionError
 from logitloom_plugins.json_schema.schema.document import Document, Node, escape_pointer
-from logitloom_plugins.json_schema.schema.inputs import check_strict
-from logitloom_plugins.json_schema.schema.sources import is_plain, schema_of
+from logitloom_plugins.schema_sources.inputs import check_strict
+from logitloom_plugins.schema_sources.sources import is_plain, schema_of
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any, Final, get_type_hints, is_typeddict
 
 from logitloom.errors import OptionError
 from logitloom.loading import text_or_file
-from logitloom_plugins.json_schema.schema.inputs import closed, unwrapped
+from logitloom_plugins.schema_sources.inputs import closed, unwrapped
 
 __all__ = ["is_plain", "plain_schema", "schema_of"]
 
@@ -26,7 +26,7 @@ def schema_of(source: Any) -> Any:
         source: ``None`` (any JSON value), a schema as a dict or bool, its JSON text, a path to a file with it, a
             pydantic model or ``TypeAdapter``, a dataclass, a ``TypedDict``, an ``Enum``, a class of msgspec or attrs,
             or another type that pydantic knows. A dict, text or file may also be an OpenAI ``response_format``
-            (see :func:`~logitloom_plugins.json_schema.schema.inputs.unwrapped`). Objects of a class have no members
+            (see :func:`~logitloom_plugins.schema_sources.inputs.unwrapped`). Objects of a class have no members
             beside its own, unless the class allows them.
 
     Raises:
