@@ -218,14 +218,14 @@ class TokenWalk:
                 if going:
                     reached, below = (code, stack) if code >= 0 else machine.applied(code, stack)
                     pending += [(node, reached, below) for node in going]
-        return self._walk(words, pending, found)
+        return self.below(words, pending, found)
 
-    def below(self, words: Words, pending: Pending) -> Found:
-        """The allowed words below nodes with a state each; words at the nodes themselves are not in the result."""
-        return self._walk(words, pending, Found())
+    def below(self, words: Words, pending: Pending, found: Found | None = None) -> Found:
+        """The allowed words below nodes with a state each, without those at the nodes, beside what has been found.
 
-    def _walk(self, words: Words, pending: Pending, found: Found) -> Found:
-        """Walk below some nodes, one by one, and in strings below nodes with many children all at once."""
+        Nodes are walked one by one, and in strings nodes with many children all at once.
+        """
+        found = Found() if found is None else found
         machine, entered, known = self._machine, found.entered, self._machine.codes
         starts, sizes = words.starts, words.sizes
         texts, index_of = words.bytes, words.bytes.find
