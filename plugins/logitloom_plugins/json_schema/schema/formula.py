@@ -25,9 +25,6 @@ __all__ = [
 
 Formula = Any
 _OPERATORS: Final = frozenset("&|!1")
-_MOST_REMEMBERED: Final = 4096
-#: By identity of a formula: the formula, which keeps the identity from being reused, and its atoms.
-_ATOMS: Final[dict[int, tuple[Formula, tuple[Formula, ...]]]] = {}
 
 
 def conjunction(parts: Iterable[Formula]) -> Formula:
@@ -114,10 +111,6 @@ def atoms(formula: Formula) -> tuple[Formula, ...]:
         return ()
     if formula[0] not in _OPERATORS:
         return (formula,)
-    # By identity, because comparing a formula with an equal one of another schema takes long.
-    known = _ATOMS.get(id(formula))
-    if known is not None and known[0] is formula:
-        return known[1]
     found = []
     seen = set()
     stack = [formula]
@@ -132,11 +125,7 @@ def atoms(formula: Formula) -> tuple[Formula, ...]:
             stack.extend(reversed(part[1]))
         else:
             found.append(part)
-    if len(_ATOMS) >= _MOST_REMEMBERED:
-        _ATOMS.clear()
-    result = tuple(found)
-    _ATOMS[id(formula)] = formula, result
-    return result
+    return tuple(found)
 
 
 def nodes_in(part: Any) -> list[int]:
