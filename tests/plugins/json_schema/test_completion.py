@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from logitloom import Vocabulary
+from logitloom.constraints import UNKNOWN
 from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
@@ -202,3 +203,21 @@ def test_bounds_are_at_most_two_tokens_above_the_least(name: str) -> None:
     least = constraint.least_tokens(constraint.start())
     assert least is not None
     assert 0 <= least - fewest(constraint, least) <= 2
+
+
+def test_the_cheap_bound_looks_at_what_is_near_in_a_large_schema() -> None:
+    part = {"type": "object", "properties": {f"m{n}": {"type": "integer"} for n in range(9)}, "required": ["m1", "m7"]}
+    schema = {"type": "object", "properties": {f"p{n}": {**part, "title": str(n)} for n in range(400)}}
+    deep = {"$defs": {"n": {"anyOf": [{**part, "properties": {"n": {"$ref": "#/$defs/n"}}}, {"enum": ["a", "b"]}]}}}
+    decided = {"if": {"properties": {"n": {"const": "b"}}}, "then": {"required": ["a long name", "another"]}}
+    for each in (schema, {**deep, "$ref": "#/$defs/n", **decided}):
+        made = SchemaAutomaton(compile_schema(each, SchemaOptions(Whitespace("flexible", 2), "any")))
+        constraint = SchemaConstraint(made, words("anything"))
+        dice = random.Random(1)
+        state: Any = constraint.start()
+        for _ in range(12):
+            ids, least = constraint.least_after(state)
+            if not len(ids):
+                break
+            assert least.max() <= constraint.most_after(state) < UNKNOWN
+            state = constraint.advance(state, int(dice.choice(ids)))

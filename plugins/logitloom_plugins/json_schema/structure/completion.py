@@ -27,6 +27,8 @@ from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.structure.keys import Keys
 from logitloom_plugins.json_schema.structure.least_solution import LeastSolution
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.structure.objects import ObjectFrame
+from logitloom_plugins.json_schema.structure.satisfiability import Frame
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, NameContext
 from logitloom_plugins.json_schema.structure.value_reader import Place, Position, Stack, characters_of, number_of
 from logitloom_plugins.json_schema.structure.whitespace import is_begun, relaid, settled
@@ -245,59 +247,76 @@ class Completions:
             self._of_stack[key] = found
         return self._of_stack[key]
 
-    def kinds(self, most: int) -> Iterator[tuple[int, bytes, list[bytes]]]:
-        """Of each kind of open object or array, and of the value: the bytes that a string in it may at most still take,
-        a short text that ends it, and short texts of its members, names included.
+    def open_frames(self, position: Position) -> tuple[list[Frame], list[ValueConstraint], int]:
+        """What is open at a position: the objects and arrays, the value that comes next, and how many bytes the current
+        string may at most still take.
+        """
+        machine, inside = self._machine, 0
+        states, frames, values = [machine.states[position.state]], [], []
+        if states[0][0] in STRING_KINDS and not isinstance(states[0][1], NameContext):
+            inside = _LONGEST_ESCAPE * states.pop()[1].content.automaton.farthest
+        returns = [] if position.stack is None else [back for back, _ in position.stack.entries()]
+        while states or returns:
+            if not states:
+                states += [machine.states[target] for target in returns.pop().targets.values()]
+                continue
+            state = states.pop()
+            if state[0] in ("gap", "literal"):
+                states.append(state[1 if state[0] == "gap" else 2])
+            elif state[0] in ("value", "number"):
+                returns.append(state[2 if state[0] == "value" else 3])
+                values += [state[1]] if state[0] == "value" else []
+            elif state[0] != "done":
+                frames.append(_at_its_start(state[1].frame if isinstance(state[1], NameContext) else state[1]))
+        return frames, values, inside
+
+    def members(self, frame: Frame, most: int) -> tuple[int, bytes, list[tuple[bytes, ValueConstraint]]]:
+        """Of an open object or array: the bytes that a name may at most still take, a short text that ends it whatever
+        comes next, and the constraints on its members, with names that are as long as those can be.
 
         Raises:
             BudgetExceeded: if there are more than ``most`` members, if names can run out, or if it takes too long.
         """
         self.begin_counting()
         self._items = ()
-        values, queue = self._values, [self._machine.root]
-        seen = {*queue}
-        for demand in queue:
-            texts = self._value(demand)
-            if not texts and values.possible(demand):
-                raise BudgetExceeded("No short value was found.")
-            inside = max(
-                (_farthest(values.content(f).automaton) for f in [values.of_type(demand, "string")] if f), default=0
-            )
-            yield inside, b"", [*texts.values()]
-            for kind in ("object", "array"):
-                formulas = values.of_type(demand, kind)
-                frame = values.opened(kind, formulas, frozenset(texts)) if formulas else None
-                if frame is None or not values.lives(frame):
-                    continue
-                simple = frame.only_hard
-                if kind == "object" and frame.tracked and self._machine.structure.name_context(frame).scarce:
-                    raise BudgetExceeded("How far away the next name is depends on the names that have come.")
-                for reached in [frame] if simple else values.explored(frame):
-                    members: list[tuple[bytes, ValueConstraint]]
-                    if isinstance(reached, ArrayFrame):
-                        places = range(reached.plan.varied + 1) if simple else [reached.length]
-                        items = [item(reached._replace(length=place)) for place in places]
-                        members = [(b"", one.demand) for one in items if one is not None]
-                    elif simple:
-                        every = [
-                            (label, ValueConstraint(reached.plan.hard_child(label))) for label in reached.plan.keys.bit
-                        ]
-                        members = [(_longest_name(label), one) for label, one in every if values.possible(one)]
-                    else:
-                        members = [(_longest_name(label), one.demand) for label, one in objects.next_members(reached)]
-                    plan = reached.plan
-                    keys = isinstance(reached, ArrayFrame) or not (plan.keys.patterns or plan.keys.demands)
-                    inside = 0 if keys else _farthest(plan.keys.automaton)
-                    ends = max(self._rest(reached, "open", frozenset()).values(), key=len, default=b"")
-                    begun = [name + text for name, one in members for text in self._value(one).values()]
-                    yield inside, ends, begun
-                    for _, one in members:
-                        if one not in seen:
-                            seen.add(one)
-                            queue.append(one)
-                    most -= 1 + len(members)
-                    if most < 0 or self.work > _MOST_SEARCHED:
-                        raise BudgetExceeded("There are too many kinds of members for all of them to be looked at.")
+        inside, ends, found = 0, b"", []
+        if isinstance(frame, ObjectFrame) and frame.tracked and self._machine.structure.name_context(frame).scarce:
+            raise BudgetExceeded("How far away the next name is depends on the names that have come.")
+        for reached in [frame] if frame.only_hard else self._values.explored(frame):
+            if isinstance(reached, ArrayFrame):
+                lengths = range(reached.plan.varied + 1) if frame.only_hard else [reached.length]
+                items = [item(reached._replace(length=length)) for length in lengths]
+                found += [(b"", one.demand) for one in items if one is not None]
+            else:
+                plan = reached.plan
+                if frame.only_hard:
+                    every = [(label, ValueConstraint(plan.hard_child(label))) for label in plan.keys.bit]
+                    found += [(_longest_name(label), one) for label, one in every if self._values.possible(one)]
+                else:
+                    found += [(_longest_name(label), one.demand) for label, one in objects.next_members(reached)]
+                if plan.keys.patterns or plan.keys.demands:
+                    inside = max(inside, _LONGEST_ESCAPE * plan.keys.automaton.farthest)
+            ends = max([ends, *self._rest(reached, "open", frozenset()).values()], key=len)
+            if len(found) > most or self.work > _MOST_SEARCHED:
+                raise BudgetExceeded("There are too many members for all of them to be looked at.")
+        return inside, ends, found
+
+    def openings(self, demand: ValueConstraint) -> tuple[int, list[bytes], list[Frame]]:
+        """Of a value: the bytes that a string may at most take, short texts, and the objects and arrays that it may be.
+
+        Raises:
+            BudgetExceeded: if no short text is found.
+        """
+        self.begin_counting()
+        self._items = ()
+        values, texts = self._values, self._value(demand)
+        if not texts and values.possible(demand):
+            raise BudgetExceeded("No short value was found.")
+        string = values.of_type(demand, "string")
+        inside = _LONGEST_ESCAPE * values.content(string).automaton.farthest if string else 0
+        formulas = [(kind, values.of_type(demand, kind)) for kind in ("object", "array")]
+        frames = [values.opened(kind, formula, frozenset(texts)) for kind, formula in formulas if formula]
+        return inside, [*texts.values()], [frame for frame in frames if frame is not None and values.lives(frame)]
 
     # --- within one string, object or array ----------------------------------------------------------------------
 
@@ -694,6 +713,15 @@ class Completions:
         return begun + json.dumps(rest.decode(), ensure_ascii=ascii_only)[1:-1].encode()
 
 
+def _at_its_start(frame: Frame) -> Frame:
+    """The frame without its members, where no formula is open: it allows no fewer members, and ends as late."""
+    if not frame.only_hard:
+        return frame
+    if isinstance(frame, ArrayFrame):
+        return frame._replace(length=0)
+    return frame._replace(place=0, length=min(frame.length, 0), missing=frame.plan.required_others)
+
+
 class NearestEnds:
     """The shortest contents of strings or numbers with an output, from any state on.
 
@@ -820,12 +848,6 @@ def _is_simple(frame: Any) -> bool:
 
 def _longest_name(label: Any) -> bytes:
     return json.dumps(label[1]).encode() + b" : , " if label[0] == "name" else b'"" : , '
-
-
-def _farthest(automaton: Any) -> int:
-    """The most bytes, as they are written in JSON, that an end can be away."""
-    steps = steps_to(automaton.next, automaton.accepting)
-    return _LONGEST_ESCAPE * int(steps.max(initial=0))
 
 
 def _before(text: bytes, texts: Texts) -> Texts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure.completion import Completions
+from logitloom_plugins.json_schema.structure.members import ValueConstraint
+from logitloom_plugins.json_schema.structure.satisfiability import Frame
 from logitloom_plugins.json_schema.structure.string_states import StringContext
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
@@ -35,9 +37,25 @@ _MOST_REMEMBERED: Final = 1 << 12
 _MOST_WORK: Final = 1 << 18
 _NODE: Final = 20
 _NOT_COUNTED: Final = -1
-#: Kinds of members of a schema that are looked at for a bound, and the bytes that end any number.
-_MOST_LOOKED_AT: Final = 256
+#: Members that are looked at for a bound, and the bytes that end any number.
+_MOST_LOOKED_AT: Final = 1 << 12
 _FARTHEST_NUMBER: Final = 32
+
+
+class _Near(NamedTuple):
+    """What a token may write in an object, an array or a value, and in those that it opens in it.
+
+    Attributes:
+        inside: the bytes that a string may at most still take.
+        end: the tokens that end the object or array itself.
+        ends: the most tokens that end one of these objects and arrays.
+        begun: the most tokens of a name, or of a short value, of a member of one of them.
+    """
+
+    inside: int
+    end: int
+    ends: int
+    begun: int
 
 
 class TokenDistances:
@@ -57,7 +75,7 @@ class TokenDistances:
         self.machine, self._completions, self._words = machine, completions, words
         self._texts, self._opened = _prepared(vocabulary)
         self._content = content
-        self._growth: int | None = None
+        self._near_to: dict[Any, _Near | None] = {}
         self._parts: dict[tuple[bytes, int, tuple[int, ...]], list[int]] = {}
         self._least: dict[Position, int | None] = {}
 
@@ -72,23 +90,67 @@ class TokenDistances:
         return known
 
     def most_after(self, position: Position) -> int:
-        """No more tokens than these are needed after any that may come; :data:`UNKNOWN` without a look at them."""
-        if self._growth is None:
-            self._growth = self._most_growth()
-        found = self.least(position) if self._growth < UNKNOWN else None
-        return UNKNOWN if found is None else found + self._growth
+        """No more tokens than these are needed after any that may come; :data:`UNKNOWN` without a look at them.
 
-    def _most_growth(self) -> int:
-        """By how much a token can at most move the end away: it opens some objects and arrays, and goes on in two."""
-        inside, ends, begun = 0, 0, 0
-        try:
-            for within, end, members in self._completions.kinds(_MOST_LOOKED_AT):
-                inside = max(inside, within)
-                ends = max(ends, self._fewest(end) or 0)
-                begun = max(begun, *[self._fewest(text) or len(text) for text in members], 0)
-        except BudgetExceeded:
+        A token ends some of the open objects and arrays, goes on in another, and opens some in it. What it can at most
+        add to the completion is the end of each that it opens and a member that it begins. Where formulas are open,
+        what it writes may also decide how those end that stay open.
+        """
+        frames, values, inside = self._completions.open_frames(position)
+        found = {part: self._near(part) for part in (*frames, *values)}
+        least = self.least(position)
+        if least is None or None in found.values():
             return UNKNOWN
-        return (self._opened + 2) * (ends + begun) + inside + _FARTHEST_NUMBER
+        most = _Near(inside, 0, 0, 0)
+        for part, near in found.items():
+            assert near is not None
+            undecided = 0 if isinstance(part, ValueConstraint) or part.only_hard else near.end
+            most = _Near(
+                max(most.inside, near.inside),
+                most.end + undecided,
+                max(most.ends, near.ends),
+                max(most.begun, near.begun),
+            )
+        return least + most.end + (self._opened + 2) * (most.ends + 2 * most.begun) + most.inside + _FARTHEST_NUMBER
+
+    def _near(self, start: Frame | ValueConstraint) -> _Near | None:
+        """What a token may write in an open object or array, or in a value; ``None``: too much to be looked at."""
+        if start not in self._near_to:
+            if len(self._near_to) > _MOST_REMEMBERED:
+                self._near_to.clear()
+            self._near_to[start] = self._found_near(start)
+        return self._near_to[start]
+
+    def _found_near(self, start: Frame | ValueConstraint) -> _Near | None:
+        completions, members, near = self._completions, 0, _Near(0, 0, 0, 0)
+        queue: list[tuple[Frame | ValueConstraint, int]] = [(start, self._opened)]
+        seen = {start}
+        try:
+            for part, levels in queue:
+                following: dict[Frame | ValueConstraint, int]
+                if isinstance(part, ValueConstraint):
+                    inside, texts, frames = completions.openings(part)
+                    end, begun = 0, texts
+                    following = dict.fromkeys(frames, levels - 1) if levels else {}
+                else:
+                    inside, text, named = completions.members(part, _MOST_LOOKED_AT)
+                    # A member is its name and a value, which is looked at by itself.
+                    end, begun = self._fewest(text) or 0, [name for name, _ in named]
+                    following = {value: levels for _, value in named}
+                near = _Near(
+                    max(near.inside, inside),
+                    end if part == start else near.end,
+                    max(near.ends, end),
+                    max([near.begun, *[self._fewest(text) or len(text) for text in begun]]),
+                )
+                members += len(begun)
+                if members > _MOST_LOOKED_AT:
+                    return None
+                queue += [(below, left) for below, left in following.items() if below not in seen]
+                seen.update(following)
+        except BudgetExceeded:
+            return None
+        return near
 
     def after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32], bool]:
         """The tokens that may come, :meth:`least` after each, :data:`UNKNOWN` for ``None``, and whether they are all.

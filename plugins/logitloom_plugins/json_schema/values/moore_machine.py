@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata import DEAD, BudgetTracker, Dfa
 from logitloom.automata.product import product
-from logitloom.automata.reach import ends_reachable
+from logitloom.automata.reach import ends_reachable, steps_to
 from logitloom.automata.utf8 import byte_sequences
 
 __all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "Columns", "MooreMachine", "Output", "encodable", "joint"]
@@ -80,6 +80,11 @@ class MooreMachine(Dfa):
     def of(cls, dfa: Dfa, output: Output) -> MooreMachine:
         """An automaton whose texts all have one output."""
         return cls(dfa.byte_class, dfa.next, [output if end else None for end in dfa.accepting.tolist()], dfa.start)
+
+    @cached_property
+    def farthest(self) -> int:
+        """The most bytes that an end can be away."""
+        return int(steps_to(self.next, self.accepting).max(initial=0))
 
     def state_parts(self) -> tuple[Any, ...]:
         """What is written to a file: the table, each output once, and per state the number of its output."""
