@@ -144,8 +144,8 @@ class ModelDrafts(DraftOptions):
                 logits, chain_state = request.unguided.process(logits, chain_state, context)
             p = backend.softmax(logits)
             if request.sampling:
-                place = backend.asarray(lengths + np.int32(len(probs)))
-                chosen = draw(backend, p, rng.uniform(backend.xp, request.seeds, place, DRAFT_STREAM))
+                positions = backend.asarray(lengths + np.int32(len(probs)))
+                chosen = draw(backend, p, rng.uniform(backend.xp, request.seeds, positions, DRAFT_STREAM))
                 probs.append(p)
             else:
                 chosen = backend.xp.argmax(p, axis=-1)
@@ -209,8 +209,8 @@ def forward_shared(model: ModelAdapter, feed: Sequence[Sequence[int]], cache: Ca
         rows = [tuple(row) for row in feed]
         unique = list(dict.fromkeys(rows))
         if len(unique) < len(rows):
-            place = {row: i for i, row in enumerate(unique)}
-            index: NDArray[np.int32] = np.asarray([place[row] for row in rows], dtype=np.int32)
+            index_of = {row: i for i, row in enumerate(unique)}
+            index: NDArray[np.int32] = np.asarray([index_of[row] for row in rows], dtype=np.int32)
             logits, cache = model.forward(padded(unique), model.empty_cache(len(unique)))
             return model.backend.take_rows(logits, index), cache.take_rows(index)
     return model.forward(padded(feed), cache)

@@ -54,7 +54,7 @@ def join(known: Sequence[int], encoded: Sequence[int]) -> Join | None:
     longest = int(run.max())
     if not longest:
         return None
-    i, j = (int(place) for place in np.argwhere(run == longest)[-1])
+    i, j = (int(index) for index in np.argwhere(run == longest)[-1])
     dropped = len(known) - i
     return Join(dropped, tuple(encoded[j : j + dropped]), tuple(encoded[j + dropped :]))
 

@@ -101,10 +101,10 @@ class _Counts:
             grown._owner[0] = grown
         else:
             first = 0
-        for place in range(first, len(text)):
-            token = text[place]
-            for n in range(self.shortest, min(self.longest, place) + 1):
-                followers = grown._table.setdefault(tuple(text[place - n : place]), Counter())
+        for position in range(first, len(text)):
+            token = text[position]
+            for n in range(self.shortest, min(self.longest, position) + 1):
+                followers = grown._table.setdefault(tuple(text[position - n : position]), Counter())
                 # Taken out and put back, the token stands behind those that are equally frequent.
                 followers[token] = followers.pop(token, 0) + 1
         grown.length = len(text)

@@ -13,7 +13,7 @@ from logitloom.generation import Configured, DraftRequest, Drafts, legal_prefix,
 
 __all__ = ["PromptLookup"]
 
-#: Earlier places that are tried per length of the n-gram.
+#: Earlier occurrences that are tried per length of the n-gram.
 _TRIES = 4
 
 
@@ -21,8 +21,9 @@ _TRIES = 4
 class PromptLookup(Configured):
     """Draft the continuation of an earlier occurrence of the last n-gram, for texts that repeat their input.
 
-    The longest n-gram of the text's end that stands somewhere before it is taken, where it stands first. What the
-    constraints of the chain forbid is cut off; if nothing is left, the next place is tried.
+    The draft follows the first occurrence of the longest n-gram at the end of the text that occurs earlier, too. It is
+    cut off before the first token that the constraints of the chain forbid. If nothing is left, the next occurrence is
+    tried.
 
     Example:
         >>> from logitloom import Vocabulary
@@ -75,8 +76,8 @@ class PromptLookup(Configured):
 
 def occurrences(sequence: NDArray[np.int32], n: int) -> NDArray[np.intp]:
     """Where the last ``n`` tokens of a sequence stand earlier in it (they may overlap): ascending starts."""
-    places = len(sequence) - n
-    found = np.ones(places, dtype=bool)
+    count = len(sequence) - n
+    found = np.ones(count, dtype=bool)
     for offset in range(n):
-        found &= sequence[offset : offset + places] == sequence[places + offset]
+        found &= sequence[offset : offset + count] == sequence[count + offset]
     return np.flatnonzero(found)

@@ -42,12 +42,12 @@ class Translation:
     def __init__(self, target: Vocabulary, assistant: Vocabulary, target_width: int, assistant_width: int) -> None:
         self._ids = _ids_by_bytes(assistant)
         self._longest = max(map(len, self._ids))
-        place = _ids_by_bytes(target)
+        target_ids = _ids_by_bytes(target)
         #: ``[assistant_width]``: the target's id of each assistant id, or -1.
         self.to_target: NDArray[np.int32] = np.full(assistant_width, -1, dtype=np.int32)
         #: ``[target_width]``: the assistant's id of each target id, or -1.
         self.to_assistant: NDArray[np.int32] = np.full(target_width, -1, dtype=np.int32)
-        pairs = [(own, place[text]) for text, own in self._ids.items() if text in place]
+        pairs = [(own, target_ids[text]) for text, own in self._ids.items() if text in target_ids]
         if target.eos and assistant.eos:
             pairs.append((assistant.eos[0], target.eos[0]))
         for own, other in pairs:

@@ -86,7 +86,7 @@ class Combination(Constraint):
         ]
         #: Per section the tokens in which one of its strings begins.
         self._begun = [_begun(vocabulary, _anywhere(part), part.at_tokens) for part in parts]
-        self.of_place = lru_cache(maxsize=_REMEMBERED)(self._of_configuration)
+        self.of_configuration = lru_cache(maxsize=_REMEMBERED)(self._of_configuration)
         self._of_state = lru_cache(maxsize=_REMEMBERED)(self._of_states)
         if not any(self._viable(config) for config in self._automaton.start()):
             raise VocabularyError(
@@ -342,7 +342,7 @@ class Combination(Constraint):
             forced = self._forced_pieces(state)
             if forced is not None:
                 return forced
-        return union([self.of_place(config) for config in state], self.vocab_size)
+        return union([self.of_configuration(config) for config in state], self.vocab_size)
 
     def _of_configuration(self, config: Configuration) -> TokenSet:
         """The allowed tokens of a single configuration."""
@@ -497,17 +497,17 @@ def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> list[bytes]:
 
 
 def _tags_in(text: bytes, shown: Mapping[bytes, Sequence[int]]) -> Tags:
-    """The special tokens whose texts are parts of a string, from the left, of several the longest."""
+    """The special tokens whose texts are parts of a string, by position: from the left, of several the longest."""
     found: Tags = {}
-    place = 0
+    position = 0
     by_length = sorted(((name, tuple(ids)) for name, ids in shown.items() if name), key=lambda one: -len(one[0]))
-    while place < len(text):
-        here = next((one for one in by_length if text.startswith(one[0], place)), None)
+    while position < len(text):
+        here = next((one for one in by_length if text.startswith(one[0], position)), None)
         if here is None:
-            place += 1
+            position += 1
             continue
-        found[place] = len(here[0]), here[1]
-        place += len(here[0])
+        found[position] = len(here[0]), here[1]
+        position += len(here[0])
     return found
 
 

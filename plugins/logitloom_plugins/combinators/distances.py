@@ -67,7 +67,7 @@ class Distances:
         needed = np.full(combination.vocab_size, UNKNOWN, dtype=np.int32)
         for config in configs:
             part, inner = self._automaton.parts[config.section], combination.constraints[config.section]
-            one_by_one: NDArray[np.int32] = combination.of_place(config).listed(combination.vocab_size)
+            one_by_one: NDArray[np.int32] = combination.of_configuration(config).listed(combination.vocab_size)
             if config.exit < 0 and config.hold < 0 and not part.ends and not config.over and not part.follows:
                 rest = np.int64(self._rest[config.section])
                 inside, one_by_one = combination.inside_and_crossing(config)

@@ -21,7 +21,7 @@ _PATTERN = r"\s?\S+|\s+"
 
 
 class _WithFolder(VocabularyConformance):
-    """Readers of files need a place for one."""
+    """Readers of files need a folder."""
 
     @pytest.fixture(autouse=True)
     def _make_folder(self, tmp_path: Path) -> None:

@@ -98,9 +98,9 @@ class TokenCompletions:
             state = self._state(read)
             if state is not None and len(ids):
                 known, least = self._least_after(state)
-                places = np.searchsorted(ids, known)
-                there = ids.take(places, mode="clip") == known
-                found[places[there]] = least[there]
+                index = np.searchsorted(ids, known)
+                there = ids.take(index, mode="clip") == known
+                found[index[there]] = least[there]
         return found
 
     def _least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -77,7 +77,7 @@ class _Parser:
         rules: dict[str, Node] = {}
         self._skip(_WIDE_GAP)
         while self.at < len(self.text):
-            place = self.at
+            position = self.at
             name = _NAME.match(self.text, self.at)
             if name is None or not _DEFINES.match(self.text, self.at):
                 raise self._refusal(
@@ -90,15 +90,15 @@ class _Parser:
             self._skip(_WIDE_GAP)
             if name[0] in rules:
                 raise self._refusal(
-                    f"The rule {name[0]!r} is defined a second time. Join its alternatives by |.", place
+                    f"The rule {name[0]!r} is defined a second time. Join its alternatives by |.", position
                 )
             rules[name[0]] = self._choice(nested=False)
             if self.at < len(self.text) and self.text[self.at] not in "\r\n":
                 raise self._unexpected()
             self._skip(_WIDE_GAP)
-        for name_used, place in self.named:
+        for name_used, position in self.named:
             if name_used not in rules:
-                raise self._refusal(f"The rule {name_used!r} is named here, but defined nowhere. Define it.", place)
+                raise self._refusal(f"The rule {name_used!r} is named here, but defined nowhere. Define it.", position)
         if start not in rules:
             have = ", ".join(list(rules)[:10]) or "none"
             raise UnsupportedGrammar(
@@ -155,14 +155,14 @@ class _Parser:
         return Reference(name[0])
 
     def _group(self) -> Node:
-        place = self.at
+        position = self.at
         self.depth += 1
         if self.depth > _DEEPEST:
             raise self._refusal(f"Brackets are nested deeper than {_DEEPEST}. Give inner parts rules of their own.")
         self.at += 1
         inner = self._choice(nested=True)
         if self.at >= len(self.text):
-            raise self._refusal("This bracket is never closed. Add a ).", place)
+            raise self._refusal("This bracket is never closed. Add a ).", position)
         if self.text[self.at] != ")":
             raise self._unexpected()
         self.at += 1
@@ -171,7 +171,7 @@ class _Parser:
 
     def _repeated(self, part: Node, gap: re.Pattern[str]) -> Node:
         self._skip(gap)
-        sign, place = self.text[self.at : self.at + 1], self.at
+        sign, position = self.text[self.at : self.at + 1], self.at
         if sign and sign in "*+?":
             self.at += 1
             return Repeat(part, 1 if sign == "+" else 0, 1 if sign == "?" else None)
@@ -186,17 +186,17 @@ class _Parser:
         least = int(bounds[1])
         most = least if bounds[2] is None else int(bounds[3]) if bounds[3] else None
         if most is not None and most < least:
-            raise self._refusal(f"At least {least} and at most {most} repetitions contradict each other.", place)
+            raise self._refusal(f"At least {least} and at most {most} repetitions contradict each other.", position)
         return Sequence(()) if most == 0 else part if (least, most) == (1, 1) else Repeat(part, least, most)
 
     def _literal(self) -> Node:
-        place = self.at
+        position = self.at
         self.at += 1
         chars: list[Node] = []
         while (sign := self.text[self.at : self.at + 1]) != '"':
             if not sign or sign == "\n":
                 raise self._refusal(
-                    'This literal is never closed on its line. Add a ", and write line ends as \\n.', place
+                    'This literal is never closed on its line. Add a ", and write line ends as \\n.', position
                 )
             code = self._character()
             if len(chars) % _BETWEEN_LOOKS == 0:
@@ -206,14 +206,14 @@ class _Parser:
         return chars[0] if len(chars) == 1 else Sequence(tuple(chars))
 
     def _class(self) -> Node:
-        place = self.at
+        position = self.at
         self.at += 1
         others = self.text[self.at : self.at + 1] == "^"
         self.at += others
         ranges: list[tuple[int, int]] = []
         while (sign := self.text[self.at : self.at + 1]) != "]":
             if not sign or sign == "\n":
-                raise self._refusal("This character class is never closed on its line. Add a ].", place)
+                raise self._refusal("This character class is never closed on its line. Add a ].", position)
             begun = self.at
             if len(ranges) % _BETWEEN_LOOKS == 0:
                 self.tracker.check_time()
@@ -228,7 +228,7 @@ class _Parser:
         return Chars(character_set(ranges, others))
 
     def _character(self) -> int:
-        sign, place = self.text[self.at], self.at
+        sign, position = self.text[self.at], self.at
         self.at += 1
         if sign != "\\":
             code = ord(sign)
@@ -240,12 +240,13 @@ class _Parser:
             digits = self.text[self.at : self.at + _DIGITS.get(letter, 0)]
             if not digits or not re.fullmatch(r"[0-9A-Fa-f]+", digits) or len(digits) != _DIGITS[letter]:
                 raise self._refusal(
-                    r"This escape is unknown. There are \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH and \UHHHHHHHH.", place
+                    r"This escape is unknown. There are \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH and \UHHHHHHHH.",
+                    position,
                 )
             self.at += len(digits)
             code = int(digits, 16)
         if code > LAST or SURROGATES[0] <= code <= SURROGATES[1]:
-            raise self._refusal(f"U+{code:04X} is no character of Unicode.", place)
+            raise self._refusal(f"U+{code:04X} is no character of Unicode.", position)
         return code
 
     def _unexpected(self) -> UnsupportedGrammar:
@@ -263,8 +264,8 @@ class _Parser:
             f"ends a rule."
         )
 
-    def _refusal(self, reason: str, place: int | None = None) -> UnsupportedGrammar:
-        return refusal(self.text, self.at if place is None else place, reason)
+    def _refusal(self, reason: str, position: int | None = None) -> UnsupportedGrammar:
+        return refusal(self.text, self.at if position is None else position, reason)
 
     def _skip(self, gap: re.Pattern[str]) -> None:
         found = gap.match(self.text, self.at)

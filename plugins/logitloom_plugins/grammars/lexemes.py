@@ -2,7 +2,7 @@
 
 Engines with a lexer are fast because most of a text is read by an automaton, but they read another language: in
 ``[a-z]* "end"`` the longest match of the first part eats the ``end``. Here regular parts become lexemes as large as
-they can be, and are cut again until this holds for all lexemes A and B that can be expected at one place:
+they can be, and are cut again until this holds for all lexemes A and B that can be expected at the same position:
 
     no text of A, followed by a byte that can come after A, begins a text of B.
 

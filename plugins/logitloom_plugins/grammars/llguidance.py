@@ -37,7 +37,7 @@ _SCHEMA: Final = (
     "The engine llguidance does not tell how far the end of a JSON text is; the engine 'table' does, where it runs a "
     "schema."
 )
-_PLACE: Final = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)$", re.DOTALL)
+_LOCATION: Final = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)$", re.DOTALL)
 _EXCERPT: Final = re.compile(r"\n +\d+ \| .*", re.DOTALL)
 _DIRECTIVE: Final = re.compile(r"^\s*%llguidance\b", re.MULTILINE)
 
@@ -112,10 +112,10 @@ class LLGuidance:
         if wrong.startswith("WARNING"):
             raise UnsupportedGrammar(f"{_NAME} would not enforce all of the grammar: {wrong}")
         if wrong:
-            place = _PLACE.match(wrong)
-            if place is None:
+            located = _LOCATION.match(wrong)
+            if located is None:
                 raise UnsupportedGrammar(f"{_NAME} refuses the grammar: {_sentence(wrong)}")
-            line, column, reason = int(place[1]), int(place[2]), _EXCERPT.sub("", place[3])
+            line, column, reason = int(located[1]), int(located[2]), _EXCERPT.sub("", located[3])
             # What is missing at the end is reported in the line behind it, or in a line that was appended.
             line = min(line, text.count("\n") + 1)
             raise refusal_at(text, line, column, f"{_NAME} says: {_sentence(reason)}")

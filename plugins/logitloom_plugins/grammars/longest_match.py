@@ -5,10 +5,10 @@ terminal ends where no terminal that was expected can be read on: what is ignore
 ended, else all that have ended at once. So a text that is written may be no text of the rules: after ``if``, ``x``
 makes a name of it.
 
-Completions keep to what is sure. Each place of a rule has one text of its terminal, behind which the next text can come
-whatever else may be expected there, or else with a separator that is ignored, or none. The next byte of a completion is
-that of the shortest of the ways on; each way gets shorter by a byte then, so there is an end. Where no way on is known,
-the text is treated as one that cannot go on.
+Completions use only texts that are certain to be read as intended. Each position of a rule has at most one text of its
+terminal. The next text can follow it, directly or after an ignored separator, whatever other terminals are expected.
+The next byte of a completion is that of the shortest completion. Each byte makes this completion shorter by one, so it
+ends. If no completion is known, the text is treated as one that cannot be completed.
 
 References:
     J. Earley, "An efficient context-free parsing algorithm", Communications of the ACM 13, 1970.
@@ -118,7 +118,7 @@ class TerminalRules(ByteRules):
         always_ends: whether a completion is known of everything that can be written, but for the beginning.
 
     Raises:
-        BudgetExceeded: if too many positions can be expected at one place.
+        BudgetExceeded: if too many positions can be expected together.
     """
 
     def __init__(self, grammar: LarkGrammar, usable: Iterable[int]) -> None:

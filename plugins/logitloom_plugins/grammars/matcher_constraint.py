@@ -255,8 +255,10 @@ class MatcherConstraint(Constraint):
         many = int(np.bitwise_count(allowed).sum()) > self.vocab_size // 2
         bits = ~allowed if many else allowed
         used = bits.nonzero()[0]
-        words, places = np.unpackbits(bits[used].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little").nonzero()
-        ids = (32 * used[words] + places).astype(np.int32)
+        words, bit_numbers = np.unpackbits(
+            bits[used].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little"
+        ).nonzero()
+        ids = (32 * used[words] + bit_numbers).astype(np.int32)
         ids = ids[: np.searchsorted(ids, self.vocab_size)]
         ids.flags.writeable = False
         return TokenSet(not many, ids)

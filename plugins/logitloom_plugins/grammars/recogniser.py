@@ -1,9 +1,9 @@
 """A recogniser of context-free grammars over bytes, which tells how a text can be completed.
 
-It is an Earley parser whose sets do not count places. An item of a set is a position of a rule with the frames that
-wait for the end of that rule; frames are positions with frames of their own. What is equal is one object, so after
-each character inside a string the state is the same. A rule named at the end of another waits for nothing: its frames
-are those of the other, so lists that are written by recursion do not grow.
+It is an Earley parser whose items hold no positions in the text. An item of a set is a position in a rule with the
+frames that wait for the end of that rule; a frame is a position with frames of its own. Equal items and frames are one
+object, so the state is the same after each character inside a string. A rule named at the end of another rule has the
+frames of that rule, so lists that are written by recursion do not grow.
 
 The shortest completion of an item is that of its rule, then that of its frames. It is found once for each, since
 frames never change.

@@ -9,12 +9,12 @@ __all__ = ["refusal", "refusal_at"]
 _WIDEST = 100
 
 
-def refusal(text: str, place: int, reason: str) -> UnsupportedGrammar:
-    """The error for a place in a text.
+def refusal(text: str, offset: int, reason: str) -> UnsupportedGrammar:
+    """The error for a character of a grammar.
 
     Args:
         text: the whole grammar.
-        place: offset of the character, ``0 <= place <= len(text)``.
+        offset: of the character, ``0 <= offset <= len(text)``.
         reason: a full sentence, or several.
 
     Example:
@@ -23,8 +23,8 @@ def refusal(text: str, place: int, reason: str) -> UnsupportedGrammar:
             root ::= "a" )
                          ^
     """
-    line = text.count("\n", 0, place) + 1
-    return refusal_at(text, line, place - (text.rfind("\n", 0, place) + 1) + 1, reason)
+    line = text.count("\n", 0, offset) + 1
+    return refusal_at(text, line, offset - (text.rfind("\n", 0, offset) + 1) + 1, reason)
 
 
 def refusal_at(text: str, line: int, column: int, reason: str) -> UnsupportedGrammar:

@@ -52,32 +52,32 @@ def _walk(schema: Any, pointer: str, root: Any) -> Iterator[Problem]:
     waiting: list[tuple[Any, str]] = [(schema, pointer)]
     seen: set[str] = set()
     while waiting:
-        node, place = waiting.pop()
-        if place in seen:
+        node, location = waiting.pop()
+        if location in seen:
             continue
-        seen.add(place)
+        seen.add(location)
         if node is True or node == {}:
             continue
         if not isinstance(node, dict):
-            yield "false", place, "the engine cannot forbid every value"
+            yield "false", location, "the engine cannot forbid every value"
             continue
-        yield from _of_node(node, place)
+        yield from _of_node(node, location)
         for name in ("properties", "$defs", "definitions"):
             if isinstance(node.get(name), dict):
-                waiting += [(part, f"{place}/{name}/{_escaped(key)}") for key, part in node[name].items()]
+                waiting += [(part, f"{location}/{name}/{_escaped(key)}") for key, part in node[name].items()]
         for name in ("anyOf", "prefixItems"):
             if isinstance(node.get(name), list):
-                waiting += [(part, f"{place}/{name}/{i}") for i, part in enumerate(node[name])]
+                waiting += [(part, f"{location}/{name}/{i}") for i, part in enumerate(node[name])]
         for name in ("items", "additionalProperties"):
             # As values of these, false is understood.
             if name in node and node[name] is not False:
-                waiting.append((node[name], f"{place}/{name}"))
+                waiting.append((node[name], f"{location}/{name}"))
 
 
-def _of_node(node: dict[str, Any], place: str) -> Iterator[Problem]:
+def _of_node(node: dict[str, Any], location: str) -> Iterator[Problem]:
     asserting = [keyword for keyword in node if keyword in _ASSERTIONS]
-    if place != "#" and ("$id" in node or isinstance(node.get("id"), str)):
-        yield "$id", f"{place}/$id", "the engine resolves references from the whole document only"
+    if location != "#" and ("$id" in node or isinstance(node.get("id"), str)):
+        yield "$id", f"{location}/$id", "the engine resolves references from the whole document only"
     if not asserting:
         return
     alone = [keyword for keyword in _ALONE if keyword in node]
@@ -85,8 +85,8 @@ def _of_node(node: dict[str, Any], place: str) -> Iterator[Problem]:
         first = alone[0]
         for keyword in asserting:
             if keyword != first and not (keyword == "type" and first in ("enum", "const") and _typed(node, first)):
-                yield keyword, f"{place}/{_escaped(keyword)}", f"the engine ignores it beside {first}"
-        yield from _alone(node, first, place)
+                yield keyword, f"{location}/{_escaped(keyword)}", f"the engine ignores it beside {first}"
+        yield from _alone(node, first, location)
         return
     kind = node.get("type")
     if not isinstance(kind, str) or kind not in _BY_TYPE:
@@ -94,41 +94,41 @@ def _of_node(node: dict[str, Any], place: str) -> Iterator[Problem]:
             return
         for keyword in asserting:
             reason = "the engine takes it only together with one type" if "type" not in node else _DROPPED
-            yield keyword, f"{place}/{_escaped(keyword)}", reason
+            yield keyword, f"{location}/{_escaped(keyword)}", reason
         return
     for keyword in asserting:
         if keyword != "type" and keyword not in _BY_TYPE[kind]:
-            yield keyword, f"{place}/{_escaped(keyword)}", _DROPPED
-    yield from _combined(node, kind, place)
+            yield keyword, f"{location}/{_escaped(keyword)}", _DROPPED
+    yield from _combined(node, kind, location)
 
 
-def _combined(node: dict[str, Any], kind: str, place: str) -> Iterator[Problem]:
+def _combined(node: dict[str, Any], kind: str, location: str) -> Iterator[Problem]:
     """Keywords that are right alone, but not in every combination."""
     if kind == "object":
         names = node.get("properties", {})
         if not isinstance(names, dict) or not isinstance(node.get("required", []), list):
-            yield "properties", f"{place}/properties", "properties must be a table, and required a list"
+            yield "properties", f"{location}/properties", "properties must be a table, and required a list"
             return
         if names and node.get("additionalProperties", True) is not False:
             yield (
                 "additionalProperties",
-                f"{place}/additionalProperties",
+                f"{location}/additionalProperties",
                 "without false, the engine lets a declared name be written with escapes, and then with any value",
             )
         for name in node.get("required", []):
             if name not in names:
-                yield "required", f"{place}/required", f"the engine requires declared names only, not {name!r}"
+                yield "required", f"{location}/required", f"the engine requires declared names only, not {name!r}"
     if kind == "array" and isinstance(node.get("items"), list):
-        yield "items", f"{place}/items", "the engine takes lists of schemas as prefixItems only"
+        yield "items", f"{location}/items", "the engine takes lists of schemas as prefixItems only"
 
 
-def _alone(node: dict[str, Any], keyword: str, place: str) -> Iterator[Problem]:
+def _alone(node: dict[str, Any], keyword: str, location: str) -> Iterator[Problem]:
     if keyword == "$ref" and not (isinstance(node["$ref"], str) and (node["$ref"] + "/").startswith("#/")):
-        yield "$ref", f"{place}/$ref", "the engine follows references by pointers within the document only"
+        yield "$ref", f"{location}/$ref", "the engine follows references by pointers within the document only"
     values = node.get("enum") if keyword == "enum" else [node["const"]] if keyword == "const" else []
     for value in values if isinstance(values, list) else []:
         if isinstance(value, (dict, list, float)):
-            yield keyword, f"{place}/{keyword}", "the engine writes lists, objects and fractions in one form only"
+            yield keyword, f"{location}/{keyword}", "the engine writes lists, objects and fractions in one form only"
 
 
 def _typed(node: dict[str, Any], keyword: str) -> bool:

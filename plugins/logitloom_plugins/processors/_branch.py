@@ -139,8 +139,8 @@ def advance(model: Any, branch: Branch, tokens: Sequence[Sequence[int]], backend
     unique = list(dict.fromkeys(fed))
     logits, cache = model.forward(padded(unique), model.empty_cache(len(unique)))
     if len(unique) < len(fed):
-        place = {row: i for i, row in enumerate(unique)}
-        index = np.asarray([place[row] for row in fed], dtype=np.int32)
+        index_of = {row: i for i, row in enumerate(unique)}
+        index = np.asarray([index_of[row] for row in fed], dtype=np.int32)
         logits, cache = model.backend.take_rows(logits, index), cache.take_rows(index)
     return _placed(logits, model.backend, backend), Branch(cache, tails)
 

@@ -112,8 +112,8 @@ def windows(state: Recent, context: Context) -> Recent:
     taken = backend.cast(xp.cumulative_sum(present, axis=1), "int32")
     taken = xp.concat([taken[:, :1] * 0, taken], axis=1)
     rows, steps, width = before.shape[0], taken.shape[1], before.shape[1]
-    place = taken[:, :, None] + backend.arange(width)[None, None, :]
-    found = backend.gather(longer, xp.reshape(place, (rows, steps * width)))
+    index = taken[:, :, None] + backend.arange(width)[None, None, :]
+    found = backend.gather(longer, xp.reshape(index, (rows, steps * width)))
     found = xp.permute_dims(xp.reshape(found, (rows, steps, width)), (1, 0, 2))
     return Recent(xp.reshape(found, (steps * rows, width)))
 

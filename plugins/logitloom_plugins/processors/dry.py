@@ -138,12 +138,12 @@ class Dry(Processor):
         if breaker is not None:
             penalized = penalized & ~_look_up(xp, breaker, xp.where(token < 0, 0, token))
         if backend.on_host and not context.compiled and backend.has_values(penalized):
-            # A few positions of each row, in place of the whole history.
+            # Read a few positions of each row instead of the whole history.
             index = _packed(backend.to_numpy(penalized))
             if not index.shape[1]:
                 return logits, DryState(match)
-            penalized, places = backend.asarray(index >= 0), backend.asarray(np.maximum(index, 0))
-            reach, token = backend.gather(reach, places), backend.gather(token, places)
+            penalized, columns = backend.asarray(index >= 0), backend.asarray(np.maximum(index, 0))
+            reach, token = backend.gather(reach, columns), backend.gather(token, columns)
         # One position per token, the one of its longest match: sorted by token, then by length, the last of a run.
         width = self.max_match + 1
         key = xp.sort(xp.where(penalized, token * width + reach, -1), axis=-1)
@@ -165,13 +165,13 @@ class Dry(Processor):
         assert tokens is not None
         assert sequence is not None
         assert context.length is not None
-        places = backend.arange(sequence.shape[1])[None, :]
+        columns = backend.arange(sequence.shape[1])[None, :]
         later = context.length[:, None]
         valid = backend.cast(tokens >= 0, "int32")
         for j in range(tokens.shape[1]):
             token = tokens[:, j : j + 1]
-            place = later - backend.cast(xp.sum(valid[:, j:], axis=1, keepdims=True), "int32")
-            hit = (sequence == token) & (places < place)
+            position = later - backend.cast(xp.sum(valid[:, j:], axis=1, keepdims=True), "int32")
+            hit = (sequence == token) & (columns < position)
             if breaker is not None:
                 hit = hit & ~_look_up(xp, breaker, xp.where(token < 0, 0, token))
             before = xp.concat([xp.zeros_like(match[:, :1]), match[:, :-1]], axis=1)
@@ -195,9 +195,9 @@ class Dry(Processor):
         for k in range(min(self.max_match, capacity)):
             if readable and not bool(backend.to_numpy(xp.any(going))):
                 break
-            place = end - k
-            token = backend.gather(sequence, xp.where((place >= 0) & (place < capacity), place, 0))
-            going = going & (shifted == token) & (place >= 0)
+            position = end - k
+            token = backend.gather(sequence, xp.where((position >= 0) & (position < capacity), position, 0))
+            going = going & (shifted == token) & (position >= 0)
             if breaker is not None:
                 going = going & ~_look_up(xp, breaker, xp.where(token < 0, 0, token))
             match = match + backend.cast(going, "int32")
@@ -225,7 +225,7 @@ def _look_up(xp: Any, table: Array, index: Array) -> Array:
 
 
 def _packed(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The places of each row that are set, ``[rows, most of a row]``, -1 behind them."""
+    """The indices of the entries that are set in each row, ``[rows, largest number]``, padded with -1."""
     row, column = np.divmod(mask.reshape(-1).nonzero()[0], mask.shape[1])
     counts = np.bincount(row, minlength=len(mask))
     index = np.full((len(mask), counts.max(initial=0)), -1, dtype=np.int64)

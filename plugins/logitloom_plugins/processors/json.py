@@ -216,6 +216,6 @@ class Json(ConstraintProcessor):
                 bound: Constraint = self.__dict__["_grammar"].bind(vocabulary, vocab_size)
             return bound
         if not can_write(self.__dict__["_document"], vocabulary):
-            # A text may then come to a place that bytes can leave and tokens cannot; the general walk looks ahead.
+            # A text may then reach a state that bytes can leave and tokens cannot; the general walk looks ahead.
             return lift(table, vocabulary, vocab_size)
         return SchemaConstraint(table, vocabulary, vocab_size)

@@ -93,9 +93,9 @@ class Mirostat(Processor):
         inner = xp.log(xp.abs(e / (1.0 - float(vocab) ** -e))) + mu * float(np.log(2.0))
         s = backend.masked_fill(s, s < 1e-3, 1e-3)
         k = xp.exp(xp.clip(inner / s, 0.0, float(np.log(vocab))))
-        place = backend.cast(xp.floor(k + 1e-4), "int32") - 1
-        place = xp.clip(place, 0, vocab - 1)[:, None]
-        out = backend.masked_fill(logits, logits < backend.gather(ordered, place), NEG_INF, context.donate)
+        index = backend.cast(xp.floor(k + 1e-4), "int32") - 1
+        index = xp.clip(index, 0, vocab - 1)[:, None]
+        out = backend.masked_fill(logits, logits < backend.gather(ordered, index), NEG_INF, context.donate)
         return out, MirostatState(mu, told(backend, out, self.observe, state.told))
 
 

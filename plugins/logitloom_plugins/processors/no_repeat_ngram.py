@@ -64,11 +64,11 @@ def forbid_repeated(logits: Array, n: int, context: Context, within: Array | Non
     # What follows the last n - 1 tokens themselves is the fill, -1; so is everything if there are fewer.
     following = sequence[:, ahead:]
     if within is not None:
-        places = backend.arange(capacity - ahead)[None, :] + ahead
-        following = xp.where(places < within[:, None], following, -1)
+        columns = backend.arange(capacity - ahead)[None, :] + ahead
+        following = xp.where(columns < within[:, None], following, -1)
     again = following >= 0
     for j in range(ahead):
-        place = length[:, None] - (ahead - j)
-        token = backend.gather(sequence, xp.where((place >= 0) & (place < capacity), place, 0))
+        position = length[:, None] - (ahead - j)
+        token = backend.gather(sequence, xp.where((position >= 0) & (position < capacity), position, 0))
         again = again & (sequence[:, j : capacity - ahead + j] == token)
     return backend.set_at(logits, xp.where(again, following, -1), NEG_INF, context.donate)

@@ -73,12 +73,12 @@ class SequenceBias(Processor):
     @cached_property
     def _weights(self) -> tuple[HostTable, HostTable, HostTable]:
         """The distinct last ids ``[1, n]``, and per sequence and last id the bias and whether it forbids."""
-        last, place = np.unique(self._tables.last, return_inverse=True)
+        last, column = np.unique(self._tables.last, return_inverse=True)
         biases = np.asarray(self.biases, dtype=np.float32)
         added = np.zeros((len(biases), len(last)), dtype=np.float32)
-        added[np.arange(len(biases)), place] = np.where(np.isfinite(biases), biases, 0.0)
+        added[np.arange(len(biases)), column] = np.where(np.isfinite(biases), biases, 0.0)
         forbids = np.zeros_like(added)
-        forbids[np.arange(len(biases)), place] = biases == NEG_INF
+        forbids[np.arange(len(biases)), column] = biases == NEG_INF
         return HostTable(last[None, :].astype(np.int32)), HostTable(added), HostTable(forbids)
 
     def init_state(self, context: Context) -> Recent:

@@ -36,7 +36,7 @@ class WatermarkDelta(Processor):
     Over keys the chosen token has the distribution that comes in. A context that came before in the row is not marked
     again, so whole texts are not distorted either.
 
-    In a text with the mark the place ``r`` (0 to 1) of a token in the order is near ``u``. In other texts ``r`` and
+    In a text with the mark the rank ``r`` (0 to 1) of a token in the order is near ``u``. In other texts ``r`` and
     ``u`` are independent, so ``-log(1 - (1 - |u - r|)**2)`` is exponentially distributed; the detector adds it up, and
     needs no model. Put it last in a chain. Drafts keep the whole mark, since one token is legal; beams are of no use
     with it.
@@ -55,7 +55,7 @@ class WatermarkDelta(Processor):
     References:
         Z. Hu et al., "Unbiased watermark for large language models", 2024 (delta-reweight; their detector asks the
         model); R. Kuditipudi et al., "Robust distortion-free watermarks for language models", 2024 (detection by the
-        distance between number and place).
+        distance between number and rank).
     """
 
     stage = "warp"
@@ -92,7 +92,7 @@ class WatermarkDelta(Processor):
 
         Args:
             ids: the text's tokens; best without the prompt.
-            vocab_size: unused; places are those of the numbers that make the order.
+            vocab_size: unused; the rank of a token follows from its hash, which is uniform.
         """
         del vocab_size
         grams = first_grams(ids, self.width)
@@ -101,7 +101,7 @@ class WatermarkDelta(Processor):
         xp = load_backend("numpy").xp
         with np.errstate(over="ignore"):
             seeds = seeds_of(grams[:, :-1], self.key, xp)
-            place = np.asarray(hashes(seeds, grams[:, -1], xp), dtype=np.float64) / 2.0**32 + 0.5
+            rank = np.asarray(hashes(seeds, grams[:, -1], xp), dtype=np.float64) / 2.0**32 + 0.5
             u = np.asarray(rng.uniform(xp, seeds, seeds * 0, _STREAM), dtype=np.float64) + 2.0**-24
-        near = 1.0 - np.square(1.0 - np.abs(u - place))
+        near = 1.0 - np.square(1.0 - np.abs(u - rank))
         return gamma(math.fsum(-np.log(np.maximum(near, 2.0**-60))), len(grams))

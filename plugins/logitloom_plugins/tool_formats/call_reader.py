@@ -77,14 +77,14 @@ class _Reading(NamedTuple):
     """One reading of the text.
 
     Attributes:
-        place: the configuration.
-        past: the sections before, the last first: a linked list.
-        ended: how many those are.
-        start: where the text of this section begins.
-        end: where the string that may end the section begins; -1 inside.
+        configuration: the configuration of the automaton.
+        past: the sections that have ended, as a linked list, the last one first.
+        ended: the number of these sections.
+        start: the position at which the text of this section begins.
+        end: the position at which the string that may end the section begins; -1 if none has begun.
     """
 
-    place: Configuration
+    configuration: Configuration
     past: Any
     ended: int
     start: int
@@ -104,7 +104,7 @@ class CallReader:
     def __init__(self, automaton: CombinedAutomaton, meaning: CallMeaning) -> None:
         self._automaton, self._meaning = automaton, meaning
         self._data = bytearray()
-        self._readings = [_Reading(place, None, 0, 0, -1) for place in automaton.start()]
+        self._readings = [_Reading(configuration, None, 0, 0, -1) for configuration in automaton.start()]
         self._read = 0
         self._calls: list[dict[str, Any]] = []
         self._completed: list[Path] = []
@@ -125,10 +125,10 @@ class CallReader:
 
     def end(self) -> Partial:
         """The calls after the end of the text."""
-        last = next((one for one in self._readings if self._automaton.may_end(one.place)), None)
+        last = next((one for one in self._readings if self._automaton.may_end(one.configuration)), None)
         if last is not None:
             end = len(self._data) if last.end < 0 else last.end
-            closing = _Part(last.place.section, last.start, end, -1, -1)
+            closing = _Part(last.configuration.section, last.start, end, -1, -1)
             self._readings = [last._replace(past=(last.past, closing), ended=last.ended + 1, start=end)]
         partial = self._partial()
         if last is None:
@@ -145,7 +145,7 @@ class CallReader:
         found: dict[Configuration, _Reading] = {}
         for reading in self._readings:
             for after in self._after(reading, byte, at):
-                found.setdefault(after.place, after)
+                found.setdefault(after.configuration, after)
         if not found:
             raise GenerationError(
                 f"The text is none that 'tool_call' allows: {bytes(self._data[at - 20 : at + 1])!r} goes wrong at byte "
@@ -154,23 +154,23 @@ class CallReader:
         self._readings = list(found.values())
 
     def _after(self, reading: _Reading, byte: int, at: int) -> Iterator[_Reading]:
-        automaton, place = self._automaton, reading.place
-        inside = automaton.inside(place, byte)
+        automaton, configuration = self._automaton, reading.configuration
+        inside = automaton.inside(configuration, byte)
         if inside is not None:
-            yield reading._replace(place=inside)
-        part = automaton.parts[place.section]
-        for found, new in automaton.begun(place, byte):
-            begun = reading.end if place.exit >= 0 else at
+            yield reading._replace(configuration=inside)
+        part = automaton.parts[configuration.section]
+        for found, new in automaton.begun(configuration, byte):
+            begun = reading.end if configuration.exit >= 0 else at
             if not new:
-                yield reading._replace(place=found, end=begun)
+                yield reading._replace(configuration=found, end=begun)
                 continue
-            exit = place.exit
+            exit = configuration.exit
             if exit < 0:
                 ends = [i for i, (text, _) in enumerate(part.exits) if self._data.endswith(text)]
                 exit = max(ends, key=lambda i: len(part.exits[i][0]))
                 begun = at + 1 - len(part.exits[exit][0])
             following = part.exits[exit][1]
-            past = _Part(place.section, reading.start, begun, exit, following)
+            past = _Part(configuration.section, reading.start, begun, exit, following)
             # A string that ends a section only at its start may be what comes.
             end = at + 1 if found.exit >= 0 else -1
             yield _Reading(found, (reading.past, past), reading.ended + 1, at + 1, end)
@@ -201,7 +201,7 @@ class CallReader:
     def _now(self, reading: _Reading, depth: int) -> tuple[int, int, int]:
         """The section after a number of others in a reading, and where its text is so far."""
         if reading.ended == depth:
-            return reading.place.section, reading.start, reading.end if reading.end >= 0 else len(self._data)
+            return reading.configuration.section, reading.start, reading.end if reading.end >= 0 else len(self._data)
         section, start, end, *_ = _past(reading, depth + 1)[1]
         return section, start, end
 
@@ -290,10 +290,10 @@ class CallReader:
             arguments = value.value if begun and value.value is not None else {}
             path = self._placed(content, value.path or ()) if not value.complete else (len(self._calls) - 1,)
             return [*self._calls[:-1], {**self._calls[-1], "arguments": arguments}], path
-        place = self._at(content.key)
-        path = (*place, *value.path) if value.path is not None else self._path()
+        location = self._at(content.key)
+        path = (*location, *value.path) if value.path is not None else self._path()
         there = value.complete or value.value is not None
-        return (_placed(self._calls, place, value.value) if there else self._calls), path
+        return (_placed(self._calls, location, value.value) if there else self._calls), path
 
     def _tell_name(self, number: int) -> None:
         """The name of a call is complete as soon as it is there, where it is the key of the arguments."""

@@ -210,14 +210,14 @@ class _CallSections:
             return [*pairs, *after]
 
         for i in reversed(range(len(names))):
-            place = f"The parameter {names[i]!r} {of}"
+            subject = f"The parameter {names[i]!r} {of}"
             form.check_name(names[i], f"The name of a parameter {of}", form.keys)
             rest = following(i + 1, form.parameter_separator)
-            starts[i] = self._value(members[names[i]], names[i], rest, place, around)
+            starts[i] = self._value(members[names[i]], names[i], rest, subject, around)
         return following(0, "")
 
     def _value(
-        self, value: Property, key: str | None, after: list[_Next], place: str, around: tuple[Any, ...]
+        self, value: Property, key: str | None, after: list[_Next], subject: str, around: tuple[Any, ...]
     ) -> list[_Next]:
         """A parameter or an item, with what stands around it."""
         form = self.form
@@ -225,12 +225,14 @@ class _CallSections:
         end = end.replace("{key}", key or "")
         pairs: list[_Next] = []
         entered: tuple[str, _Draft] | None = None
-        for way in reversed(ways_of(value, form, self.style, key=key, place=place)):
+        for way in reversed(ways_of(value, form, self.style, key=key, subject=subject)):
             raw = way.type == "string" and way.kind == "text"
             mark = begin.replace("{type}", mark_of(form, way.type)).replace("{string}", str(raw).lower())
             mark = mark.replace("{key}", key or "")
             if way.of is not None:
-                made = [pair.behind(mark, Event(way.kind, key)) for pair in self._parts(way, end, after, place, around)]
+                made = [
+                    pair.behind(mark, Event(way.kind, key)) for pair in self._parts(way, end, after, subject, around)
+                ]
             else:
                 quote = form.quote if raw else ""
                 number = self._text(way, self._joined(quote + end, after))
@@ -252,43 +254,43 @@ class _CallSections:
             self.meaning.contents[number] = way.content
         return number
 
-    def _parts(self, way: Way, end: str, after: list[_Next], place: str, around: tuple[Any, ...]) -> list[_Next]:
+    def _parts(self, way: Way, end: str, after: list[_Next], subject: str, around: tuple[Any, ...]) -> list[_Next]:
         """The members of an object, or the items of an array, and what ends it."""
         assert way.of is not None
         known = way.of.known
         if any(known is other for other in around):
             raise OptionError(
-                f"{place} has a schema that refers to itself, and how deep it goes is not known. This format of "
+                f"{subject} has a schema that refers to itself, and how deep it goes is not known. This format of "
                 f"'tool_call' cannot write it: use a format that writes JSON."
             )
         around = (*around, known)
         first, last = self.form.object if way.kind == "object" else self.form.array
         closed = [pair.behind("", Event("end")) for pair in self._joined(last + end, after)]
         if way.kind == "array":
-            return [pair.behind(first) for pair in self._items(way.of, closed, place, around)]
-        inside = place[0].lower() + place[1:]
+            return [pair.behind(first) for pair in self._items(way.of, closed, subject, around)]
+        inside = subject[0].lower() + subject[1:]
         members = members_of(way.of, f"The members of {inside}")
         if not members and known.get("additionalProperties", True) is not False:
             raise OptionError(
-                f"{place} is an object whose members the schema does not name, which this format of 'tool_call' "
+                f"{subject} is an object whose members the schema does not name, which this format of 'tool_call' "
                 f"cannot write. Name them with 'properties'."
             )
         return [pair.behind(first) for pair in self._members(members, closed, f"in {inside}", around)]
 
-    def _items(self, of: Property, closed: list[_Next], place: str, around: tuple[Any, ...]) -> list[_Next]:
+    def _items(self, of: Property, closed: list[_Next], subject: str, around: tuple[Any, ...]) -> list[_Next]:
         """The items of an array, from behind what begins it."""
-        item, least, most = check_array(of, place)
-        place, separator = f"An item of {place[0].lower()}{place[1:]}", self.form.parameter_separator
+        item, least, most = check_array(of, subject)
+        subject, separator = f"An item of {subject[0].lower()}{subject[1:]}", self.form.parameter_separator
         if most == 0:
             return closed
         # Without a largest number, what follows the last of the items that must be there follows each further one.
         after = [] if most is None else closed
-        starts = self._value(item, None, after, place, around)
+        starts = self._value(item, None, after, subject, around)
         if most is None:
             after += [*closed, *(pair.behind(separator) for pair in starts)]
         for count in reversed(range(1, max(least, 1) if most is None else most)):
             after = [*(closed if count >= least else []), *(pair.behind(separator) for pair in starts)]
-            starts = self._value(item, None, after, place, around)
+            starts = self._value(item, None, after, subject, around)
         return [*(closed if least == 0 else []), *starts]
 
     # --- sections ---------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Way:
     of: Property | None = None
 
 
-def ways_of(value: Property, form: ToolFormat, style: Mapping[str, Any], *, key: str | None, place: str) -> list[Way]:
+def ways_of(value: Property, form: ToolFormat, style: Mapping[str, Any], *, key: str | None, subject: str) -> list[Way]:
     """The ways in which a value is written.
 
     Args:
@@ -60,7 +60,7 @@ def ways_of(value: Property, form: ToolFormat, style: Mapping[str, Any], *, key:
         form: a format with the style ``parameters``.
         style: options of the processor ``json`` for values that are JSON.
         key: the name of the parameter; ``None`` for an item of an array.
-        place: what it is, for messages.
+        subject: the subject of messages about the value, such as "The parameter 'x' of the tool 'f'".
 
     Raises:
         OptionError: if the format cannot write it.
@@ -70,7 +70,7 @@ def ways_of(value: Property, form: ToolFormat, style: Mapping[str, Any], *, key:
     types = frozenset[str]().union(*(_types(one.known) for one in alternatives))
     if form.nested == "none" and types & _CONTAINERS and any(_named_types(one.known) for one in alternatives):
         raise OptionError(
-            f"{place} may be an array or an object, which this format of 'tool_call' cannot write. Give it the type "
+            f"{subject} may be an array or an object, which this format of 'tool_call' cannot write. Give it the type "
             f"of a string, number or boolean."
         )
     if form.nested != "json" and types == _EVERY:
@@ -78,12 +78,12 @@ def ways_of(value: Property, form: ToolFormat, style: Mapping[str, Any], *, key:
     found: list[Way] = []
     rest = types
     if form.strings == "raw" and "string" in types:
-        found += _texts(alternatives, value, form, key, place, whole=types != {"string"} and not form.tells_strings)
+        found += _texts(alternatives, value, form, key, subject, whole=types != {"string"} and not form.tells_strings)
         rest = types - {"string"} if form.tells_strings else types & _CONTAINERS
     elif form.quote and "string" in types:
-        found, rest = _texts(alternatives, value, form, key, place, whole=False), types
+        found, rest = _texts(alternatives, value, form, key, subject, whole=False), types
     if form.nested == "parameters" and rest & _CONTAINERS:
-        found += _containers(value, alternatives, found, form, place)
+        found += _containers(value, alternatives, found, form, subject)
         rest -= _CONTAINERS
     elif form.strings == "raw" and not form.tells_strings and found:
         rest = frozenset()
@@ -126,7 +126,7 @@ def _json(
 
 
 def _containers(
-    value: Property, alternatives: Sequence[Property], texts: list[Way], form: ToolFormat, place: str
+    value: Property, alternatives: Sequence[Property], texts: list[Way], form: ToolFormat, subject: str
 ) -> list[Way]:
     """The arrays and objects among the alternatives of a value."""
     found = []
@@ -135,7 +135,7 @@ def _containers(
             continue
         if _listed(one.known) is not None:
             raise OptionError(
-                f"{place} is an array or object of 'enum' or 'const', which this format of 'tool_call' does not "
+                f"{subject} is an array or object of 'enum' or 'const', which this format of 'tool_call' does not "
                 f"write. Describe it with 'properties' or 'items'."
             )
         for kind in sorted(_named_types(one.known) & _CONTAINERS):
@@ -143,20 +143,20 @@ def _containers(
     beyond = sorted(set(value.known) - _ANNOTATIONS - {"anyOf", "oneOf"})
     if beyond and alternatives != [value]:
         raise OptionError(
-            f"{place} has {', '.join(map(repr, beyond))} beside alternatives, which cannot be enforced in a format "
+            f"{subject} has {', '.join(map(repr, beyond))} beside alternatives, which cannot be enforced in a format "
             f"that writes one parameter after the other. Put it into each alternative."
         )
     marked = "{type}" in form.parameter
     told = marked or bool(form.object[0] and form.array[0])
     if (texts and not form.tells_strings) or (len({way.kind for way in found}) > 1 and not told):
         raise OptionError(
-            f"{place} may have several types, which this format of 'tool_call' does not tell apart. Give it one type."
+            f"{subject} may have several types, which this format of 'tool_call' does not tell apart. Give it one type."
         )
     if "oneOf" in value.known:
         for one, other in combinations([way.of for way in found if way.of is not None], 2):
             if not _apart(one, other):
                 raise OptionError(
-                    f"{place} has alternatives of 'oneOf' that may hold at the same time. Write 'anyOf', or give "
+                    f"{subject} has alternatives of 'oneOf' that may hold at the same time. Write 'anyOf', or give "
                     f"each of them a required property with a 'const' of its own."
                 )
     return found
@@ -173,7 +173,7 @@ def _apart(one: Property, other: Property) -> bool:
     return False
 
 
-def check_array(of: Property, place: str) -> tuple[Property, int, int | None]:
+def check_array(of: Property, subject: str) -> tuple[Property, int, int | None]:
     """The items of an array that is written one by one, the least number of them, and the largest.
 
     Raises:
@@ -182,29 +182,31 @@ def check_array(of: Property, place: str) -> tuple[Property, int, int | None]:
     beyond = sorted(set(of.known) - _OF_ARRAYS)
     if beyond:
         raise OptionError(
-            f"{place} has {', '.join(map(repr, beyond))}, which cannot be enforced in a format that writes one item "
+            f"{subject} has {', '.join(map(repr, beyond))}, which cannot be enforced in a format that writes one item "
             f"after the other. Leave it out, or use a format that writes JSON."
         )
     least, most = of.known.get("minItems", 0), of.known.get("maxItems")
     if most is not None and most < least:
-        raise OptionError(f"{place} has at least {least} items and at most {most}. Correct 'minItems' and 'maxItems'.")
+        raise OptionError(
+            f"{subject} has at least {least} items and at most {most}. Correct 'minItems' and 'maxItems'."
+        )
     items = of.part(of.known["items"], "/items") if "items" in of.known else Property({}, {}, False)
     return items, least, most
 
 
 def _texts(
-    alternatives: Sequence[Property], value: Property, form: ToolFormat, key: str | None, place: str, *, whole: bool
+    alternatives: Sequence[Property], value: Property, form: ToolFormat, key: str | None, subject: str, *, whole: bool
 ) -> list[Way]:
     """The ways to write the strings among the alternatives; with ``whole`` all other values, too, as one text."""
     if whole:
-        return [_text(value.known, None, form, key, place)]
+        return [_text(value.known, None, form, key, subject)]
     ways = []
     for known in [one.known for one in alternatives if "string" in _types(one.known)]:
         strings = [value for value in _listed(known) or () if isinstance(value, str)]
         if form.strings == "json":
             strings = [one for one in strings if not any(end in one for end in _banned(form, key))]
         if strings or _listed(known) is None:
-            ways.append(_text(known, strings, form, key, place))
+            ways.append(_text(known, strings, form, key, subject))
     return ways
 
 
@@ -215,7 +217,7 @@ def _banned(form: ToolFormat, key: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*([end.strip()] if end.strip() else []), *escaped, *form.unwritten]))
 
 
-def _text(schema: Any, strings: list[str] | None, form: ToolFormat, key: str | None, place: str) -> Way:
+def _text(schema: Any, strings: list[str] | None, form: ToolFormat, key: str | None, subject: str) -> Way:
     """A text without escapes; of a schema with a list the given strings, or else all of its values."""
     banned = _banned(form, key)
     listed = _listed(schema)
@@ -228,7 +230,7 @@ def _text(schema: Any, strings: list[str] | None, form: ToolFormat, key: str | N
                 why = "parsers take for something else"
             if why:
                 raise OptionError(
-                    f"{place} may be {one!r}, which {why} in this format of 'tool_call'. Leave that value out."
+                    f"{subject} may be {one!r}, which {why} in this format of 'tool_call'. Leave that value out."
                 )
         content = Content("text", key)
         if not all(isinstance(one, str) for one in values):

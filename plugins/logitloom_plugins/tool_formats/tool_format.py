@@ -74,7 +74,7 @@ class ToolFormat:
         names, keys: patterns of the names of tools and of parameters that parsers read; tools with others are refused.
         json: options of the processor ``json`` for the values.
         models: the models that write it, for the documentation.
-        template: texts that all stand in a chat template of this format; in place of a text a list of which one does.
+        template: texts that all stand in a chat template of this format; of a list of texts, at least one.
         without: texts of which none stands in a chat template of this format.
         variants: further ways to write a call: tables of the entries that differ. They are allowed where the text
             may also go on without a call.

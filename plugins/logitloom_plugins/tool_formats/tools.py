@@ -262,7 +262,7 @@ class Property(NamedTuple):
         known: the schema that its references lead to.
         required: whether it must be there.
         references: finds what its references lead to; ``None`` if there are none.
-        node: the place of ``known``.
+        node: the node of ``known`` in the document; ``None`` if there are no references.
     """
 
     schema: Any
@@ -296,9 +296,9 @@ class _References:
 
     def property(self, parent: Node, schema: Any, pointer: str) -> Property:
         """The property whose schema stands at a relative JSON pointer."""
-        place = self._document.nodes[self._document.child(parent, schema, pointer)]
-        node, seen = place, set[int]()
-        # The references, one after the other; of a circle any member.
+        found = self._document.nodes[self._document.child(parent, schema, pointer)]
+        node, seen = found, set[int]()
+        # Follow the references one after the other. In a circle of references it does not matter which one is last.
         while isinstance(node.schema, Mapping) and (numbers := self._document.references(node)):
             if numbers[0] in seen:
                 break

@@ -14,7 +14,7 @@ __all__ = ["KeyedContext", "advance", "first_grams", "hashes", "seeds_of", "star
 
 #: Earlier contexts of a row that are remembered.
 _HISTORY: Final = 1024
-#: What no hash is taken for: places of the history that are not filled yet.
+#: Marks an entry of the history that is not filled yet.
 _EMPTY: Final = -(1 << 31)
 
 
@@ -41,12 +41,12 @@ def advance(state: KeyedContext, context: Context, key: int) -> KeyedContext:
     if context.tokens is None:
         return state
     xp, tokens = context.backend.xp, context.backend.cast(context.tokens, "int32")
-    for place in range(tokens.shape[1]):
-        column = tokens[:, place : place + 1]
+    for column in range(tokens.shape[1]):
+        token = tokens[:, column : column + 1]
         seeds = seeds_of(state.recent.tokens, key, xp)[:, None]
         longer = xp.concat([seeds, state.used[:, :-1]], axis=1)
-        used = xp.where(column >= 0, longer, state.used)
-        state = KeyedContext(slide(state.recent, context.with_fields(tokens=column)), used)
+        used = xp.where(token >= 0, longer, state.used)
+        state = KeyedContext(slide(state.recent, context.with_fields(tokens=token)), used)
     return state
 
 
@@ -60,8 +60,8 @@ def unmarked_yet(state: KeyedContext, seeds: Array, backend: Backend) -> Array:
 def seeds_of(tokens: Array, key: int, xp: object) -> Array:
     """``[rows] int32`` from the last tokens, ``[rows, width]``."""
     seeds = tokens[:, 0] * 0 + rng.fold(key)
-    for place in range(tokens.shape[1]):
-        seeds = rng.folded(xp, seeds, tokens[:, place])
+    for column in range(tokens.shape[1]):
+        seeds = rng.folded(xp, seeds, tokens[:, column])
     return seeds
 
 
@@ -73,6 +73,6 @@ def hashes(seeds: Array, ids: Array, xp: object) -> Array:
 def first_grams(ids: Sequence[int], width: int) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
     """``[n, width + 1] int32``: each context of a text with the token that follows it for the first time."""
     found: dict[tuple[int, ...], int] = {}
-    for place in range(len(ids) - width):
-        found.setdefault(tuple(ids[place : place + width]), ids[place + width])
+    for first in range(len(ids) - width):
+        found.setdefault(tuple(ids[first : first + width]), ids[first + width])
     return np.asarray([(*before, token) for before, token in found.items()], dtype=np.int32).reshape(-1, width + 1)

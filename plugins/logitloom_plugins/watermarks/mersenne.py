@@ -1,7 +1,7 @@
 """Random integers and permutations of the Mersenne Twister, as PyTorch draws them on the CPU, without PyTorch.
 
 M. Matsumoto, T. Nishimura, "Mersenne Twister", 1998; the permutation is the shuffle of R. Fisher and F. Yates, 1938,
-with the remainder of a 32-bit draw as the place to exchange with. Marks are those of transformers.
+where the remainder of a 32-bit draw tells which element to exchange with. Watermarks are those of transformers.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ def draws(seed: int, count: int) -> Ints:
 
 
 def first_of_permutation(seed: int, size: int, count: int) -> Ints:
-    """The first ``count`` places of a random permutation of ``0 .. size - 1``.
+    """The first ``count`` elements of a random permutation of ``0 .. size - 1``.
 
     Example:
         >>> sorted(first_of_permutation(1, 5, 5).tolist())
         [0, 1, 2, 3, 4]
     """
-    places = _exchanges(seed, size, count).tolist()
+    targets = _exchanges(seed, size, count).tolist()
     order = list(range(size))
-    for i, j in enumerate(places):
+    for i, j in enumerate(targets):
         order[i], order[j] = order[j], order[i]
     return np.asarray(order[:count], dtype=np.int64)
 
 
 def stands_among_first(seed: int, size: int, count: int, element: int) -> bool:
-    """Whether an element is among the first places of the permutation, without computing the others.
+    """Whether an element is among the first ``count`` of the permutation, without computing the others.
 
     Example:
         >>> first = first_of_permutation(7, 50, 20).tolist()
@@ -46,21 +46,21 @@ def stands_among_first(seed: int, size: int, count: int, element: int) -> bool:
     """
     if not 0 <= element < size:
         return False
-    places = _exchanges(seed, size, count)
-    at = element
+    targets = _exchanges(seed, size, count)
+    position = element
     begin = 0
     while True:
-        # The shuffle takes it to the front if a place before its own is exchanged with it ...
-        end = min(at, count)
-        if bool((places[begin:end] == at).any()):
+        # The shuffle moves the element to the front if an earlier index is exchanged with its position ...
+        end = min(position, count)
+        if bool((targets[begin:end] == position).any()):
             return True
-        if at >= count:
+        if position >= count:
             return False
-        # ... else its own turn comes, and what is drawn there moves it further back.
-        target = int(places[at])
-        if target == at:
+        # ... else the shuffle reaches its position, and the target drawn there moves it further back.
+        target = int(targets[position])
+        if target == position:
             return True
-        at, begin = target, at + 1
+        position, begin = target, position + 1
 
 
 @lru_cache(maxsize=8)
@@ -73,8 +73,8 @@ def permutation(seed: int, size: int) -> Ints:
 
 @lru_cache(maxsize=256)
 def _exchanges(seed: int, size: int, count: int) -> Ints:
-    """With which place each of the first ones is exchanged."""
+    """For each of the first ``count`` indices, the index that it is exchanged with."""
     first = np.arange(count, dtype=np.int64)
-    # The last place is exchanged with itself, without a draw.
-    places: Ints = first + draws(seed, count) % (size - first)
-    return places
+    # The last index is exchanged with itself, without a draw.
+    targets: Ints = first + draws(seed, count) % (size - first)
+    return targets
