@@ -13,14 +13,17 @@ from logitloom import Context, Vocabulary, load_backend, processors
 from logitloom.automata import (
     Dfa,
     TokenAutomaton,
+    alphabet,
     any_text,
     compile_automaton,
     compile_pattern,
     difference,
     intersection,
+    utf8,
 )
 from logitloom.automata.kernels import HostKernels
 from logitloom.automata.lift import lift
+from logitloom.automata.small_cache import Cache
 from logitloom.automata.trie import vocabulary_trie
 from logitloom.generation.logits_pool import LogitsPool
 from logitloom.masks import kernels
@@ -124,6 +127,8 @@ def told(broken: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[
     monkeypatch.setattr(kernels, "_load_kernels", lambda: broken)
     kernels.host_kernels.cache_clear()
     vocabulary_trie.__globals__["_CACHE"].clear()
+    monkeypatch.setattr(alphabet, "_alphabets", Cache(256))
+    monkeypatch.setattr(utf8, "_partitions", Cache(256))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         return everything(), [str(each.message) for each in caught if "NumPy" in str(each.message)]
