@@ -40,6 +40,8 @@ __all__ = ["Completions"]
 _MOST_REMEMBERED: Final = 1 << 24
 _ENTRY: Final = 500
 _MOST_SEARCHED: Final = 1 << 19
+#: Frames that are looked at for the answers that a search can find.
+_MOST_EXPLORED: Final = 256
 #: States of a content, with numbers of characters, of which the nearest end is remembered.
 _MOST_PAIRS: Final = 1 << 16
 _SHORTEST_CONTAINER: Final = 2
@@ -282,7 +284,8 @@ class Completions:
         inside, ends, found = 0, b"", []
         if isinstance(frame, ObjectFrame) and frame.tracked and self._machine.structure.name_context(frame).scarce:
             raise BudgetExceeded("How far away the next name is depends on the names that have come.")
-        for reached in [frame] if frame.only_hard else self._values.explored(frame):
+        reachable = [frame] if frame.only_hard else self._values.explored(frame)
+        for reached in filter(self._values.lives, reachable):
             if isinstance(reached, ArrayFrame):
                 lengths = range(reached.plan.varied + 1) if frame.only_hard else [reached.length]
                 items = [item(reached._replace(length=length)) for length in lengths]
@@ -440,6 +443,7 @@ class Completions:
         is_array = isinstance(frame, ArrayFrame)
         end = b"]" if is_array else b"}"
         found: Texts = {}
+        sought = self._reachable_answers(frame)
         # An A* search: first come the texts that are shortest together with what their object needs at least.
         order = itertools.count()
         queue: list[Any] = [(0, b"", next(order), frame, phase, names, items)]
@@ -456,7 +460,7 @@ class Completions:
             answer = self._values.end(at) if phase != "comma" and not (line and phase == "open") else None
             if answer is not None:
                 found.setdefault(answer, text + end)
-                if len(found) >= len(frame.wanted):
+                if len(found) >= sought:
                     break
             if line and phase == "next":
                 continue
@@ -471,6 +475,15 @@ class Completions:
                         came = (*items, _canonical(value)) if is_array and frame.plan.distinct else ()
                         heapq.heappush(queue, (length, longer, next(order), following, "next", more, came))
         return found, work
+
+    def _reachable_answers(self, frame: Frame) -> int:
+        """With how many answers an open object or array can at most end: a search for others would not."""
+        if len(frame.wanted) == 1:
+            return 1
+        reached = [*itertools.islice(self._values.explored(frame), _MOST_EXPLORED)]
+        if len(reached) == _MOST_EXPLORED:
+            return len(frame.wanted)
+        return len({self._values.end(each) for each in reached} - {None})
 
     def _members(
         self, frame: Any, phase: str, names: frozenset[str], items: tuple[Any, ...]
