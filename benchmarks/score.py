@@ -82,7 +82,7 @@ def main(libraries: str = "numpy,torch", widths: str = "256,2048,16384", batch: 
         import torch
 
         torch.set_num_threads(1)  # processor time of threads that wait for each other is no measure
-    print(heading("torch"))
+    print(heading("torch", "transformers"))
     print("library | vocabulary | chain | loop, us a position | score | ratio | largest difference")
     for library in libraries.split(","):
         backend = load_backend(library)
