@@ -6,7 +6,8 @@ A row follows the valid instances of its schema, in turn, from its arrival to th
 of every step: compiling what arrives, accepting a token in each row, all masks, and applying them to float32 logits of
 131,072 ids. logitloom runs as its adapter for vLLM, llguidance with its parallel executor, xgrammar with its batched
 matcher, each with the threads that it takes by default. The logits of a step are written anew before it, outside the
-time. The same schemas arrive at the same steps for all.
+time. The same schemas arrive at the same steps for all. What exists when the service begins is frozen for Python's
+garbage collector, as vLLM does when it has started.
 """
 
 from __future__ import annotations
@@ -181,6 +182,7 @@ def serve(engine: Any, asked: Sequence[Request], rows: int, steps: int, width: i
     walks: list[list[int]] = []
     places: list[list[int]] = []  # per row: which text of its schema, and how far
     gc.collect()
+    gc.freeze()
     for step in range(steps):
         logits.fill_(0.5)
         due = len(walks) < rows and step * rows >= len(walks) * steps
@@ -203,6 +205,7 @@ def serve(engine: Any, asked: Sequence[Request], rows: int, steps: int, width: i
         times.append(1e3 * (spent + time.perf_counter() - begin))
         for state in places:
             state[1] += 1
+    gc.unfreeze()
     engine.check()
     return times
 

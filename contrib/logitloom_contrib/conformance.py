@@ -266,40 +266,40 @@ class _Request(NamedTuple):
 
 
 class _Batch:
-    """The batch of vLLM's model runner V1, and what it tells of changes: added, removed and moved places.
+    """The batch of vLLM's model runner V1, and what it tells of changes: added, removed and moved slots.
 
-    A request that is there already keeps its place or is moved, and may lose tokens. Any other row is a request that
-    is added with its output so far, if possible onto the place of one that leaves and is not reported as removed.
+    A request that is there already keeps its slot or is moved, and may lose tokens. Any other row is a request that
+    is added with its output so far, if possible into the slot of one that leaves and is not reported as removed.
     """
 
     def __init__(self) -> None:
-        self._places: dict[int, _Request] = {}
+        self._slots: dict[int, _Request] = {}
         self._prompt = 0
 
     def update(self, rows: Sequence[Sequence[int]]) -> Any:
         """Make the batch that of ``rows``; the ``BatchUpdate`` of it, None if nothing but tokens is new."""
         self._prompt = self._prompt or len(rows[0])
-        left = dict(self._places)
+        left = dict(self._slots)
         wanted = [self._taken(row, left) for row in rows]
-        free = [*left, *(place for place in range(len(rows)) if place not in self._places)]
+        free = [*left, *(slot for slot in range(len(rows)) if slot not in self._slots)]
         added, moved = [], []
         params = SimpleNamespace(extra_args={"logitloom": True}, seed=None, max_tokens=None)
         for i, (row, request) in enumerate(zip(rows, wanted, strict=True)):
             if request is None:
-                place = free.pop(0)
+                slot = free.pop(0)
                 new = _Request(tuple(row[: self._prompt]), list(row[self._prompt :]))
-                self._places[place] = wanted[i] = new
-                added.append((place, params, list(new.prompt), new.output))
-        removed = [place for place in left if place in free]
-        for place in removed:
-            del self._places[place]
+                self._slots[slot] = wanted[i] = new
+                added.append((slot, params, list(new.prompt), new.output))
+        removed = [slot for slot in left if slot in free]
+        for slot in removed:
+            del self._slots[slot]
         for target, request in enumerate(wanted):
-            source = next(place for place, other in self._places.items() if other is request)
+            source = next(slot for slot, other in self._slots.items() if other is request)
             if source != target:
-                replaced = self._places.pop(target, None)
-                self._places[target] = self._places.pop(source)
+                replaced = self._slots.pop(target, None)
+                self._slots[target] = self._slots.pop(source)
                 if replaced is not None:
-                    self._places[source] = replaced
+                    self._slots[source] = replaced
                 name = "UNIDIRECTIONAL" if replaced is None else "SWAP"
                 moved.append((source, target, SimpleNamespace(name=name)))
         if not (removed or added or moved):
@@ -309,10 +309,10 @@ class _Batch:
     def _taken(self, row: Sequence[int], left: dict[int, _Request]) -> _Request | None:
         """The request among ``left`` that this row goes on with, after its output was brought up to date."""
         prompt, output = tuple(row[: self._prompt]), list(row[self._prompt :])
-        for place, request in left.items():
+        for slot, request in left.items():
             longer = request.output[: len(output)] == output
             if request.prompt == prompt and (longer or output[:-1] == request.output):
                 request.output[:] = output
-                del left[place]
+                del left[slot]
                 return request
         return None

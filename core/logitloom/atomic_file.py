@@ -32,27 +32,27 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Example:
         >>> import tempfile
-        >>> place = Path(tempfile.mkdtemp()) / "page.html"
-        >>> with replacing(place) as new:
+        >>> page = Path(tempfile.mkdtemp()) / "page.html"
+        >>> with replacing(page) as new:
         ...     _ = new.write_text("whole")
-        >>> place.read_text(), len(list(place.parent.iterdir()))
+        >>> page.read_text(), len(list(page.parent.iterdir()))
         ('whole', 1)
     """
     try:
         if "\0" in os.fspath(path):
             raise OSError(errno.EINVAL, "a path has no null character")
-        place = Path(os.path.realpath(path))
-        if place.exists() and not place.is_file() and not place.is_dir():
-            yield place
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file() and not target.is_dir():
+            yield target
             return
-        new = place.with_name(f".{place.name[:100]}.{os.getpid()}.{uuid.uuid4().hex}")
+        new = target.with_name(f".{target.name[:100]}.{os.getpid()}.{uuid.uuid4().hex}")
         try:
             yield new
             with contextlib.suppress(FileNotFoundError):
-                shutil.copymode(place, new)
+                shutil.copymode(target, new)
             with open(new, "rb+") as written:
                 os.fsync(written.fileno())
-            os.replace(new, place)
+            os.replace(new, target)
         finally:
             new.unlink(missing_ok=True)
     except WriteError:

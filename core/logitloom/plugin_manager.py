@@ -227,16 +227,16 @@ def _with_all_arguments(
 ) -> Callable[..., Any]:
     if taken == given:
         return function
-    places = tuple(given.index(argument) for argument in taken)
+    indices = tuple(given.index(argument) for argument in taken)
     if "state" in given and "state" not in taken and "logits" in given:
         state_at = given.index("state")
 
         def stateless(*arguments: Any) -> Any:
-            return function(*[arguments[i] for i in places]), arguments[state_at]
+            return function(*[arguments[i] for i in indices]), arguments[state_at]
 
         return stateless
 
     def fewer(*arguments: Any) -> Any:
-        return function(*[arguments[i] for i in places])
+        return function(*[arguments[i] for i in indices])
 
     return fewer

@@ -73,8 +73,8 @@ class OnnxGenAiModel:
         out = np.zeros((*host.shape, self.vocab_size) if all_positions else (len(host), self.vocab_size), np.float32)
         rows = []
         for row, (stored, length) in enumerate(cache.rows):
-            places = np.flatnonzero(host[row] >= 0)
-            new = host[row, places].tolist()
+            positions = np.flatnonzero(host[row] >= 0)
+            new = host[row, positions].tolist()
             if new:
                 if stored is None or len(stored.ids) != length:
                     begun = [] if stored is None else stored.ids[:length]
@@ -82,8 +82,8 @@ class OnnxGenAiModel:
                     if begun:
                         self._read(stored, begun)
                 # The library keeps the logits of the last token alone.
-                for place, part in zip(places.tolist(), new, strict=True) if all_positions else [(-1, new)]:
+                for position, part in zip(positions.tolist(), new, strict=True) if all_positions else [(-1, new)]:
                     line = self._read(stored, [part] if all_positions else part)
-                    out[(row, place) if all_positions else row] = line
+                    out[(row, position) if all_positions else row] = line
             rows.append((stored, length + len(new)))
         return out, PrefixCache(rows)

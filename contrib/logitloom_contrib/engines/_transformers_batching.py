@@ -99,17 +99,17 @@ class BatchedChains(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
         return scores
 
     def _processed(self, key: tuple[str, int], rows: list[int], scores: torch.Tensor) -> torch.Tensor:
-        place = {request: row for row in rows if (request := self._rows[row][1]) is not None}
-        compiled = next(iter(place)).compiled
+        row_of = {request: row for row in rows if (request := self._rows[row][1]) is not None}
+        compiled = next(iter(row_of)).compiled
         assert compiled is not None
         if key not in self._groups:
             self._groups[key] = ChainRows(compiled.chain, key[1] or self._max_length)
         group, own = self._groups[key], compiled.key
-        away = [r for r, _ in self._known.values() if r and r not in place and r.compiled and r.compiled.key == own]
-        group.settle(list(place), scores, absent=away)
+        away = [r for r, _ in self._known.values() if r and r not in row_of and r.compiled and r.compiled.key == own]
+        group.settle(list(row_of), scores, absent=away)
         if not group.requests:
             return scores
-        index = torch.tensor([place[request] for request in group.requests], device=scores.device)
+        index = torch.tensor([row_of[request] for request in group.requests], device=scores.device)
 
         def chosen() -> torch.Tensor:
             return scores.index_select(0, index)

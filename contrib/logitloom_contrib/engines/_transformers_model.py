@@ -83,7 +83,7 @@ class TransformersModel:
         attended[~used.any(axis=1), used.shape[1] - n :] = True
         positions = np.minimum(cache.lengths[:, None] + np.arange(n), self.max_length - 1)
         last = np.maximum(counts - 1, 0)
-        kept, place = np.unique(last, return_inverse=True)
+        kept, index = np.unique(last, return_inverse=True)
         selects = self._keeps and not all_positions
         if selects:
             more["logits_to_keep"] = self._upload(kept)
@@ -101,7 +101,7 @@ class TransformersModel:
         )
         logits = out.logits
         if not all_positions:
-            column = place if selects else last
+            column = index if selects else last
             logits = logits[:, 0] if logits.shape[1] == 1 else logits[torch.arange(rows), self._upload(column)]
         return out, logits, after
 

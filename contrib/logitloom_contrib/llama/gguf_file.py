@@ -125,9 +125,9 @@ class GGUFFile:
         for _ in range(tensors):
             name, offset = _string(content, offset)
             (axes,) = struct.unpack_from("<I", content, offset)
-            *shape, kind, place = struct.unpack_from(f"<{axes}QIQ", content, offset + 4)
+            *shape, kind, begin = struct.unpack_from(f"<{axes}QIQ", content, offset + 4)
             offset += 4 + 8 * axes + 12
-            self.tensors[name] = TensorInfo(tuple(reversed(shape)), kind, place)
+            self.tensors[name] = TensorInfo(tuple(reversed(shape)), kind, begin)
         alignment = self.metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
         self._data_begin = -(-offset // alignment) * alignment
 

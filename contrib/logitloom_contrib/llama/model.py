@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LlamaModel", "random_model"]
 
-#: Most new tokens (rows x places) of one pass; more go in several, which bounds the memory of attention.
+#: Most new tokens (rows x positions) of one pass; more go in several, which bounds the memory of attention.
 _TOKENS_PER_PASS = 512
 
 #: Up to so many single tokens go through a matrix one by one.
@@ -40,7 +40,7 @@ class _Placement(NamedTuple):
     """Where new tokens go in buffers that cannot be written into.
 
     Attributes:
-        fresh: ``[rows, 1, capacity, 1] bool``: places that a new token takes.
+        fresh: ``[rows, 1, capacity, 1] bool``: slots that a new token takes.
         source: ``[rows, 1, capacity, 1]``: which of the row's new tokens that is.
     """
 
@@ -92,14 +92,14 @@ class LlamaModel:
         self.config, self.backend, self.dtype, self.path = config, backend, dtype, path
         self.vocab_size, self.max_length = config.vocab_size, config.max_length
 
-        def place(host: NDArray[np.float32]) -> Array:
+        def on_device(host: NDArray[np.float32]) -> Array:
             return backend.cast(backend.asarray(host), dtype)
 
-        self._embedding, self._norm = place(weights.embedding), place(weights.norm)
-        self._head = self._embedding if weights.head is None else place(weights.head)
+        self._embedding, self._norm = on_device(weights.embedding), on_device(weights.norm)
+        self._head = self._embedding if weights.head is None else on_device(weights.head)
         cos, sin = _rotary_tables(config, weights.rope_factors)
-        self._cos, self._sin = place(cos), place(sin)
-        self._layers = [LayerWeights(*(place(part) for part in layer)) for layer in weights.layers]
+        self._cos, self._sin = on_device(cos), on_device(sin)
+        self._layers = [LayerWeights(*(on_device(part) for part in layer)) for layer in weights.layers]
 
         self._in_place = backend.assignable if in_place is None else in_place
         c = config
@@ -245,9 +245,9 @@ class LlamaModel:
         real = tokens >= 0
         counts: NDArray[np.int32] = real.sum(axis=1, dtype=np.int32)
         if tokens.size and (tokens.min() < -1 or tokens.max() >= self.vocab_size):
-            row, place = np.argwhere((tokens < -1) | (tokens >= self.vocab_size))[0]
+            row, column = np.argwhere((tokens < -1) | (tokens >= self.vocab_size))[0]
             raise ModelError(
-                f"forward got the token {tokens[row, place]} in row {row} at position {place}; ids are 0 to "
+                f"forward got the token {tokens[row, column]} in row {row} at position {column}; ids are 0 to "
                 f"{self.vocab_size - 1}, and -1 stands for none."
             )
         if (real != (np.arange(tokens.shape[1]) < counts[:, None])).any():
@@ -347,7 +347,7 @@ class LlamaModel:
     ) -> tuple[Array, Array, Array, Array | None]:
         """Embeddings ``[rows, n, dim]``, rotations ``[rows, n, 1, head_dim]``, and what attention must not see.
 
-        The last, ``[rows, 1, 1, n, slots] bool``, marks later places of the row; that hides free places too,
+        The last, ``[rows, 1, 1, n, slots] bool``, marks later positions of the row; that hides free slots too,
         because they stand behind all tokens.
         """
         xp = self.backend.xp
@@ -480,12 +480,12 @@ def _ragged_writer(
     backend: Backend, tokens: NDArray[np.int32], lengths: NDArray[np.int32]
 ) -> Callable[[Array, Array], None]:
     """Writes each row's tokens behind its own, and nothing for the padding."""
-    row, place = np.nonzero(tokens >= 0)
-    rows, places = backend.asarray(row.astype(np.int32)), backend.asarray(place.astype(np.int32))
-    targets = backend.asarray((lengths[row] + place).astype(np.int32))
+    row, column = np.nonzero(tokens >= 0)
+    rows, columns = backend.asarray(row.astype(np.int32)), backend.asarray(column.astype(np.int32))
+    targets = backend.asarray((lengths[row] + column).astype(np.int32))
 
     def write(buffer: Array, new: Array) -> None:
-        buffer[rows, :, targets] = new[rows, :, places]
+        buffer[rows, :, targets] = new[rows, :, columns]
 
     return write
 

@@ -324,13 +324,24 @@ def _row(state: ChainState, row: int) -> ChainState:
     return alone
 
 
-def closed_rows(logits: Array) -> list[int]:
-    """Rows that allow no token, on the host: most rows are found open where they begin, which spares a pass."""
+def closed_rows(logits: Array, masks: Sequence[TokenIds] | None = None) -> list[int]:
+    """Rows in host memory that allow no token.
+
+    Few rows are looked at as a whole: most open ones allow the first token that their mask lists, or one near the
+    beginning.
+
+    Args:
+        logits: ``[rows, vocab]``.
+        masks: what was applied to each row; default: unknown.
+    """
     to_numpy = backend_of(logits).to_numpy
-    highest = np.maximum.reduce(to_numpy(logits[:, :_BEGINNING]), axis=1).tolist()
-    if NEG_INF not in highest:
-        return []
-    shut = [row for row, value in enumerate(highest) if value == NEG_INF]
+    rows = list(range(len(logits)))
+    if masks is not None:
+        listed = [(row, int(ids[0])) for row in rows for allowed, ids in [masks[row]] if allowed and len(ids)]
+        first = to_numpy(logits[[row for row, _ in listed], [token for _, token in listed]]).tolist()
+        rows = sorted({*rows} - {row for (row, _), value in zip(listed, first, strict=True) if value != NEG_INF})
+    highest = np.maximum.reduce(to_numpy(logits[rows, :_BEGINNING]), axis=1).tolist()
+    shut = [row for row, value in zip(rows, highest, strict=True) if value == NEG_INF]
     return [row for row in shut if to_numpy(logits[row]).max() == NEG_INF]
 
 

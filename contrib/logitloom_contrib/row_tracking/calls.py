@@ -19,8 +19,8 @@ __all__ = ["Call", "Generation", "Match", "Origin", "started"]
 _MOST_CALLS: Final = 8192
 #: The same where a row that is not found can be replayed: looking through more than these would cost more than that.
 _MOST_MIXED_CALLS: Final = 256
-_PLACES: Final = np.arange(256)
-_ZEROS: Final = np.zeros_like(_PLACES)
+_ROWS: Final = np.arange(256)
+_ZEROS: Final = np.zeros_like(_ROWS)
 
 
 class Origin(NamedTuple):
@@ -108,8 +108,8 @@ class Match(NamedTuple):
         """Every row goes on where it was."""
         rows = len(call.fed)
         return (
-            cls([call], _ZEROS[:rows], _PLACES[:rows], call)
-            if rows <= len(_PLACES)
+            cls([call], _ZEROS[:rows], _ROWS[:rows], call)
+            if rows <= len(_ROWS)
             else cls([call], np.zeros(rows, dtype=np.int64), np.arange(rows), call)
         )
 

@@ -141,7 +141,7 @@ def _reads_words(state: int, next_state: NDArray[np.int32], byte_class: NDArray[
     nodes, root = partition.shape((0,))
     by_byte = next_state[:, byte_class[128:]]
     columns = partition.column_of
-    place = np.full(len(nodes), -1, dtype=np.int64)
+    reached = np.full(len(nodes), -1, dtype=np.int64)
     level, rows = np.array([state]), root[None]
     while True:
         here = by_byte[level]
@@ -152,8 +152,8 @@ def _reads_words(state: int, next_state: NDArray[np.int32], byte_class: NDArray[
         children, index = np.unique(expected[inner], return_index=True)
         if not len(children):
             return True
-        place[children] = here[inner][index]
+        reached[children] = here[inner][index]
         # Each node of the shape must stand for one state. A level of the shape is entered only from the level above.
-        if (place[expected[inner]] != here[inner]).any() or (place[children] < 0).any():
+        if (reached[expected[inner]] != here[inner]).any() or (reached[children] < 0).any():
             return False
-        level, rows = place[children], nodes[children]
+        level, rows = reached[children], nodes[children]

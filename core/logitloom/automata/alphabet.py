@@ -38,7 +38,7 @@ class Alphabet:
         # Characters with equal columns are one class. Classes are numbered in the order of their first characters.
         packed = np.ascontiguousarray(np.packbits(held, axis=0).T)
         columns: list[bytes] = packed.view(f"S{packed.shape[1]}").ravel().tolist()
-        number = {column: place for place, column in enumerate(dict.fromkeys(columns))}
+        number = {column: index for index, column in enumerate(dict.fromkeys(columns))}
         class_of = [number[column] for column in columns]
         tracker.check_time()
         self.ascii_classes = len(number)

@@ -100,8 +100,8 @@ class TextCatalogue(LiftedAutomaton):
         small = last - first <= _SMALL_INTERVAL
         order = range(last - first) if small else self.items.lengths(first, last).argsort(kind="stable")
         fewest: int | None = None
-        for place in order:
-            text = self.items.rest(first + int(place), depth).tobytes()
+        for index in order:
+            text = self.items.rest(first + int(index), depth).tobytes()
             found = trie_walk.fewest_tokens(self._trie, text)[0]
             if found is not None:
                 fewest = found if fewest is None else min(fewest, found)
@@ -125,9 +125,9 @@ class TextCatalogue(LiftedAutomaton):
         return reached if text and self._can_end(reached) else None
 
     def _found(self, state: State) -> TokenSet:
-        ids, places, values = self._successors_of(state)
+        ids, which, values = self._successors_of(state)
         kept = np.array([self._can_end(value) for value in values], dtype=bool)
-        return self._token_set(ids[kept.take(places)] if len(values) else ids)
+        return self._token_set(ids[kept.take(which)] if len(values) else ids)
 
     def _successors_of(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
         interval: Interval = state  # type: ignore[assignment]
@@ -135,8 +135,8 @@ class TextCatalogue(LiftedAutomaton):
         nodes, values = (
             self._nodes_one_by_one(interval) if last - first <= _SMALL_INTERVAL else self._nodes_by_level(interval)
         )
-        ids, places = trie_walk.tokens_at(self._trie, np.array(nodes, dtype=np.int64))
-        return ids, places, values
+        ids, which = trie_walk.tokens_at(self._trie, np.array(nodes, dtype=np.int64))
+        return ids, which, values
 
     def _nodes_one_by_one(self, state: Interval) -> tuple[list[int], list[State]]:
         """The trie nodes whose prefix begins the rest of an item, and their intervals, found node by node."""

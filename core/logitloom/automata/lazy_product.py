@@ -93,8 +93,8 @@ class UnionAutomaton(_Product):
     def alternatives(self, state: State) -> Sequence[State]:
         """The alternatives of each component, with all other components dead."""
         return [
-            tuple(one if i == place else None for i in range(len(self.automata)))
-            for place, (automaton, part) in enumerate(zip(self.automata, _parts(state), strict=True))
+            tuple(one if i == index else None for i in range(len(self.automata)))
+            for index, (automaton, part) in enumerate(zip(self.automata, _parts(state), strict=True))
             if part is not None
             for one in automaton.alternatives(part)
         ]

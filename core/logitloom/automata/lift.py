@@ -229,14 +229,14 @@ class LiftedAutomaton(Constraint):
         """The allowed ids and :meth:`least_tokens` after each, computed once per distinct next state."""
         if self._must_end and self._automaton.must_end(state):
             return super().least_after(state)
-        ids, places, values = self._successors_of(state)
+        ids, which, values = self._successors_of(state)
         least = np.full(len(values), -1, dtype=np.int32)
-        for place, value in enumerate(values):
+        for index, value in enumerate(values):
             reached = self._entered(value)
             if reached is not None:
                 found = self.least_tokens(reached)
-                least[place] = UNKNOWN if found is None else found
-        after = least.take(places)
+                least[index] = UNKNOWN if found is None else found
+        after = least.take(which)
         ids, after = ids[after >= 0], after[after >= 0]
         if len(self._free):
             here = self.least_tokens(state)
@@ -300,9 +300,9 @@ class LiftedAutomaton(Constraint):
         return self._found_by_walk(state)
 
     def _found_by_walk(self, state: State) -> TokenSet:
-        ids, places, values = self._successors_of(state)
+        ids, which, values = self._successors_of(state)
         kept = np.array([self._entered(value) is not None for value in values], dtype=bool)
-        ids = np.concatenate([ids[kept.take(places)], self._free]) if len(values) else self._free.copy()
+        ids = np.concatenate([ids[kept.take(which)], self._free]) if len(values) else self._free.copy()
         return self._token_set(ids)
 
     def _entered(self, state: State) -> State | None:
@@ -326,8 +326,8 @@ class LiftedAutomaton(Constraint):
         for found, states in trie_walk.levels(trie, visited.step, np.zeros(1, dtype=np.int64), start):
             nodes.append(found)
             reached.append(states)
-        ids, places = trie_walk.tokens_at(trie, np.concatenate(nodes))
-        distinct, index = np.unique(np.concatenate(reached).take(places), return_inverse=True)
+        ids, which = trie_walk.tokens_at(trie, np.concatenate(nodes))
+        distinct, index = np.unique(np.concatenate(reached).take(which), return_inverse=True)
         return ids, index.ravel(), [visited.values[number] for number in distinct.tolist()]
 
     def _found_by_kernels(self, kernels: AutomatonKernels, state: State) -> TokenSet:

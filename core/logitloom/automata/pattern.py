@@ -192,7 +192,7 @@ def shortened(pattern: str, limit: int = 60) -> str:
 
 @lru_cache(maxsize=4096)
 def _literal(code_point: int, flags: int) -> Characters:
-    """One node for all places of a letter, because making a node takes longer than looking it up."""
+    """One node for all occurrences of a letter, because making a node takes longer than looking it up."""
     return Characters(char_sets.literal(code_point, flags))
 
 
@@ -323,8 +323,8 @@ def _constructs(pattern: str, verbose: bool) -> Iterator[tuple[str, int, str]]:
 
 def unsupported(pattern: str, construct: str, ordinal: int = 0, verbose: bool = False) -> UnsupportedPattern:
     """The error for the ``ordinal``-th use of a construct in a pattern."""
-    places = [(at, text) for kind, at, text in _constructs(pattern, verbose) if kind == construct]
-    at, text = places[min(ordinal, len(places) - 1)] if places else (None, "")
+    positions = [(at, text) for kind, at, text in _constructs(pattern, verbose) if kind == construct]
+    at, text = positions[min(ordinal, len(positions) - 1)] if positions else (None, "")
     where = f"{text!r} at position {at}" if at is not None else "somewhere"
     if construct in (ATOMIC, POSSESSIVE):
         reason = "here it changes which texts match, in a way that depends on backtracking"

@@ -81,7 +81,7 @@ def texts_without(phrases: Sequence[str], *, ignore_case: bool = False, budget: 
             node = child
         found[node] = index
     used = sorted({byte for row in children for byte in row})
-    column = {byte: place for place, byte in enumerate(used)}
+    column = {byte: number for number, byte in enumerate(used)}
     classes = np.array([column.get(byte, len(used)) for byte in range(256)], dtype=np.uint8)
     rows = [{column[byte]: child for byte, child in row.items()} for row in children]
     table = search_table(rows, found, len(used) + 1, tracker)

@@ -107,8 +107,8 @@ def _found(
         collected.append(targets)
         # A bounded length gives hundreds of levels with a small number of pairs, for which a dictionary is faster.
         if targets.size > _MANY:
-            distinct, place = np.unique(targets, return_index=True)
-            found = distinct[place.argsort()].tolist()
+            distinct, index = np.unique(targets, return_index=True)
+            found = distinct[index.argsort()].tolist()
         else:
             found = list(dict.fromkeys(targets.ravel().tolist()))
         fresh = [one for one in found if one != DEAD and one not in number]
@@ -117,6 +117,6 @@ def _found(
         tracker.check_states(len(number))
     codes, every = np.array(list(number), dtype=np.int64), np.concatenate(collected)
     order = codes.argsort()
-    place = order[np.minimum(np.searchsorted(codes[order], every), len(codes) - 1)]
+    index = order[np.minimum(np.searchsorted(codes[order], every), len(codes) - 1)]
     of_first, of_second = np.divmod(codes, width)
-    return of_first, of_second, np.where(every >= 0, place, DEAD).astype(np.int32)
+    return of_first, of_second, np.where(every >= 0, index, DEAD).astype(np.int32)

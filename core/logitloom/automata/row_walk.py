@@ -280,10 +280,10 @@ def _with_endless_runs(
 def reads_on(paths: Paths, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_]:
     """For each pair (node, state), whether no character below the node can leave the default path of the state."""
     # All states between the bytes of a character share the last entry, for which the answer is no.
-    place = paths.row_of_height.take(trie.height.take(nodes)) + paths.stride * np.minimum(states, paths.known)
-    outside: NDArray[np.uint64] = trie.low.take(nodes) & paths.low.take(place)
-    outside |= trie.high.take(nodes) & paths.high.take(place)
-    outside |= trie.marks.take(nodes) & paths.marks.take(place)
+    index = paths.row_of_height.take(trie.height.take(nodes)) + paths.stride * np.minimum(states, paths.known)
+    outside: NDArray[np.uint64] = trie.low.take(nodes) & paths.low.take(index)
+    outside |= trie.high.take(nodes) & paths.high.take(index)
+    outside |= trie.marks.take(nodes) & paths.marks.take(index)
     reads_on: NDArray[np.bool_] = outside == 0
     return reads_on
 

@@ -153,8 +153,8 @@ class Trie:
         for d in range(2, deepest + 1):
             here = slice(int(self.levels[d]), int(self.levels[d + 1]))
             above = slice(int(self.levels[d - 1]), int(self.levels[d]))
-            place = np.searchsorted(self.first[above], self.first[here], side="right") - 1
-            self.parent[here] = place + above.start
+            index = np.searchsorted(self.first[above], self.first[here], side="right") - 1
+            self.parent[here] = index + above.start
         children = np.bincount(self.parent[1:], minlength=total + 1)
         self.child_count: NDArray[np.int32] = children.astype(np.int32)
         self.child_start: NDArray[np.int32] = (1 + np.cumsum(children) - children).astype(np.int32)
@@ -163,8 +163,8 @@ class Trie:
         own = np.zeros(self.nodes, dtype=np.int64)
         for d in range(1, len(self.levels) - 1):
             here = slice(int(self.levels[d]), int(self.levels[d + 1]))
-            place = np.searchsorted(self.first[here], np.flatnonzero(sizes == d), side="right") - 1
-            own[here] = np.bincount(place, minlength=here.stop - here.start)
+            index = np.searchsorted(self.first[here], np.flatnonzero(sizes == d), side="right") - 1
+            own[here] = np.bincount(index, minlength=here.stop - here.start)
         below = own.copy()
         for _, here, parents, starts in self._upwards():
             below[parents] += np.add.reduceat(below[here], starts)

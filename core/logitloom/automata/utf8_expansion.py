@@ -98,7 +98,7 @@ class Utf8Expansion:
     def _shape(self, targets: Sequence[int]) -> tuple[Shape, list[int]]:
         """The shape for the targets of the classes above ASCII; and the list of ``DEAD`` and each group's target."""
         distinct = list(dict.fromkeys((DEAD, *targets)))
-        number = {target: place for place, target in enumerate(distinct, DEAD)}
+        number = {target: index for index, target in enumerate(distinct, DEAD)}
         return self.high.shape(tuple([number[target] for target in targets])), distinct
 
     def _fill(self, state: int) -> None:

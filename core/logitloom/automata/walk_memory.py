@@ -74,14 +74,14 @@ def note(notes: Notes, first: NDArray[Any], own: NDArray[Any], found: int) -> in
     Returns:
         Number of tokens recorded afterwards.
     """
-    places = members(first, own - first)
+    positions = members(first, own - first)
     listed, marked = notes
-    before, found = found, found + len(places)
+    before, found = found, found + len(positions)
     if found <= len(listed):
-        listed[before:found] = places
+        listed[before:found] = positions
         return found
     if before <= len(listed):
         marked[:] = 0
         marked[listed[:before]] = 1
-    marked[places] = 1
+    marked[positions] = 1
     return found

@@ -192,10 +192,10 @@ def _told(findings: Sequence[Finding], skipped: bool = False) -> str:
         parts.append(table(rows, ["KIND", "NAME", "ANYWHERE", *(name.upper() for name in backends)], sys.stdout))
     for found in tested:
         for failure in found.failures:
-            place = ", ".join(part for part in (failure.backend, failure.case) if part)
+            where = ", ".join(part for part in (failure.backend, failure.case) if part)
             parts.append(
                 f"{styled('failed', 'red', sys.stdout)} {found.kind}/{found.name} {failure.check}"
-                f"{f' ({place})' if place else ''}\n  {failure.message}"
+                f"{f' ({where})' if where else ''}\n  {failure.message}"
             )
     left_out = [
         [f"{found.kind}/{found.name}", check, reason] for found in tested for check, reason in found.left_out.items()

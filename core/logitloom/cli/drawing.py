@@ -72,20 +72,20 @@ def _with_matplotlib(dfa: Dfa, path: Path, kind: str) -> None:
             "Drawing needs Graphviz (its program 'dot' and the Python package) or matplotlib, and neither is "
             "installed: pip install 'logitloom[draw]'."
         ) from error
-    place = _layers(dfa)
-    columns, rows = place.max(axis=0) - place.min(axis=0) + 2
+    coordinates = _layers(dfa)
+    columns, rows = coordinates.max(axis=0) - coordinates.min(axis=0) + 2
     figure = Figure(figsize=(1.6 * columns + 0.5, 1.2 * rows + 0.5))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    for state, (x, y) in enumerate(place.tolist()):
+    for state, (x, y) in enumerate(coordinates.tolist()):
         for radius in (0.2, 0.16) if dfa.accepting[state] else (0.2,):
             axes.add_patch(Circle((x, y), radius, fill=False))
         axes.text(x, y, str(state), ha="center", va="center", fontsize=8)
-    x, y = place[dfa.start].tolist()
+    x, y = coordinates[dfa.start].tolist()
     axes.add_patch(FancyArrowPatch((x - 0.6, y), (x - 0.2, y), arrowstyle="-|>", mutation_scale=10))
     for (state, after), values in edges(dfa).items():
-        _arrow(axes, FancyArrowPatch, place[state].tolist(), place[after].tolist(), label(values))
-    axes.set_xlim(place[:, 0].min() - 0.8, place[:, 0].max() + 0.8)
-    axes.set_ylim(place[:, 1].min() - 0.8, place[:, 1].max() + 0.8)
+        _arrow(axes, FancyArrowPatch, coordinates[state].tolist(), coordinates[after].tolist(), label(values))
+    axes.set_xlim(coordinates[:, 0].min() - 0.8, coordinates[:, 0].max() + 0.8)
+    axes.set_ylim(coordinates[:, 1].min() - 0.8, coordinates[:, 1].max() + 0.8)
     axes.set_aspect("equal")
     axes.axis("off")
     picture = io.BytesIO()
@@ -103,13 +103,13 @@ def _layers(dfa: Dfa) -> Any:
             if after != DEAD and after not in depth:
                 depth[after] = depth[state] + 1
                 order.append(after)
-    place = np.zeros((dfa.states, 2))
+    coordinates = np.zeros((dfa.states, 2))
     height: dict[int, int] = {}
     for state in [*order, *(s for s in range(dfa.states) if s not in depth)]:
         column = depth.get(state, 0)
         level = height[column] = height.get(column, -1) + 1
-        place[state] = column, (level + 1) // 2 * (-1) ** level
-    return place
+        coordinates[state] = column, (level + 1) // 2 * (-1) ** level
+    return coordinates
 
 
 def _arrow(axes: Any, patch: Any, begin: list[float], end: list[float], text: str) -> None:

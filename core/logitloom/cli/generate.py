@@ -309,8 +309,8 @@ def parse_setting(text: str) -> tuple[str, str, Any]:
     Raises:
         OptionError: if the text has another form.
     """
-    place, equals, value = text.partition("=")
-    label, dot, option = place.rpartition(".")
+    target, equals, value = text.partition("=")
+    label, dot, option = target.rpartition(".")
     if not (equals and dot and label and option):
         raise OptionError(f"--set takes NAME.OPTION=VALUE, for example top_k.k=40, but got {text!r}.")
     try:
@@ -318,7 +318,7 @@ def parse_setting(text: str) -> tuple[str, str, Any]:
     except tomllib.TOMLDecodeError:
         return label, option, value
     except RecursionError:
-        raise OptionError(f"The value of {place!r} is nested too deeply. Nest less.") from None
+        raise OptionError(f"The value of {target!r} is nested too deeply. Nest less.") from None
 
 
 def _prompts(arguments: argparse.Namespace) -> list[str]:

@@ -53,7 +53,7 @@ _BACKEND_EXTRAS = """# The distribution that brings the library; it may be calle
 test = ["logitloom[test]", "@@LIBRARY@@"]"""
 
 #: Files of the folder ``templates/common``, and where they belong.
-_PLACES = {
+_PATHS = {
     "gitignore": ".gitignore",
     "ci.yml": ".github/workflows/test.yml",
     "publish.yml": ".github/workflows/publish.yml",
@@ -132,8 +132,8 @@ def write(kind: str, name: str, into: Path) -> Path:
         with tempfile.TemporaryDirectory(prefix=f".{distribution}.", dir=into) as temporary:
             new = Path(temporary) / distribution
             # What a kind has of its own takes the place of what is common.
-            for place, template in {**dict(_files(templates / "common")), **dict(_files(templates / kind))}.items():
-                path = new / _PLACES.get(place, place.replace("src/package/", f"src/{package}/"))
+            for relative, template in {**dict(_files(templates / "common")), **dict(_files(templates / kind))}.items():
+                path = new / _PATHS.get(relative, relative.replace("src/package/", f"src/{package}/"))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(_filled(template.read_text(encoding="utf-8"), words), encoding="utf-8")
             new.rename(folder)
@@ -142,12 +142,12 @@ def write(kind: str, name: str, into: Path) -> Path:
     return folder
 
 
-def _files(folder: Traversable, place: str = "") -> Iterator[tuple[str, Traversable]]:
+def _files(folder: Traversable, relative: str = "") -> Iterator[tuple[str, Traversable]]:
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
         if entry.is_dir():
-            yield from _files(entry, f"{place}{entry.name}/")
+            yield from _files(entry, f"{relative}{entry.name}/")
         elif entry.name.endswith(".tmpl"):
-            yield f"{place}{entry.name.removesuffix('.tmpl')}", entry
+            yield f"{relative}{entry.name.removesuffix('.tmpl')}", entry
 
 
 def _filled(text: str, words: dict[str, str]) -> str:

@@ -17,7 +17,7 @@ __all__ = ["check_prefix", "show_prefix"]
 
 #: Every byte is a token, so that each can be asked for.
 _BYTES: Final = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos=[256], name="all bytes")
-#: Of more bytes that could stand at a place none is shown.
+#: Of more bytes that could stand at a position none is shown.
 _MOST_SHOWN: Final = 12
 
 
@@ -32,7 +32,7 @@ def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any
     Returns:
         ``prefix``: whether the text can be continued to an allowed one; ``complete``: whether it is one;
         ``characters``: how many it has. Where it fails: ``character`` (from 0), ``line`` and ``column`` (from 1),
-        ``found``, ``expected`` (what could stand there, where that is little). ``path`` is the place in a JSON value.
+        ``found``, ``expected`` (what could stand there, where that is little). ``path`` points into a JSON value.
 
     Raises:
         OptionError: if the file cannot be read.
@@ -44,10 +44,10 @@ def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any
     text = _read(file)
     constraint: Constraint = processor.constraint(_BYTES, _BYTES.size)
     state: State | None = constraint.start()
-    for place, byte in enumerate(text):
+    for position, byte in enumerate(text):
         after = constraint.advance(state, byte)
         if after is None:
-            return _failure(processor, constraint, state, text, place)
+            return _failure(processor, constraint, state, text, position)
         state = after
     told = {"prefix": True, "complete": constraint.may_end(state), "characters": len(text.decode("utf-8", "replace"))}
     return told | _path(processor, text)
@@ -74,10 +74,10 @@ def _read(file: str) -> bytes:
         ) from error
 
 
-def _failure(processor: Any, constraint: Constraint, state: State, text: bytes, place: int) -> dict[str, Any]:
-    while place and text[place] & 0xC0 == 0x80:
-        place -= 1  # the first byte of the character
-    before = text[:place].decode("utf-8", "replace")
+def _failure(processor: Any, constraint: Constraint, state: State, text: bytes, position: int) -> dict[str, Any]:
+    while position and text[position] & 0xC0 == 0x80:
+        position -= 1  # the first byte of the character
+    before = text[:position].decode("utf-8", "replace")
     ids = constraint.allowed(state).listed(constraint.vocab_size).tolist()
     expected = [repr(chr(byte)) for byte in ids if byte < 128] if len(ids) <= _MOST_SHOWN else []
     expected += ["the end of the text"] if constraint.may_end(state) else []
@@ -87,13 +87,13 @@ def _failure(processor: Any, constraint: Constraint, state: State, text: bytes, 
         "character": len(before),
         "line": before.count("\n") + 1,
         "column": len(before) - before.rfind("\n"),
-        "found": repr(text[place : place + 4].decode("utf-8", "replace")[:1]),
+        "found": repr(text[position : position + 4].decode("utf-8", "replace")[:1]),
         "expected": expected,
-    } | _path(processor, text[:place])
+    } | _path(processor, text[:position])
 
 
 def _path(processor: Any, text: bytes) -> dict[str, Any]:
-    """The place in a JSON value that a text writes at its end, as a JSON pointer."""
+    """The location in a JSON value that a text writes at its end, as a JSON pointer."""
     reader = value_reader_of(processor)
     path = None if reader is None else reader.add(text.decode("utf-8", "ignore")).path
     parts = [str(part).replace("~", "~0").replace("/", "~1") for part in path or ()]

@@ -188,7 +188,7 @@ def beam_search(
             f"A search with {beams} beams got {len(prompts)} beginnings and carried scores of shape "
             f"{[count, each]}; give [prompts, beginnings], at most {beams} beginnings each."
         )
-    expanded = [tuple(prompts[p * each + place]) for p in range(count) for place in _beginnings(beams, each)]
+    expanded = [tuple(prompts[p * each + index]) for p in range(count) for index in _beginnings(beams, each)]
     context = start_context(
         model, expanded, max_tokens=max_tokens, vocabulary=vocabulary,
         seeds=np.repeat(rng.row_seeds(seed, count), beams).tolist(), donate=False,
@@ -254,7 +254,7 @@ class _Search:
         self._scores = np.full((count, beams), NEG_INF)
         self._scores[:, :each] = carried.logprobs
         #: Per prompt and beam the number of its start sequence, then its new tokens.
-        self._lines: list[list[list[int]]] = [[[place] for place in _beginnings(beams, each)] for _ in self._active]
+        self._lines: list[list[list[int]]] = [[[index] for index in _beginnings(beams, each)] for _ in self._active]
         #: Per row its latest token, and the log-probability that this token added to the score.
         self._latest: list[int] = []
         self._gained: list[float] = []
@@ -392,11 +392,11 @@ def _continuations(
     order = np.argsort(-flat, kind="stable")[: _wide(settings, eos)]
     width = totals.shape[1]
     picked: list[_Continuation] = []
-    for rank, place in enumerate(order):
-        total = float(flat[place])
+    for rank, index in enumerate(order):
+        total = float(flat[index])
         if not total > NEG_INF:
             break
-        beam, token = int(place) // width, int(candidates.ravel()[place])
+        beam, token = int(index) // width, int(candidates.ravel()[index])
         if token in eos:
             # Only an end among the best ``beams`` candidates is recorded.
             if rank < settings.beams:

@@ -39,16 +39,16 @@ class ChainPart:
     """
 
     def __init__(self, chain: Chain, keep: Callable[[Link], bool]) -> None:
-        self._places = [i for i, link in enumerate(chain.links) if keep(link)]
-        links = [chain.links[i] for i in self._places]
+        self._indices = [i for i, link in enumerate(chain.links) if keep(link)]
+        links = [chain.links[i] for i in self._indices]
         self._chain = Chain(links, vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indices)
 
     def state_of(self, state: ChainState) -> ChainState:
         """The states of the subset's processors in a state of the whole chain."""
-        return ChainState(state.position, tuple(state.processors[i] for i in self._places))
+        return ChainState(state.position, tuple(state.processors[i] for i in self._indices))
 
     def process(self, logits: Array, state: ChainState, context: Context) -> tuple[Array, ChainState]:
         """As :meth:`logitloom.chain.Chain.process`, for the subset alone."""

@@ -190,20 +190,20 @@ class PrefixCachedModel:
             A cache with one row per sequence, each without at least the last token; None if no token is cached.
         """
         sources = [*self._kept, *((latest.inner, latest.lines) for latest in self._latest.values())]
-        places: dict[int, list[tuple[Ids, int, int]]] = {}
+        by_start: dict[int, list[tuple[Ids, int, int]]] = {}
         exact: dict[Ids, tuple[int, int]] = {}
         for s, (_, lines) in enumerate(sources):
             for i, line in enumerate(lines):
                 if line is not None and line.start >= 0:
                     held = line.tokens()
-                    places.setdefault(line.start, []).append((held, s, i))
+                    by_start.setdefault(line.start, []).append((held, s, i))
                     exact[held] = (s, i)
         lengths = sorted({len(held) for held in exact}, reverse=True)
         chosen = []
         for row in rows:
             found = next(((n, *exact[row[:n]]) for n in lengths if n < len(row) and row[:n] in exact), (0, -1, -1))
             if self.search or not found[0]:
-                candidates = places.get(self._start(row), ())
+                candidates = by_start.get(self._start(row), ())
                 found = max([found, *((min(common_prefix(row, c), len(row) - 1), s, i) for c, s, i in candidates)])
             chosen.append(found)
         if not any(n for n, _, _ in chosen):
@@ -219,10 +219,10 @@ def gathered_rows(caches: Sequence[Cache], chosen: Sequence[tuple[int, int, int]
         chosen: per row its length, the index of its source cache, and its row there; length 0 for an empty row.
     """
     anywhere = next((s, i) for n, s, i in chosen if n)
-    places = [(s, i) if n else anywhere for n, s, i in chosen]
-    used = sorted({s for s, _ in places})
-    order = [r for s in used for r, place in enumerate(places) if place[0] == s]
-    taken = [caches[s].take_rows([i for t, i in places if t == s]) for s in used]
+    pairs = [(s, i) if n else anywhere for n, s, i in chosen]
+    used = sorted({s for s, _ in pairs})
+    order = [r for s in used for r, pair in enumerate(pairs) if pair[0] == s]
+    taken = [caches[s].take_rows([i for t, i in pairs if t == s]) for s in used]
     joined = taken[0].concat_rows(taken[1:]) if len(taken) > 1 else taken[0]
     if order != list(range(len(order))):
         joined = joined.take_rows(np.argsort(order).astype(np.int32))

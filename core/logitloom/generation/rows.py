@@ -38,12 +38,12 @@ class ModelRows:
                 )
         # Rows that share a prompt (several samples, beams) are computed once.
         unique = list(dict.fromkeys(flat))
-        place = {row: i for i, row in enumerate(unique)}
+        index = {row: i for i, row in enumerate(unique)}
         self.cache: Cache
         self.logits: Array
         self.logits, self.cache = self._forward(padded(unique), model.empty_cache(len(unique)))
         if len(unique) < len(flat):
-            self._move(np.asarray([place[row] for row in flat], dtype=np.int32))
+            self._move(np.asarray([index[row] for row in flat], dtype=np.int32))
 
     def feed(self, tokens: Sequence[Sequence[int]]) -> None:
         """Append tokens to each row (at least one each) and set ``logits`` to the logits after the last one."""

@@ -189,19 +189,19 @@ class SequenceState:
             SequenceIndexError: if the number of axes is wrong, or an index is outside its axis.
         """
         batch, sample, chars = self._axes(key)
-        prompts = _places(batch, self.batch, "prompts")
-        samples = _places(sample, self.samples, "samples")
+        prompts = _indices(batch, self.batch, "prompts")
+        samples = _indices(sample, self.samples, "samples")
         index = [b * self.samples + s for b in prompts for s in samples]
         if isinstance(chars, slice):
             return self._part(index, (len(prompts), len(samples)), chars)
-        place = _whole_number(chars, "characters")
+        position = _whole_number(chars, "characters")
         for i in index:
-            if not -len(self.texts[i]) <= place < len(self.texts[i]):
+            if not -len(self.texts[i]) <= position < len(self.texts[i]):
                 raise SequenceIndexError(
-                    f"Character {place} was asked of row {i} of a SequenceState, whose text has {len(self.texts[i])} "
-                    f"characters. Use a slice for whatever there is."
+                    f"Character {position} was asked of row {i} of a SequenceState, whose text has "
+                    f"{len(self.texts[i])} characters. Use a slice for whatever there is."
                 )
-        return [self.texts[i][place] for i in index]
+        return [self.texts[i][position] for i in index]
 
     def _axes(self, key: Any) -> tuple[Any, Any, Any]:
         keys = key if isinstance(key, tuple) else (key,)
@@ -392,17 +392,17 @@ class SequenceState:
         )  # fmt: skip
 
 
-def _places(key: Any, size: int, what: str) -> list[int]:
+def _indices(key: Any, size: int, what: str) -> list[int]:
     """The indices that a key of one axis selects."""
     if isinstance(key, slice):
         found = list(range(size))[key]
         if not found:
             raise SequenceIndexError(f"The slice {key} selects none of the {size} {what} of a SequenceState.")
         return found
-    place = _whole_number(key, what)
-    if not -size <= place < size:
-        raise SequenceIndexError(f"Index {place} is outside the {size} {what} of a SequenceState.")
-    return [place % size]
+    position = _whole_number(key, what)
+    if not -size <= position < size:
+        raise SequenceIndexError(f"Index {position} is outside the {size} {what} of a SequenceState.")
+    return [position % size]
 
 
 def _whole_number(key: Any, what: str) -> int:

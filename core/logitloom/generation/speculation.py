@@ -271,17 +271,17 @@ class _SpeculativeBatch(loop._Batch):
         states: list[ChainState] = []
         going = list(range(len(rows)))
         while going:
-            place = len(states)
-            logits = self._logits_at(offsets, place)
+            position = len(states)
+            logits = self._logits_at(offsets, position)
             with self._naming_rows():
                 processed, state = self.chain.process(logits, before, context)
             states.append(state)
             drafted = [-1] * len(rows)
             for i in going:
-                rows[i].seen = place
-                if place < len(draft[i]):
-                    drafted[i] = draft[i][place]
-            verdict = self._judge(sampler, processed, drafted, place, backend.asarray(lengths + np.int32(place)))
+                rows[i].seen = position
+                if position < len(draft[i]):
+                    drafted[i] = draft[i][position]
+            verdict = self._judge(sampler, processed, drafted, position, backend.asarray(lengths + np.int32(position)))
             recorded = sampled(backend, logits, processed, verdict.tokens, verdict.logprobs) if self.record else None
             for i in going:
                 if not verdict.logprobs[i] > NEG_INF:
@@ -315,21 +315,21 @@ class _SpeculativeBatch(loop._Batch):
         ends = self.chain.text_ends(state, self._next(going, verdict))
         return going if ends is None else [i for i in going if not ends[i].finished]
 
-    def _logits_at(self, offsets: Sequence[int], place: int) -> Array:
+    def _logits_at(self, offsets: Sequence[int], position: int) -> Array:
         """The target's logits at one position of each row's draft, or at its end if the draft is shorter."""
         assert self.model_rows is not None
         logits = self.model_rows.logits
         if self.ahead is not None:
-            places = [o + min(place, len(d)) for o, d in zip(offsets, self.drafts.tokens, strict=True)]
+            positions = [o + min(position, len(d)) for o, d in zip(offsets, self.drafts.tokens, strict=True)]
             rows = np.arange(self.model_rows.branches * len(self.rows)) * self.width
-            index = rows + np.asarray(places * self.model_rows.branches)
+            index = rows + np.asarray(positions * self.model_rows.branches)
             logits = self.context.backend.take_rows(self.ahead, index.astype(np.int32))
         return loop.wide(self.context.backend, logits) if self.chain.guided else logits
 
-    def _judge(self, sampler: Sampler, logits: Array, drafted: list[int], place: int, lengths: Array) -> Verdict:
+    def _judge(self, sampler: Sampler, logits: Array, drafted: list[int], position: int, lengths: Array) -> Verdict:
         backend, probs = self.context.backend, self.drafts.probs
         if probs is not None and isinstance(sampler, Multinomial) and any(token >= 0 for token in drafted):
-            return accept_sampled(backend, logits, probs[place], self.seeds, lengths, drafted)
+            return accept_sampled(backend, logits, probs[position], self.seeds, lengths, drafted)
         return accept_equal(backend, sampler, logits, self.seeds, lengths, drafted)
 
     # -- between rounds ---------------------------------------------------------------------------------

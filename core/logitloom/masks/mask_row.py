@@ -77,8 +77,7 @@ class MaskRow:
         self._bounds: dict[Any, tuple[NDArray[Any], ...]] = {}
 
     def __iter__(self) -> Iterator[Any]:
-        yield self.allowed
-        yield self.ids
+        return iter((self.allowed, self.ids))
 
     def pack(self) -> None:
         """Make :attr:`packed`.

@@ -69,8 +69,8 @@ class DeclarationChecks(ProcessorSubject):
         dice = np.random.default_rng(0)
         for first in range(0, min(self.vocab_size, 64), 4):
             lines = np.full((4 * chain.branches, self.vocab_size), NEG_INF, dtype=np.float32)
-            for place in range(len(lines)):
-                lines[place, (first + place) % self.vocab_size] = dice.normal()
+            for index in range(len(lines)):
+                lines[index, (first + index) % self.vocab_size] = dice.normal()
             out, _ = chain.process(backend.asarray(lines), run.state, run.step_context())
             assert (host(backend, out) > NEG_INF).any(-1).all(), (
                 f"The processor declares keeps_last, but forbade one of the tokens {first} to {first + 3} where it was "

@@ -116,9 +116,9 @@ class RowChecks(ProcessorSubject):
             logits = stacked(backend, told, self.vocab_size, chain.branches)
             processed, at = chain.process(logits, at, accepting(chain, context, blocks))
             together = host(backend, processed)
-            for place, (story, age) in enumerate(rows):
-                what = f"Row {place} of a batch whose rows were moved, compared with the same row alone"
-                same(together[place], expected(story, age), what, TOLERANCE)
+            for index, (story, age) in enumerate(rows):
+                what = f"Row {index} of a batch whose rows were moved, compared with the same row alone"
+                same(together[index], expected(story, age), what, TOLERANCE)
             rows = [(s, age + 1) for s, age in rows]
 
     def test_rolling_back_equals_replaying(self, backend: Backend, case: str) -> None:

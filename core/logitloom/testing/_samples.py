@@ -71,9 +71,9 @@ def written(x: Host, tokens: Host, values: Host) -> Host:
     """``set_at`` and ``write_at``, one token after the other."""
     out = x.copy()
     for row, line in enumerate(tokens):
-        for place, token in enumerate(line):
+        for index, token in enumerate(line):
             if 0 <= token < x.shape[1]:
-                out[row, int(token)] = values[row, place]
+                out[row, int(token)] = values[row, index]
     return out
 
 
@@ -100,7 +100,7 @@ def masked_by_hand(logits: Host, rows: list[tuple[bool, list[int]]]) -> Host:
 
 
 _ROWS = np.asarray([[3, -1, 3], [-1, -1, -1], [0, 69, 71]], dtype=np.int32)
-_PLACES = np.asarray([[3, -1, 4], [-1, -1, -1], [0, 69, 71]], dtype=np.int32)
+_ENTRIES = np.asarray([[3, -1, 4], [-1, -1, -1], [0, 69, 71]], dtype=np.int32)
 _MASK = np.random.default_rng(5).random((3, VOCAB)) < 0.4
 _OTHER, _BITS = sample(3, 9), packed(_MASK)
 _VALUES = np.arange(9, dtype=np.float32).reshape(3, 3)
@@ -118,7 +118,7 @@ DONATING: dict[str, Callable[..., Array]] = {
     "update_where": lambda b, up, x, donate: b.update_where(x, up(_MASK), lambda e, _: e * 0.5, donate),
     "fill_columns": lambda b, up, x, donate: b.fill_columns(x, up(_COLUMNS), -INF, donate),
     "set_at": lambda b, up, x, donate: b.set_at(x, up(_ROWS), -INF, donate),
-    "write_at": lambda b, up, x, donate: b.write_at(x, up(_PLACES), up(_VALUES), donate),
+    "write_at": lambda b, up, x, donate: b.write_at(x, up(_ENTRIES), up(_VALUES), donate),
     "apply_token_mask": lambda b, up, x, donate: b.apply_token_mask(x, up(_BITS), donate),
     "apply_class_mask": lambda b, up, x, donate: b.apply_class_mask(x, up(_CLASS_MASK), up(_CLASSES), donate),
 }

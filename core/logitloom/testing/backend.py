@@ -109,11 +109,11 @@ class BackendConformance(Conformance):
             pytest.skip("the backend does not declare that arrays can be assigned to")
         expected = np.zeros((2, 3, 4), dtype=np.float32)
         array, new = backend.asarray(expected), np.arange(6, dtype=np.float32).reshape(2, 3)
-        rows, places = np.asarray([0, 1], dtype=np.int32), np.asarray([3, 1], dtype=np.int32)
+        rows, columns = np.asarray([0, 1], dtype=np.int32), np.asarray([3, 1], dtype=np.int32)
         expected[:, :, :2] = 7.0
-        expected[rows, :, places] = new
+        expected[rows, :, columns] = new
         array[:, :, :2] = backend.asarray(np.full((2, 3, 2), 7.0, dtype=np.float32))
-        array[backend.asarray(rows), :, backend.asarray(places)] = backend.asarray(new)
+        array[backend.asarray(rows), :, backend.asarray(columns)] = backend.asarray(new)
         same(host(backend, array), expected, "An array after assignments to a slice and to entries")
 
     def test_dtypes_are_told_and_changed(self, backend: Backend) -> None:

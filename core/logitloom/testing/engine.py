@@ -82,10 +82,10 @@ class EngineConformance(Conformance):
         def compare(rows: list[list[int]]) -> None:
             logits = dice.normal(size=(len(rows), _VOCAB)).astype(np.float32)
             found = call([list(row) for row in rows], logits.copy())
-            for place, row in enumerate(rows):
+            for index, row in enumerate(rows):
                 begun = next(n for prompt, n in origin.items() if tuple(row[:n]) == prompt)
-                expected = self._alone(row[:begun], row[begun:], logits[place : place + 1])
-                same(found[place], expected, f"Row {place} with the ids {row}, compared with it alone", 1e-5)
+                expected = self._alone(row[:begun], row[begun:], logits[index : index + 1])
+                same(found[index], expected, f"Row {index} with the ids {row}, compared with it alone", 1e-5)
 
         return compare, prompts, dice
 

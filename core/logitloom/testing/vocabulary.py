@@ -123,7 +123,7 @@ class VocabularyConformance(Conformance):
         start = self.decode(tokenizer, [anchor, anchor])
         ordinary = [i for i in range(vocabulary.size) if i not in vocabulary.special]
         chosen = np.unique(np.linspace(0, len(ordinary) - 1, self.tokens).astype(int))
-        for i in (ordinary[place] for place in chosen):
+        for i in (ordinary[index] for index in chosen):
             data = vocabulary.token_bytes[i]
             around = surroundings(data)
             if around is None or any(bytes([b]) not in single for b in around[0] + around[1]):

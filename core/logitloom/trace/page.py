@@ -62,11 +62,11 @@ def data(record: StepTree) -> dict[str, Any]:
     for step in record.steps:
         if step.number not in followed and step.parent in followed and step.accepted:
             others.setdefault(step.parent, []).append(list(step.accepted))
-    place = {number: i for i, number in enumerate(followed)}
+    index = {number: i for i, number in enumerate(followed)}
     return {
         "labels": list(record.labels),
         "steps": [_step(step, others.get(number, [])) for number, step in followed.items()],
-        "sequences": [_sequence(record, sequence, place) for sequence in sequences],
+        "sequences": [_sequence(record, sequence, index) for sequence in sequences],
         "missed": record.missed,
         "abandoned": len(record.steps) - len(followed),
         "tokens": _tokens(record, followed.values(), sequences, others),
@@ -94,11 +94,11 @@ def _rounded(p: float) -> float:
     return float(f"{p:.4g}")
 
 
-def _sequence(record: StepTree, sequence: Sequence, place: dict[int, int]) -> dict[str, Any]:
+def _sequence(record: StepTree, sequence: Sequence, index: dict[int, int]) -> dict[str, Any]:
     return {
         "name": sequence.name,
         "prompt": record.vocabulary.decode(sequence.prompt) if record.vocabulary is not None else None,
-        "steps": [place[step.number] for step in sequence.steps],
+        "steps": [index[step.number] for step in sequence.steps],
         "chosen": [list(each) for each in sequence.chosen],
         "origins": ["".join(origin[0] for origin in each) for each in sequence.origins],
         "choices": [_choice(choice) for choice in sequence.choices],
@@ -145,11 +145,11 @@ def _shown(record: StepTree, token: int) -> str:
 def _automata(record: StepTree, steps: Any) -> dict[str, dict[int, Any]]:
     """Per processor with an automaton the states that were visited, with the bytes that lead on from them."""
     found: dict[str, dict[int, Any]] = {}
-    for place, name in enumerate(record.labels):
+    for index, name in enumerate(record.labels):
         if name not in record.automata:
             continue
         dfa = record.automata[name].dfa
-        visited = sorted({s for step in steps if (s := step.changes[place].state) is not None and s >= 0})
+        visited = sorted({s for step in steps if (s := step.changes[index].state) is not None and s >= 0})
         shown: dict[int, Any] = {s: {"accepting": bool(dfa.accepting[s]), "edges": []} for s in visited}
         for (state, after), values in edges(dfa, visited).items():
             shown[state]["edges"].append([label(values), after])

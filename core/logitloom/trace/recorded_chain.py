@@ -175,8 +175,8 @@ class _Recorder(Processor):
             self._open[step] = Distributions(backend, before[: len(rows)], after)
             self._close_oldest()
             moved = Rows(
-                row if stays else row._replace(step=step, row=place)
-                for place, (row, stays) in enumerate(zip(rows, standing, strict=True))
+                row if stays else row._replace(step=step, row=index)
+                for index, (row, stays) in enumerate(zip(rows, standing, strict=True))
             )
             for row in moved:
                 self._rows[row.step, row.row] = row

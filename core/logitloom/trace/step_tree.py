@@ -233,7 +233,7 @@ class StepTree:
         spans = list(itertools.pairwise(ends))
         # Unless it was told: what a row accepts at once is one sampled token and those that were forced after it.
         firsts = {begin for begin, _ in spans}
-        known: list[Origin] = ["sampled" if place in firsts else "forced" for place in range(len(tokens))]
+        known: list[Origin] = ["sampled" if position in firsts else "forced" for position in range(len(tokens))]
         if origins is not None and len(origins) >= len(tokens):
             known = origins
         row = -1 - path[0].parent

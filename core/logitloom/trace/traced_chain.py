@@ -127,11 +127,11 @@ class _Recorder(Processor):
                 self.record.keep(number, before.astype(np.float32), after.astype(np.float32))
         return logits, backend.asarray(np.asarray(numbers, dtype=np.int32))
 
-    def watching(self, step: Step, processor: Any, place: int) -> Step:
+    def watching(self, step: Step, processor: Any, index: int) -> Step:
         """The step of one processor of the chain, recording what it changes."""
 
         def watched(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-            if place == 0:
+            if index == 0:
                 self._open(logits, self.branches_in, context)
             context.backend.synchronize(logits)
             begin = time.perf_counter()

@@ -109,29 +109,29 @@ def _compress(bounds: Any, label: Any) -> tuple[Any, Any]:  # pragma: no cover -
         if bounds[inner] % 64 == 0 or bounds[inner] // 64 == block:
             continue
         block, segment = bounds[inner] // 64, inner - 1
-        for place in range(64):
-            if bounds[segment + 1] == 64 * block + place:
+        for column in range(64):
+            if bounds[segment + 1] == 64 * block + column:
                 segment += 1
-            table[count, place] = code[segment]
+            table[count, column] = code[segment]
         leaf[block] = _merged(table, count, slots)
         count += leaf[block] == count
     upper = np.empty(_UPPERS, dtype=np.int64)
     for number in range(_UPPERS):
         same = number > 1
-        for place in range(64):
-            node = leaf[64 * number + place]
+        for column in range(64):
+            node = leaf[64 * number + column]
             # The first 32 would be overlong.
-            table[count, place] = node if number or place >= 32 else DEAD
-            same = same and node == leaf[64 * number - 64 + place]
+            table[count, column] = node if number or column >= 32 else DEAD
+            same = same and node == leaf[64 * number - 64 + column]
         upper[number] = upper[number - 1] if same else _merged(table, count, slots)
         count += upper[number] == count
     root = np.full(128, np.int64(DEAD), dtype=np.int64)
     root[0x42:0x60] = leaf[2:32]
     root[0x60:0x70] = upper[:16]
     for plane in range(5):
-        for place in range(64):
-            number = 64 * plane + place
-            table[count, place] = upper[number] if 16 <= number < _UPPERS else DEAD
+        for column in range(64):
+            number = 64 * plane + column
+            table[count, column] = upper[number] if 16 <= number < _UPPERS else DEAD
         root[0x70 + plane] = _merged(table, count, slots)
         count += root[0x70 + plane] == count
     return table[:count], root
@@ -139,7 +139,7 @@ def _compress(bounds: Any, label: Any) -> tuple[Any, Any]:  # pragma: no cover -
 
 @compiled(types.boolean(_ROWS, _ROW, types.int64, types.int64), cache=True, nogil=True)
 def _alike_columns(table: Any, root: Any, one: int, other: int) -> bool:  # pragma: no cover - compiled
-    """Whether two bytes lead from each node to the same place. Bytes from 0xC0 lead nowhere from a node."""
+    """Whether two bytes lead from each node to the same node. Bytes from 0xC0 lead nowhere from a node."""
     if root[one] != root[other]:
         return False
     for node in range(len(table)):

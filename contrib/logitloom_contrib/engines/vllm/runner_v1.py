@@ -94,7 +94,7 @@ class RunnerV1:
         if not masked:
             return logits, left
         logits = backend_of(logits).apply_token_rows(logits, masks, True)
-        for row in closed_rows(logits):
+        for row in closed_rows(logits, masks):
             if row in masked:
                 masked[row].close(self.requests[row])  # the end is written with those of others
         return logits, left

@@ -77,8 +77,8 @@ class TinygradBackend(Backend):
 
     def kth_largest(self, x: Array, k: int) -> Array:
         """NumPy's selection."""
-        place = x.shape[-1] - k
-        return self._by_numpy(lambda host: np.partition(host, place, axis=-1)[..., place : place + 1], x)
+        index = x.shape[-1] - k
+        return self._by_numpy(lambda host: np.partition(host, index, axis=-1)[..., index : index + 1], x)
 
     def _by_numpy(self, function: Callable[[NDArray[Any]], NDArray[Any]], x: Array) -> Array:
         return self.asarray(function(self.to_numpy(x)))

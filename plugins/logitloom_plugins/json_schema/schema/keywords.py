@@ -257,12 +257,12 @@ class Keywords:
 
     def _as_before(self, atom: Any) -> Formula:
         """The atom with the first equal subschema in place of its own: branches often repeat subschemas."""
-        *place, child = atom
+        *path, child = atom
         if not isinstance(child, tuple) or child[:1] != ("s",):
             return atom
         nodes, number = self.document.nodes, child[1]
         node = nodes[number]
-        before = self._before.setdefault(tuple(place), [])
+        before = self._before.setdefault(tuple(path), [])
         for other in before:
             if other == number:
                 return atom
@@ -271,7 +271,7 @@ class Keywords:
             if (there.base, there.dialect, there.scope) != (node.base, node.dialect, node.scope):
                 continue
             if are_equal(there.schema, node.schema):
-                return (*place, ("s", other))
+                return (*path, ("s", other))
         if len(before) < _MOST_COMPARED:
             before.append(number)
         return atom

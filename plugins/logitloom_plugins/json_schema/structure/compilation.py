@@ -161,9 +161,9 @@ def _said(problems: dict[tuple[str, str], str]) -> str:
     """What cannot be enforced, as far as a message has room for it; ``problems`` of the error has all."""
     told = [f"{keyword!r} at #{pointer}: {why}" for (pointer, keyword), why in problems.items()]
     shown = told[0] if len(told[0]) <= _MOST_TOLD else f"{told[0][: _MOST_TOLD - 3]}..."
-    for place, text in enumerate(told[1:], 1):
+    for index, text in enumerate(told[1:], 1):
         if len(shown) + len(text) > _MOST_TOLD:
-            shown += f"; and {len(told) - place} more"
+            shown += f"; and {len(told) - index} more"
             break
         shown += f"; {text}"
     return f"The schema has keywords that cannot be enforced: {shown}."
@@ -237,4 +237,4 @@ def _members(values: Satisfiability, frame: Frame) -> Iterator[ValueConstraint]:
     elif isinstance(plan, ObjectPlan):
         yield from [ValueConstraint(plan.hard_child(key)) for key in plan.keys.bit]
     else:
-        yield from [ValueConstraint(plan.hard_item(place)) for place in range(plan.varied + 1)]
+        yield from [ValueConstraint(plan.hard_item(index)) for index in range(plan.varied + 1)]

@@ -30,7 +30,7 @@ from logitloom_plugins.json_schema.structure.members import Member, TruthVector,
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame
 from logitloom_plugins.json_schema.structure.satisfiability import Frame
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, NameContext
-from logitloom_plugins.json_schema.structure.value_reader import Place, Position, Stack, characters_of, number_of
+from logitloom_plugins.json_schema.structure.value_reader import ItemPosition, Position, Stack, characters_of, number_of
 from logitloom_plugins.json_schema.structure.whitespace import is_begun, relaid, settled
 from logitloom_plugins.json_schema.values.strings import Content
 
@@ -51,7 +51,7 @@ _CHARACTER: Final = ord("a")
 _BYTES: Final = sorted(
     range(256), key=lambda byte: (not 0x20 <= byte < 0x7F or byte in b'"\\', byte != _CHARACTER, byte)
 )
-#: The place of each byte in that order.
+#: The index of each byte in that order.
 _ORDER: Final = bytes(_BYTES.index(byte) for byte in range(256))
 #: Bytes with which a search makes items differ, and the work of one.
 _TRIED: Final = b'0123456789abcdefghijklmnopqrstuvwxyz",[]{}:-. \n'
@@ -203,12 +203,12 @@ class Completions:
             # The layout of a value in a string is that of what it is in.
             layout = state[1].used if isinstance(state[1], NameContext) else self._layout(stack)
             return relaid(found, settled(layout), "close", int(state[0] == "escape" and state[4] == "\\"))
-        place = state[4] if state[0] == "value" else state[2] if state[0] in ("object", "array") else "close"
-        return relaid(found, settled(self._layout_of(state)), "close" if place == "next" else place)
+        gap = state[4] if state[0] == "value" else state[2] if state[0] in ("object", "array") else "close"
+        return relaid(found, settled(self._layout_of(state)), "close" if gap == "next" else gap)
 
-    def _items_of(self, place: Place) -> tuple[Any, ...]:
+    def _items_of(self, position: ItemPosition) -> tuple[Any, ...]:
         """The earlier items of an array of different items, if it is the innermost open value that has begun."""
-        frame = place.frame
+        frame = position.frame
         if frame is None or frame.before is not None:
             return ()
         return tuple([_canonical(item) for item in self._machine.distinct.listed(frame.entry.done)])
@@ -335,9 +335,9 @@ class Completions:
         if kind == "value":
             return self._item(state, names) if self._items else self._going_on(state[2], self._value(state[1]), names)
         if kind == "number":
-            _, numbers, place, back = state
+            _, numbers, content_state, back = state
             content = Content(numbers.automaton)
-            return self._going_on(back, self._texts(content, place, 0, back.targets), names)
+            return self._going_on(back, self._texts(content, content_state, 0, back.targets), names)
         if kind in ("object", "array"):
             return self._rest(state[1], state[2], names, is_begun(state[3]))
         if kind == "colon":
@@ -522,7 +522,7 @@ class Completions:
     def _required_members(self, frame: Any) -> list[bytes] | None:
         """The texts of the members that must still come in an object without alternatives; ``None`` if one has none."""
         found = []
-        for name in frame.plan.required_names(frame.place, frame.missing):
+        for name in frame.plan.required_names(frame.position, frame.missing):
             text = self._of_member_named(frame.plan, name)
             if text is None:
                 return None
@@ -548,7 +548,7 @@ class Completions:
         cheapest way counts.
         """
         plan = frame.plan
-        required = plan.required_names(frame.place, frame.missing)
+        required = plan.required_names(frame.position, frame.missing)
         needed = sum([self._bytes_of(plan, name) for name in required])
         return needed + self._least_for(plan, frame.soft, frozenset(required))
 
@@ -575,7 +575,7 @@ class Completions:
     def _required(self, frame: Any) -> Any:
         """The member that must come next in an object without alternatives; ``None`` if none must."""
         plan = frame.plan
-        at = bisect_left(plan.required, frame.place)
+        at = bisect_left(plan.required, frame.position)
         if at < len(plan.required):
             return "name", plan.names[plan.required[at]]
         return ("name", min(frame.missing)) if frame.missing else None
@@ -613,25 +613,25 @@ class Completions:
 
     def _string(self, state: Any, names: frozenset[str], written: bytes) -> Texts:
         """By answer the rest of a string, its quote included; of a name, and what follows in its object."""
-        kind, context, place, count, *_ = state
+        kind, context, content_state, count, *_ = state
         if kind != "text":
             return self._escape(state, names, written)
         if not isinstance(context, NameContext):
             content = context.content
-            found = self._texts(content, place, count, content.found)
+            found = self._texts(content, content_state, count, content.found)
             return {label: self._escaped(text) + b'"' for label, text in found.items()}
         frame = context.frame
         already = characters_of(written)
         keys, taken = context.keys, names if context.tracks else frozenset()
-        may_come = context.mask & context.below[place]
+        may_come = context.mask & context.below[content_state]
         required = self._required(frame) if _is_simple(frame) else None
         if required is not None and not (
-            keys.bit[required] & may_come and self._name(keys, place, required, taken, already) is not None
+            keys.bit[required] & may_come and self._name(keys, content_state, required, taken, already) is not None
         ):
             required = None
         texts: Texts = {}
         for label in keys.bit if required is None else [required]:
-            rest = self._name(keys, place, label, taken, already) if keys.bit[label] & may_come else None
+            rest = self._name(keys, content_state, label, taken, already) if keys.bit[label] & may_come else None
             if rest is None:
                 continue
             once = context.tracks and not frame.plan.declares(label)
@@ -641,31 +641,31 @@ class Completions:
             _merge(texts, _before(self._escaped(rest) + b'"', after))
         return texts
 
-    def _name(self, keys: Keys, place: int, label: Any, taken: frozenset[str], already: bytes) -> bytes | None:
+    def _name(self, keys: Keys, content_state: int, label: Any, taken: frozenset[str], already: bytes) -> bytes | None:
         """The rest of a short name with a label that is none of some others; ``None`` if there is none."""
-        if not keys.bit[label] & keys.below[place]:
+        if not keys.bit[label] & keys.below[content_state]:
             return None
         if label[0] == "name" and not taken:
             # The name itself, if what was written is a beginning of it.
             encoded, at, next_state = label[1].encode(), keys.automaton.start, keys.automaton.walk
             for size in range(len(encoded) + 1):
-                if at == place:
+                if at == content_state:
                     rest: bytes = encoded[size:]
                     return rest
                 at = next_state(encoded[size : size + 1], at)
         others, bit = {name.encode() for name in taken}, keys.bit[label]
         # One more than the others, rounded up to a power of two, so that few lists are made.
         for tries in (1, 1 << len(others).bit_length()):
-            for text in self._shortest(keys, Content(keys.automaton), (place, 0), label, tries, bit):
+            for text in self._shortest(keys, Content(keys.automaton), (content_state, 0), label, tries, bit):
                 if already + text not in others:
                     return text
         return None
 
     def _escape(self, state: Any, names: frozenset[str], written: bytes) -> Texts:
         """The same within an escape: of the character that comes next in the completion, or else of the first."""
-        _, context, place, count, begun = state
+        _, context, content_state, count, begun = state
         machine = self._machine
-        ahead = self._string(("text", context, place, count), names, written[: -len(begun)] if written else b"")
+        ahead = self._string(("text", context, content_state, count), names, written[: -len(begun)] if written else b"")
         found = {
             answer: text[len(begun) :]
             for answer, text in ahead.items()
@@ -679,10 +679,10 @@ class Completions:
         more = written + bytes([byte]) if context.tracks else b""
         return _before(bytes([byte]), self._string(reached, names, more))
 
-    def _texts(self, content: Content, place: int, count: int, labels: Iterable[Any]) -> Texts:
+    def _texts(self, content: Content, content_state: int, count: int, labels: Iterable[Any]) -> Texts:
         """By output, of some, the rest of a short content."""
         about = content.automaton, tuple(content.points), tuple([tuple(outputs.items()) for outputs in content.at])
-        found = {label: self._shortest(about, content, (place, count), label) for label in labels}
+        found = {label: self._shortest(about, content, (content_state, count), label) for label in labels}
         return {label: rests[0] for label, rests in found.items() if rests}
 
     def _shortest(
@@ -732,7 +732,7 @@ def _at_its_start(frame: Frame) -> Frame:
         return frame
     if isinstance(frame, ArrayFrame):
         return frame._replace(length=0)
-    return frame._replace(place=0, length=min(frame.length, 0), missing=frame.plan.required_others)
+    return frame._replace(position=0, length=min(frame.length, 0), missing=frame.plan.required_others)
 
 
 class NearestEnds:
@@ -782,7 +782,7 @@ class NearestEnds:
 
 def _several(
     content: Any,
-    place: int,
+    content_state: int,
     visits: int,
     most: int,
     alive: Any,
@@ -794,7 +794,7 @@ def _several(
 
     Args:
         content: the content.
-        place, count: the state of its automaton, and the characters so far.
+        content_state, count: the state of its automaton, and the characters so far.
         visits: how many ways to one state are followed.
         most: how many contents of one state are found.
         alive: whether a state is worth a visit; ``None``: as the content says.
@@ -802,10 +802,10 @@ def _several(
         work: one number, to which the steps are added. Too many end the search.
     """
     automaton = content.automaton
-    if content.counts and content.free and label is not None and place == automaton.start:
+    if content.counts and content.free and label is not None and content_state == automaton.start:
         # All characters are alike here, so only the number of them is looked for.
         points = [count, *[point for point in content.points if point > count]]
-        length = next((point for point in points if content.ends(place, point) == label), None)
+        length = next((point for point in points if content.ends(content_state, point) == label), None)
         if length is not None:
             yield bytes([_CHARACTER]) * (length - count), label
         return
@@ -816,9 +816,9 @@ def _several(
     most_alike = min(visits, max(map(len, columns.values())))
     steps = [(alike[i], column) for i in range(most_alike) for column, alike in columns.items() if i < len(alike)]
     boundaries, table = automaton.boundaries, automaton.next
-    queue = [(place, count)]
+    queue = [(content_state, count)]
     texts: list[tuple[int, int]] = [(-1, -1)]
-    seen: dict[tuple[int, int], int] = {(place, count): 1}
+    seen: dict[tuple[int, int], int] = {(content_state, count): 1}
     found = 0
     for at, (state, characters) in enumerate(queue):
         work[0] += len(steps)

@@ -21,7 +21,7 @@ from logitloom_plugins.json_schema.structure.value_reader import (
     NUMBER,
     QUOTE,
     Container,
-    Place,
+    ItemPosition,
     Position,
     ValueReader,
     goes_on,
@@ -56,18 +56,18 @@ class DistinctItems(ValueReader):
         self._remembered = 0
         self._completions: dict[Position, bool] = {}
 
-    def candidates(self, place: Place) -> Candidates:
+    def candidates(self, position: ItemPosition) -> Candidates:
         """The values that an unfinished value or member name can become so that its item may equal an earlier item.
 
         For strings and names the candidates are their characters in UTF-8. For other values the single element ``None``
         says that there may be candidates; for numbers it is also returned where none of them is equal.
         """
-        frame, phase, text, _ = place
+        frame, phase, text, _ = position
         assert frame is not None
         if text[:1] == b'"':
             strings, begun = self._strings(frame, phase == "name"), text[1:]
             left = takewhile(lambda s: s.startswith(begun), strings[bisect_left(strings, begun) :])
-            return frozenset([string for string in left if not place.escape or goes_on(place, string)])
+            return frozenset([string for string in left if not position.escape or goes_on(position, string)])
         if phase == "name":
             return _SOME if self._strings(frame, True) else _NONE
         if not text and phase != "value":
@@ -98,12 +98,12 @@ class DistinctItems(ValueReader):
             self._remembered += len(known) + 1
         return known
 
-    def next_bytes(self, place: Place) -> frozenset[int] | None:
+    def next_bytes(self, position: ItemPosition) -> frozenset[int] | None:
         """The bytes after which a string or name still has candidates or is complete as one; ``None`` for any byte."""
-        if place.text[:1] != b'"' or place.escape:
+        if position.text[:1] != b'"' or position.escape:
             return None
-        length = len(place.text) - 1
-        strings = [candidate for candidate in self.candidates(place) if candidate is not None]
+        length = len(position.text) - 1
+        strings = [candidate for candidate in self.candidates(position) if candidate is not None]
         return frozenset([BACKSLASH, *[string[length] if len(string) > length else QUOTE for string in strings]])
 
     def has_completion(self, reached: Position) -> bool:
@@ -136,8 +136,8 @@ class DistinctItems(ValueReader):
                     f"array with maxItems."
                 )
             current = (pending or later).popleft()
-            place = current.items
-            in_string = place.text[:1] == b'"'
+            position = current.items
+            in_string = position.text[:1] == b'"'
             codes = self._machine.possible(current.state)
             if not in_string:
                 # Whitespace is skipped unless it is mandatory. Bytes that end a value decide most searches at once.
@@ -157,21 +157,25 @@ class DistinctItems(ValueReader):
                 if key not in seen:
                     seen.add(key)
                     # An escape sequence is another spelling of a character and seldom leads to another value.
-                    (later if in_string and (place.escape or byte == BACKSLASH) else pending).append(following)
+                    (later if in_string and (position.escape or byte == BACKSLASH) else pending).append(following)
         return False
 
-    def _alike(self, place: Place) -> Place:
+    def _alike(self, position: ItemPosition) -> ItemPosition:
         """An equivalent position with fewer digits, so that the search visits finitely many prefixes of numbers.
 
         Zero is zero with any exponent, so the digits of its exponent are dropped. If a fraction ends with more zeros
         than any earlier number has digits, a further non-zero digit makes a new number, so further zeros are dropped.
         """
-        text = place.text
+        text = position.text
         if not text or text[0] not in NUMBER:
-            return place
+            return position
         mantissa, mark, exponent = text.lower().partition(b"e")
         if mark:
-            return place if mantissa.strip(b"-0.") else place._replace(text=mantissa + mark + exponent.rstrip(_DIGITS))
+            return (
+                position
+                if mantissa.strip(b"-0.")
+                else position._replace(text=mantissa + mark + exponent.rstrip(_DIGITS))
+            )
         fraction = mantissa.partition(b".")[2]
         zeros = len(fraction) - len(fraction.rstrip(b"0"))
-        return place._replace(text=text[: len(text) - max(zeros - self.digits - 1, 0)])
+        return position._replace(text=text[: len(text) - max(zeros - self.digits - 1, 0)])

@@ -112,7 +112,7 @@ class Keys:
         # (``at``) and a node of the trie.
         children: list[dict[int, int]] = [{}]
         below, at = [other], [text.start]
-        above, places = [], []
+        above, columns = [], []
         ends: dict[int, int] = {}
         for i, word in enumerate(encoded):
             state, bit = 0, 1 << i
@@ -125,13 +125,13 @@ class Keys:
                     below.append(other)
                     at.append(steps[at[state]][classes[byte]])
                     above.append(base + state)
-                    places.append(column[byte])
+                    columns.append(column[byte])
                 state = following - base
                 below[state] |= bit
             ends[state] = i
         outside = text.next[:, np.concatenate([np.arange(text.classes), text.byte_class[used].astype(np.int64)])]
         table = np.concatenate([outside, outside[at]])
-        table[above, places] = np.arange(base + 1, base + len(children))
+        table[above, columns] = np.arange(base + 1, base + len(children))
         byte_class = text.byte_class.copy()
         byte_class[used] = list(column.values())
         plain = ("other", ())

@@ -289,11 +289,11 @@ class Machine:
 
     def has_another_name(self, state: int, names: frozenset[str], written: bytes) -> bool:
         """Whether a name that is being written can become one that has not come."""
-        kind, context, place, *_ = self.states[state]
+        kind, context, content_state, *_ = self.states[state]
         if kind == "text":
             begun, keys, mask = characters_of(written), context.keys, context.mask
             alike = [name for name in names if name.encode().startswith(begun) and keys.bit[keys.label(name)] & mask]
-            return bool(keys.left(mask)[place] > len(alike))
+            return bool(keys.left(mask)[content_state] > len(alike))
         # Digits above nine in one case: in the other they write the same.
         codes = [
             (code, bytes([byte])) for byte, code in (self.sparse_row(state) or {}).items() if byte not in b"ABCDEF"
@@ -334,10 +334,10 @@ class Machine:
             elif written:
                 written = b""
             if items.frame:
-                place = self.distinct.step(items, byte, code in opening)
-                if place is None:
+                items_after = self.distinct.step(items, byte, code in opening)
+                if items_after is None:
                     return None
-                items = place
+                items = items_after
             elif code in opening:
                 items = self.distinct.begin()
             state = code

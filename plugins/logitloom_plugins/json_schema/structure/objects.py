@@ -44,7 +44,7 @@ class ObjectFrame(NamedTuple):
 
     Attributes:
         plan: the hard atoms.
-        place: index of the next declared name; the declared names before it are written or can no longer be.
+        position: index of the next declared name; the declared names before it are written or can no longer be.
         length: number of members so far, at most the count limit; -1 if no formula bounds the number.
         missing: required names that are not declared and not written yet.
         soft: the soft formula.
@@ -57,7 +57,7 @@ class ObjectFrame(NamedTuple):
     """
 
     plan: ObjectPlan
-    place: int
+    position: int
     length: int
     missing: frozenset[str]
     soft: Formula
@@ -148,14 +148,14 @@ class ObjectPlan(Name):
             known = self._children[key] = conjunction(parts)
         return known
 
-    def required_names(self, place: int, missing: frozenset[str]) -> list[str]:
+    def required_names(self, position: int, missing: frozenset[str]) -> list[str]:
         """The names that must still come, from a declared name on; undeclared ones after them, in order."""
-        return [*[self.names[at] for at in self.required[bisect_left(self.required, place) :]], *sorted(missing)]
+        return [*[self.names[at] for at in self.required[bisect_left(self.required, position) :]], *sorted(missing)]
 
-    def next_keys(self, place: int) -> int:
+    def next_keys(self, position: int) -> int:
         """The keys that may come next, as bits, in a completable object without soft or extra formulas.
 
-        ``place`` is the index of the next declared name. The object stays completable after each of these keys:
+        ``position`` is the index of the next declared name. The object stays completable after each of these keys:
         required names before the key are not skipped, and optional names may be.
         """
         if self._possible is None:
@@ -166,10 +166,10 @@ class ObjectPlan(Name):
             others = [key for key in self.keys.bit if key[0] == "other" or key[1] not in declared]
             self._possible = bits, sum({self._bit_if_possible(key) for key in others})
         bits, rest = self._possible
-        at = bisect_left(self.required, place)
+        at = bisect_left(self.required, position)
         if at < len(self.required):
-            return bits[self.required[at] + 1] & ~bits[place]
-        return bits[-1] & ~bits[place] | rest
+            return bits[self.required[at] + 1] & ~bits[position]
+        return bits[-1] & ~bits[position] | rest
 
     def _bit_if_possible(self, key: Any) -> int:
         return int(self.keys.bit[key]) if self.owner.possible(ValueConstraint(self.hard_child(key))) else 0
@@ -240,23 +240,23 @@ def _tracked(must: Formula, extras: tuple[Formula, ...]) -> str:
 def skip(frame: ObjectFrame) -> ObjectFrame | None:
     """The frame after the next declared name is omitted; ``None`` if the name is required."""
     plan = frame.plan
-    name = plan.names[frame.place]
-    if frame.place in plan.required:
+    name = plan.names[frame.position]
+    if frame.position in plan.required:
         return None
     if frame.only_hard:
-        return frame._replace(place=frame.place + 1)
+        return frame._replace(position=frame.position + 1)
     # Cached, because :func:`member` skips this name for each of the later names.
     if frame not in plan.skipped:
 
         def value(atom: Any) -> Formula:
             return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] == name else atom
 
-        plan.skipped[frame] = _settled(frame, frame.place + 1, frame.length, frame.missing, value)
+        plan.skipped[frame] = _settled(frame, frame.position + 1, frame.length, frame.missing, value)
     return plan.skipped[frame]
 
 
 def _settled(
-    frame: ObjectFrame, place: int, count: int, missing: frozenset[str], value: Callable[[Any], Formula]
+    frame: ObjectFrame, position: int, count: int, missing: frozenset[str], value: Callable[[Any], Formula]
 ) -> ObjectFrame | None:
     """The frame after ``value`` is substituted for the atoms of its formulas; ``None`` if it cannot be satisfied."""
     plan = frame.plan
@@ -267,7 +267,7 @@ def _settled(
     if new:
         missing = missing | {a[1] for a in new if a[0] == "req" and a[1] not in plan.index}
         plan = plan.owner.object_plan(plan.names, plan.tracked, plan.keys.key, (*plan.hard, *new))
-    return ObjectFrame(plan, place, count, missing, soft, extras, frame.wanted, frame.tracked, frame.left)
+    return ObjectFrame(plan, position, count, missing, soft, extras, frame.wanted, frame.tracked, frame.left)
 
 
 def member(frame: ObjectFrame, key: Any) -> Member | None:
@@ -275,7 +275,7 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
     plan = frame.plan
     if plan.declares(key):
         target = plan.index[key[1]]
-        if target < frame.place:
+        if target < frame.position:
             return None
     else:
         target = len(plan.names)
@@ -294,12 +294,12 @@ def _skipped(frame: ObjectFrame, target: int) -> ObjectFrame | None:
     """The frame after all declared names before index ``target`` are omitted; ``None`` if one of them is required."""
     if frame.only_hard:
         required = frame.plan.required
-        at = bisect_left(required, frame.place)
+        at = bisect_left(required, frame.position)
         if at < len(required) and required[at] < target:
             return None
-        return frame if frame.place == target else frame._replace(place=target)
+        return frame if frame.position == target else frame._replace(position=target)
     reached: ObjectFrame | None = frame
-    while reached is not None and reached.place < target:
+    while reached is not None and reached.position < target:
         reached = skip(reached)
     return reached
 
@@ -308,11 +308,11 @@ def next_members(frame: ObjectFrame) -> Iterator[tuple[Any, Member]]:
     """Yield the keys that can come next, each with its member."""
     plan = frame.plan
     reached: ObjectFrame | None = frame
-    for name in plan.names[frame.place :]:
+    for name in plan.names[frame.position :]:
         found = member(reached, ("name", name)) if reached is not None else None
         if found is not None:
             yield ("name", name), found
-        reached = _skipped(reached, reached.place + 1) if reached is not None else None
+        reached = _skipped(reached, reached.position + 1) if reached is not None else None
     if reached is not None:
         for key in plan.keys.bit:
             found = member(reached, key) if not plan.declares(key) else None
@@ -335,15 +335,15 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
     if plan.most is not None and count > plan.most:
         return None
     name = key[1] if key[0] == "name" else None
-    place = frame.place + 1 if plan.declares(key) else frame.place
+    position = frame.position + 1 if plan.declares(key) else frame.position
     missing = frame.missing - {name} if name in frame.missing else frame.missing
     if frame.only_hard:
-        following = frame._replace(place=place, length=count, missing=missing)
+        following = frame._replace(position=position, length=count, missing=missing)
         return Member(ValueConstraint(must), lambda truth: following)
     effects = member_effects(frame, key, count)
     return Member(
         ValueConstraint(must, tuple(effects.asked)),
-        lambda truth: _settled(frame, place, count, missing, effects.after(truth)),
+        lambda truth: _settled(frame, position, count, missing, effects.after(truth)),
     )
 
 
@@ -375,7 +375,7 @@ def member_effects(frame: ObjectFrame, key: Any, count: int) -> Effects:
 def end_object(frame: ObjectFrame) -> TruthVector | None:
     """The truth vector of an object that is closed now; ``None`` if it must not be closed."""
     plan = frame.plan
-    if frame.missing or (plan.required and plan.required[-1] >= frame.place):
+    if frame.missing or (plan.required and plan.required[-1] >= frame.position):
         return None
     if plan.least > max(frame.length, 0):
         return None

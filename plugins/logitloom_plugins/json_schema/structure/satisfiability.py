@@ -319,9 +319,9 @@ class Satisfiability:
             if items.most is not None and items.most < max(items.least, frame.length):
                 return False, True
             last = min(items.least, items.varied + 1)
-            hard = [items.hard_item(place) for place in range(min(frame.length, last), last)] if simple else None
+            hard = [items.hard_item(index) for index in range(min(frame.length, last), last)] if simple else None
         elif simple and not frame.plan.counts:
-            names = frame.plan.required_names(frame.place, frame.missing)
+            names = frame.plan.required_names(frame.position, frame.missing)
             hard = [frame.plan.hard_child(("name", name)) for name in names]
         if hard is not None:
             lives = all(self.possible(ValueConstraint(must)) for must in hard)
@@ -369,9 +369,9 @@ class Satisfiability:
             yield from self._frames_after(arrays.item(frame))
             return
         plan = frame.plan
-        if frame.place < len(plan.names):
-            key = ("name", plan.names[frame.place])
-            required = frame.place in plan.required
+        if frame.position < len(plan.names):
+            key = ("name", plan.names[frame.position])
+            required = frame.position in plan.required
             if not required:
                 skipped = objects.skip(frame)
                 if skipped is not None:

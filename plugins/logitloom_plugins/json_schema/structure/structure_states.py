@@ -43,15 +43,15 @@ class NumberContext(Name):
         self.automaton = automaton
         self._steps: dict[int, list[tuple[int, list[int]]]] = {}
 
-    def steps(self, place: int) -> list[tuple[int, list[int]]]:
-        """The next states after a place of the automaton, each with the bytes that lead there."""
-        known = self._steps.get(place)
+    def steps(self, content_state: int) -> list[tuple[int, list[int]]]:
+        """The next states after a state of the automaton, each with the bytes that lead there."""
+        known = self._steps.get(content_state)
         if known is None:
             by_target: dict[int, list[int]] = {}
-            for byte, target in enumerate(self.automaton.row(place).tolist()):
+            for byte, target in enumerate(self.automaton.row(content_state).tolist()):
                 if target >= 0:
                     by_target.setdefault(target, []).append(byte)
-            known = self._steps[place] = list(by_target.items())
+            known = self._steps[content_state] = list(by_target.items())
         return known
 
 
@@ -71,10 +71,10 @@ class Operation(NamedTuple):
 class StructureStates:
     """The codes of states outside strings.
 
-    States are ``("value", demand, return, spaces, gap)`` before a value, ``("number", numbers, place, return)`` inside
-    one, ``("literal", rest, target)``, ``("object", frame, phase, spaces)``, ``("colon", frame, label, spaces)`` after
-    a name, ``("array", frame, phase, spaces)``, and ``("gap", state, spaces)`` after a gap's first whitespace. The
-    spaces are the number of characters read in a gap, or a layout (:mod:`.whitespace`).
+    States are ``("value", demand, return, spaces, gap)`` before a value, ``("number", numbers, content state, return)``
+    inside one, ``("literal", rest, target)``, ``("object", frame, phase, spaces)``, ``("colon", frame, label, spaces)``
+    after a name, ``("array", frame, phase, spaces)``, and ``("gap", state, spaces)`` after a gap's first whitespace.
+    The spaces are the number of characters read in a gap, or a layout (:mod:`.whitespace`).
 
     Args:
         machine: the automaton.
@@ -122,7 +122,7 @@ class StructureStates:
         return bool(state[0] == "done")
 
     def _blanks(
-        self, codes: Codes, gap: str, used: Any, state: State, place: int, member: bool, ends: bool
+        self, codes: Codes, gap: str, used: Any, state: State, index: int, member: bool, ends: bool
     ) -> tuple[Any, Any]:
         """Add the whitespace that may come; what is to be kept after it before a member, and before a closing bracket.
 
@@ -138,7 +138,7 @@ class StructureStates:
         for closing, wanted in enumerate((member, ends)):
             for text, layout in fillings(used, gap, bool(closing)) if wanted else ():
                 if len(text) > read:
-                    more = self.machine.number((*state[:place], (name, depth, read + 1), *state[place + 1 :]))
+                    more = self.machine.number((*state[:index], (name, depth, read + 1), *state[index + 1 :]))
                     codes[text[read]] = more
                 elif len(text) == read:
                     after[closing] = after_gap(layout, depth)
@@ -200,20 +200,20 @@ class StructureStates:
             context = self._contexts[parts] = NumberContext(parts, automaton)
         return context
 
-    def _digits(self, codes: Codes, numbers: NumberContext, place: int, back: Return) -> None:
-        for target, read in numbers.steps(place):
+    def _digits(self, codes: Codes, numbers: NumberContext, content_state: int, back: Return) -> None:
+        for target, read in numbers.steps(content_state):
             codes.update(dict.fromkeys(read, self.machine.number(("number", numbers, target, back))))
 
     def _number(self, codes: Codes, state: State) -> None:
-        _, numbers, place, back = state
+        _, numbers, content_state, back = state
         following = self._after_number(state)
         if following is not None:
             codes.update(self.machine.sparse_row(following))
-        self._digits(codes, numbers, place, back)
+        self._digits(codes, numbers, content_state, back)
 
     def _after_number(self, state: State) -> int | None:
-        _, numbers, place, back = state
-        label = numbers.automaton.outputs[place]
+        _, numbers, content_state, back = state
+        label = numbers.automaton.outputs[content_state]
         return None if label is None else back.targets.get(label)
 
     # --- members -----------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class StructureStates:
         if known is None:
             plan = frame.plan
             if frame.only_hard and not frame.tracked and not plan.counts:
-                known = plan.next_keys(frame.place)
+                known = plan.next_keys(frame.position)
             else:
                 known = 0
                 for label, member in objects.next_members(frame):

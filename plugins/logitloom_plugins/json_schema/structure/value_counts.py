@@ -93,9 +93,9 @@ def _objects(values: Any, frame: ObjectFrame, enough: int, depth: int) -> int:
     if plan.counts:
         return 1
     found = 1
-    for place, name in enumerate(plan.names):
+    for index, name in enumerate(plan.names):
         more = values_of(values, plan.hard_child(("name", name)), enough, depth + 1)
-        found *= max(more, 1) if place in plan.required else more + 1
+        found *= max(more, 1) if index in plan.required else more + 1
     for key in plan.keys.others:
         more = values_of(values, plan.hard_child(key), enough, depth + 1)
         # A label that patterns distinguish may stand for a single name, so it counts as one member.

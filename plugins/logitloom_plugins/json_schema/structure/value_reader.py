@@ -23,7 +23,7 @@ __all__ = [
     "OUTSIDE",
     "QUOTE",
     "Container",
-    "Place",
+    "ItemPosition",
     "Position",
     "Stack",
     "ValueReader",
@@ -66,7 +66,7 @@ class Container(NamedTuple):
     candidates: frozenset[bytes] = frozenset()
 
 
-class Place(NamedTuple):
+class ItemPosition(NamedTuple):
     """How far the values of a text have been read, within arrays of different items.
 
     Attributes:
@@ -84,7 +84,7 @@ class Place(NamedTuple):
 
 
 #: Where there is nothing to remember.
-OUTSIDE: Final = Place(None)
+OUTSIDE: Final = ItemPosition(None)
 
 
 class Position(NamedTuple):
@@ -93,7 +93,7 @@ class Position(NamedTuple):
     state: int
     stack: Stack = None
     written: bytes = b""
-    items: Place = OUTSIDE
+    items: ItemPosition = OUTSIDE
 
 
 class ValueReader:
@@ -111,71 +111,77 @@ class ValueReader:
         self._listed: dict[Chain[Any], tuple[Any, ...]] = {}
         self._listed_size = 0
 
-    def begin(self) -> Place:
-        """The place after the bracket that begins an outermost array."""
-        return Place(Chain(Container("distinct"), None))
+    def begin(self) -> ItemPosition:
+        """The position after the bracket that begins an outermost array."""
+        return ItemPosition(Chain(Container("distinct"), None))
 
-    def learn(self, place: Place) -> None:
-        """Read the values that another reader has read before a place."""
-        frame = place.frame
+    def learn(self, position: ItemPosition) -> None:
+        """Read the values that another reader has read before a position."""
+        frame = position.frame
         while frame is not None:
             kind, done, *_ = frame.entry
             for entry in self.listed(done):
                 text = entry[1] if kind == "object" else entry
-                reached: Place | None = Place(Chain(Container("array"), None))
+                reached: ItemPosition | None = ItemPosition(Chain(Container("array"), None))
                 for byte in text + b"," if text not in self.values else b"":
                     assert reached is not None
                     reached = self.step(reached, byte, False)
             frame = frame.before
 
-    def step(self, place: Place, byte: int, distinct: bool) -> Place | None:
-        """The place after one more byte; ``None`` if an item that must not, or a name, comes twice.
+    def step(self, position: ItemPosition, byte: int, distinct: bool) -> ItemPosition | None:
+        """The position after one more byte; ``None`` if an item that must not, or a name, comes twice.
 
         Args:
-            place: within an array of different items.
+            position: within an array of different items.
             byte: the byte.
             distinct: whether it begins another.
         """
-        frame, phase, text, _ = place
+        frame, phase, text, _ = position
         assert frame is not None
         if text:
             if text[0] == QUOTE:
-                return self._in_string(place, byte)
+                return self._in_string(position, byte)
             if text[0] not in NUMBER:
                 text += bytes([byte])
-                return self._ended(frame, text, "literal", text) if text in _LITERALS else Place(frame, phase, text)
+                return (
+                    self._ended(frame, text, "literal", text) if text in _LITERALS else ItemPosition(frame, phase, text)
+                )
             if byte in NUMBER:
-                return Place(frame, phase, text + bytes([byte]))
+                return ItemPosition(frame, phase, text + bytes([byte]))
             after = self._number_ended(frame, text)
             if after is None or after.frame is None:
                 return after
             frame, phase = after.frame, after.phase
         if byte in BLANKS:
-            return Place(frame, phase)
+            return ItemPosition(frame, phase)
         is_object = frame.entry.kind == "object"
         if byte == COMMA:
-            return Place(frame, "name" if is_object else "value")
+            return ItemPosition(frame, "name" if is_object else "value")
         if byte == _COLON:
-            return Place(frame, "value")
+            return ItemPosition(frame, "value")
         if byte in b"]}":
             return self._closed(frame)
         if byte in b"[{":
             kind = "object" if byte == ord("{") else "array"
             candidates = frozenset([value for value in self.recurring(frame.entry) if self.values[value][0] == kind])
-            return Place(Chain(Container("distinct" if distinct else kind, None, None, candidates), frame))
-        return Place(frame, "name" if is_object and phase == "open" else phase, bytes([byte]))
+            return ItemPosition(Chain(Container("distinct" if distinct else kind, None, None, candidates), frame))
+        return ItemPosition(frame, "name" if is_object and phase == "open" else phase, bytes([byte]))
 
-    def _in_string(self, place: Place, byte: int) -> Place | None:
-        frame, phase, text, escape = place
+    def _in_string(self, position: ItemPosition, byte: int) -> ItemPosition | None:
+        frame, phase, text, escape = position
         assert frame is not None
         if escape:
             escape += bytes([byte])
             character = _escaped(escape)
-            return Place(frame, phase, text, escape) if character is None else Place(frame, phase, text + character)
+            return (
+                ItemPosition(frame, phase, text, escape)
+                if character is None
+                else ItemPosition(frame, phase, text + character)
+            )
         if byte == BACKSLASH:
-            return Place(frame, phase, text, bytes([byte]))
+            return ItemPosition(frame, phase, text, bytes([byte]))
         if byte != QUOTE:
-            return Place(frame, phase, text + bytes([byte]))
+            return ItemPosition(frame, phase, text + bytes([byte]))
         if phase != "name":
             return self._ended(frame, _quoted(text[1:]), "string", text[1:])
         name = text[1:]
@@ -183,17 +189,17 @@ class ValueReader:
         if any(name == other for other, _ in self.listed(frame.entry.done)):
             return None
         left = [w for w in frame.entry.candidates if any(name == other for other, _ in self.values[w][1])]
-        return Place(Chain(frame.entry._replace(name=name, candidates=frozenset(left)), frame.before), "colon")
+        return ItemPosition(Chain(frame.entry._replace(name=name, candidates=frozenset(left)), frame.before), "colon")
 
-    def _number_ended(self, frame: Chain[Container], text: bytes) -> Place | None:
+    def _number_ended(self, frame: Chain[Container], text: bytes) -> ItemPosition | None:
         negative, digits, exponent = number_of(text)
         if not isinstance(exponent, bytes):
             self.digits = max(self.digits, -exponent)
             exponent = b"%d" % exponent
         return self._ended(frame, b"-" * negative + (digits or b"0") + b"e" + exponent, "number", None)
 
-    def _ended(self, frame: Chain[Container], text: bytes, kind: str, content: Any) -> Place | None:
-        """The place after a value with some canonical text."""
+    def _ended(self, frame: Chain[Container], text: bytes, kind: str, content: Any) -> ItemPosition | None:
+        """The position after a value with some canonical text."""
         self.values[text] = kind, content
         container, done, name, candidates = frame.entry
         if container == "distinct" and text in self.listed(done):
@@ -204,7 +210,7 @@ class ValueReader:
             left = [whole for whole in candidates if entry in self.values[whole][1]]
         else:
             left = [whole for whole in candidates if self.values[whole][1][following.length - 1 :][:1] == (entry,)]
-        return Place(Chain(Container(container, following, None, frozenset(left)), frame.before), "next")
+        return ItemPosition(Chain(Container(container, following, None, frozenset(left)), frame.before), "next")
 
     def recurring(self, container: Container) -> set[bytes]:
         """The values of the next item, or of the member whose name was read, with which an earlier item can recur."""
@@ -218,7 +224,7 @@ class ValueReader:
             *(self.listed(done) if kind == "distinct" else ()),
         }
 
-    def _closed(self, frame: Chain[Container]) -> Place | None:
+    def _closed(self, frame: Chain[Container]) -> ItemPosition | None:
         if frame.before is None:
             return OUTSIDE
         entries = self.listed(frame.entry.done)
@@ -252,14 +258,14 @@ def _quoted(content: bytes) -> bytes:
     return json.dumps(content.decode("utf-8", "surrogatepass")).encode()
 
 
-def goes_on(place: Place, content: bytes) -> bool:
+def goes_on(position: ItemPosition, content: bytes) -> bool:
     """Whether an escape may write what comes next in a string of which the beginning has been read."""
-    rest = content[len(place.text) - 1 :]
-    if len(place.escape) < _ESCAPE:
+    rest = content[len(position.text) - 1 :]
+    if len(position.escape) < _ESCAPE:
         return bool(rest)
     units = rest.decode("utf-8", "surrogatepass")[:1].encode("utf-16-be", "surrogatepass")
     written = b"".join(b"\\u%02x%02x" % (units[at], units[at + 1]) for at in range(0, len(units), 2))
-    return written.startswith(place.escape.lower())
+    return written.startswith(position.escape.lower())
 
 
 def characters_of(written: bytes) -> bytes:

@@ -48,18 +48,18 @@ def is_begun(layout: Any) -> bool:
     return bool(layout and layout[2])
 
 
-def fillings(layout: Layout, place: str, ends: bool) -> Fillings:
+def fillings(layout: Layout, gap: str, ends: bool) -> Fillings:
     """What may fill a gap: after ``comma``, ``colon`` or an ``open`` bracket, before a comma, colon or bracket that
     ``close`` s something, or ``none`` around the whole text; with ``ends``, before a closing bracket.
     """
     name, depth, _ = layout
     if name in _INDENTS:
-        line = b"\n" + b" " * (_INDENTS[name] * (depth - (place == "close")))
+        line = b"\n" + b" " * (_INDENTS[name] * (depth - (gap == "close")))
         lines = {"open": not ends, "comma": True, "close": ends}
-        return [(b" " if place == "colon" else line if lines.get(place) else b"", name)]
-    if name == "open" and place == "open" and not ends:
+        return [(b" " if gap == "colon" else line if lines.get(gap) else b"", name)]
+    if name == "open" and gap == "open" and not ends:
         return [(b"", "flat"), *[(b"\n" + b" " * size, indent) for indent, size in _INDENTS.items()]]
-    if place in ("comma", "colon"):
+    if gap in ("comma", "colon"):
         return {"flat": [(b"", "compact"), (b" ", "spaced")], "spaced": [(b" ", "spaced")]}.get(name, [(b"", name)])
     return [(b"", name)]
 
@@ -87,13 +87,13 @@ def settled(layout: Layout | int) -> Layout | int:
     return indent, depth if read else 0, read
 
 
-def relaid(text: bytes, layout: Layout | int, place: str, string_from: int | None = None) -> bytes:
+def relaid(text: bytes, layout: Layout | int, gap: str, string_from: int | None = None) -> bytes:
     """The rest of a compact text with the whitespace of a layout.
 
     Args:
         text: without whitespace.
-        layout: of the place where it begins, settled.
-        place: the gap in which it begins; ``close`` if in none.
+        layout: of the gap where it begins, settled.
+        gap: the one in which it begins; ``close`` if in none.
         string_from: if it begins in a string, from where on a quote ends that.
     """
     if isinstance(layout, int) or layout[0] == "compact":
@@ -104,8 +104,8 @@ def relaid(text: bytes, layout: Layout | int, place: str, string_from: int | Non
     while at < len(text):
         byte = text[at : at + 1]
         ends = byte in b"]}"
-        found += fillings((name, depth, 0), place, ends)[0][0][read:]
-        read, place = 0, {b"{": "open", b"[": "open", b",": "comma", b":": "colon"}.get(byte, "close")
+        found += fillings((name, depth, 0), gap, ends)[0][0][read:]
+        read, gap = 0, {b"{": "open", b"[": "open", b",": "comma", b":": "colon"}.get(byte, "close")
         depth += (byte in b"{[") - ends
         end = _after_string(text, at + 1) if byte == b'"' else at + 1
         found += text[at:end]
@@ -114,7 +114,7 @@ def relaid(text: bytes, layout: Layout | int, place: str, string_from: int | Non
 
 
 def _after_string(text: bytes, at: int) -> int:
-    """The place after the end of a string in which a place is."""
+    """The index after the end of the string that an index is in."""
     while at < len(text) and text[at] != ord('"'):
         at += 2 if text[at] == ord("\\") else 1
     return at + 1

@@ -195,12 +195,12 @@ class _Masks:
         if known is None:
             kind = self.machine.states[state]
             if kind[0] == "text":
-                _, context, place, count = kind
+                _, context, content_state, count = kind
                 known = self._strings.row(state, stack)
                 content = context.content
                 if known is None and content.counts and content.is_far(count, self._strings.longest):
                     # No token can reach a bound of the length, so the row is that of a string without bounds.
-                    known = self._row(context.unbounded.text(place, 0), stack)
+                    known = self._row(context.unbounded.text(content_state, 0), stack)
             if known is None:
                 known = self._walk.from_root(self.words, state, stack).token_set(self.words, self._sets)
             if len(self._rows) >= _MOST_SHARED:

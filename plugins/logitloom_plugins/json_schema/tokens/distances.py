@@ -76,6 +76,7 @@ class TokenDistances:
         self._texts, self._opened = _prepared(vocabulary)
         self._content = content
         self._near_to: dict[Any, _Near | None] = {}
+        self._looked_at: dict[Any, tuple[_Near, list[Any], int] | None] = {}
         self._parts: dict[tuple[bytes, int, tuple[int, ...]], list[int]] = {}
         self._least: dict[Position, int | None] = {}
 
@@ -97,21 +98,17 @@ class TokenDistances:
         what it writes may also decide how those end that stay open.
         """
         frames, values, inside = self._completions.open_frames(position)
-        found = {part: self._near(part) for part in (*frames, *values)}
+        parts = [*dict.fromkeys((*frames, *values))]
+        found = [near for near in map(self._near, parts) if near is not None]
         least = self.least(position)
-        if least is None or None in found.values():
+        if least is None or len(found) < len(parts):
             return UNKNOWN
-        most = _Near(inside, 0, 0, 0)
-        for part, near in found.items():
-            assert near is not None
-            undecided = 0 if isinstance(part, ValueConstraint) or part.only_hard else near.end
-            most = _Near(
-                max(most.inside, near.inside),
-                most.end + undecided,
-                max(most.ends, near.ends),
-                max(most.begun, near.begun),
-            )
-        return least + most.end + (self._opened + 2) * (most.ends + 2 * most.begun) + most.inside + _FARTHEST_NUMBER
+        undecided = {frame for frame in frames if not frame.only_hard}
+        inside = max([inside, *[near.inside for near in found]])
+        ends = max((near.ends for near in found), default=0)
+        begun = max((near.begun for near in found), default=0)
+        decided = sum(near.end for part, near in zip(parts, found, strict=True) if part in undecided)
+        return least + decided + (self._opened + 2) * (ends + 2 * begun) + inside + _FARTHEST_NUMBER
 
     def _near(self, start: Frame | ValueConstraint) -> _Near | None:
         """What a token may write in an open object or array, or in a value; ``None``: too much to be looked at."""
@@ -122,35 +119,51 @@ class TokenDistances:
         return self._near_to[start]
 
     def _found_near(self, start: Frame | ValueConstraint) -> _Near | None:
-        completions, members, near = self._completions, 0, _Near(0, 0, 0, 0)
+        """The same, by a breadth-first search through members, as many levels deep as one token opens."""
+        near, members = _Near(0, 0, 0, 0), 0
         queue: list[tuple[Frame | ValueConstraint, int]] = [(start, self._opened)]
         seen = {start}
-        try:
-            for part, levels in queue:
-                following: dict[Frame | ValueConstraint, int]
-                if isinstance(part, ValueConstraint):
-                    inside, texts, frames = completions.openings(part)
-                    end, begun = 0, texts
-                    following = dict.fromkeys(frames, levels - 1) if levels else {}
-                else:
-                    inside, text, named = completions.members(part, _MOST_LOOKED_AT)
-                    # A member is its name and a value, which is looked at by itself.
-                    end, begun = self._fewest(text) or 0, [name for name, _ in named]
-                    following = {value: levels for _, value in named}
-                near = _Near(
-                    max(near.inside, inside),
-                    end if part == start else near.end,
-                    max(near.ends, end),
-                    max([near.begun, *[self._fewest(text) or len(text) for text in begun]]),
-                )
-                members += len(begun)
-                if members > _MOST_LOOKED_AT:
-                    return None
-                queue += [(below, left) for below, left in following.items() if below not in seen]
+        for part, levels in queue:
+            if part not in self._looked_at:
+                if len(self._looked_at) > _MOST_REMEMBERED:
+                    self._looked_at.clear()
+                self._looked_at[part] = self._look_at(part)
+            found = self._looked_at[part]
+            if found is None:
+                return None
+            own, following, count = found
+            near = _Near(
+                max(near.inside, own.inside),
+                own.end if part == start else near.end,
+                max(near.ends, own.ends),
+                max(near.begun, own.begun),
+            )
+            members += count
+            if members > _MOST_LOOKED_AT:
+                return None
+            left = levels - isinstance(part, ValueConstraint)
+            if left >= 0:
+                queue += [(below, left) for below in following if below not in seen]
                 seen.update(following)
+        return near
+
+    def _look_at(self, part: Frame | ValueConstraint) -> tuple[_Near, list[Any], int] | None:
+        """What a token may write in a part without what is below it, the parts right below, and how many members or
+        short values were counted.
+        """
+        following: list[Any]
+        try:
+            if isinstance(part, ValueConstraint):
+                inside, begun, following = self._completions.openings(part)
+                end = 0
+            else:
+                # A member is its name and a value, which is looked at by itself.
+                inside, text, named = self._completions.members(part, _MOST_LOOKED_AT)
+                end, begun, following = self._fewest(text) or 0, [name for name, _ in named], [at for _, at in named]
         except BudgetExceeded:
             return None
-        return near
+        longest = max([self._fewest(text) or len(text) for text in begun], default=0)
+        return _Near(inside, end, end, longest), [*dict.fromkeys(following)], len(begun)
 
     def after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32], bool]:
         """The tokens that may come, :meth:`least` after each, :data:`UNKNOWN` for ``None``, and whether they are all.
@@ -173,7 +186,10 @@ class TokenDistances:
                 ends = self._in_string(context, stack, begun, found)
                 if ends is None:
                     large.add(context)
-                    ends = [(node, Position(context.text(place, count), stack)) for node, place, count in begun]
+                    ends = [
+                        (node, Position(context.text(content_state, count), stack))
+                        for node, content_state, count in begun
+                    ]
                 pending += ends
                 continue
             node, at = pending.popleft()
@@ -216,18 +232,18 @@ class TokenDistances:
         walked = self._content.reached(self._words.trie, context, begun)
         if walked is None:
             return None
-        places, which, states, ends = walked
+        positions, which, states, ends = walked
         completions, machine, words = self._completions, self.machine, self._words
         least = np.full(len(states), _NOT_COUNTED, dtype=np.int32)
-        for number, (place, count) in enumerate(states):
+        for number, (content_state, count) in enumerate(states):
             if completions.work < _MOST_WORK:
-                needed = self.least(Position(context.text(place, count), stack))
+                needed = self.least(Position(context.text(content_state, count), stack))
                 least[number] = UNKNOWN if needed is None else needed
-        found.add_all(places, least[which])
+        found.add_all(positions, least[which])
         following = []
-        for node, (place, count), _ in ends:
+        for node, (content_state, count), _ in ends:
             completions.work += _NODE
-            reached = machine.read(Position(context.text(place, count), stack), words.bytes[node : node + 1])
+            reached = machine.read(Position(context.text(content_state, count), stack), words.bytes[node : node + 1])
             if reached is not None and completions.work < _MOST_WORK:
                 self._add(node, reached, found)
                 following.append((node, reached))
@@ -300,10 +316,10 @@ class _Found:
         self._ids.append(self._order[begin:end])
         self._needed.append(np.full(end - begin, UNKNOWN if needed is None else needed, dtype=np.int32))
 
-    def add_all(self, places: NDArray[Any], needed: NDArray[np.int32]) -> None:
-        """Add the tokens at some places of the order, but those that were not counted."""
+    def add_all(self, positions: NDArray[Any], needed: NDArray[np.int32]) -> None:
+        """Add the tokens at some positions of the order, but those that were not counted."""
         counted = needed != _NOT_COUNTED
-        self._ids.append(self._order[places[counted]])
+        self._ids.append(self._order[positions[counted]])
         self._needed.append(needed[counted])
 
     def sorted(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -21,7 +21,7 @@ from logitloom_plugins.json_schema.structure.value_reader import (
     BACKSLASH,
     BLANKS,
     QUOTE,
-    Place,
+    ItemPosition,
     Position,
     characters_of,
 )
@@ -77,8 +77,8 @@ class DoubtfulTokens:
         begun = characters_of(before.written)
         return frozenset([BACKSLASH, *[(*name, QUOTE)[len(begun)] for name in names if name.startswith(begun)]])
 
-    def _can_recur(self, place: Place) -> bool:
-        return bool(place.frame and self._machine.distinct.candidates(place))
+    def _can_recur(self, position: ItemPosition) -> bool:
+        return bool(position.frame and self._machine.distinct.candidates(position))
 
     def _alike(self, position: Position, names: list[bytes]) -> NDArray[np.int32]:
         """The tokens after which an unfinished item or name can still be an earlier one, or is refused as one."""
@@ -107,11 +107,11 @@ class DoubtfulTokens:
                     here.append(child)
                     pending.append((child, after))
         first_here, first_ended = trie.first.take(here), trie.first.take(ended)
-        places = [
+        positions = [
             members(first_here, trie.own.take(here) - first_here),
             members(first_ended, trie.last.take(ended) - first_ended),
         ]
-        found: NDArray[np.int32] = trie.order.take(np.concatenate(places))
+        found: NDArray[np.int32] = trie.order.take(np.concatenate(positions))
         return found
 
 

@@ -70,7 +70,9 @@ class TokenSets:
         """The set of some allowed ids in any order, each once."""
         listed = len(ids) <= self.most
         if listed and len(ids) <= _SORTED:
-            return _frozen(True, np.sort(ids))
+            ids = ids.copy()
+            ids.sort()
+            return _frozen(True, ids)
         chosen = np.full(self.size, not listed)
         chosen[ids] = listed
         return _frozen(listed, chosen.nonzero()[0].astype(np.int32))

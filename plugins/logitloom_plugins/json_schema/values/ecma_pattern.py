@@ -203,11 +203,11 @@ def _parts(node: Node) -> list[Node]:
 
 def _shortest(parts: list[Node]) -> list[Node]:
     """The parts with repeats at their beginning as short as they may be, where any text may stand before them."""
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if not isinstance(part, Repeat):
-            return parts[place:]
+            return parts[index:]
         if part.least:
-            return [part._replace(most=part.least), *parts[place + 1 :]]
+            return [part._replace(most=part.least), *parts[index + 1 :]]
     return []
 
 

@@ -217,7 +217,7 @@ def _columns(byte_class: bytes, ascii_only: bool) -> Columns:
     of_byte: NDArray[np.intp] = np.zeros(256, dtype=np.intp)
     classes, found = np.unique(np.frombuffer(byte_class, dtype=np.uint8)[plain], return_inverse=True)
     of_byte[plain] = found.ravel() + 1
-    return Columns(classes, of_byte, [(of_byte == place).nonzero()[0].tolist() for place in range(1, len(classes) + 1)])
+    return Columns(classes, of_byte, [(of_byte == index).nonzero()[0].tolist() for index in range(1, len(classes) + 1)])
 
 
 @lru_cache(maxsize=2048)

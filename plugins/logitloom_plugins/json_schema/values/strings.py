@@ -97,7 +97,7 @@ class Content:
         given = [(0, automaton.meanings)] if outputs is None else outputs
         self.points = [length for length, _ in given]
         self.at = [meanings for _, meanings in given]
-        inside = [place for place, meanings in enumerate(self.at) if meanings]
+        inside = [index for index, meanings in enumerate(self.at) if meanings]
         self.least = self.points[inside[0]] if inside else 0
         self.most = -1 if not inside else None
         if inside and inside[-1] + 1 < len(self.at):
@@ -291,7 +291,7 @@ def content_of(
     most = min([atom[2] for atom in lengths if atom[2] is not None], default=None)
     if most is not None and least > most:
         return content_of((("any", frozenset()),), lambda holds: None, tracker)
-    place = {atom: i for i, atom in enumerate(everything)}
+    index = {atom: i for i, atom in enumerate(everything)}
     bounds = set(lengths)
     if (bounds or (everything and not plain)) and all(atom[0] == "len" for atom in everything):
         return _of_lengths([("len", least, most), *everything], output)
@@ -300,7 +300,7 @@ def content_of(
         def holds(atom: Formula) -> bool:
             if atom in written:
                 return all(map(holds, written[atom]))
-            return atom in bounds or members[place[atom]]
+            return atom in bounds or members[index[atom]]
 
         return output(holds)
 
