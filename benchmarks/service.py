@@ -49,16 +49,16 @@ class Ours:
         self.outputs: list[list[int]] = []
         self.update: Any = None
 
-    def join(self, place: int, schema: str) -> None:
+    def join(self, row: int, schema: str) -> None:
         extra = {"logitloom": [{"use": "json", "options": {"schema": schema}}]}
         ends = {"stop_token_ids": [], "all_stop_token_ids": {2}}
-        params = SimpleNamespace(extra_args=extra, seed=place, max_tokens=1 << 15, **ends)
+        params = SimpleNamespace(extra_args=extra, seed=row, max_tokens=1 << 15, **ends)
         output: list[int] = []
-        if place < len(self.outputs):  # a text has ended, and the next one takes its place
-            self.outputs[place] = output
+        if row < len(self.outputs):  # a text has ended, and the next one takes its row
+            self.outputs[row] = output
         else:
             self.outputs.append(output)
-        joined = (*(self.update.added if self.update else ()), (place, params, [5, 6, 7], output))
+        joined = (*(self.update.added if self.update else ()), (row, params, [5, 6, 7], output))
         self.update = SimpleNamespace(batch_size=len(self.outputs), removed=[], added=list(joined), moved=[])
 
     def step(self, logits: torch.Tensor) -> None:
@@ -93,12 +93,12 @@ class LLGuidance:
         self.bits = kernels.allocate_token_bitmask(rows, vocabulary.size)
         self.matchers: list[Any] = []
 
-    def join(self, place: int, schema: str) -> None:
+    def join(self, row: int, schema: str) -> None:
         grammar = self.library.LLMatcher.grammar_from_json_schema(schema)
         matcher = self.library.LLMatcher(self.tokenizer, grammar, log_level=0)
         if matcher.is_error():
             raise ValueError(matcher.get_error())
-        self.matchers[place : place + 1] = [matcher]
+        self.matchers[row : row + 1] = [matcher]
 
     def step(self, logits: torch.Tensor) -> None:
         bits = self.bits[: len(self.matchers)]
@@ -132,9 +132,9 @@ class XGrammar:
         self.bits = xgrammar.allocate_token_bitmask(rows, info.vocab_size)
         self.matchers: list[Any] = []
 
-    def join(self, place: int, schema: str) -> None:
+    def join(self, row: int, schema: str) -> None:
         compiled = self.compiler.compile_json_schema(schema, any_whitespace=True, strict_mode=False)
-        self.matchers[place : place + 1] = [self.library.GrammarMatcher(compiled)]
+        self.matchers[row : row + 1] = [self.library.GrammarMatcher(compiled)]
 
     def step(self, logits: torch.Tensor) -> None:
         bits = self.bits[: len(self.matchers)]
@@ -180,30 +180,30 @@ def serve(engine: Any, asked: Sequence[Request], rows: int, steps: int, width: i
     """Milliseconds of constraint time of each step."""
     logits, times = torch.zeros((rows, width)), []
     walks: list[list[int]] = []
-    places: list[list[int]] = []  # per row: which text of its schema, and how far
+    texts_at: list[list[int]] = []  # per row: which text of its schema, and how far
     gc.collect()
     gc.freeze()
     for step in range(steps):
         logits.fill_(0.5)
         due = len(walks) < rows and step * rows >= len(walks) * steps
         begin = time.perf_counter()
-        for place, (text, at) in enumerate(places):
-            if at == len(walks[place]):
-                schema, texts = asked[place]
-                places[place], walks[place] = [text + 1, 0], texts[(text + 1) % len(texts)]
-                engine.join(place, schema)
+        for row, (text, at) in enumerate(texts_at):
+            if at == len(walks[row]):
+                schema, texts = asked[row]
+                texts_at[row], walks[row] = [text + 1, 0], texts[(text + 1) % len(texts)]
+                engine.join(row, schema)
         if due:
             schema, texts = asked[len(walks)]
             engine.join(len(walks), schema)
-            places.append([0, 0])
+            texts_at.append([0, 0])
             walks.append(texts[0])
         engine.step(logits[: len(walks)])
         spent = time.perf_counter() - begin
-        tokens = [walk[at] for walk, (_, at) in zip(walks, places, strict=True)]
+        tokens = [walk[at] for walk, (_, at) in zip(walks, texts_at, strict=True)]
         begin = time.perf_counter()
         engine.accept(tokens)
         times.append(1e3 * (spent + time.perf_counter() - begin))
-        for state in places:
+        for state in texts_at:
             state[1] += 1
     gc.unfreeze()
     engine.check()

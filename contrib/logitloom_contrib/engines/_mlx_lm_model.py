@@ -80,7 +80,7 @@ class MlxModel:
         before = used.shape[1] - n
         seen = np.arange(used.shape[1])[None, :] <= before + np.arange(n)[:, None]
         mask = used[:, None, :] & seen[None]
-        # A place without a single token to attend to attends to all: its softmax must be defined.
+        # A position without a single token to attend to attends to all: its softmax must be defined.
         mask |= ~mask.any(axis=2, keepdims=True)
         native_mask, offset = mx.array(mask[:, None]), mx.array(cache.lengths)
         held = cache.layers or (None,) * self._layers

@@ -217,9 +217,9 @@ class LlamaCppProcessor:
 
     @contextmanager
     def _drafts_told_apart(self) -> Iterator[None]:
-        """While it lasts, the place that the model samples at says how many of its ids are text.
+        """While it lasts, the index that the model samples at says how many of its ids are text.
 
-        ``Llama.generate`` asks ``Llama.sample`` for the token behind place ``idx``; drafts that are not verified yet
+        ``Llama.generate`` asks ``Llama.sample`` for the token behind index ``idx``; drafts that are not verified yet
         stand behind it, in the same array that is shown to processors.
         """
         model = self._model

@@ -267,7 +267,7 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
                 ``return_dict_in_generate=True, output_scores=True, output_logits=True``.
 
         Raises:
-            NeedsNotMet: if scores or logits are missing, or beams changed places between the steps.
+            NeedsNotMet: if scores or logits are missing, or beams changed rows between the steps.
         """
         scores, logits = (getattr(generated, name, None) for name in ("scores", "logits"))
         if scores is None or logits is None or getattr(generated, "beam_indices", None) is not None:

@@ -46,7 +46,7 @@ class KVLayout:
         )
 
     def zeros(self, rows: int, length: int) -> Array:
-        """``[rows, kv_heads, length, head_dim]``. Zeros, not garbage: masked places still meet a weight of 0."""
+        """``[rows, kv_heads, length, head_dim]``. Zeros, not garbage: masked slots still meet a weight of 0."""
         host = np.zeros((rows, self.kv_heads, length, self.head_dim), dtype=np.float32)
         return self.backend.cast(self.backend.asarray(host), self.dtype)
 
@@ -65,7 +65,7 @@ class Buffers:
         arrays: keys of every layer, then values of every layer: ``[rows, kv_heads, capacity, head_dim]`` each;
             empty while the capacity is 0.
         capacity: tokens a row has room for.
-        written: ``[rows]``: no living cache reads a row beyond this place.
+        written: ``[rows]``: no living cache reads a row beyond this slot.
     """
 
     __slots__ = ("arrays", "capacity", "holders", "written")
@@ -79,7 +79,7 @@ class Buffers:
         """Whether the marked rows may be overwritten from ``lengths`` on, because no living cache reads there."""
         if not ((self.written > lengths) & rows).any():
             return True
-        # The record only grows; caches that were dropped meanwhile (a rejected draft's) free their places.
+        # The record only grows; caches that were dropped meanwhile (a rejected draft's) free their slots.
         self.written = np.max([cache.lengths for cache in self.holders], axis=0)
         return not ((self.written > lengths) & rows).any()
 

@@ -206,7 +206,7 @@ def read_weights(file: GGUFFile, config: LlamaConfig) -> LlamaWeights:
 
 
 def random_weights(config: LlamaConfig, seed: int, *, tied: bool = True) -> LlamaWeights:
-    """Weights drawn at random, scaled so that logits differ clearly from token to token and place to place."""
+    """Weights drawn at random, scaled so that logits differ clearly from token to token and position to position."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int, fan_in: int) -> NDArray[np.float32]:
@@ -219,7 +219,7 @@ def random_weights(config: LlamaConfig, seed: int, *, tied: bool = True) -> Llam
     layers = [
         LayerWeights(
             attention_norm=norm(),
-            # Twice the usual scale: attention that prefers some places shows a misplaced key in the logits.
+            # Twice the usual scale: attention that prefers some positions shows a misplaced key in the logits.
             qkv=2 * normal(c.dim, (c.heads + 2 * c.kv_heads) * c.head_dim, fan_in=c.dim),
             attention_output=normal(attention, c.dim, fan_in=attention),
             feed_forward_norm=norm(),

@@ -64,7 +64,7 @@ class ChainRows:
     """Requests that run one chain.
 
     Identity is the engine's affair: it says which request sits where. Here rows of the state follow the requests,
-    whatever places those take in the batch, so a request that moves costs nothing, and one that leaves or joins one
+    whatever rows those take in the batch, so a request that moves costs nothing, and one that leaves or joins one
     :func:`~logitloom.state.take`.
 
     Args:

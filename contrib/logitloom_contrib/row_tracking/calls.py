@@ -155,7 +155,7 @@ class Generation:
         base: the context of each step, before tokens are accepted.
         calls: the newest is the last one.
         returned: the logits returned for the newest call, which tell whether a next token was forbidden.
-        moved: whether rows have changed places, or gone back: beam search and speculation do, plain decoding does not.
+        moved: whether rows have changed order, or gone back: beam search and speculation do, plain decoding does not.
         spare: a buffer of ids that no call needs any more.
     """
 
@@ -176,7 +176,7 @@ class Generation:
         self._row_bytes = 0
 
     def note_moves(self, match: Match, asked: CallSnapshot) -> None:
-        """Note whether rows change places with a call."""
+        """Note whether rows change order with a call."""
         newest = self.calls[-1]
         if match.grown is not newest:
             same = len(match.calls) == 1 and match.calls[0] is newest and len(asked.starts) == len(newest.fed)

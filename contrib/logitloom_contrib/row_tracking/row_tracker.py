@@ -6,7 +6,7 @@ of earlier calls with the chain's state after them. For each row of a call it fi
 continues, compares every id, takes that row's state, and feeds the chain the tokens that are new. A row whose state was
 dropped meanwhile is replayed from its ids, with the same result.
 
-What a step costs: where rows stay in their places, a few array operations for all of them; where they move, a
+What a step costs: where rows keep their order, a few array operations for all of them; where they move, a
 dictionary look-up per row besides, whatever its length; and one comparison of the ids with the remembered ones at the
 speed of memory (8 bytes per token, so a row of 4,096 tokens is 32 KB, less than its logits). Rows that moved are copied
 once, at the same rate. Reading the ids is inherent: an engine hands over

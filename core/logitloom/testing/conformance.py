@@ -118,11 +118,11 @@ def same(actual: Any, expected: Any, what: str, tolerance: float = 0.0) -> None:
     else:
         agree = a == b
     if not np.all(agree):
-        place = tuple(int(i) for i in np.argwhere(~agree)[0])
+        index = tuple(int(i) for i in np.argwhere(~agree)[0])
         count = int((~agree).sum())
         raise AssertionError(
-            f"{what}: {count} of {agree.size} values differ, first at {list(place)}: {a[place]!r} instead of "
-            f"{b[place]!r}."
+            f"{what}: {count} of {agree.size} values differ, first at {list(index)}: {a[index]!r} instead of "
+            f"{b[index]!r}."
         )
 
 

@@ -145,8 +145,9 @@ def _order(one: Any, other: Any) -> int:
 def _multiples(factor: Fraction, tracker: BudgetTracker) -> Dfa:
     """The multiples of a factor; all numbers printed with a large exponent, no numbers with a small one.
 
-    With the least number of places after which the factor is whole, a number is a multiple if its digits up to there
-    leave no remainder, and all digits after that are zero. A state is the part, the places, and the remainder.
+    With the least number of decimal places after which the factor is whole, a number is a multiple if its digits up to
+    there leave no remainder, and all digits after that are zero. A state is the part, the decimal places, and the
+    remainder.
     """
     places = 0
     while (10**places * factor).denominator != 1:
