@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import Array, Backend, Context, Processor, option
 from logitloom.backend import NEG_INF
+from logitloom_plugins.processors._row_blocks import in_row_blocks
 
 __all__ = ["EpsilonCutoff"]
 
@@ -42,7 +43,9 @@ class EpsilonCutoff(Processor):
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A softmax, a selection, two comparisons and a masked fill."""
-        backend = context.backend
+        forbidden = in_row_blocks(lambda rows: self._forbidden(rows, context.backend), logits, context)
+        return context.backend.masked_fill(logits, forbidden, NEG_INF, context.donate), state
+
+    def _forbidden(self, logits: Array, backend: Backend) -> Array:
         certain = backend.kth_largest(logits, min(self.min_keep, logits.shape[-1]))
-        forbidden = (backend.softmax(logits) < self.epsilon) & (logits < certain)
-        return backend.masked_fill(logits, forbidden, NEG_INF, context.donate), state
+        return (backend.softmax(logits) < self.epsilon) & (logits < certain)

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import Array, Backend, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._entropy import entropy
+from logitloom_plugins.processors._row_blocks import in_row_blocks
 
 __all__ = ["EtaCutoff"]
 
@@ -44,11 +45,14 @@ class EtaCutoff(Processor):
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A log-softmax, its entropy, a selection and a masked fill."""
-        backend, xp = context.backend, context.backend.xp
+        forbidden = in_row_blocks(lambda rows: self._forbidden(rows, context.backend), logits, context)
+        return context.backend.masked_fill(logits, forbidden, NEG_INF, context.donate), state
+
+    def _forbidden(self, logits: Array, backend: Backend) -> Array:
+        xp = backend.xp
         certain = backend.kth_largest(logits, min(self.min_keep, logits.shape[-1]))
         log_probability = backend.log_softmax(logits)
         spread = entropy(backend, log_probability, xp.exp(log_probability))
         log_epsilon = math.log(self.epsilon)
         log_eta = log_epsilon / 2 - xp.where(spread > -log_epsilon / 2, spread, -log_epsilon / 2)
-        forbidden = (log_probability < log_eta) & (logits < certain)
-        return backend.masked_fill(logits, forbidden, NEG_INF, context.donate), state
+        return (log_probability < log_eta) & (logits < certain)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import Array, Backend, Context, Processor, option
 from logitloom.backend import NEG_INF
+from logitloom_plugins.processors._row_blocks import in_row_blocks
 
 __all__ = ["PLess"]
 
@@ -47,12 +48,15 @@ class PLess(Processor):
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A softmax, a sum of squares and a masked fill."""
-        backend, xp = context.backend, context.backend.xp
+        forbidden = in_row_blocks(lambda rows: self._forbidden(rows, context.backend), logits, context)
+        return context.backend.masked_fill(logits, forbidden, NEG_INF, context.donate), state
+
+    def _forbidden(self, logits: Array, backend: Backend) -> Array:
+        xp = backend.xp
         vocab = logits.shape[-1]
         p = backend.softmax(logits)
         threshold = xp.sum(p * p, axis=-1, keepdims=True)
         if self.relaxed and vocab > 1:
             threshold = (vocab * threshold - 1.0) / (vocab - 1.0)
         # Rounding may put the sum of squares above the highest probability.
-        threshold = xp.minimum(threshold, xp.max(p, axis=-1, keepdims=True))
-        return backend.masked_fill(logits, p < threshold, NEG_INF, context.donate), state
+        return p < xp.minimum(threshold, xp.max(p, axis=-1, keepdims=True))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import Array, Backend, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32
+from logitloom_plugins.processors._row_blocks import in_row_blocks
 
 __all__ = ["TopNSigma"]
 
@@ -50,7 +51,11 @@ class TopNSigma(Processor):
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """Mean and variance in two sweeps (exact for large offsets), a comparison and a masked fill."""
-        backend, xp = context.backend, context.backend.xp
+        forbidden = in_row_blocks(lambda rows: self._forbidden(rows, context.backend), logits, context)
+        return context.backend.masked_fill(logits, forbidden, NEG_INF, context.donate), state
+
+    def _forbidden(self, logits: Array, backend: Backend) -> Array:
+        xp = backend.xp
         wide = at_least_float32(backend, logits)
         absent = wide == NEG_INF
         top = xp.max(wide, axis=-1, keepdims=True)
@@ -59,4 +64,4 @@ class TopNSigma(Processor):
         mean = xp.sum(backend.masked_fill(wide, absent, 0.0), axis=-1, keepdims=True) / present
         apart = backend.masked_fill(wide - mean, absent, 0.0, donate=True)
         sigma = xp.sqrt(xp.sum(apart * apart, axis=-1, keepdims=True) / present)
-        return backend.masked_fill(logits, wide < top - self.n * sigma, NEG_INF, context.donate), state
+        return wide < top - self.n * sigma

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import Array, Backend, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._entropy import entropy
+from logitloom_plugins.processors._row_blocks import in_row_blocks
 
 __all__ = ["TypicalP"]
 
@@ -46,11 +47,14 @@ class TypicalP(Processor):
         """A log-softmax, an entropy, the border of a mass, and a masked fill."""
         if self.p == 1.0:
             return logits, state
-        backend, xp = context.backend, context.backend.xp
+        forbidden = in_row_blocks(lambda rows: self._forbidden(rows, context.backend), logits, context)
+        return context.backend.masked_fill(logits, forbidden, NEG_INF, context.donate), state
+
+    def _forbidden(self, logits: Array, backend: Backend) -> Array:
+        xp = backend.xp
         log_probability = backend.log_softmax(logits)
         probability = xp.exp(log_probability)
         closeness = -xp.abs(log_probability + entropy(backend, log_probability, probability))
         reached = backend.mass_threshold(closeness, probability, self.p)
         certain = backend.kth_largest(closeness, min(self.min_keep, logits.shape[-1]))
-        threshold = xp.minimum(reached, certain)
-        return backend.masked_fill(logits, closeness < threshold, NEG_INF, context.donate), state
+        return closeness < xp.minimum(reached, certain)

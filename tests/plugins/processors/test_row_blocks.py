@@ -1,0 +1,50 @@
+"""Truncations that take many rows in blocks: every row as it is alone, with uneven blocks and with donation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from logitloom import Backend, Context, processors
+from logitloom_plugins.processors import _row_blocks
+
+VOCAB = 40
+CHAINS = {
+    "typical_p": {"p": 0.6},
+    "eta_cutoff": {"epsilon": 0.02},
+    "epsilon_cutoff": {"epsilon": 0.02},
+    "p_less": {},
+    "top_n_sigma": {"n": 1.0},
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("donate", [False, True])
+def test_blocks_of_rows_change_nothing(
+    backend: Backend, name: str, donate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks: list[int] = []
+    whole = _row_blocks.in_row_blocks
+
+    def seen(find, logits, context):  # type: ignore[no-untyped-def]
+        return whole(lambda rows: (blocks.append(len(rows)), find(rows))[1], logits, context)
+
+    chain = processors.load((name, CHAINS[name]))
+    module = __import__(f"logitloom_plugins.processors.{name}", fromlist=["in_row_blocks"])
+    monkeypatch.setattr(module, "in_row_blocks", seen)
+    logits = np.random.default_rng(7).normal(scale=3, size=(7, VOCAB)).astype(np.float32)
+    logits[3] = -np.inf
+    logits[3, 5] = 0.0
+
+    def processed(rows: np.ndarray) -> np.ndarray:
+        native = backend.asarray(rows.copy())
+        context = Context.start(native, donate=donate)
+        return backend.to_numpy(chain.process(native, chain.init_state(context), context)[0]).copy()
+
+    alone = np.concatenate([processed(logits[i : i + 1]) for i in range(7)])
+    blocks.clear()
+    monkeypatch.setattr(_row_blocks, "_BLOCK", 3 * VOCAB)
+    found = processed(logits)
+    np.testing.assert_array_equal(np.isneginf(found), np.isneginf(alone))
+    np.testing.assert_array_equal(found, alone)
+    assert blocks == ([3, 3, 1] if backend.on_host else [7])
