@@ -324,8 +324,9 @@ def default_transitions(source: NDArray[np.int32], ascii_part: AsciiClasses) -> 
         source: ``[states, classes]``, next states.
         ascii_part: from :func:`ascii_columns`.
     """
-    table = source[:, ascii_part.columns]
-    default: NDArray[np.int32] = table[np.arange(len(table)), np.where(table >= 0, ascii_part.sizes, -1).argmax(axis=1)]
+    by_size = (-ascii_part.sizes).argsort(kind="stable")
+    table = source[:, ascii_part.columns[by_size]]
+    default: NDArray[np.int32] = table[np.arange(len(table)), (table >= 0).argmax(axis=1)]
     return default
 
 

@@ -335,7 +335,8 @@ class _Found:
 
 @lru_cache(maxsize=8)
 def _prepared(vocabulary: Vocabulary) -> tuple[frozenset[bytes], int]:
-    """The texts of the tokens, as far as they are counted, and the most objects and arrays that one token opens."""
-    texts = vocabulary.token_bytes
-    opened = max(text.count(b"{") + text.count(b"[") for text in texts)
-    return frozenset(text for text in texts if 0 < len(text) <= _LONGEST), opened
+    """The texts of the tokens, and the most objects and arrays that one token opens."""
+    flat = vocabulary.flat_bytes
+    opening = ((flat == ord("{")) | (flat == ord("["))).nonzero()[0]
+    opened = np.bincount(vocabulary.offsets.searchsorted(opening, "right"))
+    return frozenset(vocabulary.token_bytes), int(np.max(opened, initial=0))

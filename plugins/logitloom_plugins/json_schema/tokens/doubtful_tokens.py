@@ -117,6 +117,8 @@ class DoubtfulTokens:
 
 @lru_cache(maxsize=32)
 def _containing(vocabulary: Vocabulary, pattern: bytes) -> NDArray[np.int32]:
-    """The tokens that contain a match of a pattern."""
-    found = re.compile(pattern, re.DOTALL).search
-    return np.array([token for token, text in enumerate(vocabulary.token_bytes) if found(text)], dtype=np.int32)
+    """The tokens that contain a match of a pattern, which ends with a character that stands for itself."""
+    ends = (vocabulary.flat_bytes == pattern[-1]).nonzero()[0]
+    tokens = np.unique(vocabulary.offsets.searchsorted(ends, "right") - 1).astype(np.int32)
+    found, texts = re.compile(pattern, re.DOTALL).search, vocabulary.token_bytes
+    return tokens[[found(texts[token]) is not None for token in tokens.tolist()]]

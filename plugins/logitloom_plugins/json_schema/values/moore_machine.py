@@ -241,7 +241,9 @@ def joint(
     # Per state the number of its flags.
     number: NDArray[np.int64] = np.zeros(len(table), dtype=np.int64)
     flags: list[tuple[bool, ...]] = [()]
-    for dfa in dfas:
+    # Small ones first: what comes after a large one is multiplied with it.
+    order = sorted(range(len(dfas)), key=lambda index: dfas[index].states)
+    for dfa in [dfas[index] for index in order]:
         found = product((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), (True, False), tracker)
         both = 2 * number[found.first] + np.append(dfa.accepting, False)[found.second]
         ends = ends[found.first]
@@ -251,7 +253,7 @@ def joint(
     number[~ends] = len(flags)
     known: list[Output] = [None] * (len(flags) + 1)
     for i in np.unique(number[ends]).tolist():
-        known[i] = output(flags[i])
+        known[i] = output(tuple([flags[i][order.index(index)] for index in range(len(dfas))]))
     outputs = [known[i] for i in number.tolist()]
     alive = ends_reachable(table, np.array([each is not None for each in known])[number])
     living = np.where((table >= 0) & alive[table], table, np.int32(DEAD))

@@ -173,10 +173,11 @@ class Content:
         """
         following, states, limit = self.automaton.next, self.automaton.states, self.points[-1]
         count = np.arange(limit + 1)[:, None]
-        alive = np.broadcast_to(self._alive(count, np.arange(states)), (limit + 1, states))
-        after = np.minimum(count + np.frombuffer(self.automaton.boundaries, dtype=bool), limit)[:, :, None]
-        kept = (following >= 0) & alive[after, following]
-        return np.where(kept, after * states + following, -1).reshape(-1, following.shape[1]).astype(np.int32)
+        alive = np.broadcast_to(self._alive(count, np.arange(states)), (limit + 1, states)).ravel()
+        after = np.minimum(count + np.frombuffer(self.automaton.boundaries, dtype=bool), limit) * states
+        pairs = after.astype(np.int32)[:, :, None] + np.maximum(following, 0)
+        kept = alive.take(pairs) & (following >= 0)
+        return np.where(kept, pairs, np.int32(-1)).reshape(-1, following.shape[1])
 
     def ends(self, state: int, count: int) -> Output:
         """The output of a content that ends here, or ``None``."""
@@ -363,7 +364,11 @@ def _finite(
         )
     dfa = choice([text for text in texts if found[text] is not None], budget=tracker.budget, minimal=False)
     outputs: list[Output] = [None] * dfa.states
+    table, classes = dfa.next.tolist(), dfa.byte_class.tolist()
     for text in texts:
         if found[text] is not None:
-            outputs[dfa.walk(text.encode())] = found[text]
+            state = dfa.start
+            for byte in text.encode():
+                state = table[state][classes[byte]]
+            outputs[state] = found[text]
     return MooreMachine(dfa.byte_class, dfa.next, outputs, dfa.start)
