@@ -267,7 +267,7 @@ class ConstraintProcessor(Processor):
 
     @staticmethod
     def _packed(states: list[Any], memory: ConstraintMemory, backend: Backend) -> Any:
-        return backend.asarray(np.asarray(states, dtype=np.int32)) if memory.dense else Rows(states)
+        return backend.asarray(states, "int32") if memory.dense else Rows(states)
 
     def _too_late(self, row: int, left: int, memory: ConstraintMemory, node: StateNode) -> IllegalToken:
         least = memory.constraint.least_tokens(node.state)

@@ -186,6 +186,8 @@ def mask_rows(rows: Any, shape: tuple[int, ...]) -> MaskRows | None:
         return None
     if isinstance(rows, MaskBatch):
         return rows if rows.vocab == shape[1] else None
+    if len(rows) == 1:
+        return rows if type(rows[0]) is MaskRow and rows[0].vocab == shape[1] else None
     return rows if set(map(type, rows)) == _MASK_ROWS and set(map(_VOCAB, rows)) == {shape[1]} else None
 
 
@@ -198,8 +200,9 @@ def records_of(rows: MaskRows) -> NDArray[np.int64]:
     """``[rows, 3]``: the records of some masks."""
     if isinstance(rows, MaskBatch):
         return rows.records
-    for row in set(rows):
+    for row in rows if len(rows) == 1 else set(rows):
         if row.packed is None:
             row.pack()
     # Joining bytes is seven times faster than concatenating arrays.
-    return np.frombuffer(b"".join(map(_PACKED, rows)), dtype=np.int64).reshape(-1, 3)
+    packed = _PACKED(rows[0]) if len(rows) == 1 else b"".join(map(_PACKED, rows))
+    return np.frombuffer(packed, dtype=np.int64).reshape(-1, 3)
