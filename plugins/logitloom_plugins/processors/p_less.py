@@ -59,4 +59,5 @@ class PLess(Processor):
         if self.relaxed and vocab > 1:
             threshold = (vocab * threshold - 1.0) / (vocab - 1.0)
         # Rounding may put the sum of squares above the highest probability.
-        return p < xp.minimum(threshold, xp.max(p, axis=-1, keepdims=True))
+        threshold = xp.minimum(threshold, xp.max(p, axis=-1, keepdims=True))
+        return p < threshold

@@ -57,4 +57,5 @@ class TypicalP(Processor):
         closeness = -xp.abs(log_probability + entropy(backend, log_probability, probability))
         reached = backend.mass_threshold(closeness, probability, self.p)
         certain = backend.kth_largest(closeness, min(self.min_keep, logits.shape[-1]))
-        return closeness < xp.minimum(reached, certain)
+        threshold = xp.minimum(reached, certain)
+        return closeness < threshold
