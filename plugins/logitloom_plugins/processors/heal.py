@@ -59,12 +59,13 @@ class Heal(ConstraintProcessor):
                 f"Option 'removed' of 'heal' has the ends of {len(self.removed)} prompts, and 'prompts' has "
                 f"{len(self.prompts)}. Give both for each prompt; with one prompt 'removed' is enough."
             )
-        inner = Inner(self.inner, "heal") if self.inner else None
-        if inner is not None and inner.others is not None:
+        found = Inner(self.inner, "heal")
+        if found.others is not None:
             raise OptionError(
-                f"Option 'inner' of 'heal' takes constraints, but {inner.others.labels[0]!r} is none. Put it into the "
+                f"Option 'inner' of 'heal' takes constraints, but {found.others.labels[0]!r} is none. Put it into the "
                 f"chain itself."
             )
+        inner = found if found.constraints else None
         self.__dict__["_inner"] = inner
         if inner is not None and any(getattr(one, "finish_within", None) == 0 for one in inner.constraints):
             self.__dict__["finish_within"] = 0  # its texts may be cut

@@ -150,7 +150,7 @@ def check_keywords(schema: Any, *, error: bool) -> None:
             because others are annotations. Those that begin with ``x-`` are never reported.
 
     Raises:
-        UnsupportedSchema: naming the keywords and their places.
+        UnsupportedSchema: naming the keywords and their places; also for a key that is no text.
 
     Example:
         >>> check_keywords({"propertes": {}}, error=True)
@@ -163,8 +163,13 @@ def check_keywords(schema: Any, *, error: bool) -> None:
         for keyword in part:
             if keyword in _KEYWORDS or keyword in _ANNOTATIONS or str(keyword).startswith("x-"):
                 continue
+            if not isinstance(keyword, str):
+                raise UnsupportedSchema(
+                    f"The schema has the key {keyword!r:.60} at {pointer:.200}, and keys of JSON objects are texts. "
+                    f"Write it as one, or remove it."
+                )
             if keyword not in looked_up and len(looked_up) < _MOST_LOOKED_UP:
-                near = difflib.get_close_matches(str(keyword)[:40], _KEYWORDS, n=1, cutoff=0.8)
+                near = difflib.get_close_matches(keyword[:40], _KEYWORDS, n=1, cutoff=0.8)
                 looked_up[keyword] = f" (did you mean {near[0]!r}?)" if near else ""
             meant = looked_up.get(keyword, "")
             if meant or error:

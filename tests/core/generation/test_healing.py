@@ -242,3 +242,13 @@ def test_the_least_number_of_tokens_counts_tokens_that_span_the_end() -> None:
     made = generator(("regex", {"pattern": "ab"}), max_tokens=2)
     (found,) = made([[BOS, 2]])
     assert (found.tokens, found.text, found.finish) == (tuple(ids_of(WORDS, b"aab")), "ab", "eos")
+
+
+@pytest.mark.parametrize("inner", [[], [[]], ()])
+def test_an_empty_inner_chain_constrains_nothing(inner: Any) -> None:
+    words = Vocabulary([b"</s>", b"http", b":", b"://", b"/", b"x"], eos=[0])
+    chain = processors.load(("heal", {"removed": [[2]], "inner": inner}), tokenizer=words)
+    logits = np.zeros((2, 6), dtype=np.float32)
+    context = Context.start(logits, vocabulary=words, prompt=[[1], [1]])
+    found, _ = chain.process(logits, chain.init_state(context), context)
+    assert np.flatnonzero(np.isfinite(found[1])).tolist() == [2, 3]

@@ -269,3 +269,9 @@ def test_objects_of_a_class_are_closed_unless_it_allows_more() -> None:
     assert "additionalProperties" not in Inner.model_json_schema()
     assert schema_of(Point)["additionalProperties"] is False
     assert "additionalProperties" not in schema_of({"properties": {}})
+
+
+@pytest.mark.parametrize("schema", [{1: 2}, {"type": "object", None: 1}, {"properties": {"a": {float("inf"): 3}}}])
+def test_a_keyword_that_is_no_text_is_refused(schema: Any) -> None:
+    with pytest.raises(UnsupportedSchema, match="keys of JSON objects are texts"):
+        check_keywords(schema, error=False)
