@@ -337,9 +337,10 @@ def closed_rows(logits: Array, masks: Sequence[TokenIds] | None = None) -> list[
     to_numpy = backend_of(logits).to_numpy
     rows = list(range(len(logits)))
     if masks is not None:
-        listed = [(row, int(ids[0])) for row in rows for allowed, ids in [masks[row]] if allowed and len(ids)]
-        first = to_numpy(logits[[row for row, _ in listed], [token for _, token in listed]]).tolist()
-        rows = sorted({*rows} - {row for (row, _), value in zip(listed, first, strict=True) if value != NEG_INF})
+        first = {row: int(ids[0]) for row, (allowed, ids) in enumerate(masks) if allowed and len(ids)}
+        values = to_numpy(logits[[*first], [*first.values()]]).tolist()
+        opened = {row for row, value in zip(first, values, strict=True) if value != NEG_INF}
+        rows = [row for row in rows if row not in opened]
     highest = np.maximum.reduce(to_numpy(logits[rows, :_BEGINNING]), axis=1).tolist()
     shut = [row for row, value in zip(rows, highest, strict=True) if value == NEG_INF]
     return [row for row in shut if to_numpy(logits[row]).max() == NEG_INF]

@@ -141,7 +141,8 @@ class Dfa:
         rows = self._lists[0]
         row = rows.get(state)
         if row is None:
-            row = rows[state] = self.rows(np.array([state]))[state].tolist()
+            table = self._next if self._expansion is None else self.rows(np.array([state]))
+            row = rows[state] = table[state].tolist()
         return row
 
     def walk(self, data: bytes, state: int | None = None) -> int:

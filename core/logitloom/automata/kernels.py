@@ -15,6 +15,7 @@ from logitloom.masks.kernels import ByteTable, MaskKernels, host_kernels
 __all__ = [
     "ENDLESS",
     "NO_PATHS",
+    "SHORT",
     "AsciiClasses",
     "AutomatonKernels",
     "Factor",
@@ -29,6 +30,8 @@ __all__ = [
 
 #: A limit for :meth:`AutomatonKernels.walk` that is never reached.
 ENDLESS: Final = 1 << 62
+#: A limit for a walk without :class:`Paths`: after so many nodes it pays to make them.
+SHORT: Final = 1024
 
 
 class Paths(NamedTuple):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import trie_walk
-from logitloom.automata.kernels import ENDLESS, NO_PATHS, AutomatonKernels, Progress, automaton_kernels
+from logitloom.automata.kernels import ENDLESS, NO_PATHS, SHORT, AutomatonKernels, Progress, automaton_kernels
 from logitloom.automata.row_walk import SORTED_BY_MASK
 from logitloom.automata.trie import Trie, vocabulary_trie
 from logitloom.automata.visited import VisitedStates
@@ -41,10 +41,8 @@ _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
 #: If fewer tokens than this remain below the nodes of a walk, it continues node by node, which is faster.
 _THIN: Final = 512
-#: With more tokens than this below the nodes of a walk, it looks for subtrees that are allowed as a whole; and after a
-#: walk of so many nodes.
+#: With more tokens than this below the nodes of a walk, it looks for subtrees that are allowed as a whole.
 _MANY: Final = 8192
-_SHORT: Final = 1024
 
 
 def lift(
@@ -337,15 +335,15 @@ class LiftedAutomaton(Constraint):
         trie, visited = self._trie, self._room()
         with MEMORY.room(trie.nodes, len(trie.order)) as (pairs, notes):
             pairs[0] = 0, visited.number(state)
-            at, paths, limit = Progress(0, 1, 0, len(pairs), 0), NO_PATHS, _SHORT
+            at, paths, limit = Progress(0, 1, 0, len(pairs), 0), NO_PATHS, SHORT
             while True:
                 automaton = ByteTable(visited.table, visited.every_row, visited.byte_class)
                 at = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
-                if at.begin < at.end and limit == _SHORT:
+                if at.begin < at.end and limit == SHORT:
                     # Earlier walks have computed the transitions of a large part of the trie.
-                    paths = visited.paths(trie)
-                    at = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, notes, at, ENDLESS)
-                elif at.begin < at.end:
+                    paths, limit = visited.paths(trie), ENDLESS
+                    continue
+                if at.begin < at.end:
                     below = self._one_by_one(visited, pairs[at.begin : at.end].tolist())
                     at = at._replace(found=note(notes, trie.first.take(below), trie.own.take(below), at.found))
                 left = pairs[at.special :]

@@ -22,6 +22,7 @@ from logitloom.automata.dfa import Dfa
 from logitloom.automata.kernels import (
     ENDLESS,
     NO_PATHS,
+    SHORT,
     AsciiClasses,
     AutomatonKernels,
     Paths,
@@ -46,8 +47,6 @@ _CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, 
 #: A list with more tokens than this is sorted by writing a mask of the vocabulary.
 SORTED_BY_MASK: Final = 4096
 
-#: The number of nodes that a compiled walk visits before the tables for skipping subtrees are built.
-_SHORT: Final = 1024
 #: The fixed cost of a compiled walk, expressed as a number of nodes.
 _SETUP: Final = 1000
 
@@ -119,7 +118,7 @@ class RowWalk:
         automaton = ByteTable(table, dfa.ready, dfa.byte_class)
         known = "_paths" in self.__dict__
         paths = self._paths if known else NO_PATHS
-        limit = ENDLESS if known else _SHORT
+        limit = ENDLESS if known else SHORT
         pairs[0] = 0, state
         at, visited = Progress(0, 1, 0, len(pairs), 0), 0
         while at.begin < at.end or at.waiting:

@@ -19,7 +19,6 @@ _DENSE_ALLOWED: Final = 16
 _DENSE_FORBIDDEN: Final = 8
 
 _PACKED: Final = attrgetter("packed")
-_VOCAB: Final = attrgetter("vocab")
 _BUFFER_COST: Final = attrgetter("buffer_cost")
 
 
@@ -143,9 +142,6 @@ class MaskRow:
         return np.where(keep, word.dtype.type(-1), word.dtype.type(0)), np.where(keep, word.dtype.type(0), word)
 
 
-_MASK_ROWS: Final = {MaskRow}
-
-
 class MaskBatch:
     """The masks of several rows, as a compiled step returns them. Iteration gives the :class:`MaskRow` of each row.
 
@@ -186,9 +182,10 @@ def mask_rows(rows: Any, shape: tuple[int, ...]) -> MaskRows | None:
         return None
     if isinstance(rows, MaskBatch):
         return rows if rows.vocab == shape[1] else None
-    if len(rows) == 1:
-        return rows if type(rows[0]) is MaskRow and rows[0].vocab == shape[1] else None
-    return rows if set(map(type, rows)) == _MASK_ROWS and set(map(_VOCAB, rows)) == {shape[1]} else None
+    for row in rows:
+        if type(row) is not MaskRow or row.vocab != shape[1]:
+            return None
+    return rows or None
 
 
 def buffer_cost_of(rows: MaskRows) -> int:
@@ -200,9 +197,8 @@ def records_of(rows: MaskRows) -> NDArray[np.int64]:
     """``[rows, 3]``: the records of some masks."""
     if isinstance(rows, MaskBatch):
         return rows.records
-    for row in rows if len(rows) == 1 else set(rows):
+    for row in rows:
         if row.packed is None:
             row.pack()
     # Joining bytes is seven times faster than concatenating arrays.
-    packed = _PACKED(rows[0]) if len(rows) == 1 else b"".join(map(_PACKED, rows))
-    return np.frombuffer(packed, dtype=np.int64).reshape(-1, 3)
+    return np.frombuffer(b"".join(map(_PACKED, rows)), dtype=np.int64).reshape(-1, 3)

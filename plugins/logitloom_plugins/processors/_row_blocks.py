@@ -1,28 +1,32 @@
-"""Distributions of many rows in host memory, some rows at a time."""
+"""Truncations of many rows in host memory, some rows at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from logitloom import Array, Context
+from logitloom import Array, Backend, Context
+from logitloom.backend import NEG_INF
 
-__all__ = ["in_row_blocks"]
+__all__ = ["fill_forbidden"]
 
 #: Logits of one block: what is computed from them then stays in the cache, and its memory is used again.
 _BLOCK: Final = 1 << 20
 
 
-def in_row_blocks(find: Callable[[Array], Array], logits: Array, context: Context) -> Array:
-    """``find(logits)``, where no row depends on another: on the host in blocks of rows.
+def fill_forbidden(find: Callable[[Array, Backend], Array], logits: Array, context: Context) -> Array:
+    """The logits with -inf for the tokens that a function forbids. No row depends on another.
 
     Args:
-        find: from ``[rows, vocab]`` logits to ``[rows, ...]``.
+        find: from ``[rows, vocab]`` logits and their backend to ``[rows, vocab] bool``, the forbidden tokens. On the
+            host it is called for blocks of rows.
         logits: ``[batch, vocab]``.
         context: of the step. On devices and in compiled loops all rows are one block.
     """
-    rows, vocab = logits.shape
-    if not context.backend.on_host or context.compiled or rows * vocab <= _BLOCK:
-        return find(logits)
-    step = max(1, _BLOCK // vocab)
-    return context.backend.concat_rows([find(logits[at : at + step]) for at in range(0, rows, step)])
+    backend, (rows, vocab) = context.backend, logits.shape
+    if not backend.on_host or context.compiled or rows * vocab <= _BLOCK:
+        forbidden = find(logits, backend)
+    else:
+        step = max(1, _BLOCK // vocab)
+        forbidden = backend.concat_rows([find(logits[at : at + step], backend) for at in range(0, rows, step)])
+    return backend.masked_fill(logits, forbidden, NEG_INF, context.donate)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import Array, Backend, Context, Processor, option
-from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._entropy import entropy
-from logitloom_plugins.processors._row_blocks import in_row_blocks
+from logitloom_plugins.processors._row_blocks import fill_forbidden
 
 __all__ = ["EtaCutoff"]
 
@@ -45,8 +44,7 @@ class EtaCutoff(Processor):
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A log-softmax, its entropy, a selection and a masked fill."""
-        forbidden = in_row_blocks(lambda rows: self._forbidden(rows, context.backend), logits, context)
-        return context.backend.masked_fill(logits, forbidden, NEG_INF, context.donate), state
+        return fill_forbidden(self._forbidden, logits, context), state
 
     def _forbidden(self, logits: Array, backend: Backend) -> Array:
         xp = backend.xp

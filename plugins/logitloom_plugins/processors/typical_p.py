@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import Array, Backend, Context, Processor, option
-from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._entropy import entropy
-from logitloom_plugins.processors._row_blocks import in_row_blocks
+from logitloom_plugins.processors._row_blocks import fill_forbidden
 
 __all__ = ["TypicalP"]
 
@@ -47,8 +46,7 @@ class TypicalP(Processor):
         """A log-softmax, an entropy, the border of a mass, and a masked fill."""
         if self.p == 1.0:
             return logits, state
-        forbidden = in_row_blocks(lambda rows: self._forbidden(rows, context.backend), logits, context)
-        return context.backend.masked_fill(logits, forbidden, NEG_INF, context.donate), state
+        return fill_forbidden(self._forbidden, logits, context), state
 
     def _forbidden(self, logits: Array, backend: Backend) -> Array:
         xp = backend.xp

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,14 +26,15 @@ def test_blocks_of_rows_change_nothing(
     backend: Backend, name: str, donate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks: list[int] = []
-    whole = _row_blocks.in_row_blocks
-
-    def seen(find, logits, context):  # type: ignore[no-untyped-def]
-        return whole(lambda rows: (blocks.append(len(rows)), find(rows))[1], logits, context)
-
     chain = processors.load((name, CHAINS[name]))
-    module = __import__(f"logitloom_plugins.processors.{name}", fromlist=["in_row_blocks"])
-    monkeypatch.setattr(module, "in_row_blocks", seen)
+    kind = type(chain[name])
+    find = kind._forbidden
+
+    def seen(processor: Any, rows: Any, library: Backend) -> Any:
+        blocks.append(len(rows))
+        return find(processor, rows, library)
+
+    monkeypatch.setattr(kind, "_forbidden", seen)
     logits = np.random.default_rng(7).normal(scale=3, size=(7, VOCAB)).astype(np.float32)
     logits[3] = -np.inf
     logits[3, 5] = 0.0

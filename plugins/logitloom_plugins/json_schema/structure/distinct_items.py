@@ -171,11 +171,8 @@ class DistinctItems(ValueReader):
             return position
         mantissa, mark, exponent = text.lower().partition(b"e")
         if mark:
-            return (
-                position
-                if mantissa.strip(b"-0.")
-                else position._replace(text=mantissa + mark + exponent.rstrip(_DIGITS))
-            )
+            zero = not mantissa.strip(b"-0.")
+            return position._replace(text=mantissa + mark + exponent.rstrip(_DIGITS)) if zero else position
         fraction = mantissa.partition(b".")[2]
         zeros = len(fraction) - len(fraction.rstrip(b"0"))
         return position._replace(text=text[: len(text) - max(zeros - self.digits - 1, 0)])

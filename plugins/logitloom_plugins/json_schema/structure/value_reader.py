@@ -143,9 +143,9 @@ class ValueReader:
                 return self._in_string(position, byte)
             if text[0] not in NUMBER:
                 text += bytes([byte])
-                return (
-                    self._ended(frame, text, "literal", text) if text in _LITERALS else ItemPosition(frame, phase, text)
-                )
+                if text in _LITERALS:
+                    return self._ended(frame, text, "literal", text)
+                return ItemPosition(frame, phase, text)
             if byte in NUMBER:
                 return ItemPosition(frame, phase, text + bytes([byte]))
             after = self._number_ended(frame, text)
@@ -173,11 +173,9 @@ class ValueReader:
         if escape:
             escape += bytes([byte])
             character = _escaped(escape)
-            return (
-                ItemPosition(frame, phase, text, escape)
-                if character is None
-                else ItemPosition(frame, phase, text + character)
-            )
+            if character is None:
+                return ItemPosition(frame, phase, text, escape)
+            return ItemPosition(frame, phase, text + character)
         if byte == BACKSLASH:
             return ItemPosition(frame, phase, text, bytes([byte]))
         if byte != QUOTE:

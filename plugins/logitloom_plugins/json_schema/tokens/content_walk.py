@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.above_ascii import marks_above_ascii
-from logitloom.automata.kernels import ENDLESS, NO_PATHS, AutomatonKernels, Paths, Progress, automaton_kernels
+from logitloom.automata.kernels import ENDLESS, NO_PATHS, SHORT, AutomatonKernels, Paths, Progress, automaton_kernels
 from logitloom.automata.row_walk import ascii_columns, default_transitions, followed, levels_of, reads_on
 from logitloom.automata.trie import HIGH_PARTIAL, Trie, joined, members
 from logitloom.automata.walk_memory import MEMORY
@@ -26,8 +26,6 @@ __all__ = ["ContentWalk", "Ends"]
 
 #: Entries of a table that is worth its memory.
 _MOST_ENTRIES: Final = 1 << 20
-#: The number of nodes that a walk visits before it is asked which subtrees it may skip.
-_SHORT: Final = 1024
 #: Above this number of nodes a level is searched for subtrees that may be skipped.
 _MANY: Final = 64
 #: States whose paths are followed for more than one character.
@@ -116,7 +114,7 @@ class ContentWalk:
     ) -> tuple[NDArray[Any], list[list[int]]]:
         pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
         pairs[: len(begun)] = begun
-        at, paths, limit = Progress(0, len(begun), 0, len(pairs), 0), NO_PATHS, _SHORT
+        at, paths, limit = Progress(0, len(begun), 0, len(pairs), 0), NO_PATHS, SHORT
         while at.begin < at.end:
             at = kernels.walk(table.automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
             if at.begin < at.end:

@@ -8,8 +8,9 @@ asks once for each state of the content.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,9 @@ from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
 from logitloom_plugins.json_schema.tokens.token_walk import Words
 
 __all__ = ["TokenDistances"]
+
+Key = TypeVar("Key")
+Entry = TypeVar("Entry")
 
 #: Tokens are no longer than this in the texts that are counted, so that a text is counted in a time like its length.
 _LONGEST: Final = 24
@@ -82,13 +86,11 @@ class TokenDistances:
 
     def least(self, position: Position) -> int | None:
         """The fewest tokens that write the completion; ``None`` if there is none."""
-        known = self._least.get(position, UNKNOWN)
-        if known == UNKNOWN:
-            if len(self._least) > _MOST_REMEMBERED:
-                self._least.clear()
-            text = self._completions.of(position)
-            known = self._least[position] = None if text is None else self._fewest(text)
-        return known
+        return _remembered(self._least, position, self._find_least)
+
+    def _find_least(self, position: Position) -> int | None:
+        text = self._completions.of(position)
+        return None if text is None else self._fewest(text)
 
     def most_after(self, position: Position) -> int:
         """No more tokens than these are needed after any that may come; :data:`UNKNOWN` without a look at them.
@@ -112,23 +114,15 @@ class TokenDistances:
 
     def _near(self, start: Frame | ValueConstraint) -> _Near | None:
         """What a token may write in an open object or array, or in a value; ``None``: too much to be looked at."""
-        if start not in self._near_to:
-            if len(self._near_to) > _MOST_REMEMBERED:
-                self._near_to.clear()
-            self._near_to[start] = self._found_near(start)
-        return self._near_to[start]
+        return _remembered(self._near_to, start, self._find_near)
 
-    def _found_near(self, start: Frame | ValueConstraint) -> _Near | None:
+    def _find_near(self, start: Frame | ValueConstraint) -> _Near | None:
         """The same, by a breadth-first search through members, as many levels deep as one token opens."""
         near, members = _Near(0, 0, 0, 0), 0
         queue: list[tuple[Frame | ValueConstraint, int]] = [(start, self._opened)]
         seen = {start}
         for part, levels in queue:
-            if part not in self._looked_at:
-                if len(self._looked_at) > _MOST_REMEMBERED:
-                    self._looked_at.clear()
-                self._looked_at[part] = self._look_at(part)
-            found = self._looked_at[part]
+            found = _remembered(self._looked_at, part, self._look_at)
             if found is None:
                 return None
             own, following, count = found
@@ -268,26 +262,20 @@ class TokenDistances:
             begin = max(text.rfind(_SEPARATOR, max(end - _LONGEST_PART, 0), end - 1), end - _LONGEST_PART, 0)
             base = fewest[-1]
             tail = tuple([each - base for each in fewest[-_LONGEST:]])
-            key = text[begin : end + _LONGEST - 1], end - begin, tail
-            part = self._parts.get(key)
-            if part is None:
-                part = self._part(*key)
-                if len(self._parts) > _MOST_REMEMBERED:
-                    self._parts.clear()
-                self._parts[key] = part
+            part = _remembered(self._parts, (text[begin : end + _LONGEST - 1], end - begin, tail), self._find_part)
             fewest += [base + each for each in part]
             end = begin
         return fewest
 
-    def _part(self, text: bytes, size: int, tail: tuple[int, ...]) -> list[int]:
+    def _find_part(self, key: tuple[bytes, int, tuple[int, ...]]) -> list[int]:
         """The fewest tokens for each longer end of a text.
 
         Args:
-            text: a part of a text, and what comes after it, as far as a token reaches.
-            size: of the part.
-            tail: the fewest tokens for the ends of what comes after it, the longest last, of which tokens are counted
-                from those of the last on.
+            key: a part of a text, and what comes after it, as far as a token reaches; the size of the part; and the
+                fewest tokens for the ends of what comes after it, the longest last, of which tokens are counted from
+                those of the last on.
         """
+        text, size, tail = key
         tokens = self._texts
         fewest = [*tail]
         for begin in range(size - 1, -1, -1):
@@ -331,6 +319,16 @@ class _Found:
         ids, needed = ids[order], needed[order]
         once = np.append(True, ids[1:] != ids[:-1])
         return ids[once], needed[once]
+
+
+def _remembered(memory: dict[Key, Entry], key: Key, find: Callable[[Key], Entry]) -> Entry:
+    """The entry of a bounded memory, or what a function finds for its key."""
+    if key not in memory:
+        found = find(key)
+        if len(memory) > _MOST_REMEMBERED:
+            memory.clear()
+        memory[key] = found
+    return memory[key]
 
 
 @lru_cache(maxsize=8)

@@ -243,6 +243,7 @@ def joint(
     flags: list[tuple[bool, ...]] = [()]
     # Small ones first: what comes after a large one is multiplied with it.
     order = sorted(range(len(dfas)), key=lambda index: dfas[index].states)
+    flag_of = sorted(range(len(dfas)), key=order.__getitem__)
     for dfa in [dfas[index] for index in order]:
         found = product((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), (True, False), tracker)
         both = 2 * number[found.first] + np.append(dfa.accepting, False)[found.second]
@@ -253,7 +254,7 @@ def joint(
     number[~ends] = len(flags)
     known: list[Output] = [None] * (len(flags) + 1)
     for i in np.unique(number[ends]).tolist():
-        known[i] = output(tuple([flags[i][order.index(index)] for index in range(len(dfas))]))
+        known[i] = output(tuple([flags[i][index] for index in flag_of]))
     outputs = [known[i] for i in number.tolist()]
     alive = ends_reachable(table, np.array([each is not None for each in known])[number])
     living = np.where((table >= 0) & alive[table], table, np.int32(DEAD))

@@ -364,11 +364,7 @@ def _finite(
         )
     dfa = choice([text for text in texts if found[text] is not None], budget=tracker.budget, minimal=False)
     outputs: list[Output] = [None] * dfa.states
-    table, classes = dfa.next.tolist(), dfa.byte_class.tolist()
     for text in texts:
         if found[text] is not None:
-            state = dfa.start
-            for byte in text.encode():
-                state = table[state][classes[byte]]
-            outputs[state] = found[text]
+            outputs[dfa.walk(text.encode())] = found[text]
     return MooreMachine(dfa.byte_class, dfa.next, outputs, dfa.start)
