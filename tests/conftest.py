@@ -41,6 +41,9 @@ FIRST_CASE = ("jax", "mlx", "torch")
 FIRST_PARAMETERS = {"jax": 1}
 #: On a library that compiles each operation for each shape: one of how many checks of a suite, in turn over the suites.
 TURNS = {"jax": 4}
+#: How many tests of a file are in the smoke set, which runs in seconds, and what a test of it does without.
+SMOKE = 2
+SLOW_FIXTURES = {"smollm2"}
 #: Reasons for skipping that say that a package is missing.
 MISSING = re.compile(
     r"not installed|not available|\bneeds?\b|the peer is|no compiled kernels|gradients are those|could not import"
@@ -65,6 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "promised": "needs a library beside NumPy that the environment promises (added)",
         "extras": "needs an optional package that is no array library",
         "exhaustive": "an exhaustive or statistical run, only in the environment of that name",
+        "smoke": "the first case of the first tests of a file, on NumPy alone: a folder takes seconds (added)",
     }
     for name, meaning in markers.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
@@ -104,6 +108,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
     promised = set(os.environ.get(EXPECT_VARIABLE, "").split())
     seen: Counter[tuple[str, str]] = Counter()
+    smoke: dict[Path, set[str]] = {}
     for item in items:
         case = getattr(item, "callspec", None)
         libraries = {mark.name for mark in item.iter_markers()}.intersection(LIBRARIES)
@@ -118,6 +123,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             libraries | ({"library"} if libraries else set()) | ({"promised"} if libraries & promised else set())
         ):
             item.add_marker(name)
+        if not libraries and _is_smoke(item, smoke.setdefault(item.path, set())):
+            item.add_marker("smoke")
+
+
+def _is_smoke(item: pytest.Item, tests: set[str]) -> bool:
+    """Whether a case is in the smoke set.
+
+    Args:
+        item: a case that needs no array library beside NumPy.
+        tests: the tests of its file that are in the set; the test of a new case is added.
+    """
+    test = item.nodeid.split("[")[0]
+    left_out = any(item.get_closest_marker(name) for name in ("extras", "exhaustive", "skip"))
+    slow = SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+    if left_out or slow or test in tests or len(tests) == SMOKE:
+        return False
+    tests.add(test)
+    return True
 
 
 def _is_repeated(item: pytest.Item, params: Mapping[str, Any], seen: Counter[tuple[str, str]]) -> bool:
