@@ -118,27 +118,36 @@ class LongestTokens(Constraint):
         if not all(text and longest.startswith(text) for text in texts):
             return members
         # A shorter token may lead to another text: after n of na|nb, where na is a token and nb is not.
-        for token, text in zip(members.ids.tolist(), texts, strict=True):
-            if text != longest and not self._continues(self.inner.advance(state, token), longest[len(text) :]):
-                return members
+        shorter = [(token, text) for token, text in zip(members.ids.tolist(), texts, strict=True) if text != longest]
+        if not self._continue({(self.inner.advance(state, token), longest[len(text) :]) for token, text in shorter}):
+            return members
         kept = [token for token, text in zip(members.ids.tolist(), texts, strict=True) if text == longest]
         ids = np.array(kept, dtype=np.int32)
         ids.flags.writeable = False
         return TokenSet(True, ids)
 
-    def _continues(self, state: State | None, rest: bytes) -> bool:
-        """Whether every text from a state begins with some bytes."""
-        if state is None or self.inner.may_end(state):
-            return False
-        members = self.inner.allowed(state)
-        if not members.allowed or not 0 < len(members.ids) <= _MOST_TOKENS:
-            return False
-        for token in members.ids.tolist():
-            text = self.vocabulary.token_bytes[token] if token < self.vocabulary.size else b""
-            if not text or not (text.startswith(rest) or rest.startswith(text)):
+    def _continue(self, pairs: set[tuple[State | None, bytes]]) -> bool:
+        """Whether every text from each state begins with the bytes beside it.
+
+        A pair that several ways lead to is looked at once: a text of n equal bytes has 2^n ways.
+        """
+        seen, waiting = pairs, [*pairs]
+        while waiting:
+            state, rest = waiting.pop()
+            if state is None or self.inner.may_end(state):
                 return False
-            if len(text) < len(rest) and not self._continues(self.inner.advance(state, token), rest[len(text) :]):
+            members = self.inner.allowed(state)
+            if not members.allowed or not 0 < len(members.ids) <= _MOST_TOKENS:
                 return False
+            for token in members.ids.tolist():
+                text = self.vocabulary.token_bytes[token] if token < self.vocabulary.size else b""
+                if not text or not (text.startswith(rest) or rest.startswith(text)):
+                    return False
+                if len(text) < len(rest):
+                    pair = self.inner.advance(state, token), rest[len(text) :]
+                    if pair not in seen:
+                        seen.add(pair)
+                        waiting.append(pair)
         return True
 
     def tables(self) -> TokenTables | None:

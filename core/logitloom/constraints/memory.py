@@ -298,6 +298,8 @@ class ConstraintMemory:
             if len(row.ids) != 1:
                 return run
             run.append(int(row.ids[0]))
+            if run[-1] in self._eos:
+                return run
             node = self._step(node.state, run[-1])
         return run + self.forced(node)
 

@@ -65,3 +65,10 @@ def test_where_the_longest_token_leads_to_more_tokens_the_shorter_way_stays_open
     assert longest.least_tokens(longest.start()) == 2
     ids, least = longest.least_after(longest.start())
     assert dict(zip(ids.tolist(), least.tolist(), strict=True)) == {1: 1, 2: 2}
+
+
+def test_a_run_of_one_character_is_looked_at_once_for_each_length() -> None:
+    spaces = [b" " * n for n in range(1, 65)]
+    words = Vocabulary([b"", *spaces, *[bytes([byte]) for byte in range(97, 97 + 100)]], eos=[0])
+    longest = LongestTokens(TokenAutomaton(compile_pattern(" {100}"), words))
+    assert longest.allowed(longest.start()).ids.tolist() == [64]

@@ -118,3 +118,34 @@ def test_a_part_that_cannot_tell_may_still_be_entered() -> None:
     context = Context.start(blank, vocabulary=WORDS, max_new_tokens=50)
     logits, _ = chain.process(blank, chain.init_state(context), context)
     assert np.isfinite(logits[0, 1 + ord("<")])
+
+
+INNER: dict[str, tuple[str, dict[str, Any]]] = {
+    "after": ("after", {"trigger": "a", "inner": ["top_k", {"k": 3}]}),
+    "until": ("until", {"trigger": "zzz", "inner": ["temperature", {"temperature": 0.5}]}),
+    "between": ("between", {"open": "a", "close": "b", "inner": ["top_k", {"k": 3}]}),
+    "budget": ("budget", {"n": 3, "inner": ["top_k", {"k": 3}]}),
+    "thinking": ("thinking", {"budget": 3, "inner": ["top_k", {"k": 3}], "begin": "outside"}),
+}
+
+
+@pytest.mark.parametrize("name", INNER)
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_forced_tokens_end_with_the_end_of_sequence_beside_processors_that_are_no_constraints(
+    name: str, limit: int
+) -> None:
+    limit += 2 if name == "thinking" else 0  # for the text that ends it
+    chain = processors.load(INNER[name], tokenizer=WORDS)
+    blank = np.zeros((1, WORDS.size), dtype=np.float32)
+    context = Context.start(blank, vocabulary=WORDS, max_new_tokens=limit)
+    state, tokens = chain.init_state(context), []
+    while 0 not in tokens:
+        forced = chain.forced_tokens(state, context)
+        logits, state = chain.process(blank, state, context)
+        new = forced[0] if forced else [int(np.flatnonzero(np.isfinite(logits[0]))[-1])]
+        tokens += new
+        assert len(tokens) <= limit
+        context = context.accept([new])
+    assert tokens.index(0) == len(tokens) - 1
+    result = Generator(ToyModel(load_backend("numpy"), WORDS.size, seed=4), chain, max_tokens=limit)([[60]])[0]
+    assert result.finish == "eos"
