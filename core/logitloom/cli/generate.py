@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +34,7 @@ from logitloom.generation import (
 )
 from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.candidates import load as load_candidates
-from logitloom.trace import TracedChain
+from logitloom.trace import Record, TracedChain
 from logitloom.trace.page import check_target
 
 __all__ = ["UNFINISHED", "add_parser"]
@@ -153,6 +154,8 @@ def run(arguments: argparse.Namespace) -> int:
     loader = registry.load_plugin("models", arguments.loader)
     model = loader(arguments.model, backend=arguments.backend, device=arguments.device)
     chain = chain.configure(tokenizer=model.vocabulary, model=model)
+    if arguments.sample is None and arguments.beams is None and arguments.contrastive is None:
+        _warn_of_no_effect(chain)
     record = None
     if arguments.trace:
         chain = traced = TracedChain(chain)
@@ -165,26 +168,33 @@ def run(arguments: argparse.Namespace) -> int:
         on_emission=None if record is None else record.note, record=arguments.json and arguments.beams is None,
         heal=arguments.heal, avoid=SoftBan(tuple(arguments.avoid)) if arguments.avoid else None,
     )  # fmt: skip
-    if arguments.sample is None and arguments.beams is None and arguments.contrastive is None:
-        _warn_of_no_effect(chain)
     started = time.monotonic()
-    if arguments.stream:
-        cut = _stream(generator, prompts, arguments)
-    else:
-        found = _whole(generator, prompts, arguments)
-        cut = [Cut(g.prompt, g.sample, g.tokens, g.finish) for g in found]
-        if record is not None:
-            record.attach(found)
+    with _written(record, arguments.trace):
+        if arguments.stream:
+            cut = _stream(generator, prompts, arguments)
+        else:
+            found = _whole(generator, prompts, arguments)
+            cut = [Cut(g.prompt, g.sample, g.tokens, g.finish) for g in found]
+            if record is not None:
+                record.attach(found)
     count = sum(len(each.tokens) for each in cut)
     seconds = time.monotonic() - started
-    if record is not None:
-        record.save(arguments.trace)
-        say(f"The trace is in {arguments.trace}: {len(record)} steps.")
     if arguments.stats:
         say(f"{count} tokens in {seconds:.2f} s, {count / seconds:.1f} tokens/s")
         if arguments.draft:
             say(str(statistics))
     return _warned_of_cuts(generator, prompts, cut)
+
+
+@contextlib.contextmanager
+def _written(record: Record | None, path: str) -> Iterator[None]:
+    """Write the page of a record at the end, also where an error or an interrupt ends the generation."""
+    try:
+        yield
+    finally:
+        if record is not None:
+            record.save(path)
+            say(f"The trace is in {path}: {len(record)} steps.")
 
 
 def _unfinished(generator: Generator, prompt: Sequence[int], tokens: Sequence[int], finish: str | None) -> list[str]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 from logitloom.atomic_file import write_whole
-from logitloom.automata.edges import edges, label
 from logitloom.errors import OptionError
+from logitloom.trace.automaton_states import AutomatonState
 from logitloom.trace.distribution import Change, Choice, Distribution
 from logitloom.trace.step_tree import Sequence, Step, StepTree
 
 __all__ = ["check_target", "data", "write"]
 
-#: Edges shown of one state, and bytes shown of one token.
-_MOST_EDGES: Final = 24
+#: Characters shown of one token.
 _MOST_CHARACTERS: Final = 40
 
 
@@ -142,19 +142,17 @@ def _shown(record: StepTree, token: int) -> str:
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 
-def _automata(record: StepTree, steps: Any) -> dict[str, dict[int, Any]]:
-    """Per processor with an automaton the states that were visited, with the bytes that lead on from them."""
+def _automata(record: StepTree, steps: Iterable[Step]) -> dict[str, dict[int, Any]]:
+    """Per processor that is a constraint the states that were visited, with the bytes that lead on from them."""
+    steps = list(steps)
     found: dict[str, dict[int, Any]] = {}
     for index, name in enumerate(record.labels):
-        if name not in record.automata:
-            continue
-        dfa = record.automata[name].dfa
-        visited = sorted({s for step in steps if (s := step.changes[index].state) is not None and s >= 0})
-        shown: dict[int, Any] = {s: {"accepting": bool(dfa.accepting[s]), "edges": []} for s in visited}
-        for (state, after), values in edges(dfa, visited).items():
-            shown[state]["edges"].append([label(values), after])
-        for each in shown.values():
-            each["more"] = max(len(each["edges"]) - _MOST_EDGES, 0)
-            del each["edges"][_MOST_EDGES:]
-        found[name] = shown
+        if name in record.automata:
+            numbers = {step.changes[index].state for step in steps}
+            states = record.automata[name]
+            found[name] = {number: _state(states[number]) for number in sorted(states) if number in numbers}
     return found
+
+
+def _state(state: AutomatonState) -> dict[str, Any]:
+    return {"accepting": state.accepting, "edges": [list(edge) for edge in state.edges], "more": state.more}

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
-from logitloom.automata import TokenAutomaton
 from logitloom.generation.generator import Generated
 from logitloom.generation.loop import Emission
+from logitloom.trace.automaton_states import AutomatonState
 from logitloom.trace.distribution import Change, Choice, Distribution, Row, chosen
 from logitloom.vocabulary import Vocabulary
 
@@ -89,7 +89,7 @@ class StepTree:
         steps: all steps kept, each before those that follow it.
         missed: how many steps there were beyond the limit.
         prompts: ids per row.
-        automata: of the processors that have one, by label.
+        automata: of the processors that are constraints, by label: the states that were visited, by number.
     """
 
     def __init__(self, labels: Iterable[str], limit: int) -> None:
@@ -99,7 +99,7 @@ class StepTree:
         self.steps: list[Step] = []
         self.missed = 0
         self.prompts: list[tuple[int, ...]] = []
-        self.automata: dict[str, TokenAutomaton] = {}
+        self.automata: dict[str, dict[int, AutomatonState]] = {}
         self._attached: list[Sequence] = []
         self._origins: dict[int, list[Origin]] = {}
         self._choices: dict[tuple[int, int], Choice] = {}
@@ -119,7 +119,7 @@ class StepTree:
         """A generation begins; what was recorded before is dropped."""
         self.prompts = [tuple(prompt) for prompt in prompts]
         self.steps, self.missed, self._attached, self._origins = [], 0, [], {}
-        self._choices, self._open = {}, OrderedDict()
+        self._choices, self._open, self.automata = {}, OrderedDict(), {}
 
     def keep(self, number: int, before: Row, after: Row) -> None:
         """Keep the probabilities of a step until its token is known; those of the oldest steps go first.

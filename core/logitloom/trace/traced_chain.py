@@ -17,6 +17,7 @@ from logitloom.errors import OptionError
 from logitloom.link import Link
 from logitloom.processor import Processor
 from logitloom.step import Step
+from logitloom.trace.automaton_states import StateNumbers
 from logitloom.trace.distribution import Change, Distribution, changed, described, probabilities
 from logitloom.trace.record import Record
 
@@ -76,7 +77,7 @@ class TracedChain(Chain):
         super()._assemble()
         if len(self._steps) == len(self.links):  # else options are missing, and the chain cannot run
             *steps, closing = self._steps
-            watched = (self._recorder.watching(step, self.links[i].processor, i) for i, step in enumerate(steps))
+            watched = (self._recorder.watching(step, self.links[i], i) for i, step in enumerate(steps))
             self._steps = (*watched, closing)
 
 
@@ -96,17 +97,18 @@ class _Recorder(Processor):
         self._first: list[Distribution] = []
         self._given: list[NDArray[Any]] = []
         self._changes: list[list[Change]] = []
+        self._numbers: dict[str, StateNumbers] = {}
 
     def init_state(self, context: Context) -> Array:
         """``[rows] int32``: ``-1 - row``, where a row starts."""
         if context.vocabulary is not None:
             self.record.vocabulary = context.vocabulary
-        self.record.automata = {
-            label: processor.constraint_for(context)
+        self.record.start([list(prompt) for prompt in context.prompt or [()] * context.batch])
+        self._numbers = {
+            label: StateNumbers(processor.constraint_for(context), self.record.automata.setdefault(label, {}))
             for label, processor in self.processors.items()
             if hasattr(processor, "constraint_for")
         }
-        self.record.start([list(prompt) for prompt in context.prompt or [()] * context.batch])
         return context.backend.asarray(-1 - np.arange(context.batch, dtype=np.int32))
 
     def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
@@ -127,7 +129,7 @@ class _Recorder(Processor):
                 self.record.keep(number, before.astype(np.float32), after.astype(np.float32))
         return logits, backend.asarray(np.asarray(numbers, dtype=np.int32))
 
-    def watching(self, step: Step, processor: Any, index: int) -> Step:
+    def watching(self, step: Step, link: Link, index: int) -> Step:
         """The step of one processor of the chain, recording what it changes."""
 
         def watched(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
@@ -137,10 +139,18 @@ class _Recorder(Processor):
             begin = time.perf_counter()
             logits, state = step(logits, state, context)
             context.backend.synchronize(logits)
-            self._note(logits, _automaton_states(processor, state, context), time.perf_counter() - begin, context)
+            seconds = time.perf_counter() - begin
+            self._note(logits, self._automaton_states(link, state, context), seconds, context)
             return logits, state
 
         return watched
+
+    def _automaton_states(self, link: Link, state: Any, context: Context) -> list[int] | None:
+        """The number of each row's state, of a processor that is a constraint."""
+        numbers = self._numbers.get(link.label)
+        if numbers is None:
+            return None
+        return numbers.of(link.processor.host_states(state, context.with_fields(tokens=None)))
 
     def _open(self, logits: Array, branches: int, context: Context) -> None:
         # Guidance takes several rows per sequence; the sequences' own come first.
@@ -162,12 +172,3 @@ def _host(logits: Array, context: Context) -> NDArray[Any]:
     """A copy in host memory, float32 at least."""
     wide = logits if logits.dtype == context.backend.xp.float64 else context.backend.cast(logits, "float32")
     return np.array(context.backend.to_numpy(wide))
-
-
-def _automaton_states(processor: Any, state: Any, context: Context) -> list[int] | None:
-    """The automaton's state of each row, of a processor that is one."""
-    host_states = getattr(processor, "host_states", None)
-    if host_states is None:
-        return None
-    found: list[int] = host_states(state, context.with_fields(tokens=None))
-    return found

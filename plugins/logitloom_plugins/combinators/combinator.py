@@ -189,6 +189,18 @@ class Combinator(ConstraintProcessor):
             inner[section] = [None] * context.batch if own is None else within.start_states(own, context)
         return [combination.start_in(section, inner[section][row]) for row, section in enumerate(first)]
 
+    def constraint_for(self, context: Context) -> Constraint:
+        """The combination that a generation with this context uses."""
+        skeleton: _Sections | None = self.__dict__["_skeleton"]
+        return super().constraint_for(context) if skeleton is None else skeleton.constraint_for(context)
+
+    def host_states(self, state: Any, context: Context) -> list[Any]:
+        """Per row the combination's state after the accepted tokens."""
+        skeleton: _Sections | None = self.__dict__["_skeleton"]
+        if skeleton is None:
+            return super().host_states(state, context)
+        return skeleton.host_states(state.states, context)
+
     # -- hooks -----------------------------------------------------------------------------------------------
 
     def init_state(self, context: Context) -> Any:

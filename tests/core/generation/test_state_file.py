@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from logitloom import load_backend
 from logitloom.errors import GenerationError, ModelError, WriteError
-from logitloom.generation import SequenceState, continuous, state_file
+from logitloom.generation import Generator, Multinomial, SequenceState, continuous, state_file
+from logitloom.testing import ToyModel
 from tests.core.generation.words import generator, tiny_model
 
 safetensors = pytest.importorskip("safetensors.numpy", reason="state files need the package safetensors")
@@ -169,3 +171,26 @@ def test_saving_that_fails_leaves_the_file_as_it_was(
         state.save(path)
     assert path.read_bytes() == good
     assert [entry.name for entry in path.parent.iterdir()] == ["state"]
+
+
+def toy(seed: int) -> Generator:
+    """A generator with a model whose cache has arrays of two dimensions."""
+    return Generator(ToyModel(load_backend("numpy"), seed=seed), strategy=Multinomial(2), max_tokens=5)
+
+
+def test_caches_of_any_shape_are_saved_and_compared(tmp_path: Path) -> None:
+    state = continuous(toy(0))([[1, 2], [3]], seed=1)
+    state.save(tmp_path / "state")
+    again = SequenceState.load(tmp_path / "state", toy(0))
+    assert again.rows == state.rows
+    assert again.held_cache is not None
+    assert again.held_cache.rows == state.held_cache.rows
+    with pytest.raises(GenerationError, match="made by another model"):
+        SequenceState.load(tmp_path / "state", Generator(Marked(load_backend("numpy"))))
+
+
+class Marked(ToyModel):
+    """Its cache holds other numbers than that of the toy model."""
+
+    def cache_from_host(self, arrays: Any, lengths: Any) -> Any:
+        return super().cache_from_host({"tokens": arrays["tokens"] + 1}, lengths)
