@@ -204,7 +204,7 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
         ) from None
     except (TypeError, ValueError):
         raise OptionTypeError(
-            f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {value!r} ({type(value).__name__})."
+            f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {value!r:.100} ({type(value).__name__})."
         ) from None
     if converted is None:
         return converted
@@ -216,7 +216,7 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
             f"whole characters."
         )
     if o.choices is not None and converted not in o.choices:
-        raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}, but is {value!r}.")
+        raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}, but is {value!r:.100}.")
     numbers = [leaf for leaf in _leaves(converted) if isinstance(leaf, (int, float)) and not isinstance(leaf, bool)]
     for number in numbers:
         if isinstance(number, float) and _LARGEST < abs(number) < math.inf:
@@ -227,7 +227,7 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
     for number in numbers if o.bounds else ():
         if not _within(number, o.bounds):
             unit = f" {o.unit}" if o.unit else ""
-            raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}{unit}, but is {value!r}.")
+            raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}{unit}, but is {value!r:.100}.")
     return converted
 
 

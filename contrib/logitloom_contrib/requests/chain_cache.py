@@ -100,18 +100,32 @@ class ChainCache:
         Args:
             given: ``extra_args["logitloom"]``.
             admitting: whether another process will make the chain, too. The permitted seconds are then those of both:
-                what was stored in the shared folder counts once, and everything else twice.
+                what was stored in the shared folder counts once, and everything else, reading included, twice.
             tried: whether another process has tried the chain, so that this one need not.
 
         Raises:
             ChainDocumentError: in one sentence, whatever the reason is.
         """
+        with at_most(self.permissions.seconds):
+            known = self._found(given, admitting, tried)
+        if isinstance(known, _Refused):
+            raise ChainDocumentError(known.message)
+        return known
+
+    def _found(self, given: Any, admitting: bool, tried: bool) -> CompiledChain | _Refused:
+        """What is known of a request, or found out about it.
+
+        Raises:
+            ChainDocumentError: the request is no chain document.
+        """
+        begin = time.thread_time()
         try:
             request = read(given, self.permissions)
         except ChainDocumentError:
             raise
         except Exception as error:  # a plug-in may raise anything, and the engine must not fall over it
             raise ChainDocumentError(_sentence(error)) from error
+        reading = time.thread_time() - begin
         with self._lock:
             known = self._entries.get(request.key)
             outdated = isinstance(known, _Refused) and known.until < time.monotonic()
@@ -120,9 +134,7 @@ class ChainCache:
             elif known is not None:
                 self._entries.move_to_end(request.key)
         if known is None:
-            known = self._keep(request.key, self._compiled(request, admitting, tried))
-        if isinstance(known, _Refused):
-            raise ChainDocumentError(known.message)
+            known = self._keep(request.key, self._compiled(request, admitting, tried, reading))
         return known
 
     def _keep(self, key: str, made: CompiledChain | _Refused) -> CompiledChain | _Refused:
@@ -136,22 +148,23 @@ class ChainCache:
                 self._entries.popitem(last=False)
         return known
 
-    def _compiled(self, request: RequestDocument, admitting: bool, tried: bool) -> CompiledChain | _Refused:
-        seconds = self.permissions.seconds
+    def _compiled(
+        self, request: RequestDocument, admitting: bool, tried: bool, reading: float
+    ) -> CompiledChain | _Refused:
         try:
             guard = RequestGuard(self.permissions)
             if self.vocabulary is not None:
                 prepare(self.vocabulary, self.permissions.allow)
             begin = time.thread_time()
-            with at_most(seconds), compiled_in(self.shared) as stored, loading(guard=guard):
+            with compiled_in(self.shared) as stored, loading(guard=guard):
                 chain = from_document(request.document, tokenizer=self.vocabulary)
                 chain = bind(chain, self.engine, _GIVES)
                 compiling = time.thread_time() - begin
                 first = None if tried else self._try(chain)
             taken = time.thread_time() - begin
             if admitting:
-                # The other process tries nothing, and does not compile what was stored.
-                self._require_time(chain, taken, max(compiling - stored.seconds, 0.0))
+                # The other process reads the document too, tries nothing, and does not compile what was stored.
+                self._require_time(chain, reading + taken, reading + max(compiling - stored.seconds, 0.0))
         except Exception as error:  # as above
             return _Refused(_sentence(error), time.monotonic() + _REFUSED_SECONDS)
         return CompiledChain(request.key, chain, first)
@@ -170,8 +183,8 @@ class ChainCache:
         else:
             return
         raise BudgetExceeded(
-            f"Compiling the request's chain ({', '.join(chain.labels)}) takes longer than {limit}, with what the "
-            f"engine's process compiles again. Simplify its patterns or schemas."
+            f"Reading and compiling the request's chain ({', '.join(chain.labels)}) takes longer than {limit}, "
+            f"with what the engine's process does again. Simplify its patterns or schemas."
         )
 
     def _try(self, chain: Chain) -> bytes:

@@ -11,7 +11,7 @@ LOGITLOOM_SERVER_ALLOW           allow              names; ``+name`` adds one to
 LOGITLOOM_SERVER_BYTES           bytes              most bytes of a request's chain, as JSON
 LOGITLOOM_SERVER_PROCESSORS      processors         most processors of a chain, at every depth
 LOGITLOOM_SERVER_STATES          states             most states of an automaton
-LOGITLOOM_SERVER_SECONDS         seconds            most seconds of all compilations of a request
+LOGITLOOM_SERVER_SECONDS         seconds            most seconds of reading and compiling a request
 LOGITLOOM_SERVER_ENGINE_SECONDS  engine_seconds     most seconds of those that the engine's process makes again
 LOGITLOOM_SERVER_INTEGER         integer            largest integer of an option with a declared type
 LOGITLOOM_SERVER_CHAINS          chains             compiled chains that are kept
@@ -56,10 +56,10 @@ class Permissions:
         bytes: most bytes of a chain as JSON.
         processors: most processors of a chain, those inside others included.
         states: most states of an automaton.
-        seconds: most seconds of processor time for all compilations of a request together, in the API server's process
+        seconds: most seconds of processor time for reading and compiling a request's chain, in the API server's process
             and in the engine's.
         engine_seconds: most of these seconds that the engine's process may need, for which all requests wait. They are
-            measured in the API server's process: its compilations less what it stored for the other process.
+            measured in the API server's process: reading and compilations, less what it stored for the other process.
         integer: largest integer of an option with a declared type (schemas have none).
         chains: compiled chains kept at a time; those of running requests are kept anyway.
         record: the folder of records; empty for none.
@@ -70,7 +70,7 @@ class Permissions:
     """
 
     allow: frozenset[str] = SAFE
-    bytes: int = 64 << 10
+    bytes: int = 1 << 20
     processors: int = 16
     states: int = 20_000
     seconds: float = 2.0

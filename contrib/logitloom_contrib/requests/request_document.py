@@ -101,10 +101,11 @@ def _no_number(name: str) -> Any:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
-        raise ChainDocumentError(f"{KEY!r} of the request has {_shown(twice)} twice in one table. Give it once.")
+    table: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in table:
+            raise ChainDocumentError(f"{KEY!r} of the request has {_shown(name)} twice in one table. Give it once.")
+        table[name] = value
     return table
 
 
@@ -132,7 +133,11 @@ def _plain(value: Any, place: str, depth: int) -> Any:
         for name in value:
             if isinstance(name, bool) or not isinstance(name, (str, int)):
                 raise ChainDocumentError(f"{place} has the key {_shown(name)}; keys are texts.")
-        return {_plain(str(name), place, depth): _plain(part, place, depth + 1) for name, part in value.items()}
+        table = {_plain(str(name), place, depth): _plain(part, place, depth + 1) for name, part in value.items()}
+        if len(table) < len(value):
+            twice = next(name for name in value if isinstance(name, int) and str(name) in value)
+            raise ChainDocumentError(f"{place} has the key {twice} twice, as a number and as a text. Give it once.")
+        return table
     if isinstance(value, (list, tuple)):
         return [_plain(part, place, depth + 1) for part in value]
     raise ChainDocumentError(f"{place} holds a {type(value).__name__}, {_shown(value)}. {_FORMS}")
@@ -239,8 +244,7 @@ def _check_integers(value: Any, place: str, permissions: Permissions) -> None:
     """Refuse numbers so large that only somebody who wants memory or an overflow asks for them."""
     if isinstance(value, dict):
         for name, part in value.items():
-            digits = name.lstrip("-")
-            _check_integers(int(name[:20]) if digits.isascii() and digits.isdigit() else 0, place, permissions)
+            _check_integers(_integer_key(name), place, permissions)
             _check_integers(part, place, permissions)
     elif isinstance(value, list):
         for part in value:
@@ -249,6 +253,14 @@ def _check_integers(value: Any, place: str, permissions: Permissions) -> None:
         raise ChainDocumentError(
             f"{place} holds {_shown(value)}; integers of options may be at most {permissions.integer} on this server."
         )
+
+
+def _integer_key(name: str) -> int:
+    """The integer that a key becomes where keys of an option are integers; 0 if it is none."""
+    try:
+        return int(name)
+    except ValueError:
+        return 0
 
 
 def _too_long(length: int, permissions: Permissions) -> str:

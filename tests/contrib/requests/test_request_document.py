@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from logitloom.errors import LogitloomError
+from logitloom_contrib.requests import chain_cache
+from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import SAFE, Permissions
-from logitloom_contrib.requests.request_document import read
+from logitloom_contrib.requests.request_document import _distinct, read
 from tests.contrib.engines.vllm.conftest import HOSTILE, engine_of, one, params_of
 
 CHAIN = [{"use": "regex", "options": {"pattern": "[a-z]+"}}, {"use": "min_p", "options": {"p": 0.1}}]
@@ -59,6 +62,44 @@ def test_a_table_that_is_no_plain_data_is_refused() -> None:
     for value in (object(), {"use": object()}, [{"use": "regex", "options": {"pattern": b"a"}}], {1.5: 2}):
         with pytest.raises(ValueError, match="request"):
             read(value, Permissions())
+
+
+def test_a_key_that_is_given_twice_is_refused_after_one_look_at_each_key() -> None:
+    """The work is counted in comparisons of keys: as many as there are keys."""
+
+    class Key(str):
+        compared = 0
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            Key.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    pairs = [(Key(f"k{n}"), n) for n in range(2000)]
+    assert len(_distinct(list(pairs))) == 2000
+    with pytest.raises(LogitloomError, match="'k1999' twice"):
+        _distinct([*pairs, (Key("k1999"), 0)])
+    assert Key.compared < 10 * len(pairs)
+
+
+def test_equal_keys_of_plain_data_are_refused() -> None:
+    with pytest.raises(LogitloomError, match="key 7 twice, as a number and as a text"):
+        read(one("logit_bias", bias={7: 1.0, "7": 2.0}), Permissions())
+
+
+def test_reading_a_request_counts_within_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(given: Any, permissions: Permissions) -> Any:
+        until = time.thread_time() + 0.3
+        while time.thread_time() < until:
+            pass
+        return read(given, permissions)
+
+    monkeypatch.setattr(chain_cache, "read", slow)
+    chains = ChainCache(Permissions(engine_seconds=0.25), None, 8, engine="an engine")
+    with pytest.raises(LogitloomError, match=r"Reading and compiling .* takes longer than the 0\.25 seconds"):
+        chains.get(one("top_k", k=3), admitting=True)
 
 
 def test_a_value_that_holds_itself_is_refused() -> None:

@@ -74,7 +74,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "deep nesting in text": ("[" * 20_000, "nested too deeply"),
     "deep nesting": (json.dumps([{"use": "json", "options": {"schema": {"enum": _NESTED}}}]), "nested deeper"),
     "half a surrogate pair": ('[{"use": "regex", "options": {"pattern": "\\ud800"}}]', "surrogate"),
-    "a text of 100 KB": (json.dumps(one("regex", pattern="a" * 100_000)), "is the most"),
+    "a text of 2 MB": (json.dumps(one("regex", pattern="a" * 2_000_000)), "is the most"),
     "100 processors": (json.dumps([{"use": "min_p", "options": {"p": 0.1}}] * 100), "is the most"),
     "a processor that does not exist": (json.dumps(one("rm_rf")), "There is no processor"),
     "a processor that runs a model": (json.dumps(one("cfg", scale=2.0)), "may not use"),
@@ -96,6 +96,12 @@ HOSTILE: dict[str, tuple[Any, str]] = {
         json.dumps(one("json", schema={"type": "integer", "minimum": 2, "maximum": 1})), ""
     ),
     "a position of two billion": (json.dumps(one("force_tokens", tokens={"2000000000": 1})), "may be at most"),
+    "a position behind blanks and a sign": (
+        json.dumps(one("force_tokens", tokens={" " * 30 + "+2000000000": 1})), "may be at most"
+    ),
+    "a position with underscores": (json.dumps(one("force_tokens", tokens={"2_000_000_000": 1})), "may be at most"),
+    "a position in other digits": (json.dumps(one("force_tokens", tokens={"\uff12" * 10: 1})), "may be at most"),
+    "a position of 5000 digits": (json.dumps(one("force_tokens", tokens={"9" * 5000: 1})), "tokens"),
     "a token that no vocabulary has": (json.dumps(one("force_tokens", tokens={"0": 999_999})), "999999"),
     "no choices": (json.dumps(one("choice", choices=[])), "choice"),
     "an empty stop string": (json.dumps(one("stop", strings=[""])), ""),
