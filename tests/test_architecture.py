@@ -197,6 +197,7 @@ FLOORS = (
     {
         "plugin_manager",
         "registry",
+        "text_encoder",
         "link",
         "direct_use",
         "chain_state",

@@ -21,6 +21,7 @@ __all__ = [
     "backend_adapter",
     "branch_prompts",
     "constraint",
+    "encode_text",
     "forced_tokens",
     "hookimpl",
     "hookspec",
@@ -185,6 +186,22 @@ def vocabulary_version(tokenizer: Any) -> Hashable | None:
         A value that differs whenever ``vocabulary`` would give something else for this object: its number of tokens,
         the tokens that were added, its end-of-sequence ids. None to have the object read each time, and for
         tokenizers of another kind.
+    """
+
+
+@hookspec(firstresult=True)
+def encode_text(tokenizer: Any, text: str) -> list[int] | None:
+    """The ids of a text as the prompt of a model (tokenizer readers; optional, default: ``tokenizer.encode(text)``).
+
+    Args:
+        tokenizer: as for :func:`vocabulary`.
+        text: any text; the host asks with an empty one to find out whose tokenizer it is.
+
+    Returns:
+        The ids, with the special tokens that the tokenizer puts around a text; None for tokenizers of another kind.
+
+    Raises:
+        VocabularyError: if the tokenizer is of this reader's kind and cannot encode.
     """
 
 

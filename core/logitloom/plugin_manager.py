@@ -26,7 +26,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
 
 
 #: Hooks that several plug-ins are asked for, so that ``tryfirst`` and ``trylast`` mean something.
-_ASKED_OF_SEVERAL = frozenset({"vocabulary"})
+_ASKED_OF_SEVERAL = frozenset({"encode_text", "vocabulary"})
 
 #: Options of ``@hookimpl`` that cannot be honoured, with the reason and the remedy.
 _REFUSED = {

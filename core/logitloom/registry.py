@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logitloom.arguments import shown
 from logitloom.backend import Backend, forget_types, load_backends_with
@@ -43,12 +43,14 @@ __all__ = [
     "GROUPS",
     "INTERFACE_GROUP",
     "PluginRecord",
+    "TokenizerReaders",
     "available",
     "load_backend",
     "load_plugin",
     "read_vocabulary",
     "refresh",
     "register",
+    "tokenizer_readers",
     "unregister",
 ]
 
@@ -469,19 +471,22 @@ def _first_kernels() -> MaskKernels | None:
     return None
 
 
-def read_vocabulary(tokenizer: Any) -> Vocabulary:
-    """The vocabulary of a tokenizer of any library, through the installed tokenizer readers.
+class TokenizerReaders(NamedTuple):
+    """The installed tokenizer readers.
 
-    Each tokenizer object is read once, and again after it changed (tokens were added, another end was set).
-
-    Args:
-        tokenizer: a tokenizer object, a path that a reader knows, or a Vocabulary (returned as it is).
-
-    Raises:
-        VocabularyError: if no reader knows the tokenizer.
+    Attributes:
+        manager: knows their hooks.
+        names: of all of them.
+        broken: those that cannot be used, each with the reason.
     """
-    if isinstance(tokenizer, Vocabulary):
-        return tokenizer
+
+    manager: PluginManager
+    names: tuple[str, ...]
+    broken: tuple[str, ...]
+
+
+def tokenizer_readers() -> TokenizerReaders:
+    """The installed tokenizer readers that are not blocked."""
     manager = PluginManager()
     broken = []
     names = tuple(dict.fromkeys(record.name for record in available("tokenizers") if not record.blocked))
@@ -493,14 +498,42 @@ def read_vocabulary(tokenizer: Any) -> Vocabulary:
             raise
         except BaseException as error:  # one broken reader is no reason to do without the others
             broken.append(f"{name} ({type(error).__name__}: {_told(error)})")
-    found = _first_reading(manager, tokenizer, names)
-    if found is None:
-        also = f" These readers could not be used: {'; '.join(broken)}." if broken else ""
+    return TokenizerReaders(manager, names, tuple(broken))
+
+
+def read_vocabulary(tokenizer: Any) -> Vocabulary:
+    """The vocabulary of a tokenizer of any library, through the installed tokenizer readers.
+
+    Each tokenizer object is read once, and again after it changed (tokens were added, another end was set).
+
+    Args:
+        tokenizer: a tokenizer object, a path that a reader knows, a Vocabulary (returned as it is), or an object whose
+            attribute ``vocabulary`` is one.
+
+    Raises:
+        VocabularyError: if no reader knows the tokenizer.
+    """
+    if isinstance(tokenizer, Vocabulary):
+        return tokenizer
+    readers = tokenizer_readers()
+    found = _first_reading(readers.manager, tokenizer, readers.names)
+    if found is not None:
+        return found
+    also = f" These readers could not be used: {'; '.join(readers.broken)}." if readers.broken else ""
+    if isinstance(tokenizer, (str, os.PathLike)):
         raise VocabularyError(
-            f"No tokenizer reader knows {type(tokenizer).__module__}.{type(tokenizer).__qualname__}. Installed "
-            f"readers: {', '.join(names) or 'none'}.{also} Give a logitloom.Vocabulary, or install a reader."
+            f"{shown(tokenizer)} is no file or folder with a tokenizer that an installed reader knows "
+            f"({', '.join(readers.names) or 'none is installed'}).{also} Nothing is downloaded by name: give "
+            f"the path of a folder that has a tokenizer.json, or load the tokenizer with its library and give the "
+            f"object: transformers.AutoTokenizer.from_pretrained(...)."
         )
-    return found
+    own = getattr(tokenizer, "vocabulary", None)
+    if isinstance(own, Vocabulary):
+        return own
+    raise VocabularyError(
+        f"No tokenizer reader knows {type(tokenizer).__module__}.{type(tokenizer).__qualname__}. Installed "
+        f"readers: {', '.join(readers.names) or 'none'}.{also} Give a logitloom.Vocabulary, or install a reader."
+    )
 
 
 def _first_reading(manager: PluginManager, tokenizer: Any, names: tuple[str, ...]) -> Vocabulary | None:

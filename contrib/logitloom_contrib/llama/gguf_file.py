@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import os
 import struct
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom import Vocabulary, read_vocabulary
 from logitloom.errors import ModelError
 
-__all__ = ["GGUFFile"]
+__all__ = ["GGUFFile", "file_vocabulary"]
 
 # struct codes of the scalar value types of the format
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -168,3 +170,18 @@ def _value(content: memoryview, offset: int, kind: int) -> tuple[Any, int]:
         value, offset = _value(content, offset, item)
         values.append(value)
     return values, offset
+
+
+def file_vocabulary(path: str) -> Vocabulary:
+    """The vocabulary in a GGUF file; the same object for a model and its tokenizer, as long as the file stays.
+
+    Raises:
+        VocabularyError: if the file is damaged, or no tokenizer reader knows its kind.
+    """
+    return _file_vocabulary(path, os.stat(path).st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _file_vocabulary(path: str, modified: int) -> Vocabulary:
+    del modified
+    return read_vocabulary(path)

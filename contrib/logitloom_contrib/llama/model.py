@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from logitloom import Array, Backend, Vocabulary
 from logitloom.backend import NEG_INF
 from logitloom.errors import ModelError
+from logitloom_contrib.llama.gguf_file import file_vocabulary
 from logitloom_contrib.llama.kv_cache import Buffers, KVCache, KVLayout
 from logitloom_contrib.llama.weights import LayerWeights, LlamaConfig, LlamaWeights, random_weights
 
@@ -132,9 +133,7 @@ class LlamaModel:
             ModelError: if the model has no file.
             VocabularyError: if no tokenizer reader knows the file.
         """
-        from logitloom.registry import read_vocabulary
-
-        return read_vocabulary(self._origin("vocabulary"))
+        return file_vocabulary(self._origin("vocabulary"))
 
     def _origin(self, what: str) -> str:
         if self.path is None:

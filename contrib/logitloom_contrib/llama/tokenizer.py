@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from logitloom import Vocabulary, read_vocabulary
 from logitloom.errors import ModelError
-from logitloom_contrib.llama.gguf_file import GGUFFile
+from logitloom_contrib.llama.gguf_file import GGUFFile, file_vocabulary
 
 __all__ = ["LlamaTokenizer"]
 
@@ -36,6 +37,7 @@ class LlamaTokenizer:
         eos: id that ends one, or None.
         add_bos: whether texts begin with ``bos``.
         name: where it came from, for messages.
+        path: of the GGUF file, from which the vocabulary is read; None for a tokenizer of other origin.
 
     Raises:
         ModelError: if the pre-tokenizer is not known, or the package tokenizers is not installed.
@@ -57,6 +59,7 @@ class LlamaTokenizer:
         eos: int | None = None,
         add_bos: bool = False,
         name: str = "tokenizer",
+        path: str | None = None,
     ) -> None:
         try:
             import tokenizers
@@ -68,6 +71,7 @@ class LlamaTokenizer:
         self._library = tokenizers
         self._tokens, self._merges, self._pre_tokenizer, self._name = tokens, merges, pre_tokenizer, name
         self._added = [(i, kind) for i, kind in enumerate(kinds) if kind in (_CONTROL, _USER_DEFINED)]
+        self.path = path
         self.chat_template, self.bos, self.eos, self.add_bos = chat_template, bos, eos, add_bos
         self.tokenizer: Any = self._build(with_special=True)
 
@@ -99,10 +103,19 @@ class LlamaTokenizer:
             eos=fields.get("ggml.eos_token_id"),
             add_bos=bool(fields.get("ggml.add_bos_token", False)),
             name=file.path,
+            path=file.path,
         )
 
     def __repr__(self) -> str:
         return f"LlamaTokenizer({self._name!r}, {len(self._tokens)} tokens)"
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The bytes of the tokens, and the ids that end a text."""
+        if self.path is not None:
+            return file_vocabulary(self.path)
+        ends = () if self.eos is None else (self.eos,)
+        return read_vocabulary(self.tokenizer).with_eos(ends)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The ids of a text.

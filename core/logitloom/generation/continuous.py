@@ -171,8 +171,7 @@ class ContinuousGenerator:
 
     @property
     def _vocabulary(self) -> Vocabulary | None:
-        given = self.generator.vocabulary
-        return given if given is not None else self.generator.chain.vocabulary
+        return self.generator.known_vocabulary
 
     def _check_vocabulary(self, state: SequenceState) -> None:
         mine, theirs = self._vocabulary, state.vocabulary

@@ -6,13 +6,14 @@ import codecs
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from logitloom.arguments import flag, ids, instance, optional_ids, shown, whole
 from logitloom.chain import Chain
-from logitloom.errors import GenerationError
+from logitloom.errors import GenerationError, VocabularyError
 from logitloom.generation.beam_search import BeamSearch, beam_search
 from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.contrastive_search import ContrastiveSearch, contrastive_search
@@ -24,17 +25,11 @@ from logitloom.generation.partial_values import Partial, ValueReader, value_read
 from logitloom.generation.sampled import Sampled
 from logitloom.generation.soft_ban import SoftBan, decode_avoiding
 from logitloom.generation.speculation import Round, speculate
+from logitloom.registry import read_vocabulary
+from logitloom.text_encoder import TextEncoder, text_encoder
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["Generated", "Generator", "Piece", "Progress", "TextEncoder"]
-
-
-class TextEncoder(Protocol):
-    """Encodes text as token ids; any object with this method."""
-
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text."""
-        ...
+__all__ = ["Generated", "Generator", "Piece", "Progress"]
 
 
 @dataclass(frozen=True)
@@ -45,8 +40,8 @@ class Generated:
         prompt: number of the prompt.
         sample: number of the sequence among those of the prompt.
         tokens: new token ids, without the end-of-sequence token.
-        text: the text of the tokens, cut at the start of a stop string (None without a vocabulary); with ``heal`` the
-            text behind the whole prompt.
+        text: the text of the tokens, cut at the start of a stop string (None where no vocabulary is known); with
+            ``heal`` the text behind the whole prompt.
         logprob: cumulative log-probability of the tokens under the processed distributions.
         finish: ``"eos"``, ``"stop"`` or ``"length"``.
         forced: number of tokens that a constraint forced without a pass of the model.
@@ -146,8 +141,8 @@ class Generator:
         strategy: :class:`Greedy`, :class:`Multinomial`, :class:`BeamSearch`, :class:`ContrastiveSearch`, or any
             sampler.
         max_tokens: most new tokens per sequence.
-        tokenizer: required for prompts as text; an object with ``encode(text) -> ids``.
-        vocabulary: bytes of the tokens; default: the chain's.
+        tokenizer: required for prompts as text; a tokenizer of any library, or an object with ``encode(text) -> ids``.
+        vocabulary: bytes of the tokens, or a tokenizer; default: the chain's, else the tokenizer's.
         eos: ids that end a sequence; default: the vocabulary's.
         skip_forced: whether tokens that a constraint forces are accepted without a pass of the model (not with beam or
             contrastive search).
@@ -170,8 +165,8 @@ class Generator:
     chain: Chain = field(default_factory=lambda: Chain(()))
     strategy: Sampler | BeamSearch | ContrastiveSearch = field(default_factory=Greedy)
     max_tokens: int = 128
-    tokenizer: TextEncoder | None = None
-    vocabulary: Vocabulary | None = None
+    tokenizer: Any = None
+    vocabulary: Any = None
     eos: tuple[int, ...] | None = None
     skip_forced: bool = True
     candidates: CandidateGenerator | None = None
@@ -218,9 +213,10 @@ class Generator:
         for name in ("on_round", "on_emission"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise GenerationError(f"The argument {name!r} must be callable, but is {shown(getattr(self, name))}.")
-        for name, kind in (("vocabulary", Vocabulary), ("avoid", SoftBan)):
-            if getattr(self, name) is not None:
-                instance(getattr(self, name), kind, name, GenerationError)
+        if self.avoid is not None:
+            instance(self.avoid, SoftBan, "avoid", GenerationError)
+        if self.vocabulary is not None:
+            object.__setattr__(self, "vocabulary", read_vocabulary(self.vocabulary))
         for name in ("skip_forced", "record", "heal"):
             flag(getattr(self, name), name, GenerationError)
         whole(self.max_tokens, "max_tokens", GenerationError)
@@ -290,7 +286,7 @@ class Generator:
         """
         if isinstance(self.strategy, BeamSearch):
             raise GenerationError("Beam search cannot stream: which beam wins is known only at the end.")
-        vocabulary = self._vocabulary
+        vocabulary = self.known_vocabulary
         if vocabulary is None:
             raise GenerationError("Streaming text needs a vocabulary: give Generator(vocabulary=...) or a tokenizer.")
         generator, ids, samples = self, self.encode(prompts), self.strategy.samples
@@ -333,18 +329,38 @@ class Generator:
     def _encode_one(self, prompt: Any) -> list[int]:
         if not isinstance(prompt, str):
             return list(ids(prompt, "prompts", GenerationError))
-        if self.tokenizer is None:
+        if self.encoder is None:
             raise GenerationError("Prompts as text need Generator(tokenizer=...); or give token ids.")
-        return list(self.tokenizer.encode(prompt))
+        return self.encoder.encode(prompt)
+
+    @cached_property
+    def encoder(self) -> TextEncoder | None:
+        """What encodes prompts as text; None without a tokenizer.
+
+        Raises:
+            VocabularyError: if the tokenizer cannot encode text.
+        """
+        return None if self.tokenizer is None else text_encoder(self.tokenizer)
 
     def _healed(self, ids: list[list[int]]) -> tuple[Generator, Healed]:
         """The generator for shortened prompts, and these prompts."""
-        healed = heal(self.chain, ids, vocabulary=self._vocabulary, in_order=True)
-        return replace(self, chain=healed.chain, vocabulary=self._vocabulary), healed
+        healed = heal(self.chain, ids, vocabulary=self.known_vocabulary, in_order=True)
+        return replace(self, chain=healed.chain, vocabulary=self.known_vocabulary), healed
 
-    @property
-    def _vocabulary(self) -> Vocabulary | None:
-        return self.vocabulary if self.vocabulary is not None else self.chain.vocabulary
+    @cached_property
+    def known_vocabulary(self) -> Vocabulary | None:
+        """The bytes of the tokens: the given vocabulary, the chain's, or the tokenizer's; None if unknown."""
+        if self.vocabulary is not None:
+            found: Vocabulary = self.vocabulary
+            return found
+        if self.chain.vocabulary is not None:
+            return self.chain.vocabulary
+        if self.tokenizer is None:
+            return None
+        try:
+            return read_vocabulary(self.tokenizer)
+        except VocabularyError:  # it encodes, but does not say which bytes its tokens are
+            return None
 
     def _emissions(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> Iterator[Emission]:
         assert not isinstance(self.strategy, BeamSearch)
@@ -359,29 +375,29 @@ class Generator:
             assert not isinstance(self.strategy, ContrastiveSearch)
             return decode_avoiding(
                 self.model, ids, self.chain, self.strategy, self.avoid, max_tokens=self.max_tokens, seed=seed,
-                eos=self.eos, vocabulary=self._vocabulary, record=self.record, skip=skip,
+                eos=self.eos, vocabulary=self.known_vocabulary, record=self.record, skip=skip,
             )  # fmt: skip
         if isinstance(self.strategy, ContrastiveSearch):
             return contrastive_search(
                 self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
-                vocabulary=self._vocabulary, record=self.record,
+                vocabulary=self.known_vocabulary, record=self.record,
             )  # fmt: skip
         if self.candidates is not None:
             return speculate(
                 self.model, ids, self.chain, self.strategy, self.candidates, max_tokens=self.max_tokens, seed=seed,
-                eos=self.eos, vocabulary=self._vocabulary, skip_forced=self.skip_forced, on_round=self.on_round,
+                eos=self.eos, vocabulary=self.known_vocabulary, skip_forced=self.skip_forced, on_round=self.on_round,
                 record=self.record,
             )  # fmt: skip
         return decode(
             self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
-            vocabulary=self._vocabulary, skip_forced=self.skip_forced, record=self.record,
+            vocabulary=self.known_vocabulary, skip_forced=self.skip_forced, record=self.record,
         )  # fmt: skip
 
     def _search(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> list[Generated]:
         assert isinstance(self.strategy, BeamSearch)
         found = beam_search(
             self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
-            vocabulary=self._vocabulary,
+            vocabulary=self.known_vocabulary,
         )  # fmt: skip
         return [
             replace(self._generated(p, n, h.tokens, h.logprob, h.finish, h.cut, skip[p]), score=h.score)
@@ -393,7 +409,7 @@ class Generator:
         self, prompt: int, sample: int, tokens: Sequence[int], logprob: float, finish: FinishReason, cut: int, skip: int
     ) -> Generated:
         text = None
-        vocabulary = self._vocabulary
+        vocabulary = self.known_vocabulary
         if vocabulary is not None:
             data = vocabulary.text_bytes(tokens)
             text = data[skip : max(len(data) - cut, 0)].decode("utf-8", "replace")

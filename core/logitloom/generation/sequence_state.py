@@ -22,10 +22,11 @@ from logitloom.errors import (
     SlicingError,
 )
 from logitloom.generation import state_file
-from logitloom.generation.generator import Generator, TextEncoder
+from logitloom.generation.generator import Generator
 from logitloom.generation.model import Cache, ModelAdapter
 from logitloom.generation.state_file import SavedSequences
 from logitloom.generation.token_prefix import common_prefix, continuation_ids, retokenized
+from logitloom.text_encoder import text_encoder
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["SequenceState"]
@@ -51,7 +52,7 @@ class SequenceState:
         rows: ``N`` token id sequences, ragged.
         weights: ``[batch, samples]`` cumulative log-probabilities.
         scored: ``[batch, samples]``, number of tokens (an end of sequence included) in each weight.
-        tokenizer: for added text and for cuts through a token; an object with ``encode(text) -> ids``.
+        tokenizer: for added text and for cuts through a token; a tokenizer of any library.
         vocabulary: bytes of the tokens.
         model: the model of the cache.
         cache: the cache of the first tokens of each row, at most all but the last; None if no token is cached.
@@ -69,7 +70,7 @@ class SequenceState:
         weights: NDArray[np.floating[Any]],
         *,
         scored: NDArray[np.integer[Any]] | None = None,
-        tokenizer: TextEncoder | None = None,
+        tokenizer: Any = None,
         vocabulary: Vocabulary | None = None,
         model: ModelAdapter | None = None,
         cache: Cache | None = None,
@@ -259,7 +260,7 @@ class SequenceState:
     def _encoded(self, text: str) -> tuple[int, ...]:
         if self.tokenizer is None:
             return tuple(continuation_ids(text, None)) if text else ()
-        return tuple(int(token) for token in self.tokenizer.encode(text))
+        return tuple(text_encoder(self.tokenizer).encode(text))
 
     def fork(self, samples: int) -> SequenceState:
         """Each sequence repeated ``samples`` times: ``[batch, self.samples * samples]``. The cache is copied once.
@@ -329,7 +330,7 @@ class SequenceState:
 
     def _opening(self, row: tuple[int, ...]) -> int:
         """The number of special tokens that the tokenizer adds at the beginning of a text, in this row."""
-        return 0 if self.tokenizer is None else common_prefix(row, [int(t) for t in self.tokenizer.encode("")])
+        return 0 if self.tokenizer is None else common_prefix(row, text_encoder(self.tokenizer).encode(""))
 
     def _with(
         self, rows: Sequence[tuple[int, ...]], weights: NDArray[Any], scored: NDArray[Any], cache: Cache | None
@@ -384,7 +385,7 @@ class SequenceState:
             GenerationError: if the file is damaged, or of another kind, vocabulary or model, or safetensors is not
                 installed.
         """
-        vocabulary = generator.vocabulary if generator.vocabulary is not None else generator.chain.vocabulary
+        vocabulary = generator.known_vocabulary
         saved, cache = state_file.load(path, generator.model, vocabulary)
         return cls(
             saved.rows, saved.weights, scored=saved.scored, tokenizer=generator.tokenizer, vocabulary=vocabulary,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 from logitloom.errors import GenerationError, SlicingError
-from logitloom.generation.generator import TextEncoder
+from logitloom.text_encoder import text_encoder
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["common_prefix", "continuation_ids", "kept_prefix", "retokenized"]
@@ -25,12 +26,12 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     return next(i for i in range(n) if a[i] != b[i])
 
 
-def continuation_ids(text: str, tokenizer: TextEncoder | None) -> list[int]:
+def continuation_ids(text: str, tokenizer: Any) -> list[int]:
     """The ids of a text that continues another text: without the special tokens that a tokenizer adds around a text.
 
     Args:
         text: any text.
-        tokenizer: an object with ``encode(text) -> ids``.
+        tokenizer: a tokenizer of any library.
 
     Raises:
         GenerationError: without a tokenizer.
@@ -40,8 +41,8 @@ def continuation_ids(text: str, tokenizer: TextEncoder | None) -> list[int]:
             f"The text {_shortened(text)} must be turned into tokens, but the sequences came from a generator "
             f"without a tokenizer. Give Generator(tokenizer=...)."
         )
-    ids = [int(token) for token in tokenizer.encode(text)]
-    around = [int(token) for token in tokenizer.encode("")]
+    encoder = text_encoder(tokenizer)
+    ids, around = encoder.encode(text), encoder.encode("")
     if not around:
         return ids
     before = common_prefix(ids, around)
@@ -76,9 +77,7 @@ def kept_prefix(tokens: Sequence[int], text: str, vocabulary: Vocabulary) -> int
     return 0
 
 
-def retokenized(
-    tokens: Sequence[int], text: str, vocabulary: Vocabulary, tokenizer: TextEncoder | None
-) -> tuple[int, ...]:
+def retokenized(tokens: Sequence[int], text: str, vocabulary: Vocabulary, tokenizer: Any) -> tuple[int, ...]:
     """Tokens of a text that begins with the text of a row's first tokens: these tokens, then the rest newly encoded.
 
     Args:

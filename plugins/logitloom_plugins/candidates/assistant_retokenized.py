@@ -13,6 +13,7 @@ from logitloom.errors import GenerationError
 from logitloom.generation import Cache, DraftRequest, Drafts, until_end
 from logitloom.registry import read_vocabulary
 from logitloom.state import Rows
+from logitloom.text_encoder import text_encoder
 from logitloom_plugins.candidates._model_drafts import DraftOptions, forward_shared
 from logitloom_plugins.candidates._retokenization import join, shown
 
@@ -61,8 +62,8 @@ class AssistantRetokenized(DraftOptions):
     """
 
     model: Any = option(help="The drafting model: any model adapter.")
-    tokenizer: Any = option(help="The drafting model's tokenizer: an object with encode(text).")
-    target_tokenizer: Any = option(help="The target's tokenizer: an object with encode(text).")
+    tokenizer: Any = option(help="The drafting model's tokenizer, of any library.")
+    target_tokenizer: Any = option(help="The target's tokenizer, of any library.")
     vocabulary: Any = option(
         None, help="The drafting model's tokenizer (of any library) or Vocabulary; default: model.vocabulary."
     )
@@ -76,6 +77,8 @@ class AssistantRetokenized(DraftOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         given = self.vocabulary if self.vocabulary is not None else getattr(self.model, "vocabulary", None)
+        object.__setattr__(self, "_encode", text_encoder(self.tokenizer).encode)
+        object.__setattr__(self, "_encode_target", text_encoder(self.target_tokenizer).encode)
         object.__setattr__(self, "_own", read_vocabulary(self.tokenizer if given is None else given))
 
     def init_state(self, context: Context) -> RetokenizedState:
@@ -129,11 +132,11 @@ class AssistantRetokenized(DraftOptions):
     def _new_ids(self, sequence: Sequence[int], window: Window, target: Vocabulary, held: int) -> tuple[int, list[int]]:
         """How many of the assistant's last ids no longer hold, and the ids that come after the others."""
         if not window.seen:
-            return 0, list(self.tokenizer.encode(shown(target, sequence)))
+            return 0, self.__dict__["_encode"](shown(target, sequence))
         start = max(window.seen - self.target_lookbehind, 0)
-        joined = join(window.tail, self.tokenizer.encode(shown(target, sequence[start:])))
+        joined = join(window.tail, self.__dict__["_encode"](shown(target, sequence[start:])))
         if joined is None or joined.dropped >= held:
-            return 0, list(self.tokenizer.encode(shown(target, sequence[window.seen :])))
+            return 0, self.__dict__["_encode"](shown(target, sequence[window.seen :]))
         return joined.dropped, [*joined.replacements, *joined.new]
 
     def _follow(
@@ -166,9 +169,9 @@ class AssistantRetokenized(DraftOptions):
         """A draft in the target's ids, to follow a sequence."""
         own: Vocabulary = self.__dict__["_own"]
         window = [*tail[-self.assistant_lookbehind :], *draft]
-        encoded = self.target_tokenizer.encode(shown(own, window))
+        encoded = self.__dict__["_encode_target"](shown(own, window))
         # The window covers at most so many tokens of the target: one per byte.
         joined = join(sequence[-len(encoded) :], encoded) if encoded else None
         if joined is None:
-            return list(self.target_tokenizer.encode(shown(own, draft)))
+            return list(self.__dict__["_encode_target"](shown(own, draft)))
         return list(joined.new)

@@ -13,6 +13,7 @@ from logitloom import Context, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import GenerationError
 from logitloom.generation import Configured, DraftRequest, Drafts
+from logitloom.text_encoder import text_encoder
 
 __all__ = ["Grammar"]
 
@@ -34,9 +35,13 @@ class Grammar(Configured):
     """
 
     tokenizer: Any = option(
-        None, help="The target's tokenizer, an object with encode(text): forced text is drafted as it writes it."
+        None, help="The target's tokenizer, of any library: forced text is drafted as it writes it."
     )
     num_tokens: int = option(16, help="Most tokens of a draft.", ge=1, unit="tokens")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_encoder", None if self.tokenizer is None else text_encoder(self.tokenizer))
 
     def init_state(self, context: Context) -> tuple[()]:
         """Nothing: constraints keep their own states."""
@@ -80,7 +85,7 @@ class Grammar(Configured):
         ended = [token for token in draft[-1:] if not context.vocabulary.text_bytes([token])]
         text = context.vocabulary.text_bytes(draft)
         try:
-            ids = list(self.tokenizer.encode(text.decode("utf-8")))
+            ids = self.__dict__["_encoder"].encode(text.decode("utf-8"))
         except UnicodeDecodeError:  # the forced text ends inside a character
             return draft
         return [*ids, *ended] if context.vocabulary.text_bytes(ids) == text else draft

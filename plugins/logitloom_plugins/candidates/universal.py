@@ -16,6 +16,7 @@ from logitloom.backend import NEG_INF
 from logitloom.errors import GenerationError
 from logitloom.generation import ModelAdapter, carry
 from logitloom.registry import read_vocabulary
+from logitloom.text_encoder import TextEncoder, text_encoder
 from logitloom_plugins.candidates._model_drafts import ModelDrafts, ModelState
 from logitloom_plugins.candidates._retokenization import shown
 
@@ -121,7 +122,7 @@ class Universal(ModelDrafts):
         None, help="The drafting model's tokenizer (of any library) or Vocabulary; default: model.vocabulary."
     )
     tokenizer: Any = option(
-        None, help="The drafting model's tokenizer, an object with encode(text); default: texts are spelled greedily."
+        None, help="The drafting model's tokenizer, of any library; default: texts are spelled greedily."
     )
 
     def __post_init__(self) -> None:
@@ -133,6 +134,7 @@ class Universal(ModelDrafts):
                 "'universal' compares two vocabularies, but the drafting model has none: give vocabulary=..."
             )
         object.__setattr__(self, "_vocabulary", read_vocabulary(given))
+        object.__setattr__(self, "_encoder", None if self.tokenizer is None else text_encoder(self.tokenizer))
 
     def init_state(self, context: Context) -> ModelState:
         """An empty cache, after comparing the vocabularies."""
@@ -163,8 +165,9 @@ class Universal(ModelDrafts):
         """New tokens one by one where the assistant has them, else through their text."""
         assert context.vocabulary is not None
         known, target = self.translation(context), context.vocabulary
-        if not seen and self.tokenizer is not None:
-            start = list(self.tokenizer.encode(shown(target, sequence)))
+        encoder: TextEncoder | None = self.__dict__["_encoder"]
+        if not seen and encoder is not None:
+            start = encoder.encode(shown(target, sequence))
             if start:
                 return start
         out: list[int] = []

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from logitloom import Context
 from logitloom.errors import InvalidContext, OptionError
+from logitloom.text_encoder import text_encoder
 from logitloom_plugins.processors._token_table import check_ids
 
 __all__ = ["BranchPrompt", "Prompt", "has_text", "normalized", "per_row", "shared_out"]
@@ -124,4 +125,4 @@ def _encoded(prompt: Prompt, model: Any, option: str, owner: str) -> list[int]:
         raise InvalidContext(
             f"Option {option!r} of {owner!r} is text, but the model has no tokenizer to encode it. Give token ids."
         )
-    return [int(token) for token in tokenizer.encode(prompt)]
+    return text_encoder(tokenizer).encode(prompt)

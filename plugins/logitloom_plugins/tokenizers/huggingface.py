@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from logitloom import Vocabulary
@@ -13,6 +14,7 @@ from logitloom.errors import VocabularyError
 from logitloom_plugins.tokenizers._agreement import require_agreement
 from logitloom_plugins.tokenizers._origin import comes_from
 from logitloom_plugins.tokenizers._token_text import byte_fallback, byte_level
+from logitloom_plugins.tokenizers._tokenizer_file import end_ids, ends_beside, opened, tokenizer_file
 from logitloom_plugins.tokenizers.sentencepiece import SentencePieceReader
 
 __all__ = ["HuggingFaceReader"]
@@ -34,7 +36,8 @@ class HuggingFaceReader:
     Special added tokens, unknown tokens and ids without a token are special; other added tokens are text, as
     the decoder writes it. The ids that end a sequence are the tokenizer's end-of-sequence token and those in
     the model's ``generation_config.json``, where the tokenizer was loaded from a folder or from the local
-    cache (no network is used). A bare ``tokenizers.Tokenizer`` does not know which token ends a sequence.
+    cache (no network is used). A bare ``tokenizers.Tokenizer`` does not know which token ends a sequence; of
+    the path of a ``tokenizer.json``, or of a folder that has one, the files beside it tell.
 
     Byte-level BPE, byte fallback, Metaspace, WordPiece and word-suffix decoders are exact. A decoder whose
     output for a token depends on other tokens (CTC, Python code, ``clean_up_tokenization_spaces``) is
@@ -67,7 +70,32 @@ class HuggingFaceReader:
             return _fast_vocabulary(tokenizer, lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False)))
         if comes_from(tokenizer, "tokenizers", "BaseTokenizer"):
             return self.vocabulary(tokenizer._tokenizer)
-        return None
+        file = tokenizer_file(tokenizer)
+        return None if file is None else _file_vocabulary(file)
+
+    def encode_text(self, tokenizer: Any, text: str) -> list[int] | None:
+        """The ids of a text, with the special tokens that the tokenizer adds.
+
+        Args:
+            tokenizer: any object.
+            text: any text.
+
+        Returns:
+            The ids, or None if the object is no tokenizer of these libraries.
+        """
+        if comes_from(tokenizer, "transformers", "MistralCommonBackend", "MistralCommonTokenizer"):
+            return None
+        if comes_from(tokenizer, "transformers", "PreTrainedTokenizerBase"):
+            ids: list[int] = tokenizer.encode(text)
+            return ids
+        if comes_from(tokenizer, "transformers", "ProcessorMixin"):
+            return self.encode_text(getattr(tokenizer, "tokenizer", None), text)
+        if comes_from(tokenizer, "mlx_lm", "TokenizerWrapper"):
+            return self.encode_text(tokenizer._tokenizer, text)
+        if comes_from(tokenizer, "tokenizers", "Tokenizer", "BaseTokenizer"):
+            return list(tokenizer.encode(text).ids)
+        file = tokenizer_file(tokenizer)
+        return None if file is None else list(opened(file).encode(text).ids)
 
     def vocabulary_version(self, tokenizer: Any) -> Hashable | None:
         """What the table depends on and users change: added tokens, ends, the decoder, and a sample of the tokens.
@@ -113,6 +141,18 @@ def _wrapped_vocabulary(inner: Vocabulary | None, ends: Iterable[int]) -> Vocabu
         return None
     more = sorted(i for i in set(ends) - set(inner.eos) if i < inner.size)
     return inner.with_eos([*inner.eos, *more]) if more else inner
+
+
+def _file_vocabulary(file: Path) -> Vocabulary:
+    """The table of a ``tokenizer.json``, with the ends that the files beside it tell."""
+    tokenizer = opened(file)
+    known = (tokenizer.token_to_id(end) if isinstance(end, str) else end for end in ends_beside(file))
+    return _fast_vocabulary(
+        tokenizer,
+        lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False)),
+        eos=[end for end in dict.fromkeys(known) if end is not None],
+        name=str(file),
+    )
 
 
 def _transformers_vocabulary(tokenizer: Any) -> Vocabulary:
@@ -320,13 +360,4 @@ def _generation_eos(tokenizer: Any) -> list[int]:
         revision = getattr(tokenizer, "init_kwargs", {}).get("_commit_hash")
         found = try_to_load_from_cache(source, "generation_config.json", revision=revision)
         path = found if isinstance(found, str) else None
-    if path is None or not os.path.isfile(path):
-        return []
-    try:
-        with open(path, encoding="utf-8") as file:
-            ends = json.load(file).get("eos_token_id")
-    except (OSError, ValueError) as error:
-        raise VocabularyError(
-            f"{path} could not be read for the ids that end a sequence: {error}. Repair or remove the file."
-        ) from error
-    return [] if ends is None else [int(i) for i in (ends if isinstance(ends, list) else [ends])]
+    return [] if path is None else end_ids(Path(path))

@@ -32,14 +32,9 @@ class MistralReader:
         Raises:
             VocabularyError: if it is a mistral-common tokenizer of a kind that is not known here.
         """
-        if comes_from(tokenizer, "transformers", "MistralCommonBackend", "MistralCommonTokenizer"):
-            return self.vocabulary(tokenizer.tokenizer)
-        if not comes_from(tokenizer, "mistral_common"):
+        tokenizer = _innermost(tokenizer)
+        if tokenizer is None:
             return None
-        if comes_from(tokenizer, "mistral_common", "MistralTokenizer"):
-            return self.vocabulary(tokenizer.instruct_tokenizer)
-        if comes_from(tokenizer, "mistral_common", "InstructTokenizer"):
-            return self.vocabulary(tokenizer.tokenizer)
         if comes_from(tokenizer, "mistral_common", "Tekkenizer"):
             return _tekken(tokenizer)
         if comes_from(tokenizer, "mistral_common", "SentencePieceTokenizer"):
@@ -53,6 +48,25 @@ class MistralReader:
                 f"Tekkenizer, a SentencePieceTokenizer or a MistralTokenizer."
             )
         return None
+
+    def encode_text(self, tokenizer: Any, text: str) -> list[int] | None:
+        """The ids of a text, after the beginning-of-sequence token; None if it does not come from mistral-common."""
+        inner = _innermost(tokenizer)
+        if not callable(getattr(inner, "encode", None)):
+            return None
+        ids: list[int] = inner.encode(text, bos=True, eos=False)
+        return ids
+
+
+def _innermost(tokenizer: Any) -> Any:
+    """The tokenizer inside its wrappers; None if it does not come from mistral-common."""
+    if comes_from(tokenizer, "transformers", "MistralCommonBackend", "MistralCommonTokenizer"):
+        return _innermost(tokenizer.tokenizer)
+    if comes_from(tokenizer, "mistral_common", "MistralTokenizer"):
+        return _innermost(tokenizer.instruct_tokenizer)
+    if comes_from(tokenizer, "mistral_common", "InstructTokenizer"):
+        return _innermost(tokenizer.tokenizer)
+    return tokenizer if comes_from(tokenizer, "mistral_common") else None
 
 
 def _tekken(tokenizer: Any) -> Vocabulary:

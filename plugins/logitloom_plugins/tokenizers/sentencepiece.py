@@ -59,6 +59,13 @@ class SentencePieceReader:
         )
         return require_agreement(vocabulary, tokenizer.decode)
 
+    def encode_text(self, tokenizer: Any, text: str) -> list[int] | None:
+        """The ids of a text, as the model's own options say; None if the object is no ``SentencePieceProcessor``."""
+        if not comes_from(tokenizer, "sentencepiece", "SentencePieceProcessor"):
+            return None
+        ids: list[int] = tokenizer.encode(text)
+        return ids
+
     def vocabulary_version(self, tokenizer: Any) -> Hashable | None:
         """The model that is loaded, as a digest; None if the object is no ``SentencePieceProcessor``."""
         if not comes_from(tokenizer, "sentencepiece", "SentencePieceProcessor"):

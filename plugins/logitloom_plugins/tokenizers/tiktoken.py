@@ -60,6 +60,13 @@ class TiktokenReader:
             name=f"tiktoken encoding {tokenizer.name}",
         )
 
+    def encode_text(self, tokenizer: Any, text: str) -> list[int] | None:
+        """The ids of a text, special tokens read as such; None if the object is no ``tiktoken.Encoding``."""
+        if not comes_from(tokenizer, "tiktoken", "Encoding"):
+            return None
+        ids: list[int] = tokenizer.encode(text, allowed_special="all")
+        return ids
+
     def vocabulary_version(self, tokenizer: Any) -> Hashable | None:
         """The name and size of an encoding, which nothing changes; None if the object is no ``tiktoken.Encoding``."""
         if not comes_from(tokenizer, "tiktoken", "Encoding"):
