@@ -245,6 +245,15 @@ class LiftedAutomaton(Constraint):
         order = ids.argsort(kind="stable")
         return ids[order].astype(np.int32), after[order]
 
+    def successors(self, state: State) -> tuple[NDArray[np.int32], list[State], NDArray[np.intp]]:
+        """The allowed ids that have text, the distinct states after them, and per id the index of its state."""
+        ids, which, values = self._successors_of(state)
+        entered = [self._entered(value) for value in values]
+        kept = np.array([reached is not None for reached in entered], dtype=bool)
+        number = np.cumsum(kept) - 1
+        chosen = kept.take(which) if len(values) else np.zeros(0, dtype=bool)
+        return ids[chosen], [reached for reached in entered if reached is not None], number.take(which[chosen])
+
     def most_after(self, state: State) -> int:
         """The bytes of the longest completion that the automaton may need after one more token, if all are tokens."""
         if self._has_borders:

@@ -21,7 +21,7 @@ from logitloom_plugins.combinators.automaton import CombinedAutomaton, Configura
 from logitloom_plugins.combinators.characters import missing_by_token
 from logitloom_plugins.combinators.distances import Distances
 from logitloom_plugins.combinators.token_sets import difference, nothing, selected, union
-from logitloom_plugins.combinators.triggers import textless_ids, token_texts
+from logitloom_plugins.combinators.triggers import TriggerMatcher, textless_ids, token_texts
 
 __all__ = ["Combination"]
 
@@ -86,6 +86,8 @@ class Combination(Constraint):
         ]
         #: Per section the tokens in which one of its strings begins.
         self._begun = [_begun(vocabulary, _anywhere(part), part.at_tokens) for part in parts]
+        self.gives_way = any(inner is not None and inner.gives_way for inner in constraints)
+        self._ends_at: dict[int, list[tuple[NDArray[np.int32], TriggerMatcher.Node]]] = {}
         self.of_configuration = lru_cache(maxsize=_REMEMBERED)(self._of_configuration)
         self._of_state = lru_cache(maxsize=_REMEMBERED)(self._of_states)
         if not any(self._viable(config) for config in self._automaton.start()):
@@ -216,7 +218,7 @@ class Combination(Constraint):
             for start, (length, ids) in tags.items()
             if token in ids
         }
-        if not texts or part.matcher is None or config.node is None or part.budget is not None:
+        if not texts or part.matcher is None or config.node is None:
             return None
         (text,) = texts
         node = config.node
@@ -226,7 +228,10 @@ class Combination(Constraint):
                 return (
                     [(one, True) for one in self._automaton.enter(part.exits[done][1])] if n + 1 == len(text) else None
                 )
-        return [(config._replace(node=node), False)]
+        config = config._replace(node=node)
+        if part.budget is not None:
+            config = config._replace(spent=config.spent + 1, counted=True)
+        return [(after, False) for after in self._automaton.at_border(config)]
 
     def _may_begin(self, config: Configuration, exit: int) -> bool:
         """Whether a string may begin here."""
@@ -307,17 +312,22 @@ class Combination(Constraint):
     def most_after(self, state: State) -> int:
         return self._distances.most_after(_configs(state))
 
-    def pieces_left(self, section: int, exit: int, written: int) -> int:
-        """The tokens that write the rest of a string that ends a section, each the longest that continues it."""
-        count, pieces, tags = 0, self._pieces[section][exit], self._tags[section][exit]
-        while written < len(pieces):
-            if written in tags:
-                written, count = written + tags[written][0], count + 1
-                continue
-            if not pieces[written]:
-                return UNKNOWN
-            written, count = written + len(pieces[written]), count + 1
+    def pieces_left(self, section: int, exit: int) -> list[int]:
+        """Per position in a string that ends a section the tokens that write the rest, each the longest there."""
+        pieces = self._pieces[section][exit]
+        count = [*[UNKNOWN] * len(pieces), 0]
+        for position in reversed(range(len(pieces))):
+            piece = self.piece_at(section, exit, position)
+            if piece and count[position + len(piece)] < UNKNOWN:
+                count[position] = 1 + count[position + len(piece)]
         return count
+
+    def piece_at(self, section: int, exit: int, written: int) -> bytes:
+        """The text of :meth:`pieces_at`."""
+        tags = self._tags[section][exit]
+        if written in tags:
+            return self._automaton.parts[section].exits[exit][0][written : written + tags[written][0]]
+        return self._pieces[section][exit][written]
 
     def pieces_at(self, section: int, exit: int, written: int) -> list[int]:
         """The ids of the longest token that continues a string that ends a section; none if there is none."""
@@ -326,6 +336,41 @@ class Combination(Constraint):
             return [*self._tags[section][exit][written][1]]
         piece = pieces[written] if written < len(pieces) else b""
         return self._texts.ids_of(piece)[:1] if piece else []
+
+    def nodes_of_tokens(self, section: int) -> Iterable[tuple[NDArray[np.int32], TriggerMatcher.Node]]:
+        """The tokens that lead the trigger matcher of a section from its root to another node, by that node."""
+        if section not in self._ends_at:
+            matcher = self._automaton.parts[section].matcher
+            assert matcher is not None
+            found: dict[TriggerMatcher.Node, list[int]] = {}
+            for text in self._begun[section][0]:
+                node, done = (b"", False), -1
+                for byte in text:
+                    node, done = matcher.step(node, byte)
+                    if done >= 0:
+                        break
+                if done < 0 and node[0]:
+                    found.setdefault(node, []).extend(self._texts.ids_of(text))
+            self._ends_at[section] = [(np.array(ids, dtype=np.int32), node) for node, ids in found.items()]
+        return self._ends_at[section]
+
+    def tokens_within(self, section: int, begun: Iterable[tuple[int, int]]) -> list[tuple[int, bytes]]:
+        """The tokens, and their texts, that write a part of strings that end a section, from positions inside them."""
+        part, found = self._automaton.parts[section], {}
+        for exit, written in begun:
+            if written or part.at_start[exit]:
+                rest = part.exits[exit][0][written:][: self._texts.longest]
+                for n in range(1, len(rest) + 1):
+                    found.update(dict.fromkeys(self._texts.ids_of(rest[:n]), rest[:n]))
+        return [*found.items()]
+
+    def in_a_token(self, text: bytes) -> bool:
+        """Whether some token may contain a text; texts across the borders of tokens are found, too."""
+        return len(text) <= self._texts.longest and text in _all_texts(self.vocabulary)
+
+    def successors(self, config: Configuration) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
+        """The tokens that continue a configuration, the distinct states after them, and per token the state's index."""
+        return self._lifted.successors(frozenset({config}))  # type: ignore[return-value]
 
     def inside_and_crossing(self, config: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens that stay in the section of a configuration, and those in which a string that ends it begins."""
@@ -488,6 +533,12 @@ def _configs(state: State) -> States:
 def _anywhere(part: Part) -> tuple[bytes, ...]:
     """The strings that end a section wherever they occur in it."""
     return tuple(text for (text, _), first in zip(part.exits, part.at_start, strict=True) if not first)
+
+
+@lru_cache(maxsize=8)
+def _all_texts(vocabulary: Vocabulary) -> bytes:
+    """The texts of all tokens, one after the other."""
+    return vocabulary.flat_bytes.tobytes()
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,14 @@ import numpy as np
 import pytest
 
 from logitloom import Context, Vocabulary, load_backend, processors
-from logitloom.constraints import Constraint, ConstraintProcessor, TokenSet
+from logitloom.constraints import Constraint, ConstraintMemory, ConstraintProcessor, TokenSet
+from logitloom.errors import OptionError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom_plugins.combinators import FinishWithin
+from tests.cases import first
 from tests.oracles.toy_model import ToyModel
+from tests.plugins.combinators.languages import FREE, Node, accepts, drawn
+from tests.plugins.combinators.test_random_combinations import FEW, combination, sequences
 
 SCHEMA: Any = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 TOOLS: Any = [
@@ -149,3 +154,57 @@ def test_forced_tokens_end_with_the_end_of_sequence_beside_processors_that_are_n
     assert tokens.index(0) == len(tokens) - 1
     result = Generator(ToyModel(load_backend("numpy"), WORDS.size, seed=4), chain, max_tokens=limit)([[60]])[0]
     assert result.finish == "eos"
+
+
+BUDGETS: dict[str, Node] = {
+    "then": ("budget", 2, ("choice", ("ab",)), "", ("choice", ("1",))),
+    "then, inside after": ("after", ";", ("budget", 2, ("choice", ("ab",)), "", ("choice", ("1",))), False),
+    "text": ("budget", 2, ("choice", ("ab",)), "b;", ("choice", ("1",))),
+    "text after free text": ("budget", 2, FREE, "b;", None),
+    "a budget in a budget": ("budget", 1, ("budget", 1, ("regex", "1{2}"), "b;", None), "", None),
+    "a part that is longer than the budget": ("budget", 2, ("until", "1a1", FREE, FREE, True), "b;", None),
+}
+
+
+def within_limits(node: Node, limits: range) -> None:
+    """Compare the tokens that are allowed within limits with all sequences of tokens that complete a text in time."""
+    inner = None
+    with contextlib.suppress(OptionError):  # no text satisfies all
+        inner = combination(node, FEW)
+    if inner is None:
+        return
+    memory = ConstraintMemory(inner)
+    complete = {s for s in sequences(limits[-1] - 1) if accepts(node, [FEW.token_bytes[token] for token in s])}
+    least = inner.least_tokens(inner.start())
+    assert least is not None
+    for limit in limits:
+        fitting = {s for s in complete if len(s) < limit}
+        begun = {s[:n] for s in fitting for n in range(len(s) + 1)}
+        if least + 1 > limit:
+            continue
+        assert fitting, f"{node} has no text of {limit} tokens, but the least is told as {least + 1}"
+        reached: list[tuple[tuple[int, ...], Any]] = [((), inner.start())]
+        while reached:
+            tokens, state = reached.pop()
+            at = memory.node(state)
+            mask = memory.mask_within(at, limit - len(tokens)) or memory.mask(at)
+            allowed = set(TokenSet(mask.allowed, mask.ids).listed(FEW.size).tolist())
+            assert allowed, (node, limit, tokens)
+            assert (0 in allowed) == (tokens in complete)
+            for token in allowed - {0}:
+                assert (*tokens, token) in begun, (node, limit, tokens, token)
+                reached.append(((*tokens, token), inner.advance(state, token)))
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_budget_leaves_room_for_what_comes_after_it(name: str) -> None:
+    within_limits(BUDGETS[name], range(1, 7))
+
+
+@pytest.mark.parametrize("seed", first(16, range(120)))
+def test_each_token_within_a_limit_leads_to_a_text_that_fits(seed: int) -> None:
+    draw, depth = random.Random(f"limit {seed}"), 1 + seed % 3
+    node = drawn(draw, depth)
+    while "json" in repr(node) or "'!'" in repr(node):  # these tokens do not write them
+        node = drawn(draw, depth)
+    within_limits(node, range(1, 6))
