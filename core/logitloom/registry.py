@@ -29,7 +29,7 @@ from logitloom.errors import (
 )
 from logitloom.hookspecs import INTERFACE_VERSIONS
 from logitloom.loading import rules
-from logitloom.masks.kernels import KernelsNotReady, MaskKernels, host_kernels, load_kernels_with
+from logitloom.masks.kernels import KernelsNotReady, MaskKernels, load_kernels_with, look_for_kernels_again
 from logitloom.plugin_manager import PluginManager
 from logitloom.vocabulary import Vocabulary
 from logitloom.vocabulary_memory import VocabularyMemory
@@ -172,7 +172,7 @@ def refresh() -> None:
 def _forget_loaded() -> None:
     _backend_plugin.cache_clear()
     forget_types()
-    host_kernels.cache_clear()
+    look_for_kernels_again()
     _VOCABULARIES.clear()
 
 
@@ -453,12 +453,19 @@ def load_backend(library: str) -> Backend:
     return backend
 
 
-def _first_kernels() -> MaskKernels | None:
-    """The kernels of the first plug-in by name that is installed, not blocked, and works; a warning if one does not."""
+def _first_kernels(wait: bool) -> MaskKernels | None:
+    """The kernels of the first plug-in by name that is installed, not blocked, and works; a warning if one does not.
+
+    Args:
+        wait: whether to compile and load them first, if the plug-in can.
+    """
     for record in available("kernels"):
         if record.installed and not record.blocked:
             try:
-                kernels: MaskKernels = load_plugin("kernels", record.name)()
+                plugin = load_plugin("kernels", record.name)
+                if wait and hasattr(plugin, "compile"):
+                    plugin.compile()
+                kernels: MaskKernels = plugin()
             except KernelsNotReady:
                 return None
             except KeyboardInterrupt:

@@ -61,7 +61,7 @@ class RowProgram(NamedTuple):
 
     def address(self, backend: Backend, logits: Array) -> int | None:
         """Where the loop may read the logits; None if it cannot work on them, or there are no kernels."""
-        if host_kernels() is None or self.highest * _LEAST_RATIO > logits.shape[-1]:
+        if host_kernels(logits.shape[0] * logits.shape[-1]) is None or self.highest * _LEAST_RATIO > logits.shape[-1]:
             return None
         return backend.address(logits, "float32")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -110,7 +111,7 @@ class ScoreProgram(NamedTuple):
             tokens: ``[batch, time]``, -1 behind the end.
             context: of the start.
         """
-        kernels = host_kernels()
+        kernels = host_kernels(math.prod(logits.shape))
         self.plain.init_state(context)  # which says what does not fit, such as listed tokens beyond the logits
         if kernels is None or context.backend.address(logits, "float32") is None:
             return None

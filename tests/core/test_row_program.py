@@ -10,7 +10,7 @@ import pytest
 from logitloom import Backend, Context, load_backend, processors
 from logitloom import state as rows
 from logitloom.generation.logits_pool import LogitsPool
-from logitloom.masks.kernels import KernelFailed, host_kernels
+from logitloom.masks.kernels import KernelFailed, load_kernels
 from tests.plugins.processors.driving import random_logits
 
 pytest.importorskip("numba", reason="Numba is not installed")
@@ -80,7 +80,7 @@ class _Watched:
 @pytest.mark.parametrize("name", CHAINS)
 @pytest.mark.parametrize("kind", ["plain", "ties", "holes", "flat"])
 def test_results_and_states_are_those_of_the_processors(backend: Backend, name: str, kind: str) -> None:
-    assert host_kernels() is not None
+    assert load_kernels() is not None
     for count in (1, 3):
         lines = [random_logits(seed, count, WIDTH, kind) for seed in range(3)]
         if kind == "flat":  # too many tie: the processors do it after all, and count no token twice
@@ -98,7 +98,7 @@ def test_where_the_loop_fails_tokens_count_once(backend: Backend, monkeypatch: p
     def fail(*given: Any) -> Any:
         raise KernelFailed("operate")
 
-    monkeypatch.setattr(host_kernels(), "operate", fail)
+    monkeypatch.setattr(load_kernels(), "operate", fail)
     monkeypatch.setattr(_Watched, "expected", True)
     found = run(backend, "penalties", lines, fused=True, donate=True, donate_state=True)
     assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))

@@ -9,7 +9,7 @@ import pytest
 
 from logitloom import Chain, Context, load_backend, processors, score_program, scoring
 from logitloom.errors import IllegalToken, OptionError
-from logitloom.masks.kernels import KernelFailed
+from logitloom.masks.kernels import KernelFailed, load_kernels
 from logitloom.vocabulary import Vocabulary
 
 pytest.importorskip("numba", reason="Numba is not installed")
@@ -54,9 +54,10 @@ def labels(part: Any) -> list[str]:
 
 def scored(chain: Chain, logits: Any, tokens: Any, context: Context, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """With the compiled loop, and without."""
+    load_kernels()
     found = chain.score(logits, tokens, context)
     with patch.context() as without:
-        without.setattr(score_program, "host_kernels", lambda: None)
+        without.setattr(score_program, "host_kernels", lambda work=0: None)
         return found, chain.score(logits, tokens, context)
 
 
@@ -152,6 +153,9 @@ def test_float64_goes_without_the_loop() -> None:
 
 def test_processors_go_on_where_a_kernel_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
+        def __init__(self, work: int) -> None:
+            pass
+
         def score(self, *given: Any) -> int:
             raise KernelFailed("score")
 

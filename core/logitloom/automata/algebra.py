@@ -20,7 +20,6 @@ from logitloom.automata.choice import choice, literal, nothing
 from logitloom.automata.compilation import compile_pattern
 from logitloom.automata.dense import DenseAutomaton
 from logitloom.automata.dfa import DEAD, Dfa
-from logitloom.automata.kernels import automaton_kernels
 from logitloom.automata.lazy_product import IntersectedAutomaton, UnionAutomaton
 from logitloom.automata.minimize import minimize
 from logitloom.automata.product import product
@@ -147,8 +146,6 @@ def _fold(
     budget: Budget | None,
     minimal: bool,
 ) -> Dfa:
-    # The kernels are loaded once per process. They are loaded before the tracker starts, so the time is not counted.
-    automaton_kernels()
     tracker = BudgetTracker(budget, subject)
     result = reduce(lambda a, b: _product(a, b, accepts, needs, tracker).trimmed(), others, first.trimmed())
     return minimize(result, tracker=tracker) if minimal else result

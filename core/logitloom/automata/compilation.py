@@ -14,7 +14,6 @@ from logitloom.automata.compiled_store import stored_automaton
 from logitloom.automata.context_nfa import context_automaton, repeated_atomic_parts, without_boundaries
 from logitloom.automata.determinize import determinize
 from logitloom.automata.dfa import Dfa
-from logitloom.automata.kernels import automaton_kernels
 from logitloom.automata.lazy_dfa import LazyDfa
 from logitloom.automata.minimize import minimize
 from logitloom.automata.nfa import position_automaton
@@ -203,7 +202,6 @@ def _cheap(found: tuple[Subsets | ContextSubsets, Alphabet], tracker: BudgetTrac
 
 
 def _tracker(pattern: str, budget: Budget | None) -> BudgetTracker:
-    automaton_kernels()  # the first call may take seconds, which do not count towards the budget
     return BudgetTracker(budget, f"pattern {shortened(pattern)}" if isinstance(pattern, str) else "a pattern")
 
 

@@ -309,6 +309,6 @@ class HostKernels(AutomatonKernels, MaskKernels, Protocol):
     """The functions that a plug-in of the group ``logitloom.kernels`` provides."""
 
 
-def automaton_kernels() -> AutomatonKernels | None:
+def automaton_kernels(work: int = 0) -> AutomatonKernels | None:
     """The installed kernels, as :func:`logitloom.masks.kernels.host_kernels`; ``None`` if there are none."""
-    return cast("AutomatonKernels | None", host_kernels())
+    return cast("AutomatonKernels | None", host_kernels(work))

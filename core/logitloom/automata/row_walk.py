@@ -72,9 +72,8 @@ class RowWalk:
     def __init__(self, dfa: Dfa, trie: Trie) -> None:
         self._dfa = dfa
         self._trie = trie
-        self._kernels = automaton_kernels()
-        #: The cost of all compiled walks so far, in nodes; None without compiled kernels.
-        self.visited: int | None = None if self._kernels is None else 0
+        #: The cost of all compiled walks so far, in nodes; None as long as there are no compiled kernels.
+        self.visited: int | None = None
 
     @cached_property
     def _column_of(self) -> NDArray[np.int64]:
@@ -95,11 +94,12 @@ class RowWalk:
             True and the allowed ids if these are at most half of all ids; otherwise False and the forbidden ids.
             The ids are sorted.
         """
-        if self._kernels is not None:
+        kernels = automaton_kernels()
+        if kernels is not None:
             try:
-                return self._compiled_row(self._kernels, state, ends, textless, size)
+                return self._compiled_row(kernels, state, ends, textless, size)
             except KernelFailed:
-                self._kernels = self.visited = None
+                self.visited = None
         listed, ids = self.row(state, size // 2 - len(ends))
         ids = np.concatenate([ids, ends if listed else textless[~np.isin(textless, ends)]])
         if len(ids) > SORTED_BY_MASK:
@@ -216,7 +216,7 @@ class RowWalk:
         known = len(source)
         levels = int(_CEILING_LOG2[min(int(self._trie.height[0]), len(_CEILING_LOG2) - 1)])
         level_of = levels_of(self._trie, levels)
-        kernels = self._kernels
+        kernels = automaton_kernels()
         if kernels is not None and made_of is not None and made_of.high.classes:
             kinds = made_of.high.kinds
             found = kernels.paths(source, ascii_part, made_of.split, kinds, _NO_MARKS, levels)

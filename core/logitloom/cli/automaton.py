@@ -13,7 +13,6 @@ from logitloom import registry
 from logitloom.automata import TokenAutomaton, compile_pattern
 from logitloom.automata.trie import vocabulary_trie
 from logitloom.cli.drawing import draw
-from logitloom.masks.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["add_parser"]
@@ -47,7 +46,6 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, print, draw."""
-    host_kernels()  # loading them belongs to the installation, not to the pattern
     begin = time.perf_counter()
     dfa = compile_pattern(arguments.pattern, re.IGNORECASE if arguments.ignore_case else 0)
     told: dict[str, Any] = {

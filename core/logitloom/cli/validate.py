@@ -21,7 +21,6 @@ from logitloom.cli.prefix import check_prefix, show_prefix
 from logitloom.cli.terminal import styled, table
 from logitloom.context import Context
 from logitloom.errors import LogitloomError, OptionError
-from logitloom.masks.kernels import host_kernels
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["add_parser"]
@@ -117,7 +116,6 @@ def _tried(name: str, options: dict[str, Any], engine: str, vocabulary: Vocabula
     told: dict[str, Any] = {"engine": engine, "runs": False, "installed": False}
     try:
         # Whatever is imported on the way belongs to the installation, not to the schema.
-        host_kernels()
         if engine in {record.name for record in registry.available(_GRAMMAR_ENGINES)}:
             registry.load_plugin(_GRAMMAR_ENGINES, engine)
         told["installed"] = True

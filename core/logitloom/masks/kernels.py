@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -27,6 +26,7 @@ __all__ = [
     "StepTables",
     "do_without_kernels",
     "host_kernels",
+    "load_kernels",
     "load_kernels_with",
     "look_for_kernels_again",
 ]
@@ -315,7 +315,7 @@ def _give_up(name: str, error: Exception) -> None:
     global _failed
     if not _failed:
         _failed = True
-        host_kernels.cache_clear()
+        look_for_kernels_again()
         warnings.warn(
             f"Going on with NumPy, without compiled kernels: {name} raised {type(error).__name__}: {error!s:.300}",
             RuntimeWarning,
@@ -325,24 +325,32 @@ def _give_up(name: str, error: Exception) -> None:
 
 _wanted = True
 _failed = False
+#: Work for which NumPy takes about as long as loading compiled kernels from disk: one call of :func:`host_kernels` with
+#: the least work takes some 10 microseconds longer without kernels.
+_PAYS: Final = 1 << 28
+_LEAST_WORK: Final = 1 << 16
+_work = 0
+_looked = False
+_kernels: MaskKernels | None = None
 
-#: Returns the installed kernels.
-_load_kernels: Callable[[], MaskKernels | None] | None = None
+#: Returns the installed kernels; with True as its argument it waits for them.
+_load_kernels: Callable[[bool], MaskKernels | None] | None = None
 
 
-def load_kernels_with(load: Callable[[], MaskKernels | None]) -> None:
-    """Set the function from which :func:`host_kernels` gets the installed kernels at its first call.
+def load_kernels_with(load: Callable[[bool], MaskKernels | None]) -> None:
+    """Set the function from which the installed kernels come. It is told whether to wait until they are loaded.
 
     When :mod:`logitloom.registry` is imported, it sets a function that loads the plug-in.
     """
     global _load_kernels
     _load_kernels = load
-    host_kernels.cache_clear()
+    look_for_kernels_again()
 
 
 def look_for_kernels_again() -> None:
-    """Let the next call of :func:`host_kernels` load the plug-in again. Running chains take the kernels then."""
-    host_kernels.cache_clear()
+    """Let the next call of :func:`host_kernels` ask the plug-in again. Running chains take the kernels then."""
+    global _looked, _kernels
+    _looked, _kernels = False, None
 
 
 def do_without_kernels() -> None:
@@ -354,8 +362,42 @@ def do_without_kernels() -> None:
     _wanted = False
 
 
-@cache
-def host_kernels() -> MaskKernels | None:
-    """The installed kernels (the first by name that is not blocked), or ``None``. The lookup is done once."""
-    found = _load_kernels() if _wanted and not _failed and _load_kernels is not None else None
-    return None if found is None else cast(MaskKernels, _Guarded(found))
+def load_kernels() -> MaskKernels | None:
+    """Load the installed kernels now, before any work: for services, which may start slowly, and for measurements.
+
+    Returns:
+        The first kernels by name that are not blocked; ``None`` if there are none. What is not on disk is compiled
+        first, which takes about half a minute.
+    """
+    global _work
+    _work = _PAYS
+    return _kernels or _look(wait=True)
+
+
+def host_kernels(work: int = 0) -> MaskKernels | None:
+    """The installed kernels (the first by name that is not blocked), or ``None``.
+
+    A process begins with NumPy. Once the work of all calls would have paid for loading the kernels, the plug-in is
+    asked for them; it loads them in a thread of its own. What is computed does not depend on when they come.
+
+    Args:
+        work: the numbers that NumPy would read instead, at least about that of a short walk.
+    """
+    global _work
+    if _looked:
+        return _kernels
+    if _work < _PAYS:
+        _work += max(work, _LEAST_WORK)
+        return None
+    return _look(wait=False)
+
+
+def _look(wait: bool) -> MaskKernels | None:
+    global _looked, _kernels
+    # First, so that kernels that are ready while the plug-in answers are looked for again.
+    _looked = True
+    found = _load_kernels(wait) if _wanted and not _failed and _load_kernels is not None else None
+    if found is not None:
+        _kernels = cast(MaskKernels, _Guarded(found))
+    _looked = _looked or wait or found is not None
+    return _kernels

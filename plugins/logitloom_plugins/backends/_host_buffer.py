@@ -33,12 +33,9 @@ class HostBuffer:
         dtype = self.element(kind)
         self._forbidden = forbidden
         self.memory: NDArray[Any] = np.full((rows, vocab), forbidden, dtype=dtype)
-        kernels, bits = host_kernels(), bits_of(dtype, forbidden)
-        self._writer: _KernelWriter | _NumpyWriter
-        if kernels is None or bits is None:
-            self._writer = _NumpyWriter(self.memory, forbidden, _NOWHERE)
-        else:
-            self._writer = _KernelWriter(self.memory, kernels, *bits)
+        #: What a compiled writer needs, as long as none was tried; None if there can be none.
+        self._bits = bits_of(dtype, forbidden)
+        self._writer: _KernelWriter | _NumpyWriter = _NumpyWriter(self.memory, forbidden, _NOWHERE)
         self._alone = self.holders()
 
     @staticmethod
@@ -81,12 +78,17 @@ class HostBuffer:
 
     def scatter(self, values: NDArray[Any], indices: NDArray[np.integer[Any]]) -> None:
         """Write values at indices of the flat buffer, and -inf everywhere else."""
+        self._bits = None
         if not isinstance(self._writer, _NumpyWriter):
             self._writer = _NumpyWriter(self.memory, self._forbidden, _NOWHERE)
         self._writer.scatter(self.is_untouched, values, indices)
 
     def write(self, logits: Any, rows: MaskRows) -> None:
         """Write ``logits: [rows, vocab]`` with their masks applied to the first rows of the buffer."""
+        if self._bits is not None:
+            kernels = host_kernels(len(rows) * self.memory.shape[1])
+            if kernels is not None:
+                self._writer, self._bits = _KernelWriter(self.memory, kernels, *self._bits), None
         try:
             self._writer.write(self, logits, rows)
         except KernelFailed:
@@ -103,7 +105,7 @@ class _KernelWriter:
         # The records of the previous masks hold addresses, so a reference per row keeps each mask alive.
         self._held: list[Any] = [MaskRow(True, _NOWHERE, memory.shape[1])] * len(memory)
         self._written = records_of(self._held).copy()
-        self._sound = True
+        self._sound = False  # the content of the buffer is unknown
 
     def write(self, buffer: HostBuffer, logits: Any, rows: MaskRows) -> None:
         masks, count = records_of(rows), len(rows)

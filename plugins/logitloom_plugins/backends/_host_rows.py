@@ -26,7 +26,7 @@ def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: An
         donate: whether to write into ``logits``.
     """
     out = logits if donate else np.empty_like(logits)
-    kernels, bits = host_kernels(), bits_of(logits.dtype, forbidden)
+    kernels, bits = host_kernels(logits.size), bits_of(logits.dtype, forbidden)
     if kernels is not None and bits is not None and logits.flags.c_contiguous and out.flags.writeable:
         masks = mask_rows(rows, logits.shape)
         if masks is not None:

@@ -36,7 +36,7 @@ def log_probability(x: NDArray[Any], index: NDArray[Any]) -> NDArray[Any]:
 def _sums(x: NDArray[Any], top: NDArray[Any]) -> NDArray[Any]:
     """The sum of the exponentials of each row, less its largest entry."""
     total = np.empty_like(top)
-    kernels = host_kernels()
+    kernels = host_kernels(x.size)
     if kernels is not None and x.dtype == np.float32 and x.flags.c_contiguous and np.isfinite(top).all():
         with contextlib.suppress(KernelFailed):
             kernels.exponentials(read_only(x), read_only(top[:, 0]), total[:, 0])

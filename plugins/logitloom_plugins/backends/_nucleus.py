@@ -35,7 +35,7 @@ def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
         ``[batch, 1]``; -inf, which keeps everything, for a row that is -inf or has what is not a number.
     """
     thresholds = np.full((len(x), 1), -np.inf, dtype=x.dtype)
-    kernels = host_kernels()
+    kernels = host_kernels(x.size)
     if kernels is not None and x.dtype == np.float32 and x.flags.c_contiguous:
         with contextlib.suppress(KernelFailed):
             kernels.nucleus(read_only(x), read_only(np.maximum.reduce(x, axis=-1)), p, thresholds[:, 0])

@@ -94,7 +94,7 @@ def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:
 
 def _listed(x: NDArray[Any], maxima: NDArray[Any], least: NDArray[Any], highest: int) -> NDArray[np.int64] | None:
     """As :func:`_reaching`, by a compiled loop; None if there is none, or a row has many more than it should have."""
-    kernels = host_kernels()
+    kernels = host_kernels(x.size)
     if kernels is None or x.dtype != np.float32 or not x.flags.c_contiguous:
         return None
     ids = np.empty((len(x), min(2 * highest + _MORE, x.shape[1] // 4)), dtype=np.int64)

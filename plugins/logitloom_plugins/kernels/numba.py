@@ -1,14 +1,17 @@
-"""Entry point of the kernels that Numba compiles: loaded from disk, or compiled in a process beside this one first.
+"""Entry point of the kernels that Numba compiles: a thread loads them from disk, or has them compiled first.
 
-Compiling takes half a minute, once per installation; loading compiled code takes a fraction of a second. A note in the
-cache folder says which files of compiled code belong to which source, versions and processor, so that whether they are
-on disk is known without importing Numba.
+Compiling takes half a minute in a process beside this one, once per installation; loading compiled code takes about a
+second and 160 MiB, with Numba itself. A note in the cache folder says which files of compiled code belong to which
+source, versions and processor, so that whether they are on disk is known without importing Numba.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import hashlib
+import importlib
 import json
 import os
 import platform
@@ -49,17 +52,18 @@ class NumbaKernels:
     """The compiled functions.
 
     Raises:
-        KernelsNotReady: they are not on disk; a process beside this one compiles them, and they are looked for again
-            when it has ended.
+        KernelsNotReady: they are not loaded. A thread loads them from disk, after a process beside this one has
+            compiled them where they are not there, and then they are looked for again.
         BackendUnsupported: ``NUMBA_DISABLE_JIT`` is set, or a compiled function gives a wrong result.
     """
 
     def __init__(self) -> None:
         _refuse_disabled()
-        if not _on_disk():
-            _compile_beside()
-            raise KernelsNotReady("The kernels of Numba are being compiled.")
-        for loops, names in zip(_loaded(), _FUNCTIONS.values(), strict=True):
+        modules = _imported()
+        if modules is None:
+            _load_beside()
+            raise KernelsNotReady("The kernels of Numba are being loaded.")
+        for loops, names in zip(modules, _FUNCTIONS.values(), strict=True):
             for name in names:
                 setattr(self, name, getattr(loops, name))
 
@@ -75,7 +79,7 @@ class NumbaKernels:
         """
         _refuse_disabled()
         try:
-            loops, *_ = _loaded()
+            loops = _loaded()[0]
         except RuntimeError as error:
             raise BackendUnsupported(
                 f"Numba cannot keep what it compiles: {error}. Set NUMBA_CACHE_DIR to a folder that can be written to."
@@ -83,6 +87,7 @@ class NumbaKernels:
         folder = Path(loops.write.stats.cache_path)
         files = sorted(str(path) for source in _SOURCES for path in folder.glob(f"{source.stem}.*.nb?"))
         _write_note(files)
+        look_for_kernels_again()
         return f"numba: {len(files)} files of compiled code are in {folder}."
 
 
@@ -93,13 +98,56 @@ def _refuse_disabled() -> None:
         )
 
 
-def _loaded() -> tuple[Any, ...]:
-    """The modules of compiled functions. Their import compiles what is not on disk."""
-    from logitloom_plugins.kernels import _numba_characters, _numba_logits, _numba_loops, _numba_score
+#: Held while a module is imported, so that no process ends or is forked in the middle of it.
+_importing = threading.Lock()
+_ending = False
+#: The modules of compiled functions, once all are imported and work.
+_modules: list[Any] = []
 
-    if not _numba_loops.works():
-        raise BackendUnsupported("What Numba compiled gives a wrong result. Reinstall numba and llvmlite.")
-    return _numba_loops, _numba_characters, _numba_logits, _numba_score
+
+def _imported() -> list[Any] | None:
+    """The modules of compiled functions if all are loaded; nothing is loaded for this answer."""
+    return _modules if len(_modules) == len(_FUNCTIONS) else None
+
+
+def _loaded() -> list[Any]:
+    """The modules of compiled functions. Their import compiles what is not on disk."""
+    for name in _FUNCTIONS:
+        with _importing:
+            if _ending:
+                raise ImportError("The interpreter ends.")
+            module = importlib.import_module(f"logitloom_plugins.kernels.{name}")
+            if not _modules and not module.works():
+                raise BackendUnsupported("What Numba compiled gives a wrong result. Reinstall numba and llvmlite.")
+            if module not in _modules:
+                _modules.append(module)
+    return _modules
+
+
+@atexit.register
+def _end() -> None:
+    global _ending
+    _ending = True
+    with _importing:
+        pass
+
+
+def _let_go() -> None:
+    if _importing.locked():
+        _importing.release()
+
+
+def _begin_in_child() -> None:
+    _let_go()
+    look_for_kernels_again()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=functools.partial(_importing.acquire, timeout=5.0),
+        after_in_parent=_let_go,
+        after_in_child=_begin_in_child,
+    )
 
 
 # -- the note of what is on disk --------------------------------------------------------------------------
@@ -156,13 +204,13 @@ def _write_note(files: list[str]) -> None:
             return
 
 
-# -- compiling in a process beside ------------------------------------------------------------------------
+# -- loading in a thread, compiling in a process beside ----------------------------------------------------------------
 
 _watching: threading.Thread | None = None
 
 
-def _compile_beside() -> None:
-    """Have the kernels compiled by one process, whoever asks, and look for them again when it has ended."""
+def _load_beside() -> None:
+    """Load the kernels in one thread, after one process of all that ask has compiled them, and look for them again."""
     global _watching
     if _watching is None or not _watching.is_alive():
         _watching = threading.Thread(target=_watch, name="logitloom kernels", daemon=True)
@@ -170,6 +218,19 @@ def _compile_beside() -> None:
 
 
 def _watch() -> None:
+    if not _on_disk():
+        _have_them_compiled()
+    if _on_disk():
+        try:
+            _loaded()
+        except (LogitloomError, ImportError) as error:
+            if not _ending:
+                _go_on_without(str(error))
+            return
+        look_for_kernels_again()
+
+
+def _have_them_compiled() -> None:
     try:
         lock = _lock()
     except FileExistsError:
@@ -185,10 +246,6 @@ def _watch() -> None:
                 lock.unlink(missing_ok=True)
         if failure is not None:
             _go_on_without(failure)
-    if _on_disk():
-        with contextlib.suppress(LogitloomError, ImportError):  # the next call of host_kernels says what is wrong
-            _loaded()  # here rather than in the thread that decodes
-        look_for_kernels_again()
 
 
 def _go_on_without(reason: str) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from logitloom.constraints import ByteAutomaton, LiftedAutomaton, lift
 from logitloom.errors import VocabularyError
 from logitloom.hookspecs import TextEnd
-from logitloom.masks.kernels import host_kernels
+from logitloom.masks.kernels import load_kernels
 from logitloom.vocabulary import Vocabulary
 from tests.cases import EXHAUSTIVE
 
@@ -201,10 +201,10 @@ def vocabularies(draw):
 
 @pytest.fixture(params=[pytest.param("kernels", marks=pytest.mark.extras), "numpy"])
 def way(request, monkeypatch):
-    if request.param == "kernels" and host_kernels() is None:
+    if request.param == "kernels" and load_kernels() is None:
         pytest.skip("no compiled kernels are installed")
     if request.param == "numpy":
-        monkeypatch.setattr(MODULE, "automaton_kernels", lambda: None)
+        monkeypatch.setattr(MODULE, "automaton_kernels", lambda work=0: None)
 
 
 @pytest.mark.usefixtures("way")

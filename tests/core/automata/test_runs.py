@@ -15,7 +15,7 @@ from logitloom.automata.compilation import _subsets
 from logitloom.automata.pattern import parse_pattern
 from logitloom.constraints import lift as lifted
 from logitloom.errors import UnsupportedPattern
-from logitloom.masks.kernels import host_kernels
+from logitloom.masks.kernels import load_kernels
 from logitloom.vocabulary import Vocabulary
 from tests.core.automata.patterns import FLAGS, TEXTS, patterns
 from tests.core.automata.vocabularies import mixed
@@ -71,7 +71,7 @@ def test_runs_are_as_long_as_counted_repeats(pattern: str) -> None:
 
 
 @pytest.mark.extras
-@pytest.mark.skipif(host_kernels() is None, reason="no compiled kernels are installed")
+@pytest.mark.skipif(load_kernels() is None, reason="no compiled kernels are installed")
 @pytest.mark.parametrize("pattern", COUNTED)
 def test_masks_with_runs_equal_masks_without(pattern: str) -> None:
     words = vocabulary()
@@ -96,7 +96,7 @@ def test_masks_with_runs_equal_masks_without(pattern: str) -> None:
 )
 def test_masks_of_whole_automata_are_those_of_single_tokens(pattern: str, kernels: bool) -> None:
     words, dfa = vocabulary(), compile_pattern(pattern)
-    found = host_kernels() if kernels else None
+    found = load_kernels() if kernels else None
     with mock.patch("logitloom.automata.row_walk.automaton_kernels", return_value=found):
         automaton = TokenAutomaton(dfa, words)
         for state in range(min(dfa.states, 40)):

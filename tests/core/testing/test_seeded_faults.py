@@ -239,9 +239,9 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compiled loops would do in their own way what the changed line does."""
     with monkeypatch.context() as patch:
         patch.setattr(kernels, "_wanted", False)
-        kernels.host_kernels.cache_clear()
+        kernels.look_for_kernels_again()
         yield
-    kernels.host_kernels.cache_clear()
+    kernels.look_for_kernels_again()
 
 
 @pytest.mark.usefixtures("without_kernels")

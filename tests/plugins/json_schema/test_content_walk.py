@@ -190,7 +190,7 @@ class ByLevels(ContentWalk):
     """The walk where no kernels are installed."""
 
     def __call__(self, *asked: Any) -> Any:
-        with patch.object(content_walk, "automaton_kernels", lambda: None):
+        with patch.object(content_walk, "automaton_kernels", lambda work=0: None):
             return super().__call__(*asked)
 
 

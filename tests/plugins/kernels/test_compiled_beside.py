@@ -18,7 +18,7 @@ import pytest
 
 from logitloom import Context, processors
 from logitloom.cli.main import main
-from logitloom.masks.kernels import KernelsNotReady, host_kernels
+from logitloom.masks.kernels import KernelsNotReady, host_kernels, look_for_kernels_again
 from tests.core.automata.vocabularies import small
 
 pytest.importorskip("numba", reason="kernels need numba")
@@ -32,11 +32,12 @@ pytestmark = pytest.mark.extras
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for notes in which nothing is; kernels are looked for again in the test, and after it."""
     monkeypatch.setattr(plugin, "_folders", lambda: [tmp_path])
-    host_kernels.cache_clear()
+    monkeypatch.setattr(plugin, "_modules", [])
+    look_for_kernels_again()
     yield tmp_path
     if plugin._watching is not None:
         plugin._watching.join(10)
-    host_kernels.cache_clear()
+    look_for_kernels_again()
 
 
 def note(folder: Path, **changed: Any) -> None:
@@ -124,6 +125,7 @@ def test_folders_that_cannot_be_written_to_cost_nothing_but_speed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin, "_folders", lambda: [tmp_path / "file" / "folder"])
+    monkeypatch.setattr(plugin, "_modules", [])
     (tmp_path / "file").write_text("no folder")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -142,18 +144,70 @@ def test_the_command_compiles_and_names_the_folder(capsys: pytest.CaptureFixture
     assert "'rust'" in capsys.readouterr().err
 
 
+#: A process that does work for which kernels pay, and says until when NumPy did it.
+WORKING = """
+import sys, time
+from logitloom.masks.kernels import host_kernels
+from logitloom import registry
+assert host_kernels(1 << 40) is None and host_kernels() is None
+end = time.monotonic() + 500
+while host_kernels() is None and time.monotonic() < end: time.sleep(0.1)
+print(host_kernels() is not None)
+"""
+
+
+def in_a_process(code: str, **changed: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **changed}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+
+
 @pytest.mark.exhaustive
 def test_an_empty_cache_is_filled_beside_the_first_process(tmp_path: Path) -> None:
-    code = "from logitloom.masks.kernels import host_kernels; print(host_kernels() is None)"
-    command, paths = [sys.executable, "-c"], os.pathsep.join(path for path in sys.path if path)
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
-    waiting = (
-        f"{code}\nimport time\nend = time.monotonic() + 500\n"
-        "while host_kernels() is None and time.monotonic() < end: time.sleep(1)\nprint(host_kernels() is None)"
-    )
-    first = subprocess.run([*command, waiting], env=environment, capture_output=True, text=True, check=True)
-    assert first.stdout.split() == ["True", "False"]
+    first = in_a_process(WORKING, NUMBA_CACHE_DIR=str(tmp_path))
+    assert first.stdout.split() == ["True"]
     assert first.stderr.count("in a process beside this one") == 1
-    second = subprocess.run([*command, code], env=environment, capture_output=True, text=True, check=True)
-    assert second.stdout.split() == ["False"]
-    assert second.stderr == ""
+    second = in_a_process(WORKING, NUMBA_CACHE_DIR=str(tmp_path))
+    assert (second.stdout.split(), second.stderr) == (["True"], "")
+
+
+def test_a_short_run_does_not_import_numba() -> None:
+    code = """
+import sys, threading
+import numpy as np
+from logitloom import Context, Vocabulary, processors
+words = Vocabulary([b"", *(bytes([i]) for i in range(256))], eos=[0])
+logits = np.zeros((1, words.size), dtype=np.float32)
+for link in (("regex", {"pattern": "[a-f]{300}"}), ("json", {"schema": {"type": "string"}}), ("top_k", {"k": 3})):
+    chain = processors.load(link, tokenizer=words)
+    context = Context.start(logits, vocabulary=words, max_new_tokens=400)
+    state = chain.init_state(context)
+    for token in b'"' + b"a" * 99 if link[0] == "json" else b"a" * 100:
+        out, state = chain.process(logits, state, context)
+        context = context.accept([[token + 1]])
+print("numba" in sys.modules, threading.active_count())
+"""
+    assert in_a_process(code).stdout.split() == ["False", "1"]
+
+
+def test_a_process_that_ends_while_kernels_are_loaded_ends_well() -> None:
+    code = "from logitloom import registry\nfrom logitloom.masks.kernels import host_kernels\n"
+    done = in_a_process(code + "host_kernels(1 << 40)\nhost_kernels()\nprint('at once')")
+    assert (done.stdout, done.stderr) == ("at once\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+def test_a_forked_process_loads_kernels_of_its_own() -> None:
+    code = """
+import os, time
+from logitloom import registry
+from logitloom.masks.kernels import host_kernels
+host_kernels(1 << 40)
+host_kernels()
+time.sleep(0.2)
+child = os.fork()
+end = time.monotonic() + 60
+while host_kernels() is None and time.monotonic() < end: time.sleep(0.01)
+if not child: os._exit(0 if host_kernels() is not None else 1)
+print(host_kernels() is not None, os.waitpid(child, 0)[1])
+"""
+    assert in_a_process(code).stdout.split() == ["True", "0"]

@@ -56,6 +56,7 @@ def real() -> Any:
     pytest.importorskip("numba", reason="kernels need numba")
     from logitloom_plugins.kernels.numba import NumbaKernels
 
+    NumbaKernels.compile()
     return NumbaKernels()
 
 
@@ -63,7 +64,7 @@ def real() -> Any:
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(kernels, "_failed", False)
     yield
-    kernels.host_kernels.cache_clear()
+    kernels.look_for_kernels_again()
 
 
 def everything() -> list[Any]:
@@ -124,8 +125,8 @@ def steps(words: Vocabulary, pool: LogitsPool | None, donate: bool) -> Iterator[
 
 
 def told(broken: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[str]]:
-    monkeypatch.setattr(kernels, "_load_kernels", lambda: broken)
-    kernels.host_kernels.cache_clear()
+    monkeypatch.setattr(kernels, "_load_kernels", lambda wait: broken)
+    kernels.look_for_kernels_again()
     vocabulary_trie.__globals__["_CACHE"].clear()
     monkeypatch.setattr(alphabet, "_alphabets", Cache(256))
     monkeypatch.setattr(utf8, "_partitions", Cache(256))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logitloom.masks.kernels import host_kernels
+from logitloom.masks.kernels import load_kernels
 from logitloom_plugins.backends import _log_probability, _nucleus, _survivors
 
 pytest.importorskip("numba", reason="Numba is not installed")
@@ -34,13 +34,13 @@ def rows(kind: str) -> np.ndarray:
 
 @pytest.fixture(params=["plain", "ties", "holes", "edges"])
 def x(request: pytest.FixtureRequest) -> np.ndarray:
-    assert host_kernels() is not None
+    assert load_kernels() is not None
     return rows(request.param)
 
 
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (_log_probability, _nucleus, _survivors):
-        monkeypatch.setattr(module, "host_kernels", lambda: None)
+        monkeypatch.setattr(module, "host_kernels", lambda work=0: None)
 
 
 def test_log_probabilities_are_those_of_double_precision(x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:

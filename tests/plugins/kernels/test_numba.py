@@ -6,7 +6,8 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,12 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom import Context, load_backend, processors, registry
-from logitloom.automata import TokenAutomaton, compile_automaton, compile_pattern, default_cache, determinize, utf8
+from logitloom.automata import (
+    TokenAutomaton,
+    compile_automaton,
+    compile_pattern,
+    default_cache,
+    determinize,
+    row_walk,
+    utf8,
+)
 from logitloom.automata.above_ascii import marks_above_ascii
 from logitloom.automata.alphabet import alphabet
 from logitloom.automata.budget import Budget, BudgetTracker
 from logitloom.automata.char_sets import ANY, HighSet, category, literal, normalized
-from logitloom.automata.kernels import Factor, HostKernels, automaton_kernels
+from logitloom.automata.kernels import AutomatonKernels, Factor, HostKernels
 from logitloom.automata.nfa import position_automaton
 from logitloom.automata.pattern import parse_pattern
 from logitloom.automata.product import _found, _padded
@@ -32,7 +41,7 @@ from logitloom.constraints import ConstraintMemory, lift, processor
 from logitloom.errors import BudgetExceeded, IllegalToken, InvalidContext, PluginImportError, UnsupportedPattern
 from logitloom.generation.logits_pool import LogitsPool
 from logitloom.masks import kernels
-from logitloom.masks.kernels import host_kernels
+from logitloom.masks.kernels import host_kernels, load_kernels, look_for_kernels_again
 from logitloom.masks.mask_row import MaskRow
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.backends._host_buffer import HostBuffer
@@ -58,22 +67,22 @@ _IS_WORD = np.searchsorted(_EDGES, _ABOVE_ASCII, side="right") % 2 == 1
 @pytest.fixture
 def fresh_search() -> Iterator[None]:
     """Kernels are looked for again in the test, and again after it."""
-    host_kernels.cache_clear()
+    look_for_kernels_again()
     yield
     registry.refresh()
-    host_kernels.cache_clear()
+    look_for_kernels_again()
 
 
 def by_numpy(automaton: TokenAutomaton, state: int) -> tuple[bool, list[int]]:
-    walk = RowWalk(automaton.dfa, automaton._trie)
-    walk._kernels = None
     none = np.zeros(0, dtype=np.int32)
-    listed, ids = walk.token_row(state, none, automaton._textless, automaton.vocab_size)
+    with patch.object(row_walk, "automaton_kernels", lambda work=0: None):
+        walk = RowWalk(automaton.dfa, automaton._trie)
+        listed, ids = walk.token_row(state, none, automaton._textless, automaton.vocab_size)
     return listed, ids.tolist()
 
 
 def assert_rows_agree(automaton: TokenAutomaton, states: Any) -> None:
-    assert automaton._walk._kernels is not None
+    assert host_kernels() is not None
     for state in states:
         listed, ids = automaton._find_set(state)
         assert (listed, ids.tolist()) == by_numpy(automaton, state)
@@ -130,16 +139,17 @@ def test_states_that_are_numbered_anew_in_the_middle_of_a_walk(pattern: str, mon
     monkeypatch.setattr("logitloom.automata.lift._MOST_TABLE_BYTES", 0)
     found = lift(automaton, tekken()).allowed(automaton.start())
     assert (found.allowed, found.ids.tolist()) == (expected.allowed, expected.ids.tolist())
-    monkeypatch.setattr("logitloom.automata.lift.automaton_kernels", lambda: None)
+    monkeypatch.setattr("logitloom.automata.lift.automaton_kernels", lambda work=0: None)
     plain = lift(automaton, tekken()).allowed(automaton.start())
     assert (plain.allowed, plain.ids.tolist()) == (expected.allowed, expected.ids.tolist())
 
 
 def test_what_leaves_usual_paths() -> None:
     for pattern in PRACTICAL:
-        made = [RowWalk(compile_pattern(pattern), TokenAutomaton(compile_pattern("a"), mixed())._trie) for _ in "12"]
-        made[1]._kernels = None
-        for found, expected in zip(made[0]._paths, made[1]._paths, strict=True):
+        walks = [RowWalk(compile_pattern(pattern), TokenAutomaton(compile_pattern("a"), mixed())._trie) for _ in "12"]
+        with patch.object(row_walk, "automaton_kernels", lambda work=0: None):
+            by_numpy = walks[1]._paths
+        for found, expected in zip(walks[0]._paths, by_numpy, strict=True):
             np.testing.assert_array_equal(found, expected)
 
 
@@ -184,8 +194,8 @@ def test_classes_of_characters_and_the_table_of_their_bytes(sets: set[HighSet], 
     classes = int(expected.labels.max(initial=-1)) + 1
     codes = np.array(data.draw(st.lists(st.integers(-4, -1), min_size=classes, max_size=classes)), dtype=np.int64)
     regrouped = utf8._regrouped(found.finest, codes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(utf8, "automaton_kernels", lambda: None)
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(utf8, "automaton_kernels", lambda work=0: None)
         plain = utf8._regrouped(expected.finest, codes)
     for one, other in zip(
         (found.starts, found.labels, found.column_of, *found.finest, *regrouped),
@@ -208,11 +218,10 @@ def subsets(pattern: str, states: int = 100_000) -> tuple[Any, Any]:
     nfa = position_automaton(parse_pattern(pattern), BudgetTracker(), lambda part: UnsupportedPattern(part.name))
     letters = alphabet(nfa.chars, BudgetTracker())
     automaton = Subsets(nfa._replace(order={}), letters.members, letters.classes)
-    kernels = automaton_kernels()
-    assert kernels is not None
+    kernels = cast(AutomatonKernels, load_kernels())
     found = determinize._compiled(automaton, kernels, states)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(determinize, "automaton_kernels", lambda: None)
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(determinize, "automaton_kernels", lambda work=0: None)
         return found, determinize.determinize(automaton, BudgetTracker())
 
 
@@ -246,8 +255,7 @@ def test_products(first: str, second: str) -> None:
     if not supported(first, 0) or not supported(second, 0):
         return
     dfas = compile_pattern(first), compile_pattern(second)
-    kernels_found = automaton_kernels()
-    assert kernels_found is not None
+    kernels_found = cast(AutomatonKernels, load_kernels())
     pairs = np.unique(dfas[0].byte_class.astype(np.int64) * 256 + dfas[1].byte_class)
     tables = _padded(dfas[0].next, pairs >> 8), _padded(dfas[1].next, pairs & 255)
     starts = dfas[0].start, dfas[1].start
@@ -439,8 +447,8 @@ def test_compiled_steps_refuse_what_plain_ones_refuse() -> None:
 
 @pytest.mark.usefixtures("fresh_search")
 def test_they_are_found_and_can_be_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(getattr(host_kernels(), "kernels", None), registry.load_plugin("kernels", "numba"))
-    host_kernels.cache_clear()
+    assert isinstance(getattr(load_kernels(), "kernels", None), registry.load_plugin("kernels", "numba"))
+    look_for_kernels_again()
     monkeypatch.setenv(registry.BLOCK_VARIABLE, "kernels/numba")
     assert host_kernels() is None
 
@@ -451,7 +459,7 @@ def test_an_engine_can_do_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_wanted", True)
     kernels.do_without_kernels()
     assert host_kernels() is loaded  # what is there stays
-    host_kernels.cache_clear()
+    look_for_kernels_again()
     assert host_kernels() is None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom.masks.kernels import host_kernels
+from logitloom.masks.kernels import load_kernels
 from logitloom.row_operations import (
     DIVIDE,
     KEEP_HIGHEST,
@@ -67,7 +67,7 @@ def run(
     tokens: np.ndarray = np.zeros((0, 0), np.int32),  # noqa: B008 - nobody writes to it
 ) -> Any:
     """Tokens and logits that the loop leaves, as a whole row each; None where it gives up."""
-    kernels = host_kernels()
+    kernels = load_kernels()
     assert kernels is not None
     before = x.copy()
     kinds = np.array([kind for kind, _ in program])

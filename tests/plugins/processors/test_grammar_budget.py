@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from logitloom import Vocabulary, processors
 from logitloom.errors import BudgetExceeded, LogitloomError
-from logitloom.masks.kernels import host_kernels
+from logitloom.masks.kernels import load_kernels
 
 pytestmark = pytest.mark.extras
 
@@ -57,7 +57,7 @@ ADVERSARIAL = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded() -> Iterator[None]:
-    host_kernels()  # loading them belongs to the installation, not to a grammar
+    load_kernels()  # loading them belongs to the installation, not to a grammar
     for engine in ENGINES:
         pytest.importorskip(engine)
         processors.load(("grammar", {"grammar": 'root ::= "a" root | [a-z]', "engine": engine}))

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from logitloom.automata import Budget, BudgetTracker, at_most, stored_values
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedSchema
-from logitloom.masks.kernels import host_kernels
 from logitloom_plugins.json_schema.schema.assertions import (
     MOST_UNIQUE,
     array_formulas,
@@ -86,8 +85,6 @@ def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Bu
         BudgetExceeded: if it takes too many states or seconds.
     """
     options = options if options is not None else SchemaOptions()
-    # Loaded once per process, at no schema's cost in particular.
-    host_kernels()
     tracker = BudgetTracker(budget, "the schema")
     try:
         # The budget is the schema's: each of its patterns gets what the others left.
