@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 from comparison import Comparison, losses, table
 from conditions import heading
 
+from logitloom.masks.kernels import load_kernels
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULT, PAGE = ROOT / "benchmarks" / "results" / "report.md", ROOT / "docs" / "comparison.md"
 MARKS = ("<!-- begin of the report -->", "<!-- end of the report -->")
@@ -63,6 +65,7 @@ def measured(name: str, quick: bool) -> list[Comparison]:
 def run_part(name: str, quick: bool) -> str:
     """In the process of a part: its comparisons as JSON. What the modules print goes to standard error."""
     part = PARTS[name]
+    load_kernels()
     with contextlib.redirect_stdout(sys.stderr):
         found = list(importlib.import_module(name).comparisons(**(part.quick if quick else part.whole)))
     return json.dumps(found)

@@ -41,7 +41,7 @@ STARTS = {
     "regex": ["-c", CHAIN.format(r"('regex', {'pattern': r'\d{3}-\d{4}'})")],
     "json": ["-c", CHAIN.format(f"('json', {{'schema': json.loads('{SCHEMA}')}})")],
     "command line": [
-        *("-m", "logitloom.cli.main", "generate", "A person:", "--max-tokens", "24", "--json-schema", SCHEMA),
+        *("-m", "logitloom.cli.main", "generate", "A person:", "--max-tokens", "24", "--json-schema", "schema.json"),
     ],
 }
 KERNELS = ("blocked", "on disk", "not compiled")
@@ -67,9 +67,10 @@ def cost(start: list[str], kernels: str) -> Cost:
             environment["LOGITLOOM_BLOCK"] = "kernels/numba"
         if kernels == "not compiled":
             environment["NUMBA_CACHE_DIR"] = empty
+        (Path(empty) / "schema.json").write_text(SCHEMA)
         begin = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, *start], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            [sys.executable, *start], env=environment, cwd=empty, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         _, status, usage = os.wait4(process.pid, 0)
         waited = time.perf_counter() - begin
