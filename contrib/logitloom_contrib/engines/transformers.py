@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import LogitsProcessorList
+from transformers import LogitsProcessorList, StoppingCriteria
 
 from logitloom import Chain, backend_of
 from logitloom.engines import WrittenText, bind, written_text
@@ -114,8 +114,15 @@ class _Rows:
         self.tracker = binding.tracker()
         #: What ``generate`` stops at, prompts and padding included, until the first call.
         self._max_length = max_length
+        #: Whether it is still to be found out if a beam search calls, whose hypotheses the chain may end.
+        self._watches_beams = any(hasattr(link.processor, "text_end") for link in binding.chain.links)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if self._watches_beams:
+            self._watches_beams = False
+            criteria = _criteria_of_beams(sys._getframe(1))
+            if criteria is not None:
+                criteria.append(_TextEnds(self))
         if self._max_length is not None:
             self.tracker.max_new_tokens = self._max_length - int(input_ids.shape[1])
             self._max_length = None
@@ -128,6 +135,23 @@ class _Rows:
 
         out: torch.Tensor = self.tracker.process(scores, ids, _starts(ids, self.padding), tentative=tentative)
         return out
+
+
+class _TextEnds(StoppingCriteria):  # type: ignore[misc]
+    """Ends the hypotheses of a beam search where the chain ends their texts, as ``stop_strings`` do.
+
+    Without it a hypothesis would end one step later, with end-of-sequence, and its score would hold the
+    log-probability that the model gives to end-of-sequence there.
+    """
+
+    def __init__(self, rows: _Rows) -> None:
+        self._rows = rows
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        """Per candidate ``[rows, length]``, each a hypothesis of the last step with one token more, whether it ends."""
+        ids = (input_ids if input_ids.is_cpu else input_ids.cpu()).numpy()
+        ended = self._rows.tracker.text_ends(ids, _starts(ids, self._rows.padding))
+        return torch.as_tensor(ended, device=input_ids.device)
 
 
 class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
@@ -364,6 +388,17 @@ def _longest_text(frame: Any) -> int | None:
             found = getattr(frame.f_locals["generation_config"], "max_length", None)
         frame = frame.f_back
     return found
+
+
+def _criteria_of_beams(frame: Any) -> Any:
+    """The stopping criteria of the beam search that a call comes from, None if it comes from none."""
+    while frame is not None:
+        if frame.f_code.co_name == "_beam_search" and frame.f_globals.get("__name__") == _GENERATION:
+            return frame.f_locals.get("stopping_criteria")
+        if frame.f_code.co_name == "generate":
+            return None
+        frame = frame.f_back
+    return None
 
 
 def _assisted_list(frame: Any) -> Any:

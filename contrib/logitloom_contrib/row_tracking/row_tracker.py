@@ -173,6 +173,46 @@ class RowTracker:
                 return self._process_separately(logits, ids, starts, prompt_lengths, seeds, tentative)
             return self._process_together(logits, ids, starts, tentative)
 
+    def text_ends(self, ids: Ids, starts: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+        """Which rows end their text with their last token; nothing is remembered of these rows.
+
+        Args:
+            ids: ``[rows, width]`` host integers: rows of the newest call, in any order and number, each with one token
+                more.
+            starts: ``[rows]``: where each row begins in ``ids``; default: at 0.
+
+        Returns:
+            ``[rows]``. False for a row of another origin, for one that had ended before, for one that ends with
+            end-of-sequence, and for one whose last token the chain forbids.
+        """
+        with self._lock:
+            found = np.zeros(len(ids), dtype=np.bool_)
+            newest = self._newest
+            if newest is None or newest.state is None:
+                return found
+            asked = CallSnapshot(ids, np.zeros(len(ids), dtype=np.int64) if starts is None else starts)
+            parents = [newest.asked.find(asked.row(row)[:-1], row, 0) for row in range(len(ids))]
+            tokens = ids[:, -1].tolist()
+            rows = [
+                row
+                for row, parent in enumerate(parents)
+                if parent is not None and tokens[row] not in self._ends.padding
+                if not newest.ended[parent] and not newest.dead[parent]
+            ]
+            base = newest.generation.base
+            while rows:
+                state = row_state.take(newest.state, np.asarray([parents[row] for row in rows], dtype=np.int32))
+                try:
+                    ends = self.chain.text_ends(state, base.accept([[tokens[row]] for row in rows]))
+                except IllegalToken as error:
+                    forbidden = {rows[at] for at in error.rows}
+                    rows = [row for row in rows if row not in forbidden]
+                    continue
+                for row, end in zip(rows, ends or (), strict=ends is not None):
+                    found[row] = end.finished
+                break
+            return found
+
     def forget(self) -> None:
         """Drop everything that is remembered: the next call begins a new generation."""
         with self._lock:

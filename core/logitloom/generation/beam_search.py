@@ -197,7 +197,7 @@ def beam_search(
     context = context.with_fields(donate=not chain.debug, pool=LogitsPool())
     search = _Search(model, expanded, chain, settings, context, carried, stop_ids, max_tokens)
     for step in range(1, max_tokens + 1):
-        if not (search.extend(step) and search.end_texts(step)):
+        if not search.extend(step):
             break
         search.feed()
     return [prompt.finished[: settings.samples] for prompt in search.prompts]
@@ -237,6 +237,7 @@ class _Search:
         beams = settings.beams
         self._model, self._chain, self._settings = model, chain, settings
         self._stop_ids, self._max_tokens = stop_ids, max_tokens
+        self._ends_texts = any(hasattr(link.processor, "text_end") for link in chain.links)
         branches: list[Sequence[Sequence[int]]] = [expanded, *chain.branch_prompts(context)]
         longest = [max(len(prompt) for prompt in row) for row in zip(*branches, strict=True)]
         groups = [slice(p * beams, (p + 1) * beams) for p in range(count)]
@@ -270,12 +271,11 @@ class _Search:
         log_probs = self._model.backend.log_softmax(self._rows.logits)
         logits, self._state = self._chain.process(log_probs, before, self._context)
         self._check_logits(logits, step)
-        totals, candidates = self._best_candidates(logits)
+        ranked = self._best_candidates(logits)
+        ends = self._text_ends(ranked)
         going: list[tuple[int, list[_Continuation]]] = []
         for p, prompt in enumerate(self._active):
-            picked = _continuations(
-                prompt, totals[p], candidates[p], self._lines[p], self._settings, step, self._stop_ids
-            )
+            picked = _continuations(prompt, ranked[p], ends[p], self._lines[p], self._settings, step, self._stop_ids)
             if not picked and not prompt.finished:
                 best = int(np.argmax(self._scores[p]))
                 raise no_legal_token(
@@ -302,16 +302,44 @@ class _Search:
             if invalid is not None:
                 raise invalid
 
-    def _best_candidates(self, logits: Array) -> tuple[NDArray[np.float64], NDArray[np.integer]]:
-        """Per prompt and beam the best tokens, ``[prompts, beams, tokens]``: total scores, and ids.
+    def _best_candidates(self, logits: Array) -> list[list[_Continuation]]:
+        """Per prompt the best possible continuations of all beams, best first.
 
         Their number is large enough that at least ``beams`` remain without the end-of-sequence tokens.
         """
         backend, beams = self._model.backend, self._settings.beams
-        values, index = backend.top_k(logits, min(_wide(self._settings, self._stop_ids), logits.shape[-1]))
+        wide = _wide(self._settings, self._stop_ids)
+        values, index = backend.top_k(logits, min(wide, logits.shape[-1]))
         shape = (len(self._active), beams, -1)
         totals = self._scores[:, :, None] + backend.to_numpy(values).astype(np.float64).reshape(shape)
-        return totals, backend.to_numpy(index).reshape(shape)
+        tokens = backend.to_numpy(index).reshape(len(self._active), -1)
+        width = totals.shape[-1]
+        ranked: list[list[_Continuation]] = []
+        for flat, ids in zip(totals.reshape(len(self._active), -1), tokens, strict=True):
+            order = np.argsort(-flat, kind="stable")[:wide]
+            order = order[flat[order] > NEG_INF]
+            ranked.append([_Continuation(float(flat[at]), int(at) // width, int(ids[at])) for at in order])
+        return ranked
+
+    def _text_ends(self, ranked: list[list[_Continuation]]) -> list[dict[int, int]]:
+        """Which candidates the chain ends the text of: per prompt the rank -> number of bytes that are cut."""
+        found: list[dict[int, int]] = [{} for _ in ranked]
+        if not self._ends_texts:
+            return found
+        asked = [
+            (p, rank, p * self._settings.beams + beam, token)
+            for p, candidates in enumerate(ranked)
+            for rank, (_, beam, token) in enumerate(candidates)
+            if token not in self._stop_ids
+        ]
+        if not asked:
+            return found
+        state = row_state.take(self._state, np.asarray([row for _, _, row, _ in asked], dtype=np.int32))
+        ends = self._chain.text_ends(state, self._start.accept([[token] for *_, token in asked]))
+        for (p, rank, _, _), end in zip(asked, ends or (), strict=ends is not None):
+            if end.finished:
+                found[p][rank] = end.hold
+        return found
 
     def _goes_on(self, prompt: _Prompt, picked: list[_Continuation], lines: list[list[int]], step: int) -> bool:
         """Whether the search of a prompt continues. Hypotheses at the token limit are recorded."""
@@ -346,28 +374,6 @@ class _Search:
         gained = self._gained if "chosen_logprob" in self._chain.needs else None
         self._context = self._start.accept(self._latest, chosen_logprob=gained)
 
-    def end_texts(self, step: int) -> bool:
-        """Record the hypotheses whose text the chain ends. Returns whether the search of any prompt continues."""
-        ends = self._chain.text_ends(self._state, self._context)
-        if ends is None:
-            return True
-        beams = self._settings.beams
-        for row, end in enumerate(ends):
-            p, beam = divmod(row, beams)
-            if end.finished and self._scores[p, beam] > NEG_INF:
-                total = float(self._scores[p, beam])
-                self._active[p].add(self._lines[p][beam], total, step, self._settings, "stop", end.hold)
-                self._scores[p, beam] = NEG_INF
-        going = [p for p in range(len(self._active)) if (self._scores[p] > NEG_INF).any()]
-        if 0 < len(going) < len(self._active):
-            order = np.concatenate([np.arange(p * beams, (p + 1) * beams, dtype=np.int32) for p in going])
-            self._active = [self._active[p] for p in going]
-            self._scores, self._lines = self._scores[going], [self._lines[p] for p in going]
-            self._latest = [self._latest[row] for row in order]
-            self._gained = [self._gained[row] for row in order]
-            self._move(order)
-        return bool(going)
-
     def feed(self) -> None:
         """Feed the latest token of each row to the model."""
         self._rows.feed([[token] for token in self._latest])
@@ -380,29 +386,25 @@ def _wide(settings: BeamSearch, eos: frozenset[int]) -> int:
 
 def _continuations(
     search: _Prompt,
-    totals: NDArray[np.float64],
-    candidates: NDArray[np.integer],
-    tokens: list[list[int]],
+    ranked: list[_Continuation],
+    ends: dict[int, int],
+    lines: list[list[int]],
     settings: BeamSearch,
     step: int,
     eos: frozenset[int],
 ) -> list[_Continuation]:
     """The best unfinished continuations of one prompt, best first; finished ones are recorded."""
-    flat = totals.ravel()
-    order = np.argsort(-flat, kind="stable")[: _wide(settings, eos)]
-    width = totals.shape[1]
     picked: list[_Continuation] = []
-    for rank, index in enumerate(order):
-        total = float(flat[index])
-        if not total > NEG_INF:
-            break
-        beam, token = int(index) // width, int(candidates.ravel()[index])
-        if token in eos:
+    for rank, continuation in enumerate(ranked):
+        total, beam, token = continuation
+        if token in eos or rank in ends:
             # Only an end among the best ``beams`` candidates is recorded.
-            if rank < settings.beams:
-                search.add(tokens[beam], total, step, settings, "eos")
+            if rank < settings.beams and token in eos:
+                search.add(lines[beam], total, step, settings, "eos")
+            elif rank < settings.beams:
+                search.add([*lines[beam], token], total, step, settings, "stop", ends[rank])
         elif len(picked) < settings.beams:
-            picked.append(_Continuation(total, beam, token))
+            picked.append(continuation)
     return picked
 
 

@@ -15,7 +15,8 @@ transformers = pytest.importorskip("transformers", reason="the package transform
 
 from transformers import LogitsProcessor, LogitsProcessorList  # noqa: E402
 
-from logitloom_contrib.engines.transformers import to_transformers  # noqa: E402
+from logitloom.generation import BeamSearch, Generator  # noqa: E402
+from logitloom_contrib.engines.transformers import TransformersModel, to_transformers  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
@@ -346,3 +347,61 @@ def test_a_limit_of_generate_that_is_too_small_is_refused_with_the_least(
     least = int(re.findall(r"Allow at least (\d+) tokens", str(error.value))[0])
     out = model.generate(**inputs, logits_processor=processor, max_new_tokens=least, **MODES[mode])
     assert all(EOS in row for row in out[:, inputs["input_ids"].shape[1] :].tolist())
+
+
+class EndsWith(transformers.StoppingCriteria):  # type: ignore[misc]
+    """The oracle: a candidate ends with the token that completes one of some strings in its new text."""
+
+    def __init__(self, strings: tuple[str, ...], width: int) -> None:
+        self.strings, self.width = strings, width
+
+    def __call__(self, input_ids: Any, scores: Any, **more: Any) -> Any:
+        def has(tokens: list[int]) -> bool:
+            text = VOCABULARY.decode([token for token in tokens if token > PAD])
+            return any(string in text for string in self.strings)
+
+        rows = [row[self.width :] for row in input_ids.tolist()]
+        return torch.tensor([has(row) and not has(row[:-1]) for row in rows])
+
+
+@pytest.mark.parametrize("length_penalty", [1.0, 0.0])
+@pytest.mark.parametrize("part", [slice(1, 2), slice(2, 5), slice(4, 6)])
+def test_stop_ends_hypotheses_as_a_stopping_criterion_and_our_own_loop_do(
+    tiny_transformers: Any, part: slice, length_penalty: float
+) -> None:
+    """The stop strings are parts of what the model writes without them."""
+    strategy = BeamSearch(beams=4, samples=4, length_penalty=length_penalty)
+    for kind in ("llama", "gpt2"):
+        model = tiny_transformers(kind)
+        inputs = batch(*PROMPTS)
+        width = inputs["input_ids"].shape[1]
+        options = inputs | {
+            "num_beams": 4, "num_return_sequences": 4, "do_sample": False, "max_new_tokens": 8,
+            "length_penalty": length_penalty, "return_dict_in_generate": True, "output_scores": True,
+        }  # fmt: skip
+        free = texts(model.generate(**options).sequences, width)
+        strings = tuple({text[part] for text in free[::4] if text[part]})
+        chain = chain_of(("stop", {"strings": strings}))
+        expected = model.generate(stopping_criteria=[EndsWith(strings, width)], **options)
+        processor = to_transformers(chain, model, VOCABULARY)
+        for given in (processor, LogitsProcessorList([processor])):
+            found = model.generate(logits_processor=given, **options)
+            assert found.sequences.tolist() == expected.sequences.tolist()
+            torch.testing.assert_close(found.sequences_scores, expected.sequences_scores)
+        ours = Generator(TransformersModel(model), chain, strategy, max_tokens=8)([encode(p) for p in PROMPTS])
+        assert [g.text for g in ours] == [text.text for text in processor.texts(found.sequences, width)]
+        assert [g.finish for g in ours] == [text.finish for text in processor.texts(found.sequences, width)]
+        assert "stop" in {g.finish for g in ours}
+
+
+def test_stop_beside_another_constraint_ends_hypotheses_as_our_own_loop_does(tiny_transformers: Any) -> None:
+    model = tiny_transformers()
+    chain = chain_of(("regex", {"pattern": "[a-e]{2,12}"}), ("stop", {"strings": ["ab", "ca", "dd"], "include": True}))
+    processor = to_transformers(chain, model, VOCABULARY)
+    inputs = batch(*PROMPTS)
+    width = inputs["input_ids"].shape[1]
+    out = processor.generate(**inputs, num_beams=4, num_return_sequences=4, do_sample=False, max_new_tokens=9)
+    strategy = BeamSearch(beams=4, samples=4)
+    ours = Generator(TransformersModel(model), chain, strategy, max_tokens=9)([encode(p) for p in PROMPTS])
+    assert [(g.text, g.finish) for g in ours] == [(t.text, t.finish) for t in processor.texts(out, width)]
+    assert len({g.finish for g in ours}) > 1
