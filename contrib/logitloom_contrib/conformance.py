@@ -216,6 +216,15 @@ class TestDynamo(EngineConformance):
         return call
 
 
+class _KeepingSampler:
+    """A sampler of ExLlamaV3 that returns the logits it gets."""
+
+    reqs_torch_seed = False
+
+    def forward(self, logits: Any, *more: Any) -> Any:
+        return logits
+
+
 class TestExLlamaV3(EngineConformance):
     engine = "exllamav3"
     moves = ("leave", "join")
@@ -225,8 +234,7 @@ class TestExLlamaV3(EngineConformance):
         torch: Any = pytest.importorskip("torch", reason="needs torch")
         from logitloom_contrib.engines.exllamav3 import to_exllamav3
 
-        inner = SimpleNamespace(reqs_torch_seed=False, forward=lambda logits, *more: logits)
-        outer = to_exllamav3(chain, sampler=inner)
+        outer = to_exllamav3(chain, sampler=_KeepingSampler())
 
         def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
             lines = zip(rows, torch.from_numpy(logits), strict=True)

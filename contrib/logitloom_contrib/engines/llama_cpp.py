@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from logitloom import Chain
 from logitloom.engines import bind, stop_strings
 from logitloom.errors import NeedsNotMet
+from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._llama_cpp_answers import StopKeeper
 from logitloom_contrib.engines._llama_cpp_model import LlamaCppModel
 from logitloom_contrib.row_tracking import RowTracker
@@ -60,7 +61,7 @@ def to_llama_cpp(
     return LlamaCppProcessor(chain, model, adapter if "model" in chain.needs else None, seed, max_length)
 
 
-class LlamaCppProcessor:
+class LlamaCppProcessor(MadeAnew):
     """A chain for llama-cpp-python; made by :func:`to_llama_cpp`.
 
     Use :meth:`complete` and :meth:`chat`. Or pass the object as ``logits_processor``, by itself or in a list, and its
@@ -68,7 +69,8 @@ class LlamaCppProcessor:
     """
 
     def __init__(self, chain: Chain, model: Any, adapter: Any, seed: int, max_length: int | None) -> None:
-        self.chain, self._model = chain, model
+        self.chain, self._model, self._adapter = chain, model, adapter
+        self._seed, self._max_length = seed, max_length
         eos = chain.vocabulary.eos if chain.vocabulary is not None else ()
         self._eos = list(eos) or ([int(model.token_eos())] if hasattr(model, "token_eos") else [])
         self._tracker = RowTracker(
@@ -87,6 +89,9 @@ class LlamaCppProcessor:
         self._missed = True
         #: How many of the ids are the text, where the library shows drafts behind it.
         self._verified: int | None = None
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self.chain, self._model, self._adapter, self._seed, self._max_length
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"

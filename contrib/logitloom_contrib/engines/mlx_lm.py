@@ -24,6 +24,7 @@ from logitloom import Array, Chain, ChainState, Context
 from logitloom import state as row_state
 from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import InvalidContext
+from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._mlx_lm_model import MlxModel
 from logitloom_contrib.row_tracking import RowTracker
 
@@ -98,7 +99,7 @@ class _Sequence:
         self.tracker: RowTracker | None = None
 
 
-class MlxProcessor:
+class MlxProcessor(MadeAnew):
     """A chain for mlx-lm; made by :func:`to_mlx_lm`.
 
     A call with the ids of an earlier call or a beginning of them, and at most one more, goes on with that sequence;
@@ -107,6 +108,7 @@ class MlxProcessor:
 
     def __init__(self, chain: Chain, model: Any, seed: int, max_length: int | None, max_new_tokens: int | None) -> None:
         self.chain, self.seed, self._max_length = chain, seed, max_length
+        self._model, self._max_new_tokens = model, max_new_tokens
         self._more: dict[str, Any] = {"max_new_tokens": max_new_tokens, **({} if model is None else {"model": model})}
         self._lock = threading.RLock()
         #: Whether sequences take turns or go back, so that every call is read.
@@ -119,6 +121,9 @@ class MlxProcessor:
         self._sequences: OrderedDict[tuple[int, bytes], _Sequence] = OrderedDict()
         #: How many calls read ids; for tests and measurements.
         self.reads = 0
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self.chain, self._model, self.seed, self._max_length, self._max_new_tokens
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"

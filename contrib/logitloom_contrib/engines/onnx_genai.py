@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from logitloom import Chain
 from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import NeedsNotMet
+from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._onnx_genai_model import OnnxGenAiModel
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
 
@@ -63,7 +64,7 @@ def to_onnx_genai(
     return OnnxGenAiProcessor(chain, getattr(model, "model", model), own, ends, padding, seed, max_length)
 
 
-class OnnxGenAiProcessor:
+class OnnxGenAiProcessor(MadeAnew):
     """A chain for ONNX Runtime GenAI; made by :func:`to_onnx_genai`.
 
     Call it with a generator before each ``generate_next_token``; or use :meth:`generate`. One object serves any number
@@ -81,6 +82,7 @@ class OnnxGenAiProcessor:
         max_length: int | None,
     ) -> None:
         self.chain, self._model, self._eos, self._padding = chain, model, eos, padding
+        self._adapter, self._seed, self._max_length = adapter, seed, max_length
         self._tracker = RowTracker(
             chain,
             eos=eos,
@@ -89,6 +91,9 @@ class OnnxGenAiProcessor:
             max_length=max_length,
             context={} if adapter is None else {"model": adapter},
         )
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self.chain, self._model, self._adapter, self._eos, self._padding, self._seed, self._max_length
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"

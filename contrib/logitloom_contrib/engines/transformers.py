@@ -24,6 +24,7 @@ from logitloom.errors import NeedsNotMet
 from logitloom.generation import Sampled, heal
 from logitloom.generation.sampled import sampled
 from logitloom.registry import read_vocabulary
+from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._transformers_model import TransformersModel
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
 
@@ -106,16 +107,19 @@ class _Binding:
         )
 
 
-class _Rows:
+class _Rows(MadeAnew):
     """The processor of one call of ``generate``, or of several that are told apart by their ids."""
 
     def __init__(self, binding: _Binding, max_length: int | None = None) -> None:
-        self.padding = binding.padding
+        self._binding, self._longest, self.padding = binding, max_length, binding.padding
         self.tracker = binding.tracker()
         #: What ``generate`` stops at, prompts and padding included, until the first call.
         self._max_length = max_length
         #: Whether it is still to be found out if a beam search calls, whose hypotheses the chain may end.
         self._watches_beams = any(hasattr(link.processor, "text_end") for link in binding.chain.links)
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self._binding, self._longest
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         if self._watches_beams:
@@ -154,7 +158,7 @@ class _TextEnds(StoppingCriteria):  # type: ignore[misc]
         return torch.as_tensor(ended, device=input_ids.device)
 
 
-class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
+class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc]
     """A chain for ``generate``; made by :func:`to_transformers`.
 
     ``generate`` copies the list it is given. Each time it does, it gets a member of its own, so that calls share
@@ -195,6 +199,9 @@ class TransformersProcessor(LogitsProcessorList):  # type: ignore[misc]
                 known = weakref.ref(listed, lambda _: self._of_list.pop(key, None)), rows
                 self._of_list[key] = known
         return known[1](input_ids, scores)
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self._binding, self._model, self._lost
 
     __hash__ = object.__hash__
 

@@ -15,6 +15,7 @@ a new array at every step, and a bare hash of it proves nothing.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
@@ -106,6 +107,7 @@ class RowTracker:
         self.reach, self.seed, self.max_length, self.max_new_tokens = reach, seed, max_length, max_new_tokens
         self._more = dict(context or {})
         self._generations, self._states, self._state_bytes = generations, states, state_bytes
+        self._eos, self._padding = tuple(eos), tuple(padding)
         self._ends = RowEnds(frozenset(eos), frozenset(padding) | frozenset(eos))
         self._forbidden = ForbiddenTokens(chain, self._ends, self._more)
         self._known: OrderedDict[int, Generation] = OrderedDict()
@@ -120,6 +122,33 @@ class RowTracker:
         self._no_starts = np.zeros(0, dtype=np.int64)
         #: How many rows had to be replayed; for tests and measurements.
         self.replayed = 0
+
+    def __reduce__(self) -> Any:
+        """Pickled are the settings: a copy knows no rows, and replays those that it is asked about."""
+        return self._made_anew, ()
+
+    def __copy__(self) -> RowTracker:
+        return self._made_anew()
+
+    def __deepcopy__(self, memo: Any) -> RowTracker:
+        return self._made_anew()
+
+    @property
+    def _made_anew(self) -> Callable[[], RowTracker]:
+        return functools.partial(
+            RowTracker,
+            self.chain,
+            eos=self._eos,
+            padding=self._padding,
+            reach=self.reach,
+            seed=self.seed,
+            max_length=self.max_length,
+            max_new_tokens=self.max_new_tokens,
+            context=self._more,
+            generations=self._generations,
+            states=self._states,
+            state_bytes=self._state_bytes,
+        )
 
     def process(
         self,

@@ -1,0 +1,29 @@
+"""Copies of adapters: each is made anew of the same things, and has rows of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["MadeAnew"]
+
+
+class MadeAnew:
+    """An adapter whose copies and pickles are made anew of what it was made of, and know no rows.
+
+    Callers copy what they pass to engines (``copy.deepcopy`` of generation options) and send it to other processes.
+    A copy in the same process shares the chain and the model. A pickle holds the model where there is one, in the form
+    in which the model's library pickles it.
+    """
+
+    def _made_of(self) -> tuple[Any, ...]:
+        """The arguments of the class."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> Any:
+        return type(self), self._made_of()
+
+    def __copy__(self) -> Any:
+        return type(self)(*self._made_of())
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return type(self)(*self._made_of())
