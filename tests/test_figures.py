@@ -462,12 +462,18 @@ NEVER_RAN = {
     "ExLlamaV3": r"ExLlamaV3",
 }
 NAMING = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))
-MODULES = [
-    ROOT / "plugins/logitloom_plugins/backends" / name for name in ("cupy.py", "torch.py", "mlx.py", "_torch_masks.py")
-] + [
-    ROOT / "contrib/logitloom_contrib/engines" / name
-    for name in ("sglang.py", "tensorrt_llm.py", "lmdeploy.py", "dynamo.py", "exllamav3.py")
-]
+NAMING += sorted((ROOT / "contrib").glob("*/README.md"))
+MODULES = (
+    [
+        ROOT / "plugins/logitloom_plugins/backends" / name
+        for name in ("cupy.py", "torch.py", "mlx.py", "_torch_masks.py")
+    ]
+    + [ROOT / "contrib/logitloom_contrib/engines" / name for name in ("sglang.py",)]
+    + [
+        ROOT / "contrib/protocol-adapters/src/logitloom_protocol_adapters" / name
+        for name in ("tensorrt_llm.py", "lmdeploy.py", "dynamo.py", "exllamav3.py")
+    ]
+)
 
 
 def unsaid(text: str) -> list[str]:

@@ -65,7 +65,7 @@ def render(pictures: bool = True) -> str:
         counterparts.table(),
         "## Other plug-ins",
         "Loaded by name like processors, when they are needed. The backend for CuPy has never run on a device, and the "
-        "adapters for SGLang, TensorRT-LLM, LMDeploy, ExLlamaV3 and Dynamo have never run inside these engines.",
+        "adapters for SGLang and ExLlamaV3 have never run inside these engines.",
         _table(
             ("kind", "name", "install"),
             [(r.kind, f"`{r.name}`", _install(r)) for r in mine if r.kind != "processors"],

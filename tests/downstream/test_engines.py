@@ -25,8 +25,6 @@ SUITES = [
     pytest.param(conformance.TestSglang, id="sglang"),
     pytest.param(conformance.TestMlxLm, id="mlx_lm", marks=[pytest.mark.mlx, pytest.mark.extras]),
     pytest.param(conformance.TestTransformers, id="transformers", marks=[pytest.mark.torch, pytest.mark.extras]),
-    pytest.param(conformance.TestTensorRtBeams, id="tensorrt_llm beams", marks=pytest.mark.torch),
-    pytest.param(conformance.TestTensorRtBatch, id="tensorrt_llm batch", marks=pytest.mark.torch),
     pytest.param(conformance.TestVllm, id="vllm", marks=pytest.mark.torch),
 ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +11,11 @@ import numpy as np
 import pytest
 
 from logitloom import Context, processors
-from logitloom.errors import GenerationError, IllegalToken, InvalidContext, NeedsNotMet, UnknownPlugin
+from logitloom.errors import GenerationError, IllegalToken, NeedsNotMet, UnknownPlugin
 from logitloom.trace import RecordedChain
 from logitloom_contrib.engines import sglang
 from logitloom_contrib.engines.llama_cpp import to_llama_cpp
-from tests.contrib.engines.conftest import EOS, PAD, VOCABULARY, WIDTH, encode
+from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode
 
 
 def chain_of(*specs: Any) -> Any:
@@ -209,50 +208,6 @@ def test_sglang_requests_that_cannot_be_followed_are_refused(offered: None) -> N
         sglang.SglangProcessor()(np.zeros((2, WIDTH), dtype=np.float32), [drafted, drafted])
 
 
-# -- TensorRT-LLM -------------------------------------------------------------------------------------
-
-
-@pytest.mark.torch
-def test_tensorrt_llm_requests_are_processed_in_place() -> None:
-    torch = pytest.importorskip("torch", reason="TensorRT-LLM passes PyTorch tensors")
-    from logitloom_contrib.engines.tensorrt_llm import to_tensorrt_llm
-
-    one = to_tensorrt_llm(chain_of(("regex", {"pattern": "red"})))
-    batch = to_tensorrt_llm(chain_of(("regex", {"pattern": "red"})), batched=True)
-    rows: dict[int, list[int]] = {11: [5, 6], 12: [7]}
-    for step, token in enumerate((R, E, D, EOS)):
-        given = {request: torch.zeros((1, 1, WIDTH)) for request in rows}
-        if step % 2:  # requests may stand in another order
-            given = dict(reversed(given.items()))
-        alone = torch.zeros((1, 1, WIDTH))
-        one(11, alone, [rows[11]], None, None)
-        batch(list(given), list(given.values()), [[rows[request]] for request in given], None, [None] * 2)
-        for logits in (alone, *given.values()):
-            assert token in legal(logits[0, 0])
-        for row in rows.values():
-            row.append(token)
-    with pytest.raises(InvalidContext, match=r"shape \[2, 1, 128\] for 1 beams of request 3"):
-        one(3, torch.zeros((2, 1, WIDTH)), [[5]], None, None)
-
-
-@pytest.mark.torch
-def test_tensorrt_llm_beams_keep_their_states() -> None:
-    torch = pytest.importorskip("torch", reason="TensorRT-LLM passes PyTorch tensors")
-    from logitloom_contrib.engines.tensorrt_llm import to_tensorrt_llm
-
-    processor = to_tensorrt_llm(chain_of(("regex", {"pattern": "red|bed"})))
-    for beams, expected in (
-        ([[5], [5]], None),
-        ([[5, R], [5, B]], [E, E]),
-        ([[5, B, E], [5, R, E]], [D, D]),
-        ([[5, R, E, D], [5, B, E, X]], [EOS, None]),
-    ):
-        logits = torch.zeros((2, 1, WIDTH))
-        processor(1, logits, beams, None, None)
-        for line, token in zip(logits[:, 0], expected or (), strict=False):
-            assert (legal(line) or [None])[0] == token
-
-
 # -- objects that are no processors of the engine --------------------------------------------------------
 
 
@@ -357,203 +312,25 @@ def test_a_chain_given_to_an_engine_names_the_adapter() -> None:
     assert itself is chain
 
 
-# -- LMDeploy -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.torch
-def test_lmdeploy_requests_share_an_object_whatever_their_padding() -> None:
-    """What the engine does in a step: rows padded on the left, each processor called with its row."""
-    torch = pytest.importorskip("torch", reason="LMDeploy passes PyTorch tensors")
-    from logitloom_contrib.engines.lmdeploy import to_lmdeploy
-
-    pattern, pad, dice = "(red|bed) [0-9]{1,3}", PAD, np.random.default_rng(3)
-    shared = to_lmdeploy(
-        chain_of(("regex", {"pattern": pattern}), ("repetition_penalty", {"penalty": 1.2})), padding=pad
-    )
-    texts: dict[int, list[int]] = {n: encode(text) for n, text in enumerate(("hello", "a", "dog 12", "a"))}
-    prompts, open_rows = {n: len(ids) for n, ids in texts.items()}, set(texts)
-    while open_rows:
-        width = max(len(texts[n]) for n in open_rows)
-        for n in sorted(open_rows):
-            ids = torch.tensor([pad] * (width - len(texts[n])) + texts[n])
-            logits = torch.from_numpy(dice.normal(size=WIDTH).astype(np.float32))
-            before = logits.clone()
-            token = int(shared(ids, logits).argmax())
-            assert torch.equal(logits, before)
-            if dice.random() < 0.2:  # a request that is computed again, after preemption
-                assert shared(ids, logits).shape == (WIDTH,)
-            texts[n] += [token]
-            if token == EOS:
-                open_rows.discard(n)
-    for n, ids in texts.items():
-        assert re.fullmatch(pattern, VOCABULARY.decode(ids[prompts[n] : -1]))
-
-
-@pytest.mark.torch
-def test_lmdeploy_refuses_what_is_no_row() -> None:
-    torch = pytest.importorskip("torch", reason="LMDeploy passes PyTorch tensors")
-    from logitloom_contrib.engines.lmdeploy import to_lmdeploy
-
-    with pytest.raises(InvalidContext, match=r"ids \[width\] and logits \[vocab\] of one request"):
-        to_lmdeploy(chain_of(("top_k", {"k": 3})))(torch.zeros(1, 4), torch.zeros(1, WIDTH))
-    with pytest.raises(NeedsNotMet, match="LMDeploy cannot run"):
-        to_lmdeploy(chain_of(("cfg", {"scale": 1.5})))
-
-
-@pytest.mark.torch
-def test_dynamo_refuses_what_it_cannot_give() -> None:
-    torch = pytest.importorskip("torch", reason="Dynamo passes PyTorch tensors")
-    from logitloom_contrib.engines.dynamo import to_dynamo
-
-    with pytest.raises(InvalidContext, match=r"logits \[vocab\] of one request.*\[1, 128\]"):
-        to_dynamo(chain_of(("top_k", {"k": 3})))([1], torch.zeros(1, WIDTH))
-    with pytest.raises(NeedsNotMet, match="Dynamo cannot run"):
-        to_dynamo(chain_of(("repetition_penalty", {"penalty": 1.5})))
-
-
-@pytest.mark.torch
-def test_dynamo_ends_a_text_whose_error_a_worker_swallows() -> None:
-    torch = pytest.importorskip("torch", reason="Dynamo passes PyTorch tensors")
-    from logitloom_contrib.engines.dynamo import to_dynamo
-
-    processor, logits = to_dynamo(chain_of(("regex", {"pattern": "red"}))), torch.zeros(WIDTH)
-    processor([5], logits)
-    with pytest.raises(IllegalToken):
-        processor([5, X], logits)
-    assert legal(logits) == [EOS]
-
-
-# -- ExLlamaV3 ----------------------------------------------------------------------------------------
-
-
-class InnerSampler:
-    """What every sampler of ExLlamaV3 has; it takes the likeliest token."""
-
-    reqs_past_ids = False
-    reqs_torch_seed = True
-
-    def forward(
-        self, logits: Any, sequence_ids: Any = None, rand_u32: Any = None, tokenizer: Any = None, logit_mask: Any = None
-    ) -> Any:
-        if logit_mask is not None:
-            logits = logits + logit_mask
-        return logits.argmax(dim=-1)
-
-
-class Job:
-    """What the generator of release 1.4.1 does with a job: tokens are sampled and taken back."""
-
-    def __init__(self, sampler: Any, prompt: list[int], token_healing: bool = False) -> None:
-        self.sampler, self.ids, self.prompt_length = sampler, list(prompt), len(prompt)
-        self.prefix_token = self.ids.pop() if token_healing else None
-        self.new_tokens = -1 if token_healing else 0
-
-    def receive_logits(self, logits: Any, mask: Any = None) -> None:
-        import torch
-
-        given = torch.tensor([self.ids]) if self.sampler.reqs_past_ids else None
-        token = self.sampler.forward(logits[None, None], given, 17, None, logit_mask=mask)
-        self.ids.append(int(token.view(-1)))
-        self.new_tokens += 1
-
-
-@pytest.mark.torch
-def test_exllamav3_jobs_share_a_sampler_and_take_tokens_back() -> None:
-    torch = pytest.importorskip("torch", reason="ExLlamaV3 passes PyTorch tensors")
-    from logitloom_contrib.engines.exllamav3 import to_exllamav3
-
-    pattern, dice = "(red|bed) [0-9]{1,3}", np.random.default_rng(3)
-    chain = chain_of(("regex", {"pattern": pattern}), ("repetition_penalty", {"penalty": 1.2}))
-    shared = to_exllamav3(chain, sampler=InnerSampler())
-    assert shared.reqs_torch_seed
-    jobs = [Job(shared, encode(text)) for text in ("hello", "a", "dog 12", "b")]
-    running = list(jobs)
-    while running:
-        for job in list(running):
-            logits = torch.from_numpy(dice.normal(size=WIDTH).astype(np.float16))
-            before = logits.clone()
-            if dice.random() < 0.2 and job.new_tokens > 1:  # a banned string: tokens are taken back
-                del job.ids[-2:]
-                job.new_tokens -= 2
-            job.receive_logits(logits)
-            assert torch.equal(logits, before)
-            if job.ids[-1] == EOS:
-                running.remove(job)
-    for job in jobs:
-        assert re.fullmatch(pattern, VOCABULARY.decode(job.ids[job.prompt_length : -1]))
-
-
-@pytest.mark.torch
-def test_exllamav3_tells_when_the_engine_took_what_the_chain_forbids() -> None:
-    torch = pytest.importorskip("torch", reason="ExLlamaV3 passes PyTorch tensors")
-    from logitloom_contrib.engines.exllamav3 import to_exllamav3
-
-    job = Job(to_exllamav3(chain_of(("regex", {"pattern": "red"})), sampler=InnerSampler()), encode("a"))
-    mask = torch.zeros(WIDTH)
-    mask[X] = torch.inf  # -inf + inf is no number, and a maximum takes that
-    job.receive_logits(torch.zeros(WIDTH), mask)
-    assert job.ids[-1] == X
-    with pytest.raises(IllegalToken, match="Its text so far is ''"):
-        job.receive_logits(torch.zeros(WIDTH))
-
-
-@pytest.mark.torch
-def test_exllamav3_refuses_what_it_cannot_give() -> None:
-    torch = pytest.importorskip("torch", reason="ExLlamaV3 passes PyTorch tensors")
-    from logitloom_contrib.engines.exllamav3 import to_exllamav3
-
-    with pytest.raises(NeedsNotMet, match="ExLlamaV3 cannot run"):
-        to_exllamav3(chain_of(("cfg", {"scale": 1.5})), sampler=InnerSampler())
-    outer = to_exllamav3(chain_of(("top_k", {"k": 3})), sampler=InnerSampler())
-    for ids, rows in ((None, 1), (torch.tensor([[1], [2]]), 2)):
-        with pytest.raises(InvalidContext, match="jobs with one sequence"):
-            outer.forward(torch.zeros(rows, 1, WIDTH), ids)
-    with pytest.raises(NeedsNotMet, match="token_healing=False"):
-        Job(outer, encode("a1"), token_healing=True).receive_logits(torch.zeros(WIDTH))
-
-
 # -- what was sampled -------------------------------------------------------------------------------------
-
-
-def called(engine: str, chain: Any, prompt: list[int], tokens: list[int]) -> None:
-    """Call a chain as an engine would for a text; the logits of each step are those of :func:`given`."""
-    torch = pytest.importorskip("torch", reason="these engines pass PyTorch tensors")
-    from logitloom_contrib.engines.dynamo import to_dynamo
-    from logitloom_contrib.engines.exllamav3 import to_exllamav3
-    from logitloom_contrib.engines.lmdeploy import to_lmdeploy
-    from logitloom_contrib.engines.tensorrt_llm import to_tensorrt_llm
-
-    sglang.offer("recorded", chain)
-    adapters: dict[str, Any] = {
-        "dynamo": to_dynamo(chain), "lmdeploy": to_lmdeploy(chain), "tensorrt_llm": to_tensorrt_llm(chain)
-    }  # fmt: skip
-    for place in range(len(tokens)):
-        ids, logits = [*prompt, *tokens[:place]], torch.from_numpy(given(place))
-        if engine == "sglang":
-            sglang.SglangProcessor()(logits[None], [request(prompt, tokens[:place], "recorded")])
-        elif engine == "tensorrt_llm":
-            adapters[engine](1, logits[None, None], [ids], None, None)
-        elif engine == "exllamav3":
-            outer = adapters.setdefault("job", to_exllamav3(chain, sampler=InnerSampler()))
-            outer.forward(logits[None, None], torch.tensor([ids]), place)
-        else:
-            adapters[engine](torch.tensor(ids) if engine == "lmdeploy" else ids, logits)
-    sglang.withdraw("recorded")
 
 
 def given(place: int) -> np.ndarray:
     return np.random.default_rng(place).normal(size=WIDTH).astype(np.float32)
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("engine", ["sglang", "tensorrt_llm", "lmdeploy", "dynamo", "exllamav3"])
-def test_what_was_sampled_is_known_after_the_documented_calls(engine: str) -> None:
+def test_what_was_sampled_is_known_after_the_documented_calls() -> None:
     plain = chain_of(("temperature", {"temperature": 0.5}), ("top_k", {"k": 20}))
     chain, tokens = RecordedChain(plain), [int(given(place).argsort()[-3]) for place in range(5)]
-    called(engine, chain, [5, 6], tokens)
+    sglang.offer("recorded", chain)
+    try:
+        for place in range(len(tokens)):
+            sglang.SglangProcessor()(given(place)[None], [request([5, 6], tokens[:place], "recorded")])
+    finally:
+        sglang.withdraw("recorded")
     told = chain.sampled(tokens)
     wanted = plain.score(np.stack([given(place) for place in range(5)])[None], [tokens], Context.start(given(0)[None]))
     assert [each and each.logprob for each in told] == pytest.approx(wanted[0].tolist(), abs=1e-5)
     assert {each and each.kept for each in told} == {20}
-    page = (Path(__file__).parents[3] / "docs" / "engines" / f"{engine}.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "engines" / "sglang.md").read_text(encoding="utf-8")
     assert "`RecordedChain`" in page

@@ -15,7 +15,7 @@ import torch
 from logitloom import Chain
 from logitloom.engines import bind
 from logitloom.errors import InvalidContext
-from logitloom_contrib.engines._text_rows import TextRows
+from logitloom_protocol_adapters.text_rows import TextRows
 
 __all__ = ["DynamoProcessor", "to_dynamo"]
 
