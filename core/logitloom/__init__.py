@@ -12,6 +12,7 @@ from logitloom import errors, options, processors, state
 from logitloom.backend import Array, Backend, HostTable, backend_of
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
+from logitloom.effect import BIAS, MASK, PENALTY, REWEIGHT, SCALE, TRUNCATION, Effect
 from logitloom.errors import LogitloomError
 from logitloom.hookspecs import hookimpl
 from logitloom.options import option
@@ -23,11 +24,18 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "BIAS",
+    "MASK",
+    "PENALTY",
+    "REWEIGHT",
+    "SCALE",
+    "TRUNCATION",
     "Array",
     "Backend",
     "Chain",
     "ChainState",
     "Context",
+    "Effect",
     "HostTable",
     "LogitloomError",
     "Processor",

@@ -342,7 +342,7 @@ class Backend:
     def shared_memory(self, logits: Array) -> SharedMemory | None:
         """How NumPy works on the memory of such logits; None where it cannot, or gains nothing.
 
-        Processors that declare ``any_library`` get NumPy's views then.
+        Chains of operations get NumPy's views then.
         """
         return None
 

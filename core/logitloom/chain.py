@@ -18,6 +18,7 @@ from logitloom.backend import NEG_INF, Array, Backend
 from logitloom.chain_state import ChainFingerprint, ChainState, check_owner, load_state, save_state, state_type
 from logitloom.context import Context
 from logitloom.direct_use import call_directly
+from logitloom.effect import Effect
 from logitloom.errors import (
     ChainIncomplete,
     InvalidContext,
@@ -81,11 +82,10 @@ class Chain:
                 )
         self.guided: bool = any(link.declared("stage") == "guidance" for link in self.links)
         self.branches: int = max((link.declared("branches") for link in self.links), default=1)
-        self.argmax_invariant: bool = all(link.declared("argmax_invariant") for link in self.links)
-        self.mask_only: bool = all(link.declared("mask_only") for link in self.links)
+        #: What the processors do to a row together.
+        self.effect = Effect.of(link.effect for link in self.links)
         self.compilable: bool = all(link.declared("compilable") for link in self.links)
         self.sees_every_step: bool = any(link.sees_every_step for link in self.links)
-        self.uses_buffer_pool: bool = bool(self.links) and self.links[-1].declared("uses_buffer_pool")
         self._tracked = positions.tracked(self.needs)
         self._own_resources = vocabulary is not None or model is not None
         self._state_type = state_type(self)
@@ -101,7 +101,7 @@ class Chain:
         for link, found in zip(links, hooks, strict=True):
             if self.vocabulary is not None and isinstance(link.processor, Processor):
                 link.processor.check_vocabulary(self.vocabulary)
-            restored = constrained and not link.declared("preserves_masked")
+            restored = constrained and not link.effect.keeps_forbidden
             steps.append(restoring_forbidden(found["process"]) if restored else found["process"])
             fresh.append(restored or _returns_fresh(link.processor))
             constrained = constrained or link.declared("stage") == "constraint"
@@ -118,7 +118,7 @@ class Chain:
         self._vetoes = tuple(
             (i, step)
             for i, (link, step) in enumerate(zip(links, steps, strict=True))
-            if not link.declared("keeps_last") and i not in asked
+            if not link.effect.keeps_last and i not in asked
         )
         plain = not self.debug and len(steps) == len(self.links)
         if self.debug:
@@ -131,10 +131,9 @@ class Chain:
         # One processor that changes logits makes so few calls that views would cost more.
         self._any_library = (
             plain
-            and len(steps) > (0 if self.mask_only else 1)
-            and all(link.declared("any_library") and not link.declared("uses_buffer_pool") for link in self.links)
+            and len(steps) > (0 if self.effect.forbids_only else 1)
+            and all(link.effect.operation is not None for link in self.links)
         )
-        self.uses_buffer_pool = self.uses_buffer_pool or highest is not None
 
     # -- what the chain is ---------------------------------------------------------------------------
 
@@ -439,8 +438,6 @@ class Chain:
                 f"The state belongs to a chain of {len(states)} processors, but this one has {len(self._steps)}: "
                 f"{', '.join(self.labels)}. Take the state from this chain's init_state or process."
             )
-        if context.pool is not None and not self.uses_buffer_pool:
-            context = context.with_fields(pool=None)
         return position, states, context
 
     def score(
@@ -487,17 +484,19 @@ class Chain:
             )
         taken = checked(logits, tokens, context, kept)
         if kept is None:
-            return scoring.score(self._parts, logits, taken, context)
-        rest = self.part([link for link in self.links if not link.declared("mask_only")])
+            return scoring.score(self, self._run_positions, logits, taken, context)
+        rest = self.part([link for link in self.links if not link.effect.forbids_only])
         flat = context.backend.xp.reshape(kept, (-1, kept.shape[-1]))
         lines = context.backend.xp.reshape(logits, (-1, logits.shape[-1]))
         masked = context.backend.apply_token_mask(lines, flat)
-        return scoring.score(rest._parts, context.backend.xp.reshape(masked, logits.shape), taken, context)
+        return rest.score(context.backend.xp.reshape(masked, logits.shape), taken, context)
 
-    @functools.cached_property
-    def _parts(self) -> scoring.Parts:
-        """The chain as it scores sequences."""
-        return scoring.Parts.of(self)
+    def _run_positions(self, logits: Array, states: tuple[Any, ...], context: Context) -> tuple[Array, Sequence[Any]]:
+        after: list[Any] = []
+        for step, state, plain in zip(self._steps, states, self._afters, strict=True):
+            logits, new = (step if plain else scoring.told_late(step))(logits, state, context)
+            after.append(new)
+        return logits, after
 
     def part(self, links: Sequence[Link]) -> Chain:
         """A chain of some, or other, links with the same resources."""

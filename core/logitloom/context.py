@@ -79,7 +79,7 @@ class Context:
         donate_state: the caller gives up the state it passes; its arrays may be overwritten. Never set where
             earlier states are kept, as beam search and speculation do.
         pool: buffers for processed logits, which may then be read-only arrays. The chain hands it to its last
-            processor alone, if that declares ``uses_buffer_pool``: no processor writes to what comes from a pool.
+            processor alone: no processor writes to what comes from a pool.
         tokens: ``[rows, n] int32``, accepted since the last call, -1 = none; None on the first call.
         chosen_logprob: ``[rows, n] float32``, for each of ``tokens`` the log-probability with which the sampler chose
             it, after the whole chain (0 where ``tokens`` is -1); None where nobody tells. A beam search gives what each

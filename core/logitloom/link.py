@@ -11,6 +11,7 @@ from typing import Any
 from logitloom import options as opts
 from logitloom.backend import Array
 from logitloom.context import Context
+from logitloom.effect import Effect
 from logitloom.errors import InvalidSignature, LogitloomError, OptionError, StageOrderError
 from logitloom.loading import loading
 from logitloom.processor import STAGES, declaration
@@ -98,6 +99,17 @@ class Link:
     def sees_every_step(self) -> bool:
         """Whether the processor's state depends on more than the tokens: on logits or on probabilities of each step."""
         return bool(self.declared("sees_every_step")) or "chosen_logprob" in self.declared("needs")
+
+    @property
+    def effect(self) -> Effect:
+        """What the processor declares to do to a row."""
+        found: Effect = self.declared("effect")
+        return found
+
+    @property
+    def is_constraint(self) -> bool:
+        """Whether the processor implements the hook ``constraint``."""
+        return getattr(self.processor, "constraint", None) is not None
 
     def declared(self, name: str) -> Any:
         """A declaration (``stage``, ``needs``, ...) of the processor, or of its class while unconfigured."""

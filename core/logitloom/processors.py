@@ -18,6 +18,7 @@ from logitloom import options as opts
 from logitloom import registry
 from logitloom.arguments import flag, instance, shown
 from logitloom.chain import Chain
+from logitloom.effect import Effect
 from logitloom.errors import InvalidSignature, OptionTypeError, UnknownPlugin
 from logitloom.link import FunctionProcessor, Link
 from logitloom.loading import Rules, loading
@@ -39,7 +40,8 @@ class Description:
         summary: the first line of its documentation.
         doc: the whole of it.
         options: its options, with type, range, default and help.
-        stage, needs, mask_only, argmax_invariant, branches: its declarations.
+        stage, needs, branches: its declarations.
+        effect: what it does to a row of logits; None: that depends on the options.
     """
 
     name: str
@@ -48,9 +50,8 @@ class Description:
     options: tuple[opts.Option, ...]
     stage: str
     needs: frozenset[str]
-    mask_only: bool
-    argmax_invariant: bool
     branches: int
+    effect: Effect | None
 
 
 def available(*, block: Iterable[str] = ()) -> list[registry.PluginRecord]:
@@ -78,9 +79,8 @@ def describe(name: str) -> Description:
         options=opts.declared(plugin),
         stage=declaration(plugin, "stage"),
         needs=frozenset(declaration(plugin, "needs")),
-        mask_only=declaration(plugin, "mask_only"),
-        argmax_invariant=declaration(plugin, "argmax_invariant"),
         branches=declaration(plugin, "branches"),
+        effect=None if isinstance(getattr(plugin, "effect", None), property) else declaration(plugin, "effect"),
     )
 
 

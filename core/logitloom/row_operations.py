@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "ADD_LISTED",
     "DIVIDE",
     "KEEP_HIGHEST",
     "KEEP_NEAR_TOP",
@@ -40,8 +39,6 @@ RESCALE_SEEN: Final = 4
 LOWER_SEEN: Final = 5
 #: Of tokens that occurred, subtract the value times their number from the logit. Its table is float32, the numbers.
 LOWER_BY_COUNT: Final = 6
-#: Add numbers to the logits of listed tokens. It has no value.
-ADD_LISTED: Final = 7
 
 
 class RowOperation(NamedTuple):
@@ -50,12 +47,10 @@ class RowOperation(NamedTuple):
     Attributes:
         kind: one of the numbers above.
         value: its operand, which is rounded to float32 (but for the mass of a nucleus).
-        listed: tokens, each once, and the numbers that are added to their logits, rounded to float32.
     """
 
     kind: int
     value: float = 0.0
-    listed: tuple[tuple[int, float], ...] = ()
 
     @property
     def has_table(self) -> bool:

@@ -12,7 +12,7 @@ from logitloom.backend import Array, Backend
 from logitloom.context import Context
 from logitloom.link import Link
 from logitloom.masks.kernels import KernelFailed, host_kernels
-from logitloom.row_operations import ADD_LISTED, LOWER_BY_COUNT, RowOperation, as_arrays
+from logitloom.row_operations import LOWER_BY_COUNT, as_arrays
 from logitloom.survivors import Survivors
 
 __all__ = ["RowProgram"]
@@ -49,9 +49,9 @@ class RowProgram(NamedTuple):
         """
         if highest is None:
             return None
-        operations = [_operation(link) for link in links[whole:]]
+        operations = [link.effect.operation for link in links[whole:]]
         first = whole
-        while first and (before := _operation(links[first - 1])) is not None and before.has_table:
+        while first and (before := links[first - 1].effect.operation) is not None and before.has_table:
             operations.insert(0, before)
             first -= 1
         known = [operation for operation in operations if operation is not None]
@@ -113,9 +113,3 @@ class RowProgram(NamedTuple):
         if not told:
             return None, states, context
         return None, (*states[:first], *made, *states[behind:]), context.with_fields(tokens=None)
-
-
-def _operation(link: Link) -> RowOperation | None:
-    """What a link declares; None where it writes to a row, which this loop does not."""
-    found: RowOperation | None = link.declared("row_operation")
-    return None if found is None or found.kind == ADD_LISTED else found

@@ -1,22 +1,25 @@
-"""Log-probabilities of given sequences under a chain, over all positions at once."""
+"""Log-probabilities of given sequences under a chain, over many positions at once.
+
+A position is a row of its own: the processors do for many positions at once what they do in decoding.
+"""
 
 from __future__ import annotations
 
-import itertools
-from typing import Final, NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 import numpy as np
 
+from logitloom import position as positions
+from logitloom import state as rows
 from logitloom.backend import Array
 from logitloom.context import Context
 from logitloom.errors import IllegalToken
-from logitloom.renumbering import Renumbering
 from logitloom.score_arguments import Tokens
-from logitloom.score_parts import Passage, Run, ScoredChain, among_survivors, changes_only_seen
-from logitloom.score_program import ScoreProgram
-from logitloom.survivors import split, survivors_of
+from logitloom.step import Step
 
-__all__ = ["Parts", "score"]
+__all__ = ["score"]
 
 #: Most positions of a sequence that are processed at a time, so that their logits stay in the cache (``_MOST_BYTES``);
 #: and the least, because with fewer the calls cost more than the passes over memory.
@@ -24,116 +27,171 @@ _MOST_POSITIONS: Final = 256
 _LEAST_POSITIONS: Final = 16
 _MOST_BYTES: Final = 1 << 23
 
+#: Processes rows of logits, given the states of the processors and the context.
+Runner = Callable[[Array, tuple[Any, ...], Context], tuple[Array, Sequence[Any]]]
 
-class Parts(NamedTuple):
-    """A chain in parts, the last of which needs to see only what is left of a row.
+
+class ScoredChain(Protocol):
+    """What is needed of a chain; see :class:`logitloom.Chain`."""
+
+    sees_every_step: bool
+    _afters: tuple[Callable[[Any, Context], Any] | None, ...]
+    _tracked: frozenset[str]
+
+    def init_state(self, context: Context) -> Any: ...
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]: ...
+
+    def with_resources(self, context: Context) -> Context: ...
+
+
+def told_late(step: Step) -> Step:
+    """The step of a processor without ``states_after``, with a state that brings the tokens which are new to it."""
+
+    def telling(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        if isinstance(state, _Told):
+            logits, new = step(logits, state.state, context.with_fields(tokens=state.tokens))
+            return logits, _Told(new, state.tokens)
+        return step(logits, state, context)
+
+    return telling
+
+
+class _Told:
+    """A state, and the tokens that its rows have accepted since.
 
     Attributes:
-        chain: all of it.
-        first: the processors that see the whole vocabulary.
-        groups: the same, as neighbours that change only logits of tokens that were seen, and the others between them.
-        rest: sees survivors, in order of their ids.
-        highest: the survivors are the so many highest logits, with those that tie; None: all that are not -inf.
-        program: the chain, or its last processors, as a compiled loop over positions; None if it has none.
+        state: a row tree.
+        tokens: ``[rows, n] int32``.
     """
 
-    chain: ScoredChain
-    first: ScoredChain
-    groups: tuple[ScoredChain, ...]
-    rest: ScoredChain | None
-    highest: int | None
-    program: ScoreProgram | None
-
-    @classmethod
-    def of(cls, chain: ScoredChain) -> Parts:
-        """Those of a chain."""
-        count, highest = split(chain.links, ids_as_well=True)
-        first, rest = chain.part(chain.links[:count]), chain.links[count:]
-        return cls(
-            chain, first, _grouped(first), chain.part(rest) if rest else None, highest, ScoreProgram.of(chain, _grouped)
-        )
+    def __init__(self, state: Any, tokens: Array) -> None:
+        self.state, self.tokens = state, tokens
 
 
-def _grouped(chain: ScoredChain) -> tuple[ScoredChain, ...]:
-    groups = itertools.groupby(chain.links, lambda link: link.declared("changes_only_seen"))
-    return tuple(chain.part(list(group)) for _, group in groups)
-
-
-def score(parts: Parts, logits: Array, taken: Tokens, context: Context) -> Array:
+def score(chain: ScoredChain, run: Runner, logits: Array, taken: Tokens, context: Context) -> Array:
     """See :meth:`logitloom.Chain.score`, which checks the arguments.
 
-    A position is a row of its own, so whatever processors do, they do it for many positions at once, and it is what
-    they do in decoding. Processors that go by the survivors of a truncation get those alone, and those that change only
-    logits of tokens that a sequence has had get the columns of these tokens.
+    Args:
+        chain: the chain.
+        run: its processors, each without ``states_after`` as :func:`told_late` makes it.
+        logits, context: as there.
+        taken: ``[batch, time]``, the tokens, -1 behind the end.
     """
     context = context.with_fields(donate=False, donate_state=False, pool=None)
-    backend, xp = context.backend, context.backend.xp
+    backend, xp, (batch, time, vocab) = context.backend, context.backend.xp, logits.shape
     if not taken.size:
         return backend.asarray(np.zeros(taken.shape, dtype=np.float32))
-    if parts.chain.sees_every_step:
-        return _one_by_one(parts.chain, logits, taken, context)
-    passage = None if parts.program is None else parts.program.passage(logits, taken, context)
-    logprob = None if passage is None else _passed(passage, logits, taken, context)
-    if logprob is None:
-        logprob = _passed(_uncompiled(parts, taken, context, logits.shape[2]), logits, taken, context)
-        assert logprob is not None
-    return xp.where(backend.asarray(taken) >= 0, logprob, xp.zeros_like(logprob))
-
-
-def _passed(passage: Passage, logits: Array, taken: Tokens, context: Context) -> Array | None:
-    """The log-probabilities of all tokens, ``[batch, time]``; None where the passage gives up."""
-    backend, xp, (batch, time, vocab) = context.backend, context.backend.xp, logits.shape
-    runs = (*passage.first, *passage.behind)
-    width = min(time, _MOST_POSITIONS) if runs else time
-    if passage.goes_over_rows:
-        width = min(width, max(_MOST_BYTES // (4 * batch * vocab), _LEAST_POSITIONS))
-    found: list[Array] = []
+    if chain.sees_every_step:
+        return _one_by_one(chain, logits, taken, context)
+    width = min(time, _MOST_POSITIONS, max(_MOST_BYTES // (4 * batch * vocab), _LEAST_POSITIONS))
+    walk, found = _Walk(chain, taken, context), []
     memory: Array | None = None
     for start in range(0, time, width):
         end = min(start + width, time)
+        chosen = np.maximum(taken[:, start:end].T, 0).reshape(-1, 1)
         try:
-            for run in runs:
-                # The last token is no position's past in this round. It is in the next.
-                run.go_on(start, end, end < time)
+            states, here = walk.go_on(start, end, end < time)
             lines = xp.permute_dims(logits[:, start:end, :], (1, 0, 2))
-            own = backend.copied(lines, memory) if passage.writes else None
+            own = backend.copied(lines, memory)
             memory = own if memory is None else memory
-            lines, donate = (lines, False) if own is None else (own, True)
-            for run in passage.first:
-                lines, donate = run.process(lines, donate)
-            logprob = passage.scored(lines, donate, start, end)
+            flat = xp.reshape(lines if own is None else own, (-1, vocab))
+            processed, after = run(flat, states, here.with_fields(donate=own is not None))
         except IllegalToken as error:
             position, row = divmod(error.row, batch)
             raise IllegalToken(f"Sequence {row}, before its position {start + position}: {error}", row=row) from error
-        if logprob is None:
-            return None
+        walk.keep(after)
+        logprob = backend.log_probability(processed, backend.asarray(chosen))
         found.append(xp.reshape(logprob, (end - start, batch)))
-    return xp.permute_dims(xp.concat(found, axis=0), (1, 0))
+    logprob = xp.permute_dims(xp.concat(found, axis=0), (1, 0))
+    return xp.where(backend.asarray(taken) >= 0, logprob, xp.zeros_like(logprob))
 
 
-def _uncompiled(parts: Parts, taken: Tokens, context: Context, vocab: int) -> Passage:
-    """The passage of the processors themselves."""
-    backend, numbered = context.backend, None
-    if any(map(changes_only_seen, parts.groups)):
-        numbered = Renumbering.of(taken, context, vocab)
-    chosen = (parts.first,) if numbered is None else parts.groups
-    first = [Run(chain, taken, context, numbered if changes_only_seen(chain) else None) for chain in chosen]
-    rest = None if parts.rest is None else Run(parts.rest, taken, context)
+class _Walk:
+    """The states of a chain on their way over the positions of sequences.
 
-    def scored(lines: Array, donate: bool, start: int, end: int) -> Array:
-        chosen = np.maximum(taken[:, start:end].T, 0).reshape(-1, 1)
-        flat = backend.xp.reshape(lines, (-1, vocab))
-        found = None if rest is None else survivors_of(backend, flat, parts.highest)
-        if rest is None or found is None:
-            if rest is not None:
-                flat, _ = rest.process_rows(flat, donate)
-            return backend.log_probability(flat, backend.asarray(chosen))
-        left = rest.process_survivors(found, flat, donate)
-        return among_survivors(backend, backend.to_numpy(found.ids), left, chosen)
+    Each position of each sequence is a row. The rows of one position, one per sequence, are neighbours.
 
-    behind = [] if rest is None else [rest]
-    writes = len(parts.first.links) > 0 or (rest is not None and any(rest.by_ids))
-    return Passage(first, behind, scored, goes_over_rows=True, writes=writes)
+    Args:
+        chain: the chain.
+        tokens: ``[batch, time]``, the sequences.
+        context: of the start.
+    """
+
+    def __init__(self, chain: ScoredChain, tokens: Tokens, context: Context) -> None:
+        self._chain, self._tokens, self._batch = chain, tokens, context.batch
+        self._context = chain.with_resources(context)
+        state = chain.init_state(context)
+        #: The state at the end of what was seen, per processor.
+        self._states: list[Any] = list(state.processors)
+        self._position: Any = state.position
+        #: The last token that processors without ``states_after`` have not seen yet.
+        self._unread: Tokens = np.full((self._batch, 0), -1, dtype=np.int32)
+
+    def go_on(self, start: int, end: int, others: bool) -> tuple[tuple[Any, ...], Context]:
+        """Go to the next positions.
+
+        Args:
+            start: the first of them.
+            end: behind the last of them.
+            others: whether positions come behind. The last token is no position's past in this round, but in the next.
+
+        Returns:
+            The state of each processor at the positions, and the context of their step.
+        """
+        tokens, count = self._tokens[:, start : end if others else end - 1], end - start
+        backend, rows_here = self._context.backend, count * self._batch
+        context = self._context.with_fields(donate_state=False).accept(tokens)
+        given = self._context.with_fields(batch=rows_here, donate_state=True)
+        if not tokens.shape[1]:
+            given = positions.describe(given, self._position) if self._chain._tracked else given
+            return tuple(self._states), given
+        if self._chain._tracked:
+            here, self._position = _divided(positions.states_after(self._position, context), rows_here)
+            given = positions.describe(given, here)
+        unread, states = backend.asarray(_before_each(self._unread, tokens, count)), []
+        for index, after in enumerate(self._chain._afters):
+            state = self._states[index]
+            if after is not None:
+                here, self._states[index] = _divided(after(state, context), rows_here)
+                states.append(here)
+            else:
+                repeated = rows.take(state, np.tile(np.arange(self._batch, dtype=np.int32), count))
+                states.append(_Told(repeated, unread))
+        self._unread = tokens[:, -1:]
+        return tuple(states), given
+
+    def keep(self, after: Sequence[Any]) -> None:
+        """Take the states that a step returned, where processors without ``states_after`` have moved on."""
+        last = np.arange(-self._batch, 0, dtype=np.int32)
+        for index, state in enumerate(after):
+            if isinstance(state, _Told):
+                self._states[index] = rows.take(state.state, last + int(state.tokens.shape[0]))
+
+
+def _divided(state: Any, count: int) -> tuple[Any, Any]:
+    """The first rows of a state, and those behind them."""
+
+    def cut(leaf: Any, part: slice) -> Any:
+        return leaf.take_rows(np.arange(leaf.row_count())[part]) if rows.is_row_leaf(leaf) else leaf[part, ...]
+
+    parts = slice(count), slice(count, None)
+    first, last = (rows.map_leaves(functools.partial(cut, part=part), state) for part in parts)
+    return first, last
+
+
+def _before_each(past: Tokens, tokens: Tokens, count: int) -> Tokens:
+    """The tokens before each of some positions, ``[count * batch, n]``; -1 stands for those that come later.
+
+    Args:
+        past: ``[batch, 0 or 1]``, the token before the first position.
+        tokens: ``[batch, n]``, the tokens at the positions.
+        count: how many positions there are.
+    """
+    given = np.concatenate([past, tokens], axis=1)
+    known = np.arange(given.shape[1])[None, :] < np.arange(count)[:, None] + past.shape[1]
+    before: Tokens = np.where(known[:, None, :], given[None, :, :], np.int32(-1))
+    return before.reshape(-1, given.shape[1])
 
 
 def _one_by_one(chain: ScoredChain, logits: Array, taken: Tokens, context: Context) -> Array:

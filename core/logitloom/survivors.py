@@ -36,19 +36,19 @@ def split(links: Sequence[Link], ids_as_well: bool = False) -> tuple[int, int | 
     """
     end = _first_behind(links, ids_as_well)
     for index in range(end, len(links)):
-        highest = links[index].declared("keeps_at_most")
+        highest = links[index].effect.at_most
         if highest is None:
             continue
         start = index
-        while start and _takes_survivors(links[start - 1]) and links[start - 1].declared("keeps_order"):
+        while start and _takes_survivors(links[start - 1]) and links[start - 1].effect.ignores_less_likely:
             start -= 1
         if start <= end or ids_as_well:
-            return start, int(highest)
+            return start, highest
         break
     start = len(links)
     while start and _takes_survivors(links[start - 1]):
         start -= 1
-    masks = [index for index in range(start, len(links)) if links[index].declared("mask_only")]
+    masks = [index for index in range(start, len(links)) if links[index].effect.forbids_only]
     return (masks[0] + 1 if masks else len(links)), None
 
 
@@ -59,18 +59,18 @@ def may_see_survivors(links: Sequence[Link]) -> int:
 
 def _first_behind(links: Sequence[Link], ids_as_well: bool) -> int:
     end = len(links)
-    while end and _keeps_the_rest(links[end - 1]) and (ids_as_well or links[end - 1].declared("ignores_ids")):
+    while end and _keeps_the_rest(links[end - 1]) and (ids_as_well or links[end - 1].effect.ignores_ids):
         end -= 1
     return end
 
 
 def _keeps_the_rest(link: Link) -> bool:
     """Whether what is -inf stays so, and the state does not depend on it."""
-    return bool(link.declared("preserves_masked")) and not link.sees_every_step
+    return link.effect.keeps_forbidden and not link.sees_every_step
 
 
 def _takes_survivors(link: Link) -> bool:
-    return bool(link.declared("ignores_ids")) and _keeps_the_rest(link)
+    return link.effect.ignores_ids and _keeps_the_rest(link)
 
 
 def survivors_of(backend: Backend, logits: Array, highest: int | None) -> Survivors | None:

@@ -81,8 +81,8 @@ def _renamed(told: Description) -> Description:
 def _section(told: Description, pictures: bool) -> str:
     facts = [f"stage `{told.stage}`"]
     facts += [f"needs {', '.join(sorted(told.needs))}"] if told.needs else []
-    facts += ["only masks"] if told.mask_only else []
-    facts += ["never changes the most likely token"] if told.argmax_invariant else []
+    facts += [f"{told.effect.writes} logits"] if told.effect else ["what it writes depends on its options"]
+    facts += ["keeps the order of the tokens"] if told.effect and told.effect.keeps_order else []
     options = _table(
         ("option", "type", "default", "range", "meaning"),
         [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom import Chain, Context, Processor, errors, hookimpl, option, processors, state
+from logitloom import MASK, PENALTY, Chain, Context, Processor, errors, hookimpl, option, processors, state
 from logitloom.generation.dead_ends import closing_processor
 
 VOCAB = 7
@@ -22,7 +22,7 @@ class Counting(Processor):
     """Adds to the logit of each token how often the row has seen it; rows are independent."""
 
     stage = "penalty"
-    preserves_masked = True
+    effect = PENALTY
     weight: float = option(1.0, help="Per occurrence.")
 
     def init_state(self, context):
@@ -39,8 +39,7 @@ class Forbid(Processor):
     """A constraint that forbids one token."""
 
     stage = "constraint"
-    mask_only = True
-    preserves_masked = True
+    effect = MASK
     token: int = option(help="Which.", ge=0)
 
     def process(self, logits, context):
@@ -531,11 +530,11 @@ def test_host_objects_are_refused_in_compiled_loops():
 
 def test_declarations_of_a_chain_are_those_of_all_its_processors():
     masks = processors.load(("top_k", {"k": 1}), Forbid(token=1))
-    assert masks.mask_only
-    assert not masks.argmax_invariant
+    assert masks.effect.forbids_only
+    assert not masks.effect.keeps_order
     warps = processors.load(("top_k", {"k": 1}), "temperature")
-    assert warps.argmax_invariant
-    assert not warps.mask_only
+    assert warps.effect.keeps_order
+    assert not warps.effect.forbids_only
     assert processors.load(lambda logits: logits, max_length_probe).needs == {"history"}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from logitloom import Processor, errors, option, processors
+from logitloom import MASK, Processor, errors, option, processors
 
 
 def test_describe_tells_summary_options_and_declarations():
@@ -15,7 +15,7 @@ def test_describe_tells_summary_options_and_declarations():
     assert told.summary
     assert told.doc.startswith(told.summary)
     assert [(o.name, o.required, o.type_text, o.range_text) for o in told.options] == [("k", True, "int", ">= 1")]
-    assert (told.stage, told.mask_only, told.argmax_invariant, told.branches) == ("warp", True, True, 1)
+    assert (told.stage, told.effect, told.branches) == ("warp", None, 1)
 
 
 def test_declarations_that_depend_on_options_are_told_as_unknown_until_configured(register):
@@ -75,15 +75,14 @@ def test_a_broken_plugin_does_not_disturb_loading_others(installed):
     assert processors.load("sound", "temperature").labels == ("sound", "temperature")
 
 
-def test_what_only_masks_keeps_what_is_masked():
+def test_what_only_forbids_keeps_what_is_forbidden():
     class Masking:
-        mask_only = True
+        effect = MASK
 
         def process(self, logits):
             return logits
 
-    class Adding(Masking):
-        mask_only = False
+    class Unknown:
+        process = Masking.process
 
-    declared = [processors.load(one()).links[0].declared("preserves_masked") for one in (Masking, Adding)]
-    assert declared == [True, False]
+    assert [processors.load(one()).links[0].effect.keeps_forbidden for one in (Masking, Unknown)] == [True, False]

@@ -9,7 +9,6 @@ import pytest
 
 from logitloom import Backend, Chain, Context, Vocabulary, load_backend, processors, scoring
 from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet
-from logitloom_plugins.processors.repetition_penalty import RepetitionPenalty
 
 VOCAB, TIME = 24, 70
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9], []]
@@ -211,29 +210,8 @@ def test_scores_over_a_wide_vocabulary_are_those_of_decoding_for_random_chains(b
     assert (backend.to_numpy(logits) == host).all()
 
 
-def test_processors_of_seen_tokens_get_their_columns_alone() -> None:
-    widths = []
-
-    class Watched(RepetitionPenalty):
-        row_operation = None  # or it would be an operation of a compiled loop, and never called
-
-        def process(self, logits: Any, state: Any, context: Context) -> Any:
-            widths.append((logits.shape, context.vocab_size))
-            return super().process(logits, state, context)
-
-    chain = processors.load(Watched(penalty=1.3), ("temperature", {"temperature": 0.7}))
-    logits = np.random.default_rng(0).normal(size=(2, 5, 3000)).astype(np.float32)
-    tokens = np.full((2, 5), 7)
-    # An id beyond the logits, as of a prompt with ids of pictures, has no column.
-    context = Context.start(logits[:, 0], prompt=[[1, 5000, 7], [2999]])
-    wanted = np.concatenate(in_decoding(chain, logits, tokens, context), axis=1)
-    widths.clear()
-    np.testing.assert_allclose(chain.score(logits, tokens, context), wanted, atol=1e-5)
-    assert widths == [((10, 64), 64)]
-
-
 @pytest.mark.torch
-def test_gradients_pass_where_only_columns_of_seen_tokens_are_processed() -> None:
+def test_gradients_of_scores_are_those_of_decoding() -> None:
     torch = pytest.importorskip("torch", reason="gradients are those of PyTorch")
     chain = processors.load(
         ("repetition_penalty", {"penalty": 1.3}), ("frequency_penalty", {"penalty": 0.4}), ("min_p", {"p": 1e-6})

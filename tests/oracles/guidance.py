@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from logitloom import Context
+from logitloom import Context, Effect
 from logitloom.context import padded
 
 
@@ -41,8 +41,7 @@ class Spy:
     """A processor that changes nothing and writes down what passes it: text so far (prompt, generated) and scores."""
 
     stage = "penalty"
-    preserves_masked = True
-    keeps_last = True
+    effect = Effect.of(())
     needs = frozenset({"history", "prompt"})
 
     seen: list[tuple[tuple[int, ...], tuple[int, ...], np.ndarray]] = field(default_factory=list)

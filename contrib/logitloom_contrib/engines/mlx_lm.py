@@ -112,7 +112,7 @@ class MlxProcessor(MadeAnew):
         self._more: dict[str, Any] = {"max_new_tokens": max_new_tokens, **({} if model is None else {"model": model})}
         self._lock = threading.RLock()
         #: Whether sequences take turns or go back, so that every call is read.
-        closing = sum(not link.declared("keeps_last") for link in chain.links)
+        closing = sum(not link.effect.keeps_last for link in chain.links)
         self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS) or closing > 1
         self._asked: deque[_Asked] = deque()
         self._prompt_length = 0

@@ -19,7 +19,6 @@ __all__ = ["ChainRows", "DraftRows", "closed_rows", "force_end"]
 #: Ids among which an open row mostly has one that it allows: bytes and the commonest words.
 _BEGINNING: Final = 1024
 #: The declarations of a processor that raises before it writes.
-_BEFORE_WRITING: Final = ("reports_illegal", "writes_last")
 
 
 class DraftRows(NamedTuple):
@@ -80,12 +79,11 @@ class ChainRows:
         self._aside: dict[Request, ChainState] = {}
         self._base: Context | None = None
         # A mask alone keeps what the engine forbade; anything else might raise it again.
-        self.keeps_masked = all(link.declared("preserves_masked") for link in chain.links)
+        self.keeps_masked = all(link.effect.keeps_forbidden for link in chain.links)
         # Such a chain raises before it writes anything, so it may be lent the engine's logits.
-        self.all_or_nothing = len(chain.links) == 1 and any(map(chain.links[0].declared, _BEFORE_WRITING))
+        self.all_or_nothing = len(chain.links) == 1 and chain.links[0].is_constraint
         # The same as a mask, unless somebody wants to see what it is applied to.
-        mask = len(chain.links) == 1 and all(map(chain.links[0].declared, ("reports_illegal", "mask_only")))
-        self._one_mask = mask and type(chain) is Chain
+        self._one_mask = self.all_or_nothing and type(chain) is Chain
         # A state that was overwritten by a step that failed can be made again.
         self._rebuilds = not chain.sees_every_step
         self._collector: _MaskCollector | None = None

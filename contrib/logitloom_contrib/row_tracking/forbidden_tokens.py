@@ -31,11 +31,11 @@ class ForbiddenTokens:
         self._chain, self._ends = chain, ends
         self._vocabulary = context.get("vocabulary") or chain.vocabulary
         #: Whether a processor may leave a row nothing, and whether all of these report it by themselves.
-        closing = [link for link in chain.links if not link.declared("keeps_last")]
+        closing = [link for link in chain.links if not link.effect.keeps_last]
         self._guarded = bool(closing)
         #: Whether a row can be left nothing by processors that contradict each other; one alone tells of it by itself.
         self.may_contradict = len(closing) > 1
-        told = all(link.declared("reports_illegal") for link in closing)
+        told = all(link.is_constraint for link in closing)
         self._told = self._guarded and told and not context.get("compiled")
 
     def seen_in_logits(self, context: Context) -> bool:

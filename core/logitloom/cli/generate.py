@@ -241,7 +241,7 @@ def _warned_of_cuts(generator: Generator, prompts: Sequence[Sequence[int]], foun
 def _warn_of_no_effect(chain: Chain) -> None:
     """Say which processors change nothing under greedy decoding."""
     warps = [link for link in chain.links if link.declared("stage") == "warp"]
-    idle = [link.label for link in warps if link.declared("argmax_invariant")]
+    idle = [link.label for link in warps if link.effect.keeps_order]
     if idle:
         say(
             f"No effect: {', '.join(idle)}. Greedy decoding takes the likeliest token, and which one that is does not "

@@ -22,6 +22,7 @@ from logitloom.constraints.memory import ConstraintMemory, DeviceTables, StateNo
 from logitloom.constraints.token_limit import LimitedState, row_limits, tokens_left, unlimited
 from logitloom.context import Context
 from logitloom.contract import Constraint, State
+from logitloom.effect import MASK
 from logitloom.errors import IllegalToken, NeedsNotMet
 from logitloom.hookspecs import TextEnd
 from logitloom.processor import Processor
@@ -60,10 +61,7 @@ class ConstraintProcessor(Processor):
 
     stage = "constraint"
     needs = frozenset({"vocabulary"})
-    mask_only = True
-    shift_invariant = True
-    uses_buffer_pool = True
-    reports_illegal = True
+    effect = MASK
     #: Whether only the longest token is allowed where only one text can come next; processors make it an option.
     longest_tokens: ClassVar[bool] = False
     #: Most tokens of a text, end-of-sequence included; each text is complete by then. ``None``: the limit of the loop

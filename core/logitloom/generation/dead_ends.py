@@ -53,7 +53,7 @@ def no_legal_token(
     label = closing_processor(chain, blank, before, context, row)
     by = f"Processor {label!r} left" if label else "The processors of the chain together left"
     at = chain.labels.index(label) if label else 0
-    others = [repr(link.label) for link in chain.links[:at] if not link.declared("keeps_last")]
+    others = [repr(link.label) for link in chain.links[:at] if not link.effect.keeps_last]
     if others:
         by = f"Processors {', '.join(others)} and {label!r} contradict each other: together they left"
     return NoLegalToken(

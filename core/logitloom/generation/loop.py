@@ -135,9 +135,7 @@ def sampling_start(
         model, rows, max_tokens=max_tokens, vocabulary=vocabulary, seeds=seeds, donate=not chain.debug
     )
     # A processor may leave out a constant only if neither the processors after it nor the sampler depend on it.
-    shift_free = getattr(sampler, "shift_invariant", False) and all(
-        link.declared("shift_invariant") for link in chain.links
-    )
+    shift_free = getattr(sampler, "shift_invariant", False) and all(link.effect.ignores_shifts for link in chain.links)
     return context.with_fields(shift_free=shift_free, pool=LogitsPool()), stop_ids
 
 

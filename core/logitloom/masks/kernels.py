@@ -217,65 +217,6 @@ class MaskKernels(Protocol):
         """
         ...
 
-    def own_logits(
-        self,
-        lines: tuple[int, ...],
-        ids: NDArray[np.int64],
-        numbers: NDArray[np.int32],
-        kinds: NDArray[np.int64],
-        operands: NDArray[np.float64],
-        tables: NDArray[np.float32],
-        own: NDArray[np.float32],
-    ) -> None:
-        """The logits of each sequence's own tokens at some positions, after operations that have tables.
-
-        Args:
-            lines: the address of float32 logits, the number of positions and of sequences, the length of a row, and how
-                many bytes a position and a sequence are apart.
-            ids: ``[sequences, n]``: the tokens of each sequence, ascending, -1 behind them.
-            numbers: ``[positions, sequences]``: which of them was accepted before a position, -1 for none.
-            kinds, operands: the operations, one per table.
-            tables: ``[operations, sequences, n]``: how often each token occurred before the first position. Afterwards
-                the accepted ones are counted.
-            own: ``[positions * sequences, n]``: output.
-        """
-        ...
-
-    def score(
-        self,
-        lines: tuple[int, ...],
-        own_ids: NDArray[np.int64],
-        numbers: NDArray[np.int32],
-        kinds: NDArray[np.int64],
-        operands: NDArray[np.float64],
-        tables: NDArray[np.float32],
-        own: NDArray[np.float32],
-        listed: NDArray[np.int64],
-        added: NDArray[np.float32],
-        chosen: NDArray[np.int64],
-        logprob: NDArray[np.float32],
-        ids: NDArray[np.int64],
-        left: NDArray[np.float32],
-    ) -> int:
-        """What some operations of :mod:`logitloom.row_operations` make of rows, which are not written to.
-
-        Args:
-            lines, own_ids, numbers, tables: as for :meth:`own_logits`.
-            kinds, operands: the operations, those with tables first.
-            own: ``[positions * sequences, n]``: logits of the sequences' own tokens that take the place of those in the
-                rows before the operations; ``[0, n]``: the rows' own.
-            listed, added: tokens, and the numbers that are added to their logits after the operations with tables.
-            chosen: ``[positions * sequences]``: a token of each row.
-            logprob: ``[positions * sequences]``: output, the tokens' log-probabilities, unless survivors are wanted.
-            ids, left: ``[positions * sequences, m]``: outputs, as for :meth:`operate`, as far as the function returns.
-                With ``m = 0`` the log-probabilities are wanted.
-
-        Returns:
-            The largest number of tokens that are left of a row, if they are wanted; -1 if a row has what is not a
-            number, infinite logits or no possible token, or more than ``m`` are left.
-        """
-        ...
-
 
 class KernelFailed(Exception):
     """A kernel raised an error, which its caller need not look at: NumPy does the same, and a warning was given."""

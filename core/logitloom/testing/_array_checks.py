@@ -68,7 +68,7 @@ class ArrayChecks(ProcessorSubject):
                 )
 
     def _check_close(self, half: Any, single: Any, case: str, dtype: str) -> None:
-        if self.declared(case, "mask_only"):
+        if self.declared(case, "effect").forbids_only:
             same(half > NEG_INF, single > NEG_INF, f"What {dtype} logits allow, compared with float32")
             return
         both = (half > NEG_INF) & (single > NEG_INF)
@@ -196,7 +196,7 @@ class ArrayChecks(ProcessorSubject):
             out = host(backend, chain.process(backend.asarray(lines), state, context)[0])
             assert not np.isnan(out).any(), f"Step {step}: a row of -inf gave not-a-numbers."
             same(out[[0, 2, 3]], expected[[0, 2, 3]], f"Step {step}: the neighbours of a row of -inf", TOLERANCE)
-            if self.declared(case, "preserves_masked"):
+            if self.declared(case, "effect").keeps_forbidden:
                 assert (out[1] == NEG_INF).all(), f"Step {step}: a row of -inf came back with something allowed."
 
     def test_batches_of_one_and_of_none_are_taken(self, backend: Backend, case: str) -> None:

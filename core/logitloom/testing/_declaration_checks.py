@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from logitloom import errors, processors, registry
 from logitloom import options as opts
 from logitloom.backend import NEG_INF, Backend
-from logitloom.context import padded
+from logitloom.chain import Chain
+from logitloom.context import Context
 from logitloom.document import from_document, to_toml
+from logitloom.effect import Effect
+from logitloom.errors import IllegalToken
 from logitloom.processor import NEEDS, STAGES
-from logitloom.renumbering import Renumbering
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same
 from logitloom.testing.row_operations import entered, operated
@@ -36,174 +39,161 @@ class DeclarationChecks(ProcessorSubject):
             pairs.append((before, host(backend, run.step())))
         return pairs
 
-    def test_declarations_hold(self, backend: Backend, case: str) -> None:
-        """``mask_only``, ``preserves_masked`` and ``argmax_invariant`` are true of all that comes out.
+    def _steps(self, backend: Backend, case: str) -> Iterator[Probe]:
+        """Some steps of the stories, at which logits of all shapes can be tried."""
+        chain = self.chain(case, backend)
+        run = self.run(chain, backend, self.stories(case)[:4])
+        for age in range(STEPS + 1):
+            if age in (0, 1, STEPS):
+                yield Probe(chain, backend, run.state, run.step_context(), self.vocab_size, len(run.stories))
+            run.step()
 
-        Troubleshooting: correct the processor, or what it declares: a chain and its engines rely on it.
-        """
-        told = {name: self.declared(case, name) for name in ("mask_only", "preserves_masked", "argmax_invariant")}
+    def _effect(self, case: str) -> Effect:
+        """The declared effect; skips what takes several rows of logits for one."""
+        effect: Effect = self.declared(case, "effect")
         if self.declared(case, "branches") > 1:
             pytest.skip("logits of several branches have no entry that corresponds to one of the result")
-        for kind in ("ties", "holes"):
-            for before, after in self._pairs(backend, case, kind):
-                if told["preserves_masked"]:
-                    assert (after[before == NEG_INF] == NEG_INF).all(), (
-                        "The processor declares preserves_masked, but allowed what came in forbidden."
-                    )
-                if told["mask_only"]:
-                    assert ((after == before) | (after == NEG_INF)).all(), (
-                        "The processor declares mask_only, but changed a logit to something else than -inf."
-                    )
-                if told["argmax_invariant"]:
-                    assert (after.argmax(-1) == before.argmax(-1)).all(), (
-                        "The processor declares argmax_invariant, but changed which token is the most likely."
-                    )
+        return effect
 
-    def test_the_only_legal_token_is_kept_where_that_is_declared(self, backend: Backend, case: str) -> None:
-        """A processor that declares ``keeps_last`` never forbids the one token of a row that is still legal."""
-        if not self.declared(case, "keeps_last"):
-            pytest.skip("the processor does not declare keeps_last")
-        chain = self.chain(case, backend)
-        run = self.run(chain, backend, self.stories(case)[:4])
-        run.step()
-        dice = np.random.default_rng(0)
-        for first in range(0, min(self.vocab_size, 64), 4):
-            lines = np.full((4 * chain.branches, self.vocab_size), NEG_INF, dtype=np.float32)
-            for index in range(len(lines)):
-                lines[index, (first + index) % self.vocab_size] = dice.normal()
-            out, _ = chain.process(backend.asarray(lines), run.state, run.step_context())
-            assert (host(backend, out) > NEG_INF).any(-1).all(), (
-                f"The processor declares keeps_last, but forbade one of the tokens {first} to {first + 3} where it was "
-                f"the only legal one."
-            )
+    def test_it_writes_what_it_declares(self, backend: Backend, case: str) -> None:
+        """Logits change in the way that ``effect.writes`` says: some become -inf, or numbers are added, or they scale.
 
-    def test_a_shift_changes_no_distribution_where_that_is_declared(self, backend: Backend, case: str) -> None:
-        """A processor that declares ``shift_invariant`` gives the same distribution if all logits of a row are shifted.
-
-        Troubleshooting: what asks for the sign or the size of a logit is not shift-invariant.
+        Troubleshooting: correct the processor, or declare another ``writes``; ``replaces`` is true of everything.
         """
-        if not self.declared(case, "shift_invariant"):
-            pytest.skip("the processor does not declare shift_invariant")
-        chain = self.chain(case, backend)
-        run = self.run(chain, backend, self.stories(case)[:4])
-        for _ in range(3):
-            state, context, lines = run.state, run.step_context(), host(backend, run.logits())
-            expected = host(backend, backend.softmax(run.step()))
-            shifted, _ = chain.process(backend.asarray(lines + np.float32(4.0)), state, context)
-            found = host(backend, backend.softmax(shifted))
-            same(found, expected, "Probabilities after all logits of a row were shifted", 1e-4)
+        writes = self._effect(case).writes
+        if writes == "replaces":
+            pytest.skip("the processor may write anything")
+        for step in self._steps(backend, case):
+            for shape, before in lines(step.count, step.width):
+                after, legal = step.on(before), before > NEG_INF
+                told = f"The processor declares writes={writes!r}, but of {shape} logits"
+                if writes == "forbids":
+                    assert ((after == before) | (after == NEG_INF)).all(), f"{told} one became another number."
+                    continue
+                assert np.isfinite(after[legal]).all(), f"{told} a possible one became impossible."
+                if writes == "scales":
+                    same_sign = (np.sign(after) == np.sign(before)) | (after == 0)
+                    assert same_sign[legal].all(), f"{told} one changed its sign."
 
-    def test_columns_of_seen_tokens_are_enough_where_that_is_declared(self, backend: Backend, case: str) -> None:
-        """A processor that declares ``changes_only_seen`` makes the same of the columns of seen tokens alone.
+    def test_it_reads_no_more_than_it_declares(self, backend: Backend, case: str) -> None:
+        """What ``effect.reads`` does not name makes no difference to what becomes of a token.
 
-        Troubleshooting: it changes the logit of a token that the row never had, or the id of a token plays a part.
+        Troubleshooting: add to ``reads`` what the message names, or do not go by it.
         """
-        if not self.declared(case, "changes_only_seen"):
-            pytest.skip("the processor does not declare changes_only_seen")
+        effect = self._effect(case)
+        reads, dice = effect.reads, np.random.default_rng(1)
+        for step in self._steps(backend, case):
+            for shape, before in lines(step.count, step.width):
+                after = step.on(before)
+                if "logit" not in reads and shape != "steep":
+                    shifted = host(backend, backend.softmax(backend.asarray(step.on(before + np.float32(4.0)))))
+                    wanted = host(backend, backend.softmax(backend.asarray(after)))
+                    same(shifted, wanted, f"Probabilities of {shape} logits without reads='logit', shifted", 1e-4)
+                if "distribution" not in reads:
+                    for other, kept in _with_others(before, "higher" in reads, dice):
+                        wanted = np.where(kept, after, 0.0)
+                        what = f"Tokens of {shape} logits without reads='distribution', among other less likely ones"
+                        same(np.where(kept, step.on(other), 0.0), wanted, what, TOLERANCE)
+
+    def test_ids_make_a_difference_only_where_that_is_declared(self, backend: Backend, case: str) -> None:
+        """Without ``ids`` in ``effect.reads``, other ids make no difference, nor do forbidden tokens that are left out.
+
+        Troubleshooting: the id of a token, the size of the vocabulary or the number of forbidden tokens plays a part.
+        """
+        effect = self._effect(case)
+        if "ids" in effect.reads or "chosen_logprob" in self.declared(case, "needs"):
+            pytest.skip("the processor goes by ids, or by probabilities that are made up of them here")
         chain, stories = self.chain(case, backend), self.stories(case)[:4]
-        run, text = self.run(chain, backend, stories), padded([story.tokens for story in stories])
-        numbered = Renumbering.of(text, run.context, self.vocab_size, least_saved=0)
-        assert numbered is not None
-        each = [dict(zip(a.tolist(), b.tolist(), strict=True)) for a, b in zip(text, numbered.tokens, strict=True)]
-        state = chain.init_state(numbered.context)
+        moved = np.random.default_rng(2).permutation(self.vocab_size)
+        ours = self.run(chain, backend, stories)
+        theirs = self.run(chain, backend, [_moved(story, moved) for story in stories])
         for age in range(STEPS + 1):
-            blocks = [story.block(age - 1) if age else () for story in stories]
-            now = [[known.get(token, -1) for token in block] for known, block in zip(each, blocks, strict=True)]
-            context = accepting(chain, numbered.context, now) if age else numbered.context
-            before = run.logits()
-            narrow = numbered.columns(backend, before[None, :, :])
-            found, state = chain.process(narrow, state, context)
-            wanted = host(backend, run.step())
-            whole = numbered.restored(backend, before[None, :, :], found, False)
-            same(host(backend, whole)[0], wanted, f"Step {age} with the columns of seen tokens", TOLERANCE)
+            for shape, before in lines(len(stories), self.vocab_size):
+                after = Probe.of(ours).on(before)
+                other = before[:, np.argsort(moved)]
+                if shape != "ties":  # of equals, the one with the lower id may be taken
+                    what = f"Step {age}: {shape} logits of tokens with other ids"
+                    same(Probe.of(theirs).on(other)[:, moved], after, what, TOLERANCE)
+                if effect.ignores_ids:
+                    left = [np.flatnonzero(line > NEG_INF) for line in before]
+                    few = np.full((len(before), max(map(len, left)) + 1), NEG_INF, dtype=np.float32)
+                    for line, row, ids in zip(few, before, left, strict=True):
+                        line[: len(ids)] = row[ids]
+                    for line, row, ids in zip(Probe.of(ours).on(few), after, left, strict=True):
+                        same(line[: len(ids)], row[ids], f"{shape} logits of the possible tokens alone", TOLERANCE)
+                        assert (line[len(ids) :] == NEG_INF).all(), "What belongs to no token became possible."
+            usual = backend.asarray(host(backend, ours.logits())[:, np.argsort(moved)])
+            theirs.state = chain.process(usual, theirs.state, theirs.step_context())[1]
+            theirs.age += 1
+            ours.step()
 
-    def test_logits_are_written_last_where_that_is_declared(self, backend: Backend, case: str) -> None:
-        """A processor that declares ``writes_last`` leaves donated logits alone if an operation of the backend fails.
+    def test_seen_tokens_make_a_difference_only_where_that_is_declared(self, backend: Backend, case: str) -> None:
+        """Without ``seen`` in ``effect.reads``, texts make no difference; with it alone, unseen tokens stay.
 
-        Troubleshooting: it writes to the logits before it calls another operation.
+        Troubleshooting: name ``seen``, and where tokens change that the row never had, ``ids``.
         """
-        if not self.declared(case, "writes_last"):
-            pytest.skip("the processor does not declare writes_last")
-        chain = self.chain(case, backend)
-        run, calls = self.run(chain, backend, self.stories(case)[:4]), 0
-        run.step()
-        interrupted = _Interrupted(backend)
-        context = run.step_context().with_fields(donate=True, donate_state=False, backend=interrupted.backend)
-        while True:
-            interrupted.left, logits = calls, run.logits()
-            before = host(backend, logits).copy()
-            try:
-                chain.process(logits, run.state, context)
-            except _Interruption:
-                same(host(backend, logits), before, f"Logits after the backend's operation {calls + 1} failed", 0.0)
-                calls += 1
-            else:
-                return
-
-    def test_survivors_are_enough_where_that_is_declared(self, backend: Backend, case: str) -> None:
-        """A processor that declares ``ignores_ids`` makes of the possible tokens alone what it makes of the whole row.
-
-        ``keeps_order`` and ``keeps_at_most`` are true, too.
-
-        Troubleshooting: the size of the vocabulary, the number of forbidden tokens or the id of a token plays a part.
-        """
-        chain = self.chain(case, backend)
-        if not self.declared(case, "ignores_ids"):
-            pytest.skip("the processor does not declare ignores_ids")
-        most = self.declared(case, "keeps_at_most")
-        for kind in ("holes", "ties"):
-            run = self.run(chain, backend, self.stories(case)[:4], kind=kind)
-            for _ in range(3):
-                before, state, context = host(backend, run.logits()), run.state, run.step_context()
-                after = host(backend, run.step())
-                left = [np.flatnonzero(line > NEG_INF) for line in before]
-                few = np.full((len(before), max(map(len, left)) + 1), NEG_INF, dtype=np.float32)
-                for line, row, ids in zip(few, before, left, strict=True):
-                    line[: len(ids)] = row[ids]
-                narrow = context.with_fields(vocab_size=few.shape[1])
-                found = host(backend, chain.process(backend.asarray(few), state, narrow)[0])
-                for line, row, ids in zip(found, after, left, strict=True):
-                    same(line[: len(ids)], row[ids], "Logits of the possible tokens alone", TOLERANCE)
-                    assert (line[len(ids) :] == NEG_INF).all(), "An entry that belongs to no token became possible."
-                if self.declared(case, "keeps_order"):
-                    order = np.argsort(before, axis=-1, kind="stable")
-                    sorted_after = np.take_along_axis(after, order, axis=-1)
-                    assert (sorted_after[:, 1:] >= sorted_after[:, :-1]).all(), (
-                        "The processor declares keeps_order, but put a token above one that was likelier."
-                    )
-                if most is not None and most < before.shape[1]:
-                    least = -np.sort(-before, axis=-1)[:, most - 1 : most]
-                    assert (after[before < least] == NEG_INF).all(), (
-                        f"The processor declares that it keeps at most {most} tokens, but kept a less likely one."
-                    )
-
-    def test_views_of_numpy_are_enough_where_that_is_declared(self, backend: Backend, case: str) -> None:
-        """A processor that declares ``any_library`` makes of NumPy's views of arrays what it makes of the arrays.
-
-        Troubleshooting: it uses a function of one library, or one whose results differ from library to library.
-        """
-        if not self.declared(case, "any_library"):
-            pytest.skip("the processor does not declare any_library")
-        # A chain of one processor may be given the arrays themselves.
-        viewing, plain = (self.chain(case, backend, times=2, debug=debug) for debug in (False, True))
-        run, expected = (self.run(chain, backend, self.stories(case)[:4]) for chain in (viewing, plain))
-        if backend.shared_memory(run.logits()) is None:
-            pytest.skip("the library shares no memory with NumPy")
+        effect, stories = self._effect(case), self.stories(case)[:4]
+        chain, dice = self.chain(case, backend), np.random.default_rng(3)
+        run = self.run(chain, backend, stories)
+        others = [_moved(story, np.roll(np.arange(self.vocab_size), 1)) for story in stories]
+        other = self.run(chain, backend, others)
         for age in range(STEPS + 1):
-            found, wanted = host(backend, run.step()), host(backend, expected.step())
-            same(found, wanted, f"Step {age} on NumPy's views", 0.0)
+            before = dice.normal(scale=2.5, size=(len(stories), self.vocab_size)).astype(np.float32)
+            after = Probe.of(run).on(before)
+            if "seen" not in effect.reads:
+                try:
+                    found = Probe.of(other).on(before)
+                    other.step()
+                except IllegalToken:
+                    pytest.skip("the processor forbids the tokens of other texts")
+                same(found, after, f"Step {age} after other tokens without reads='seen'", TOLERANCE)
+            elif not {"ids", "distribution", "higher"} & set(effect.reads):
+                unseen = np.ones(before.shape, dtype=bool)
+                for row, story in enumerate(stories):
+                    unseen[row, [*story.prompt, *story.until(age).tokens]] = False
+                what = f"Step {age}: tokens that the row never had, with reads='seen' alone"
+                same(np.where(unseen, after, 0.0), np.where(unseen, before, 0.0), what, 0.0)
+            run.step()
+
+    def test_it_keeps_what_it_declares(self, backend: Backend, case: str) -> None:
+        """``effect.keeps`` and ``effect.at_most`` are true: the order, what was forbidden, the last token, the number.
+
+        Troubleshooting: a chain and its engines rely on it. Correct the processor, or do not promise it.
+        """
+        effect = self._effect(case)
+        for step in self._steps(backend, case):
+            for shape, before in lines(step.count, step.width):
+                after, told = step.on(before), f"The processor declares that it keeps {{}}, but of {shape} logits"
+                if "forbidden" in effect.keeps:
+                    assert (after[before == NEG_INF] == NEG_INF).all(), told.format("'forbidden'") + " one was allowed."
+                if "last" in effect.keeps:
+                    possible = (before > NEG_INF).any(-1)
+                    assert (after > NEG_INF).any(-1)[possible].all(), told.format("'last'") + " none is possible."
+                if "order" in effect.keeps:
+                    rising = np.take_along_axis(after, np.lexsort((after, before), axis=-1), axis=-1)
+                    wrong = rising[:, 1:] < rising[:, :-1]
+                    assert not wrong.any(), told.format("'order'") + " one came below one that was less likely."
+                if effect.at_most is not None and effect.at_most < step.width:
+                    least = -np.sort(-before, axis=-1)[:, effect.at_most - 1 : effect.at_most]
+                    most = told.format(f"at most {effect.at_most} tokens")
+                    assert (after[before < least] == NEG_INF).all(), most + " a less likely one is left."
 
     def test_a_declared_operation_is_what_process_does(self, backend: Backend, case: str) -> None:
-        """A processor that declares a ``row_operation`` does just that to float32 logits, and to its table.
+        """A processor that declares an ``operation`` does just that to float32 logits, and to its table.
+
+        NumPy's views of another library's arrays give the same, for such a processor may be given those.
 
         Troubleshooting: the definitions are in :func:`logitloom.testing.row_operations.operated` and ``entered``. A
-        subclass that does something else declares ``row_operation = None``.
+        subclass that does something else declares an effect without one.
         """
-        chain = self.chain(case, backend)
-        operation = self.declared(case, "row_operation")
+        chain, operation = self.chain(case, backend), self.declared(case, "effect").operation
         if operation is None:
-            pytest.skip("the processor does not declare row_operation")
+            pytest.skip("the processor declares no operation")
         run, table = self.run(chain, backend, self.stories(case)[:4], kind="holes"), None
+        twice = [
+            self.run(self.chain(case, backend, times=2, debug=debug), backend, self.stories(case)[:4])
+            for debug in (False, True)
+        ]
         for age in range(STEPS + 1):
             before, context = host(backend, run.logits()), run.step_context().with_fields(donate_state=False)
             if operation.has_table:
@@ -214,6 +204,8 @@ class DeclarationChecks(ProcessorSubject):
                     same(table, wanted, f"The table at step {age} by the definition of the operation", 0.0)
             wanted = operated(operation, before, table)
             same(host(backend, run.step()), wanted, f"Step {age} by the definition of the operation", TOLERANCE)
+            found, wanted = (host(backend, each.step()) for each in twice)
+            same(found, wanted, f"Step {age} of two such processors, by whatever way the chain takes", TOLERANCE)
 
     def test_tokens_alone_tell_the_state_unless_every_step_must_be_seen(self, backend: Backend, case: str) -> None:
         """Other logits in earlier steps change nothing, or the processor declares ``sees_every_step``, not in vain.
@@ -395,28 +387,72 @@ def _outside(option: opts.Option) -> list[Any]:
     return wrong
 
 
-class _Interruption(Exception):
-    """An operation failed on purpose."""
-
-
-class _Interrupted:
-    """A backend whose operations fail after a number of calls.
+@dataclass(frozen=True)
+class Probe:
+    """A step of a batch that can be tried on any logits.
 
     Attributes:
-        backend: a copy of the given one.
-        left: how many calls are left.
+        chain, backend, state, context: of the step.
+        width, count: of its logits.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self.left = 0
-        self.backend: Any = object.__new__(type(backend))  # a copy would be the very backend, which all share
-        vars(self.backend).update(vars(backend))
-        for name, function in inspect.getmembers(type(backend), inspect.isfunction):
-            if not name.startswith("_"):
-                vars(self.backend)[name] = functools.partial(self._counted, function)
+    chain: Chain
+    backend: Backend
+    state: Any
+    context: Context
+    width: int
+    count: int
 
-    def _counted(self, function: Callable[..., Any], *given: Any, **more: Any) -> Any:
-        if not self.left:
-            raise _Interruption
-        self.left -= 1
-        return function(self.backend, *given, **more)
+    @classmethod
+    def of(cls, run: Run) -> Probe:
+        """The next step of a run."""
+        return cls(run.chain, run.backend, run.state, run.step_context(), run.vocab, len(run.stories))
+
+    def on(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The processed logits, ``[rows, n]``."""
+        context = self.context.with_fields(vocab_size=logits.shape[1], donate=False, donate_state=False)
+        processed, _ = self.chain.process(self.backend.asarray(logits), self.state, context)
+        return host(self.backend, processed)
+
+
+def lines(count: int, width: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Logits of many shapes, ``[count, width]`` float32, each with its name."""
+    for name, scale in (("flat", 0.05), ("ordinary", 2.5), ("steep", 12.0)):
+        yield name, np.random.default_rng(len(name)).normal(scale=scale, size=(count, width)).astype(np.float32)
+    dice = np.random.default_rng(7)
+    yield "ties", np.round(dice.normal(scale=1.2, size=(count, width))).astype(np.float32)
+    holes = dice.normal(scale=2.5, size=(count, width)).astype(np.float32)
+    holes[dice.random(holes.shape) < 0.4] = NEG_INF
+    holes[:, 0] = 0.25
+    yield "partly forbidden", holes
+    # A few tokens that are nearly as likely, and a long tail: what is usual and what is likely are not the same.
+    tail = dice.normal(scale=0.1, size=(count, width)).astype(np.float32)
+    tail[:, : max(width // 6, 1)] += np.float32(4.0)
+    tail[:, width // 2] += np.float32(5.0)
+    yield "peaked", tail
+    for first in range(0, width, max(width // 6, 1)):
+        alone = np.full((count, width), NEG_INF, dtype=np.float32)
+        alone[np.arange(count), (first + np.arange(count)) % width] = dice.normal(size=count)
+        yield "all but one forbidden", alone
+
+
+def _with_others(
+    before: NDArray[np.float32], higher: bool, dice: np.random.Generator
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
+    """The logits with others in some places, and where they stay: at the most likely ones, or anywhere."""
+    for part in (0.2, 0.6):
+        if higher:
+            least = np.quantile(np.where(before > NEG_INF, before, -1e9), 1.0 - part, axis=-1, keepdims=True)
+            kept = before >= least
+            other = np.where(kept, before, before - np.float32(dice.uniform(0.5, 3.0)))
+            other[(~kept) & (dice.random(before.shape) < 0.5)] = NEG_INF
+        else:
+            kept = dice.random(before.shape) < part
+            other = np.where(kept, before, dice.normal(scale=2.5, size=before.shape))
+        yield other.astype(np.float32), kept
+
+
+def _moved(story: Story, ids: NDArray[np.int64]) -> Story:
+    """The story with other ids."""
+    blocks = tuple(tuple(int(ids[token]) if token >= 0 else token for token in block) for block in story.blocks)
+    return Story(tuple(int(ids[token]) for token in story.prompt), story.seed, blocks)

@@ -189,7 +189,7 @@ class RowChecks(ProcessorSubject):
         """``chain.score`` gives the log-probabilities of decoding, step by step.
 
         Troubleshooting: if the processor has ``states_after``, compare its result with that of ``process`` for no
-        token, one token, and so on; if it declares ``ignores_ids``, see the check of that.
+        token, one token, and so on; if its effect reads no ids, see the check of that.
         """
         chain, stories = self.chain(case, backend), self.stories(case)[:ROWS]
         if chain.branches > 1:

@@ -14,6 +14,7 @@ from logitloom import processors
 from logitloom.backend import Array
 from logitloom.chain import Chain
 from logitloom.context import Context
+from logitloom.effect import BIAS
 from logitloom.processor import Processor
 from logitloom.testing.conformance import Conformance, same
 
@@ -30,7 +31,7 @@ class Follow(Processor):
     """Add numbers that depend on every token a row accepted, and on their order."""
 
     stage = "penalty"
-    preserves_masked = True
+    effect = BIAS
 
     def init_state(self, context: Context) -> Array:
         """A rolling hash of each row, ``[rows] int32``."""

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.row_operations import (
-    ADD_LISTED,
     DIVIDE,
     KEEP_HIGHEST,
     KEEP_NEAR_TOP,
@@ -35,11 +34,6 @@ def operated(operation: RowOperation, x: NDArray[np.float32], table: NDArray[Any
     value, kind = np.float32(operation.value), operation.kind
     if kind == DIVIDE:
         return x / value
-    if kind == ADD_LISTED:
-        added = x.copy()
-        for token, number in operation.listed:
-            added[:, token] += np.float32(number)
-        return added
     if operation.has_table:
         assert table is not None
         if kind == RESCALE_SEEN:

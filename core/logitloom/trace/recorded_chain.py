@@ -13,6 +13,7 @@ from logitloom.backend import Array, Backend
 from logitloom.chain import Chain
 from logitloom.chain_state import ChainState
 from logitloom.context import Context
+from logitloom.effect import Effect
 from logitloom.errors import NeedsNotMet, OptionError
 from logitloom.generation.sampled import Distributions, Sampled
 from logitloom.link import Link
@@ -133,9 +134,7 @@ class _Recorder(Processor):
     """Stands last in the chain. What distributions were is kept beside the states, for a bounded number of steps."""
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
+    effect = Effect.of(())
     compilable = False
 
     def __init__(self, limit: int, first: bool) -> None:

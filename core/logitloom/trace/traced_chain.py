@@ -13,6 +13,7 @@ from logitloom.arguments import instance, whole
 from logitloom.backend import Array
 from logitloom.chain import Chain
 from logitloom.context import Context
+from logitloom.effect import Effect
 from logitloom.errors import OptionError
 from logitloom.link import Link
 from logitloom.processor import Processor
@@ -85,9 +86,7 @@ class _Recorder(Processor):
     """Stands last in the chain: closes the record of a step, and keeps its number in the state of each row."""
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
+    effect = Effect.of(())
     compilable = False
 
     def __init__(self, record: Record, processors: dict[str, Any], top: int, branches: int) -> None:

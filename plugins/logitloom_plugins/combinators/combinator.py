@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from logitloom import Array, Context, Vocabulary, option
+from logitloom import MASK, Array, Context, Effect, Vocabulary, option
 from logitloom import state as rows
 from logitloom.constraints import Constraint, ConstraintProcessor, State
 from logitloom.errors import IllegalToken, OptionError
@@ -90,38 +90,17 @@ class Combinator(ConstraintProcessor):
     def _inners(self) -> Iterator[Inner]:
         return (section.inner for section in self.__dict__["_sections"] if section.inner is not None)
 
-    def _declared(self, name: str) -> list[Any]:
-        return [link.declared(name) for inner in self._inners() for link in inner.links]
-
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         """A vocabulary, and what the inner processors need."""
-        return frozenset({"vocabulary"}).union(*self._declared("needs"))
+        return frozenset({"vocabulary"}).union(
+            *(link.declared("needs") for inner in self._inners() for link in inner.links)
+        )
 
     @property
-    def mask_only(self) -> bool:  # type: ignore[override]
-        """Whether all inner processors only mask."""
-        return all(self._declared("mask_only"))
-
-    @property
-    def preserves_masked(self) -> bool:  # type: ignore[override]
-        """Whether all inner processors preserve masked logits."""
-        return all(self._declared("preserves_masked"))
-
-    @property
-    def shift_invariant(self) -> bool:  # type: ignore[override]
-        """Whether all inner processors are shift-invariant."""
-        return all(self._declared("shift_invariant"))
-
-    @property
-    def uses_buffer_pool(self) -> bool:  # type: ignore[override]
-        """Whether all inner processors are constraints."""
-        return not self.__dict__["_others"]
-
-    @property
-    def reports_illegal(self) -> bool:  # type: ignore[override]
-        """Whether all inner processors are constraints."""
-        return not self.__dict__["_others"]
+    def effect(self) -> Effect:  # type: ignore[override]
+        """That of a mask, and those of the inner processors."""
+        return Effect.of([MASK, *(link.effect for inner in self._inners() for link in inner.links)])
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Check the combination of the constraints, and the inner processors that are none."""

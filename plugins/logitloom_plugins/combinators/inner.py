@@ -91,10 +91,10 @@ class Inner:
                 )
         self.links = tuple(links)
         self._found: dict[tuple[Vocabulary, int], list[Constraint]] = {}
-        self.constraints = tuple(link.processor for link in links if _is_constraint(link))
-        others = [link for link in links if not _is_constraint(link)]
+        self.constraints = tuple(link.processor for link in links if link.is_constraint)
+        others = [link for link in links if not link.is_constraint]
         self.others = Chain(others) if others else None
-        self._keeps = all(link.declared("preserves_masked") for link in others)
+        self._keeps = all(link.effect.keeps_forbidden for link in others)
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint | None:
         """The intersection of all constraints of the section; ``None`` if there are none.
@@ -179,7 +179,7 @@ class Inner:
     @property
     def keeps_last(self) -> bool:
         """Whether the processors that are not constraints keep the last legal token of a row."""
-        return self.others is None or all(link.declared("keeps_last") for link in self.others.links)
+        return self.others is None or all(link.effect.keeps_last for link in self.others.links)
 
     def text_ends(self, state: Any, context: Context) -> list[TextEnd] | None:
         """Where the processors that are not constraints end the text of each row; ``None`` if none of them does."""
@@ -189,7 +189,3 @@ class Inner:
 
 def _links_of(spec: Any) -> tuple[Link, ...]:
     return (spec,) if isinstance(spec, Link) else processors.load(spec).links
-
-
-def _is_constraint(link: Link) -> bool:
-    return getattr(link.processor, "constraint", None) is not None

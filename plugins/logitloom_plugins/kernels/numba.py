@@ -37,7 +37,6 @@ _FUNCTIONS: Final = {
     ),
     "_numba_characters": ("partition", "regroup"),
     "_numba_logits": ("exponentials", "nucleus", "operate", "reaching"),
-    "_numba_score": ("own_logits", "score"),
 }  # fmt: skip
 _SOURCES: Final = tuple(Path(__file__).with_name(f"{name}.py") for name in _FUNCTIONS)
 #: Seconds after which the lock of a process that compiles is taken for left over.

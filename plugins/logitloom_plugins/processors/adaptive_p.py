@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logitloom import Array, Context, Processor, option
+from logitloom import REWEIGHT, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._feedback import nothing_told, observed, told
 from logitloom_plugins.processors._precision import in_dtype_of
@@ -57,10 +57,8 @@ class AdaptiveP(Processor):
     """
 
     stage = "warp"
-    preserves_masked = True
-    keeps_last = True
-    shift_invariant = True
     sees_every_step = True
+    effect = REWEIGHT
 
     target: float = option(0.55, help="The average probability that chosen tokens should have.", ge=0.0, le=1.0)
     decay: float = option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import MASK, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 
@@ -34,8 +34,7 @@ class AlternatingCodebooks(Processor):
 
     stage = "constraint"
     needs = frozenset({"length"})
-    mask_only = True
-    shift_invariant = True
+    effect = MASK
 
     offset: int = option(help="First id of the first codebook (the size of the semantic vocabulary).", ge=0, unit="id")
     size: int = option(help="Ids of the first codebook.", ge=1, unit="ids")

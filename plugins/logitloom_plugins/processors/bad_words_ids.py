@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from logitloom import Array, Context, Processor, option
+from logitloom import MASK, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.processors._occurrence import Recent, windows
@@ -38,8 +38,7 @@ class BadWordsIds(Processor):
 
     stage = "constraint"
     needs = frozenset({"prompt"})
-    mask_only = True
-    shift_invariant = True
+    effect = MASK
 
     sequences: tuple[tuple[int, ...], ...] = option(help="Sequences of ids that must not occur.", ge=0, unit="id")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from logitloom import Array, Context, Processor, option
+from logitloom import REWEIGHT, Array, Context, Processor, option
 from logitloom.errors import InvalidContext, MissingOption, OptionError
 from logitloom_plugins.processors import _branch, _branch_prompt
 from logitloom_plugins.processors._branch import Branch
@@ -46,10 +46,7 @@ class ContextAware(Processor):
     """
 
     stage = "guidance"
-    differentiable = False
-    preserves_masked = True
-    keeps_last = True
-    shift_invariant = True
+    effect = REWEIGHT
 
     alpha: float = option(0.5, help="Strength of the contrast; 0 leaves the logits as they are.", ge=0.0, le=100.0)
     question: BranchPrompt | None = option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from logitloom import Array, Context, Processor, option
+from logitloom import REWEIGHT, Array, Context, Processor, option
 from logitloom_plugins.processors import _branch
 from logitloom_plugins.processors._branch import Branch
 from logitloom_plugins.processors._contrast import plausible_contrast
@@ -43,12 +43,9 @@ class Contrastive(Processor):
     """
 
     stage = "guidance"
-    differentiable = False
-    preserves_masked = True
-    keeps_last = True
-    shift_invariant = True
     compilable = False
     needs = frozenset({"prompt"})
+    effect = REWEIGHT
 
     model: Any = option(help="Model adapter of the amateur, of the same vocabulary.")
     alpha: float = option(

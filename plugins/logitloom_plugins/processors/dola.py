@@ -6,7 +6,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from logitloom import Array, Backend, Context, Processor, option
+from logitloom import REWEIGHT, Array, Backend, Context, Processor, option
 from logitloom.errors import NeedsNotMet, OptionError
 from logitloom_plugins.processors import _branch
 from logitloom_plugins.processors._branch import Branch
@@ -58,12 +58,9 @@ class Dola(Processor):
     """
 
     stage = "guidance"
-    differentiable = False
-    preserves_masked = True
-    keeps_last = True
-    shift_invariant = True
     compilable = False
     needs = frozenset({"prompt", "model"})
+    effect = REWEIGHT
 
     layers: tuple[int, ...] = option(
         help="The numbers of layers after which early distributions are computed.", ge=1, unit="layers"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import Array, Context, HostTable, Processor, Vocabulary, option
+from logitloom import BIAS, PENALTY, Array, Context, Effect, HostTable, Processor, Vocabulary, option
 from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.processors._token_table import check_ids
 
@@ -55,9 +55,6 @@ class Dry(Processor):
     """
 
     stage = "penalty"
-    preserves_masked = True
-    keeps_last = True
-    shift_invariant = True
 
     multiplier: float = option(
         0.8, help="Penalty of a token that would repeat a match of the allowed length.", ge=0.0, le=_HARSHEST
@@ -87,9 +84,9 @@ class Dry(Processor):
         return frozenset({"prompt", "history"}) | (frozenset({"vocabulary"}) if self.breakers else frozenset())
 
     @property
-    def changes_only_seen(self) -> bool:  # type: ignore[override]
-        """Without breakers, no token differs from others."""
-        return not self.breakers and not self.breaker_ids
+    def effect(self) -> Effect:  # type: ignore[override]
+        """A penalty by equality of tokens, unless breakers make tokens differ."""
+        return BIAS if self.breakers or self.breaker_ids else PENALTY
 
     @cached_property
     def _strength(self) -> HostTable:

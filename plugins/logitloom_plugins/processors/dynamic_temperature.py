@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import Array, Context, Effect, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.processors._entropy import entropy
@@ -40,11 +40,7 @@ class DynamicTemperature(Processor):
     """
 
     stage = "warp"
-    preserves_masked = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
-    ignores_ids = True
+    effect = Effect("replaces", reads=("distribution",), keeps=("order", "forbidden", "last"))
 
     low: float = option(0.5, help="Temperature where one token has all the probability.", ge=1e-4, le=1e4)
     high: float = option(1.5, help="Temperature where all tokens are equally likely.", ge=1e-4, le=1e4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import MASK, Array, Context, Processor, option
 from logitloom_plugins.processors.no_repeat_ngram import forbid_repeated
 
 __all__ = ["EncoderNoRepeatNgram"]
@@ -33,8 +33,7 @@ class EncoderNoRepeatNgram(Processor):
 
     stage = "constraint"
     needs = frozenset({"prompt", "history"})
-    mask_only = True
-    shift_invariant = True
+    effect = MASK
 
     n: int = option(help="Length of the n-grams.", ge=1, unit="tokens")
 

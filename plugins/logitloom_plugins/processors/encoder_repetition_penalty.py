@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from logitloom import Array, Context, Processor, option
+from logitloom import PENALTY, Array, Context, Processor, option
 from logitloom_plugins.processors._occurrence import Seen, seen
 from logitloom_plugins.processors.repetition_penalty import penalized
 
@@ -36,10 +36,7 @@ class EncoderRepetitionPenalty(Processor):
 
     stage = "penalty"
     needs = frozenset({"prompt"})
-    preserves_masked = True
-    keeps_last = True
-    changes_only_seen = True
-    writes_last = True
+    effect = PENALTY.but(writes="scales", reads=("logit", "seen"))
 
     penalty: float = option(help="Factor of the prompt's tokens; above 1 favours them.", ge=0.01, le=100.0)
 

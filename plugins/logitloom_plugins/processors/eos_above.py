@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import Array, Context, Effect, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
 
@@ -33,9 +33,7 @@ class EosAbove(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    shift_invariant = True
+    effect = Effect("forbids", reads=("distribution", "ids"), keeps=("last",))
 
     p: float = option(help="Probability of end-of-sequence from which the row ends.", ge=0.0, le=1.0)
     eos: tuple[int, ...] | None = option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Backend, Context, Processor, option
+from logitloom import TRUNCATION, Array, Backend, Context, Processor, option
 from logitloom_plugins.processors._row_blocks import fill_forbidden
 
 __all__ = ["EpsilonCutoff"]
@@ -31,11 +31,7 @@ class EpsilonCutoff(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
-    ignores_ids = True
+    effect = TRUNCATION
 
     epsilon: float = option(help="Least probability of a token that stays; usually 3e-4 to 9e-4.", gt=0.0, lt=1.0)
     min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")

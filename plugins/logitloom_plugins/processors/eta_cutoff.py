@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Backend, Context, Processor, option
+from logitloom import TRUNCATION, Array, Backend, Context, Processor, option
 from logitloom_plugins.processors._entropy import entropy
 from logitloom_plugins.processors._row_blocks import fill_forbidden
 
@@ -33,11 +33,7 @@ class EtaCutoff(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
-    ignores_ids = True
+    effect = TRUNCATION
 
     epsilon: float = option(help="Upper bound of the cutoff; usually 3e-4 to 4e-3.", gt=0.0, lt=1.0)
     min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logitloom import Array, Context, Processor, option
+from logitloom import BIAS, Array, Context, Processor, option
 from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
 
@@ -42,8 +42,7 @@ class ExponentialDecayLengthPenalty(Processor):
     """
 
     stage = "penalty"
-    preserves_masked = True
-    keeps_last = True
+    effect = BIAS.but(reads=("logit", "ids"))
 
     start: int = option(help="Number of generated tokens after which the decay begins.", ge=0, unit="tokens")
     factor: float = option(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from logitloom import Array, Context, HostTable, Processor, option
+from logitloom import MASK, Array, Context, HostTable, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.processors._token_table import check_ids
@@ -42,8 +42,7 @@ class ForceTokens(Processor):
 
     stage = "constraint"
     needs = frozenset({"length"})
-    preserves_masked = True
-    shift_invariant = True
+    effect = MASK.but(writes="replaces")
 
     tokens: dict[int, int] = option(help="Position (0 = the first generated token) -> id.", ge=0, unit="id")
 

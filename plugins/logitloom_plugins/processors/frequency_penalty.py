@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logitloom import Array, Context, Processor, option
+from logitloom import PENALTY, Array, Context, Effect, Processor, option
 from logitloom.row_operations import LOWER_BY_COUNT, RowOperation
 from logitloom_plugins.processors._occurrence import Recent, Seen, count, recent, seen, seen_after, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
@@ -34,11 +34,6 @@ class FrequencyPenalty(Processor):
     """
 
     stage = "penalty"
-    preserves_masked = True
-    keeps_last = True
-    changes_only_seen = True
-    writes_last = True
-    shift_invariant = True
 
     penalty: float = option(
         help="Number subtracted from a token's logit for each occurrence; usually -2 to 2, a negative one encourages.",
@@ -56,9 +51,9 @@ class FrequencyPenalty(Processor):
         return frozenset({"prompt"}) if self.include_prompt else frozenset()
 
     @property
-    def row_operation(self) -> RowOperation | None:  # type: ignore[override]
-        """Without a window, it goes by the table."""
-        return RowOperation(LOWER_BY_COUNT, self.penalty) if self.window is None else None
+    def effect(self) -> Effect:  # type: ignore[override]
+        """A penalty, an operation if all tokens count."""
+        return PENALTY.but(operation=RowOperation(LOWER_BY_COUNT, self.penalty) if self.window is None else None)
 
     def init_state(self, context: Context) -> Seen | Recent:
         """Nothing, or what the prompt holds: counts over the vocabulary, or the window."""

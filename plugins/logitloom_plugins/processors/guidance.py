@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from logitloom import Array, Context, Processor, option
+from logitloom import REWEIGHT, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import InvalidContext, OptionError
 from logitloom_plugins.processors import _branch, _branch_prompt
@@ -52,10 +52,7 @@ class Guidance(Processor):
     """
 
     stage = "guidance"
-    differentiable = False
-    preserves_masked = True
-    keeps_last = True
-    shift_invariant = True
+    effect = REWEIGHT
 
     scale: float = option(1.5, help="Weight of the prompt; 1 is no guidance.", ge=0.0, le=100.0)
     negative_prompt: BranchPrompt | None = option(

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import BIAS, MASK, Array, Context, Effect, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom.processor import Stage
-from logitloom.row_operations import ADD_LISTED, RowOperation
 from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.processors._token_table import TokenTable, check_ids
 
@@ -38,9 +37,6 @@ class LogitBias(Processor):
         OpenAI, "API reference: chat completions, logit_bias", 2023.
     """
 
-    preserves_masked = True
-    shift_invariant = True
-
     bias: dict[int, float] = option(
         help="Table from id to the number added to its logit; -inf forbids the token.", le=1e4
     )
@@ -61,19 +57,10 @@ class LogitBias(Processor):
         return "constraint" if -math.inf in self.bias.values() else "penalty"
 
     @property
-    def mask_only(self) -> bool:  # type: ignore[override]
-        """Whether every bias is -inf."""
-        return all(value == -math.inf for value in self.bias.values())
-
-    @property
-    def keeps_last(self) -> bool:  # type: ignore[override]
-        """Whether nothing is forbidden."""
-        return -math.inf not in self.bias.values()
-
-    @property
-    def row_operation(self) -> RowOperation:  # type: ignore[override]
-        """The whole of it."""
-        return RowOperation(ADD_LISTED, listed=tuple(self.bias.items()))
+    def effect(self) -> Effect:  # type: ignore[override]
+        """A mask where every bias is -inf, a bias where none is."""
+        kind = BIAS if self.stage == "penalty" else MASK.but(writes="replaces")
+        return MASK if all(value == -math.inf for value in self.bias.values()) else kind
 
     @cached_property
     def _table(self) -> TokenTable:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import TRUNCATION, Array, Context, Effect, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.row_operations import KEEP_NEAR_TOP, RowOperation
 from logitloom_plugins.processors._precision import at_least_float32
@@ -35,21 +35,16 @@ class MinP(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
-    ignores_ids = True
-    keeps_order = True
-    any_library = True
 
     p: float = option(help="Least probability, as a fraction of the highest; 0 keeps all.", ge=0.0, le=1.0)
     min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")
 
     @property
-    def row_operation(self) -> RowOperation | None:  # type: ignore[override]
-        """The whole of it, unless a number of tokens stays."""
-        return RowOperation(KEEP_NEAR_TOP, math.log(self.p)) if self.min_keep == 1 and self.p > 0.0 else None
+    def effect(self) -> Effect:  # type: ignore[override]
+        """A truncation near the most likely token, an operation if it goes by that token alone."""
+        alone = self.min_keep == 1 and self.p > 0.0
+        operation = RowOperation(KEEP_NEAR_TOP, math.log(self.p)) if alone else None
+        return TRUNCATION.but(reads=("higher",), operation=operation)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A maximum, a comparison and a masked fill."""

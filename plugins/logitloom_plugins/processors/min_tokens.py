@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import MASK, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
 
@@ -34,8 +34,7 @@ class MinTokens(Processor):
     """
 
     stage = "constraint"
-    mask_only = True
-    shift_invariant = True
+    effect = MASK
 
     n: int = option(help="Number of tokens that must be generated before the text may end.", ge=0, unit="tokens")
     include_prompt: bool = option(False, help="Whether the prompt's tokens count.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logitloom import Array, Context, HostTable, Processor, option
+from logitloom import TRUNCATION, Array, Context, HostTable, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._feedback import Observe, told
 from logitloom_plugins.processors.mirostat_v2 import MirostatState, began, corrected
@@ -41,11 +41,8 @@ class Mirostat(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
     sees_every_step = True
+    effect = TRUNCATION.but(reads=("distribution", "seen"))
 
     tau: float = option(5.0, help="The average surprise that tokens should have.", gt=0.0, le=100.0, unit="bits")
     eta: float = option(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logitloom import Array, Context, Processor, option
+from logitloom import TRUNCATION, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._feedback import Observe, nothing_told, observed, told
 
@@ -69,11 +69,8 @@ class MirostatV2(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
     sees_every_step = True
+    effect = TRUNCATION.but(reads=("distribution", "seen"))
 
     tau: float = option(5.0, help="The average surprise that tokens should have.", gt=0.0, le=100.0, unit="bits")
     eta: float = option(

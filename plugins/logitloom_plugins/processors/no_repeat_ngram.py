@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import MASK, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 
 __all__ = ["NoRepeatNgram", "forbid_repeated"]
@@ -33,10 +33,7 @@ class NoRepeatNgram(Processor):
 
     stage = "constraint"
     needs = frozenset({"prompt", "history"})
-    mask_only = True
-    changes_only_seen = True
-    shift_invariant = True
-    any_library = True
+    effect = MASK.but(reads=("seen",))
 
     n: int = option(help="Length of the n-grams.", ge=1, unit="tokens")
 

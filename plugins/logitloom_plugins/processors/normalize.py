@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor
+from logitloom import BIAS, Array, Context, Processor
 from logitloom_plugins.processors._precision import in_dtype_of
 
 __all__ = ["Normalize"]
@@ -32,11 +32,7 @@ class Normalize(Processor):
     """
 
     stage = "warp"
-    preserves_masked = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
-    ignores_ids = True
+    effect = BIAS.but(reads=("distribution",), keeps=("order",))
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A log-softmax."""

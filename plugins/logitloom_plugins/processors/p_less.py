@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Backend, Context, Processor, option
+from logitloom import TRUNCATION, Array, Backend, Context, Effect, Processor, option
 from logitloom_plugins.processors._row_blocks import fill_forbidden
 
 __all__ = ["PLess"]
@@ -33,17 +33,13 @@ class PLess(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
 
     relaxed: bool = option(False, help="Whether the threshold is the relaxed one (p-less-norm), which keeps more.")
 
     @property
-    def ignores_ids(self) -> bool:  # type: ignore[override]
-        """Unless the threshold goes by the size of the vocabulary."""
-        return not self.relaxed
+    def effect(self) -> Effect:  # type: ignore[override]
+        """A truncation; the relaxed threshold goes by the size of the vocabulary."""
+        return TRUNCATION.but(reads=("distribution", "ids")) if self.relaxed else TRUNCATION
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A softmax, a sum of squares and a masked fill."""

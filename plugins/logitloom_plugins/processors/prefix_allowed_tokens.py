@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import Array, Context, Processor, option
+from logitloom import MASK, Array, Context, Processor, option
 from logitloom.errors import OptionError, OptionTypeError
 
 __all__ = ["Origin", "PrefixAllowedTokens"]
@@ -51,9 +51,8 @@ class PrefixAllowedTokens(Processor):
 
     stage = "constraint"
     needs = frozenset({"prompt", "history"})
-    mask_only = True
-    shift_invariant = True
     compilable = False
+    effect = MASK
 
     function: Callable[[int, NDArray[np.int32]], Iterable[int]] = option(
         help="Function of the number of a row and its ids that returns the ids that may come next."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logitloom import Array, Context, Processor, option
+from logitloom import Array, Context, Effect, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
 
@@ -37,11 +37,7 @@ class Quadratic(Processor):
     """
 
     stage = "warp"
-    preserves_masked = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
-    ignores_ids = True
+    effect = Effect("replaces", reads=("distribution",), keeps=("order", "forbidden", "last"))
 
     factor: float = option(help="Smoothing factor: weight of the polynomial.", gt=0.0, le=100.0)
     curve: float = option(1.0, help="Smoothing curve: from 1, a square only, to 3, a cube only.", ge=1.0, le=3.0)

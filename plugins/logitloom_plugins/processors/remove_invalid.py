@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import Array, Context, Effect, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._precision import in_dtype_of
 
@@ -33,14 +33,13 @@ class RemoveInvalid(Processor):
     """
 
     stage = "penalty"
-    keeps_last = True
 
     keep_forbidden: bool = option(True, help="Whether -inf stays -inf.")
 
     @property
-    def preserves_masked(self) -> bool:  # type: ignore[override]
-        """Whether -inf stays."""
-        return self.keep_forbidden
+    def effect(self) -> Effect:  # type: ignore[override]
+        """Any change; -inf stays if the options say so."""
+        return Effect(keeps=("forbidden", "last") if self.keep_forbidden else ("last",))
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A masked fill for each kind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from logitloom import Array, Backend, Context, Processor, option
+from logitloom import PENALTY, Array, Backend, Context, Effect, Processor, option
 from logitloom.row_operations import RESCALE_SEEN, RowOperation
 from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, seen_after, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
@@ -35,11 +35,6 @@ class RepetitionPenalty(Processor):
     """
 
     stage = "penalty"
-    preserves_masked = True
-    keeps_last = True
-    any_library = True
-    changes_only_seen = True
-    writes_last = True
 
     penalty: float = option(
         help="Factor of tokens that occurred; above 1 discourages them, below 1 encourages them.", ge=0.01, le=100.0
@@ -55,9 +50,10 @@ class RepetitionPenalty(Processor):
         return frozenset({"prompt"}) if self.include_prompt else frozenset()
 
     @property
-    def row_operation(self) -> RowOperation | None:  # type: ignore[override]
-        """Without a window, it goes by the table."""
-        return RowOperation(RESCALE_SEEN, self.penalty) if self.window is None else None
+    def effect(self) -> Effect:  # type: ignore[override]
+        """A penalty, an operation if all tokens count."""
+        operation = RowOperation(RESCALE_SEEN, self.penalty) if self.window is None else None
+        return PENALTY.but(writes="scales", reads=("logit", "seen"), operation=operation)
 
     def init_state(self, context: Context) -> Seen | Recent:
         """What the prompt holds: a table over the vocabulary, or the window."""

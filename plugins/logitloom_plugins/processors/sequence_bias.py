@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from logitloom import Array, Context, HostTable, Processor, option
+from logitloom import BIAS, MASK, Array, Context, Effect, HostTable, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.processors._occurrence import Recent, windows
@@ -41,8 +41,6 @@ class SequenceBias(Processor):
 
     stage = "penalty"
     needs = frozenset({"prompt"})
-    preserves_masked = True
-    shift_invariant = True
 
     sequences: tuple[tuple[int, ...], ...] = option(help="Sequences of ids.", ge=0, unit="id")
     biases: tuple[float, ...] = option(help="The bias of each of them; -inf forbids.", le=1e4)
@@ -62,9 +60,9 @@ class SequenceBias(Processor):
             )
 
     @property
-    def keeps_last(self) -> bool:  # type: ignore[override]
-        """Whether no bias forbids."""
-        return NEG_INF not in self.biases
+    def effect(self) -> Effect:  # type: ignore[override]
+        """A bias, unless one forbids."""
+        return BIAS if NEG_INF not in self.biases else MASK.but(writes="replaces")
 
     @cached_property
     def _tables(self) -> Sequences:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from logitloom import Array, Context, HostTable, Processor, option
+from logitloom import MASK, Array, Context, HostTable, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._token_table import TokenTable, check_ids
 
@@ -39,8 +39,7 @@ class SuppressTokens(Processor):
     """
 
     stage = "constraint"
-    mask_only = True
-    shift_invariant = True
+    effect = MASK
 
     tokens: tuple[int, ...] = option(help="Ids to forbid.", ge=0, unit="id")
     begin: bool = option(False, help="Whether the ids are forbidden only as the first generated token.")

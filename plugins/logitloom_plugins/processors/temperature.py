@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logitloom import Array, Context, Processor, option
+from logitloom import SCALE, Array, Context, Effect, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.row_operations import DIVIDE, RowOperation
 from logitloom_plugins.processors._precision import in_dtype_of, is_float16, lowered_to_fit
@@ -40,22 +40,17 @@ class Temperature(Processor):
     """
 
     stage = "warp"
-    preserves_masked = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
-    ignores_ids = True
-    keeps_order = True
-    any_library = True
 
     temperature: float = option(
         1.0, help="Divisor of the logits; for the likeliest token alone use top_k with k = 1.", ge=1e-4, le=1e4
     )
 
     @property
-    def row_operation(self) -> RowOperation | None:  # type: ignore[override]
-        """A division, unless the highest logit is subtracted first."""
-        return RowOperation(DIVIDE, self.temperature) if self.temperature >= SHARP else None
+    def effect(self) -> Effect:  # type: ignore[override]
+        """A division; below a temperature the highest logit is subtracted first."""
+        if self.temperature >= SHARP:
+            return SCALE.but(operation=RowOperation(DIVIDE, self.temperature))
+        return Effect("replaces", reads=("higher",), keeps=("order", "forbidden", "last"))
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """One pass over the logits; none at temperature 1."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import TRUNCATION, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 
 __all__ = ["TopH"]
@@ -34,11 +34,7 @@ class TopH(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
-    ignores_ids = True
+    effect = TRUNCATION
 
     h: float = option(0.4, help="Share of the distribution's entropy that the kept tokens may have.", gt=0.0, le=1.0)
     candidates: int = option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import TRUNCATION, Array, Context, Effect, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.row_operations import KEEP_HIGHEST, RowOperation
 
@@ -32,25 +32,13 @@ class TopK(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
-    ignores_ids = True
-    keeps_order = True
-    any_library = True
 
     k: int = option(help="How many tokens to keep.", ge=1, unit="tokens")
 
     @property
-    def keeps_at_most(self) -> int:  # type: ignore[override]
-        """So many as are to be kept."""
-        return self.k
-
-    @property
-    def row_operation(self) -> RowOperation:  # type: ignore[override]
-        """The whole of it."""
-        return RowOperation(KEEP_HIGHEST, self.k)
+    def effect(self) -> Effect:  # type: ignore[override]
+        """A truncation to a number of tokens."""
+        return TRUNCATION.but(reads=("higher",), at_most=self.k, operation=RowOperation(KEEP_HIGHEST, self.k))
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A selection and a masked fill."""

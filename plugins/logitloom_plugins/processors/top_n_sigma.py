@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Backend, Context, Processor, option
+from logitloom import TRUNCATION, Array, Backend, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32
 from logitloom_plugins.processors._row_blocks import fill_forbidden
@@ -35,11 +35,7 @@ class TopNSigma(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
-    ignores_ids = True
+    effect = TRUNCATION
 
     n: float = option(
         1.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Processor, option
+from logitloom import TRUNCATION, Array, Context, Effect, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.row_operations import KEEP_NUCLEUS, RowOperation
 
@@ -38,20 +38,15 @@ class TopP(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
-    ignores_ids = True
-    any_library = True
 
     p: float = option(help="Probability to keep; 1 keeps all tokens, 0 only the most likely.", ge=0.0, le=1.0)
     min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")
 
     @property
-    def row_operation(self) -> RowOperation | None:  # type: ignore[override]
-        """The whole of it, unless a number of tokens stays."""
-        return RowOperation(KEEP_NUCLEUS, self.p) if self.min_keep == 1 and self.p < 1.0 else None
+    def effect(self) -> Effect:  # type: ignore[override]
+        """A truncation; that to a nucleus alone is an operation."""
+        nucleus = self.min_keep == 1 and self.p < 1.0
+        return TRUNCATION.but(operation=RowOperation(KEEP_NUCLEUS, self.p) if nucleus else None)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """The border of the nucleus and a masked fill."""

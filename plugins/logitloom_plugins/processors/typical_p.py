@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Backend, Context, Processor, option
+from logitloom import TRUNCATION, Array, Backend, Context, Processor, option
 from logitloom_plugins.processors._entropy import entropy
 from logitloom_plugins.processors._row_blocks import fill_forbidden
 
@@ -34,10 +34,7 @@ class TypicalP(Processor):
     """
 
     stage = "warp"
-    mask_only = True
-    keeps_last = True
-    shift_invariant = True
-    ignores_ids = True
+    effect = TRUNCATION.but(keeps=("last",))
 
     p: float = option(help="Probability to keep; 1 keeps all tokens.", gt=0.0, le=1.0)
     min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")

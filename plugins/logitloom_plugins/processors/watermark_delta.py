@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logitloom import Array, Context, Processor, load_backend, option, rng
+from logitloom import Array, Context, Effect, Processor, load_backend, option, rng
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32
 from logitloom_plugins.watermarks.detection import Detection, gamma
@@ -60,9 +60,7 @@ class WatermarkDelta(Processor):
 
     stage = "warp"
     needs = frozenset({"prompt"})
-    keeps_last = True
-    mask_only = True
-    shift_invariant = True
+    effect = Effect("forbids", reads=("distribution", "ids", "seen"), keeps=("last",))
 
     key: int = option(help="The secret; whoever has it can detect the mark.")
     width: int = option(4, help="How many tokens decide number and order.", ge=1, le=1024, unit="tokens")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logitloom import Array, Context, Processor, load_backend, option
+from logitloom import REWEIGHT, Array, Context, Processor, load_backend, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
 from logitloom_plugins.watermarks.detection import Detection, binomial
@@ -56,9 +56,7 @@ class WatermarkDipmark(Processor):
 
     stage = "warp"
     needs = frozenset({"prompt"})
-    preserves_masked = True
-    keeps_last = True
-    shift_invariant = True
+    effect = REWEIGHT
 
     key: int = option(help="The secret; whoever has it can detect the mark.")
     width: int = option(4, help="How many tokens decide the order.", ge=1, le=1024, unit="tokens")

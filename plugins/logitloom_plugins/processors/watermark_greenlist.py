@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import Array, Context, Processor, option
+from logitloom import BIAS, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._occurrence import Recent, recent, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
@@ -57,10 +57,8 @@ class WatermarkGreenlist(Processor):
 
     stage = "penalty"
     needs = frozenset({"prompt"})
-    preserves_masked = True
-    keeps_last = True
-    shift_invariant = True
     compilable = False
+    effect = BIAS
 
     ratio: float = option(0.25, help="Part of the vocabulary that is green.", gt=0.0, lt=1.0)
     bias: float = option(2.0, help="Number added to the logits of green tokens.", gt=0.0, le=100.0)

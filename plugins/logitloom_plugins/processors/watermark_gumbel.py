@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logitloom import Array, Context, Processor, load_backend, option, rng
+from logitloom import Array, Context, Effect, Processor, load_backend, option, rng
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._occurrence import Recent, recent, slide, windows
 from logitloom_plugins.watermarks.detection import Detection, gamma
@@ -48,9 +48,7 @@ class WatermarkGumbel(Processor):
 
     stage = "warp"
     needs = frozenset({"prompt"})
-    keeps_last = True
-    mask_only = True
-    shift_invariant = True
+    effect = Effect("forbids", reads=("distribution", "ids", "seen"), keeps=("last",))
 
     key: int = option(help="The secret key; whoever has it can detect the watermark.")
     width: int = option(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import Array, Context, Processor, option
+from logitloom import REWEIGHT, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.processors._precision import in_dtype_of
@@ -66,10 +66,8 @@ class WatermarkSynthid(Processor):
     """
 
     stage = "warp"
-    preserves_masked = True
-    keeps_last = True
-    shift_invariant = True
     compilable = False
+    effect = REWEIGHT
 
     keys: tuple[int, ...] = option(help="The secret keys, one per layer of the tournament; usually 20 to 30.")
     ngram_len: int = option(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logitloom import Array, Context, Processor, option
+from logitloom import MASK, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._token_table import check_ids
 
@@ -48,9 +48,8 @@ class WhisperNoSpeech(Processor):
 
     stage = "constraint"
     needs = frozenset({"length"})
-    mask_only = True
-    shift_invariant = True
     sees_every_step = True
+    effect = MASK.but(reads=("distribution", "ids", "seen"))
 
     token: int = option(help="The id for no speech.", ge=0, unit="id")
     eos: int = option(help="The id that ends a sequence.", ge=0, unit="id")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logitloom import Array, Context, Processor, option
+from logitloom import MASK, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
 
@@ -57,8 +57,7 @@ class WhisperTimestamps(Processor):
 
     stage = "constraint"
     needs = frozenset({"length"})
-    mask_only = True
-    shift_invariant = True
+    effect = MASK.but(reads=("distribution", "ids", "seen"))
 
     no_timestamps: int = option(help="The id before the first time stamp.", ge=0, unit="id")
     eos: int = option(help="The id that ends a sequence; words have lower ids.", ge=0, unit="id")

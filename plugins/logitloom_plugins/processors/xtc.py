@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from logitloom import Array, Context, Processor, option, rng
+from logitloom import TRUNCATION, Array, Context, Effect, Processor, option, rng
 from logitloom.backend import NEG_INF
 from logitloom_plugins.processors._token_table import TokenTable
 
@@ -52,22 +52,19 @@ class Xtc(Processor):
 
     stage = "warp"
     needs = frozenset({"length"})
-    mask_only = True
-    keeps_last = True
-    shift_invariant = True
 
     threshold: float = option(0.1, help="Least probability of a top choice.", gt=0.0, le=1.0)
     probability: float = option(0.5, help="Probability that top choices are excluded at a step.", ge=0.0, le=1.0)
     keep: tuple[int, ...] = option((), help="Ids that are never excluded, such as end of sequence.", ge=0, unit="id")
 
+    @property
+    def effect(self) -> Effect:  # type: ignore[override]
+        """A truncation from the top, which some ids may be exempt from."""
+        return TRUNCATION.but(reads=("distribution", *(("ids",) if self.keep else ())), keeps=("last",))
+
     @cached_property
     def _excludable(self) -> TokenTable:
         return TokenTable(self.keep, "keep", "xtc", invert=True)
-
-    @property
-    def ignores_ids(self) -> bool:  # type: ignore[override]
-        """Unless some ids are never excluded."""
-        return not self.keep
 
     def init_state(self, context: Context) -> XtcState:
         """One seed per row."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Processor, processors, registry
+from logitloom import SCALE, Processor, processors, registry
 from logitloom.cli.check import select
 from logitloom.cli.main import main
 from logitloom.cli.new import write
@@ -103,7 +103,7 @@ def test_a_processor_without_a_suite_is_tested_with_its_defaults(capsys: pytest.
         """Halve all logits."""
 
         stage = "warp"
-        preserves_masked = True
+        effect = SCALE
 
         def process(self, logits: Any, state: Any, context: Any) -> Any:
             return context.backend.scale(logits, 0.5, context.donate), state

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from logitloom import Context, Processor, Vocabulary, load_backend, option, processors
+from logitloom import MASK, Context, Processor, Vocabulary, load_backend, option, processors
 from logitloom.errors import GenerationError, InvalidLogits, NoLegalToken
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, Progress
 from logitloom.hookspecs import TextEnd
@@ -26,8 +26,7 @@ class Cycle(Processor):
     """A constraint written for these tests: every ``period`` tokens, the token ``forced`` must come."""
 
     stage = "constraint"
-    mask_only = True
-    preserves_masked = True
+    effect = MASK
 
     forced: int = option(help="The token.")
     period: int = option(3, help="How often.", ge=2)

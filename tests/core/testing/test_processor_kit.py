@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Array, Context, Processor, load_backend, option
+from logitloom import BIAS, MASK, PENALTY, SCALE, TRUNCATION, Array, Context, Effect, Processor, load_backend, option
 from logitloom.backend import NEG_INF
 from logitloom.row_operations import DIVIDE, RowOperation
 from logitloom.testing import ProcessorConformance
@@ -23,11 +23,7 @@ class Sound(Processor):
     """Lower the logit of each token by how often the row has written it."""
 
     stage = "penalty"
-    preserves_masked = True
-    keeps_last = True
-    shift_invariant = True
-    changes_only_seen = True
-    writes_last = True
+    effect = PENALTY
 
     amount: float = option(0.5, help="What is taken per occurrence.", ge=0.0)
 
@@ -59,8 +55,6 @@ def run(check: str, processor: Any, library: str = "numpy", **arguments: Any) ->
         - {
             "test_a_declared_operation_is_what_process_does",
             "test_forced_tokens_are_the_only_legal_ones",
-            "test_survivors_are_enough_where_that_is_declared",
-            "test_views_of_numpy_are_enough_where_that_is_declared",
         }
     ),
 )
@@ -92,13 +86,6 @@ class FeedbackUndeclared(Sound):
 @breaks("test_tokens_alone_tell_the_state_unless_every_step_must_be_seen")
 class FeedbackDeclaredInVain(Sound):
     sees_every_step = True
-
-
-@breaks("test_logits_are_written_last_where_that_is_declared")
-class WritingFirst(Sound):
-    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
-        logits = context.backend.scale(logits, 0.5, context.donate)
-        return super().process(logits, state, context)
 
 
 @breaks("test_same_input_gives_same_output")
@@ -188,33 +175,17 @@ class TakingGapsForTokens(Sound):
         return super().process(logits, state, context)
 
 
-@breaks("test_survivors_are_enough_where_that_is_declared")
-class CallsItIgnorantOfIds(Sound):
-    ignores_ids = True
-
-    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
-        return logits - 0.5 * (np.arange(logits.shape[-1]) % 3).astype(logits.dtype), state
-
-
-@breaks("test_views_of_numpy_are_enough_where_that_is_declared", library="torch")
-class OfOneLibrary(Sound):
-    any_library = True
-
-    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
-        logits, state = super().process(logits, state, context)
-        return logits - (1.0 if context.backend.name == "numpy" else 0.0), state
-
-
 @breaks("test_a_declared_operation_is_what_process_does")
 class OfAnotherOperation(Sound):
-    row_operation = RowOperation(DIVIDE, 2.0)
+    effect = PENALTY.but(operation=RowOperation(DIVIDE, 2.0))
 
 
-@breaks("test_columns_of_seen_tokens_are_enough_where_that_is_declared")
-class ChangesUnseenTokens(Sound):
-    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
-        logits, state = super().process(logits, state, context)
-        return logits + state.sum(axis=-1, keepdims=True), state
+@breaks("test_a_declared_operation_is_what_process_does", library="torch")
+class OfOneLibrary(Processor):
+    effect = SCALE.but(operation=RowOperation(DIVIDE, 2.0))
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        return logits / (2.0 if context.backend.name == "torch" else 3.0), state
 
 
 @breaks("test_sequences_score_as_they_are_decoded")
@@ -366,35 +337,152 @@ class NeedingARow(Sound):
         return logits - logits[0].max(initial=0), state
 
 
-@breaks("test_declarations_hold")
-class NoMask(Sound):
-    mask_only = True
+# -- false effects ------------------------------------------------------------------------------------------
 
 
-@breaks("test_declarations_hold")
-class Reviving(Sound):
+class Stateless(Processor):
+    """Subclasses change a row of NumPy's."""
+
+    stage = "warp"
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        with np.errstate(all="ignore"):
+            return self.changed(logits).astype(logits.dtype), state
+
+    def changed(self, x: Array) -> Array:
+        raise NotImplementedError
+
+
+@breaks("test_it_writes_what_it_declares")
+class LoweringCallsItForbidding(Sound):
+    effect = MASK
+
+
+@breaks("test_it_writes_what_it_declares")
+class ForbiddingCallsItAdding(Stateless):
+    effect = BIAS
+
+    def changed(self, x: Array) -> Array:
+        return np.where(np.arange(x.shape[-1]) == 3, NEG_INF, x)
+
+
+@breaks("test_it_writes_what_it_declares")
+class AddingCallsItScaling(Stateless):
+    effect = SCALE
+
+    def changed(self, x: Array) -> Array:
+        return x + 1
+
+
+@breaks("test_it_reads_no_more_than_it_declares")
+class AskingForTheSign(Stateless):
+    effect = BIAS
+
+    def changed(self, x: Array) -> Array:
+        return np.where(x > 0, x + 1, x)
+
+
+@breaks("test_it_reads_no_more_than_it_declares")
+class GoingByTheSumCallsItHigher(Stateless):
+    """A nucleus that is said to go by more likely tokens alone."""
+
+    effect = TRUNCATION.but(reads=("higher",))
+
+    def changed(self, x: Array) -> Array:
+        p = np.exp(x - x.max(-1, keepdims=True))
+        p /= p.sum(-1, keepdims=True)
+        before = np.stack([(line[None, :] * (line[None, :] > line[:, None])).sum(-1) for line in p])
+        return np.where(before < 0.9, x, NEG_INF)
+
+
+@breaks("test_it_reads_no_more_than_it_declares")
+class GoingByTheHighestCallsItOwn(Stateless):
+    effect = Effect("adds", reads=("logit",))
+
+    def changed(self, x: Array) -> Array:
+        return x - x.max(-1, keepdims=True)
+
+
+@breaks("test_ids_make_a_difference_only_where_that_is_declared")
+class GoingByIds(Stateless):
+    effect = PENALTY.but(reads=())
+
+    def changed(self, x: Array) -> Array:
+        return x - 0.5 * (np.arange(x.shape[-1]) % 3)
+
+
+@breaks("test_ids_make_a_difference_only_where_that_is_declared")
+class GoingByTheNumberOfTokens(Stateless):
+    effect = SCALE
+
+    def changed(self, x: Array) -> Array:
+        return x / np.log(x.shape[-1])
+
+
+@breaks("test_ids_make_a_difference_only_where_that_is_declared")
+class GoingByTheNumberOfForbiddenTokens(Stateless):
+    effect = SCALE.but(reads=("distribution",))
+
+    def changed(self, x: Array) -> Array:
+        return x * (1 + (x == NEG_INF).sum(-1, keepdims=True))
+
+
+@breaks("test_seen_tokens_make_a_difference_only_where_that_is_declared")
+class GoingByTexts(Sound):
+    effect = BIAS.but(reads=("ids",))
+
+
+@breaks("test_seen_tokens_make_a_difference_only_where_that_is_declared")
+class ChangingUnseenTokens(Sound):
     def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
-        return np.where(logits == NEG_INF, logits.dtype.type(-50), logits), state
+        logits, state = super().process(logits, state, context)
+        return logits + state.sum(axis=-1, keepdims=True), state
 
 
-@breaks("test_declarations_hold")
-class Flipping(Sound):
-    argmax_invariant = True
+@breaks("test_it_keeps_what_it_declares")
+class Reviving(Stateless):
+    effect = Effect(keeps=("forbidden",))
 
-    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
-        return np.where(logits > 0, -logits, logits), state
-
-
-@breaks("test_the_only_legal_token_is_kept_where_that_is_declared")
-class Banning(Sound):
-    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
-        return context.backend.fill_columns(logits, np.array([7]), NEG_INF), state
+    def changed(self, x: Array) -> Array:
+        return np.where(x == NEG_INF, -50, x)
 
 
-@breaks("test_a_shift_changes_no_distribution_where_that_is_declared")
-class AskingForTheSign(Sound):
-    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
-        return np.where(logits > 0, logits * 2, logits), state
+@breaks("test_it_keeps_what_it_declares")
+class Flipping(Stateless):
+    effect = Effect(keeps=("order",))
+
+    def changed(self, x: Array) -> Array:
+        return np.where(x > 0, -x, x)
+
+
+@breaks("test_it_keeps_what_it_declares")
+class ForbiddingTheUnusual(Stateless):
+    """Keeps what is about as likely as the mean surprise says, which the most likely token is not always."""
+
+    effect = TRUNCATION
+
+    def changed(self, x: Array) -> Array:
+        p = np.exp(x - x.max(-1, keepdims=True))
+        p /= p.sum(-1, keepdims=True)
+        surprise = -np.log(np.maximum(p, 1e-30))
+        apart = np.abs(surprise - (p * surprise).sum(-1, keepdims=True))
+        return np.where(apart <= np.quantile(apart, 0.5, axis=-1, keepdims=True), x, NEG_INF)
+
+
+@breaks("test_it_keeps_what_it_declares")
+class Banning(Stateless):
+    effect = MASK.but(keeps=("last",))
+
+    def changed(self, x: Array) -> Array:
+        return np.where(np.arange(x.shape[-1]) == 7, NEG_INF, x)
+
+
+@breaks("test_it_keeps_what_it_declares")
+class KeepingMore(Stateless):
+    effect = TRUNCATION.but(at_most=3)
+
+    def changed(self, x: Array) -> Array:
+        return np.where(x >= -np.sort(-x, axis=-1)[:, 3:4], x, NEG_INF)
 
 
 @breaks("test_forced_tokens_are_the_only_legal_ones")

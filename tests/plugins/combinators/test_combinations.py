@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Context, Vocabulary, option, processors
+from logitloom import MASK, Context, Vocabulary, option, processors
 from logitloom.automata import AhoCorasick, TokenAutomaton
 from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, State, TokenSet, lift
 from logitloom.errors import BudgetExceeded, OptionError, VocabularyError
@@ -167,8 +167,7 @@ class Masking:
     """Bans phrases with a mask of its own; not a constraint."""
 
     stage = "constraint"
-    mask_only = True
-    preserves_masked = True
+    effect = MASK
 
     def __init__(self, *phrases: str) -> None:
         self.phrases = [phrase.encode() for phrase in phrases]

@@ -180,7 +180,7 @@ def test_a_bias_of_minus_infinity_forbids(backend: Backend) -> None:
 def test_a_bias_that_forbids_is_a_constraint() -> None:
     assert processors.load(("logit_bias", {"bias": {1: -np.inf, 2: 3}})).links[0].declared("stage") == "constraint"
     assert processors.load(("logit_bias", {"bias": {2: 3}})).links[0].declared("stage") == "penalty"
-    assert processors.load(("logit_bias", {"bias": {1: -np.inf}})).mask_only
+    assert processors.load(("logit_bias", {"bias": {1: -np.inf}})).effect.forbids_only
 
 
 def test_prompt_ids_beyond_the_logits_are_not_counted(backend: Backend) -> None:

@@ -1,4 +1,4 @@
-"""Processors that declare ``any_library`` make of NumPy's views of tensors what they make of the tensors."""
+"""Processors that declare an operation make of NumPy's views of tensors what they make of the tensors."""
 
 from __future__ import annotations
 

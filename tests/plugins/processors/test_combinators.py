@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Context, Vocabulary, document, errors, processors
+from logitloom import MASK, Context, Vocabulary, document, errors, processors
 from logitloom.hookspecs import TextEnd
 from logitloom_plugins.combinators import Between, after, between, budget, until
 from tests.core.automata.vocabularies import mixed, small
@@ -127,9 +127,9 @@ def test_declarations_follow_what_is_inside() -> None:
     masks = after("a", ("regex", {"pattern": "a"}))
     scales = until("a", ("temperature", {"temperature": 0.5}))
     moves = until("a", lambda logits: logits + 1)
-    assert (masks.mask_only, masks.preserves_masked, masks.stage) == (True, True, "constraint")
-    assert (scales.mask_only, scales.preserves_masked) == (False, True)
-    assert moves.preserves_masked is False
+    assert (masks.effect, masks.stage) == (MASK, "constraint")
+    assert (scales.effect.forbids_only, scales.effect.keeps_forbidden) == (False, True)
+    assert not moves.effect.keeps_forbidden
     assert "history" in until("a", ("no_repeat_ngram", {"n": 2})).needs
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import Backend, Context, Processor, load_backend, processors
+from logitloom import Backend, Context, Effect, Processor, load_backend, processors
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, candidates
 from logitloom_contrib.llama import LlamaModel, random_model
 from tests.oracles.guidance import guided, log_softmax
@@ -42,12 +42,12 @@ def test_who_declares_it_does_not_notice_a_shift_of_rows(label: str) -> None:
     before = distributions(backend, SPECS[label], np.zeros(3, np.float32))
     after = distributions(backend, SPECS[label], np.array([-7.0, 0.5, 11.0], np.float32))
     same = all(np.allclose(a, b, atol=1e-5) for a, b in zip(before, after, strict=True))
-    assert same == processors.load(SPECS[label]).links[0].declared("shift_invariant")
+    assert same == processors.load(SPECS[label]).links[0].effect.ignores_shifts
 
 
 def test_constraints_declare_it_and_strangers_must() -> None:
     declared = {
-        name: processors.load(spec).links[0].declared("shift_invariant")
+        name: processors.load(spec).links[0].effect.ignores_shifts
         for name, spec in {
             "regex": ("regex", {"pattern": "a"}),
             "stop": ("stop", {"strings": ["a"]}),
@@ -176,7 +176,7 @@ def test_no_exponential_is_taken_where_all_logits_are_finite(monkeypatch: pytest
 class Watch(Processor):
     """Notes what the context says."""
 
-    shift_invariant = preserves_masked = keeps_last = True
+    effect = Effect.of(())
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seen", set())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from logitloom import Array, Context, HostTable, Processor, errors, option
+from logitloom import BIAS, Array, Context, HostTable, Processor, errors, option
 
 __all__ = ["LengthRamp"]
 
@@ -35,8 +35,7 @@ class LengthRamp(Processor):
     """
 
     stage = "penalty"
-    preserves_masked = True
-    keeps_last = True
+    effect = BIAS
 
     target: int = option(help="Length at which the whole strength is reached.", ge=1, unit="generated tokens")
     strength: float = option(10.0, help="What is added to the logit at the target length.", gt=0.0, unit="nats")

@@ -23,7 +23,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="vLLM hands over torch tensors")
 
-from logitloom import Context, Processor, backend_of, processors  # noqa: E402
+from logitloom import MASK, Context, Processor, backend_of, processors  # noqa: E402
 from logitloom.errors import NeedsNotMet  # noqa: E402
 from logitloom.generation import Sampled  # noqa: E402
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1  # noqa: E402
@@ -389,8 +389,7 @@ def test_masks_of_all_chains_are_written_to_the_engines_logits_at_once(monkeypat
 class OddOnly(Processor):
     """A mask that is written by an operation of its own."""
 
-    mask_only = True
-    reports_illegal = True
+    effect = MASK
 
     def process(self, logits: Any, state: Any, context: Any) -> Any:
         even = context.backend.arange(logits.shape[-1]) % 2 == 0
@@ -424,7 +423,6 @@ def test_a_failure_after_writing_leaves_neighbours_what_they_had(others: int, mo
         return out, state
 
     monkeypatch.setattr(RepetitionPenalty, "process", broken)
-    monkeypatch.setattr(RepetitionPenalty, "writes_last", False)
     for group, _, _ in runner._rows:
         group.all_or_nothing = False
     [chain] = {request.compiled.chain for request in runner.requests.values() if request.compiled is not None}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logitloom import Array, Context, Processor, option
+from logitloom import TRUNCATION, Array, Context, Processor, option
 
 __all__ = ["SurpriseControl"]
 
@@ -35,11 +35,7 @@ class SurpriseControl(Processor):
     stage = "warp"
     needs = frozenset({"chosen_logprob"})
     sees_every_step = True
-    mask_only = True
-    preserves_masked = True
-    keeps_last = True
-    argmax_invariant = True
-    shift_invariant = True
+    effect = TRUNCATION.but(reads=("distribution", "seen"))
 
     target: float = option(3.0, help="Mean surprise of the text.", gt=0.0, unit="bits")
     rate: float = option(0.1, help="How fast the limit follows.", ge=0.0, le=1.0)
