@@ -21,11 +21,11 @@ CHAINS: dict[str, Any] = {
         ("repetition_penalty", {"penalty": 1.2}), ("temperature", {"temperature": 0.8}), ("top_k", {"k": 50}),
         ("top_p", {"p": 0.9}), ("min_p", {"p": 0.05}),
     ],
-    "window": [("repetition_penalty", {"penalty": 0.7, "window": 4}), ("no_repeat_ngram", {"n": 2})],
-    "sharp": [("temperature", {"temperature": 0.03}), ("top_p", {"p": 0.6, "min_keep": 3})],
+    "penalties": [("repetition_penalty", {"penalty": 0.7}), ("frequency_penalty", {"penalty": 0.3})],
+    "sharp": [("temperature", {"temperature": 0.11}), ("top_p", {"p": 0.6})],
     "temperature": [("temperature", {"temperature": 0.7})],
     "nothing": [("temperature", {"temperature": 1.0})],
-    "min_p": [("min_p", {"p": 0.1, "min_keep": 2})],
+    "min_p": [("min_p", {"p": 0.1})],
 }  # fmt: skip
 
 
