@@ -18,7 +18,8 @@ def processors_of(form: Any) -> list[dict[str, Any]] | None:
 
     Args:
         form: ``{"type": "text"}``, ``{"type": "json_object"}``, or ``{"type": "json_schema", "json_schema": {"name",
-            "strict", "schema"}}``, or a structural tag. What is wrong with it is said by the processor.
+            "strict", "schema"}}``, or a structural tag; ``json_object`` may have a ``schema``, as in llama.cpp. What is
+            wrong with it is said by the processor.
 
     Raises:
         NeedsNotMet: if it is none of these.
@@ -38,4 +39,6 @@ def processors_of(form: Any) -> list[dict[str, Any]] | None:
         )
     if kind == "structural_tag":
         return [{"use": "structural_tag", "options": {"tag": dict(form)}}]
+    if kind == "json_object" and form.get("schema") is not None:  # llama.cpp's way to give a schema
+        form = {"type": "json_schema", "json_schema": {"schema": form["schema"]}}
     return [{"use": "json", "options": {"schema": dict(form)}}]

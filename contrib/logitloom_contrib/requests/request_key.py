@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from typing import Any, Final
 
@@ -10,10 +10,12 @@ from logitloom.errors import NeedsNotMet
 from logitloom_contrib.requests.record import RECORD_KEY
 from logitloom_contrib.requests.request_document import KEY
 
-__all__ = ["is_alike", "require_right_key"]
+__all__ = ["is_alike", "require_right_fields", "require_right_key"]
 
 #: From this share of equal letters on, a key is taken for a misspelling.
 _ALIKE: Final = 0.8
+#: Other fields of a body that a misspelling keeps from being read.
+_FIELDS: Final = ("vllm_xargs", "response_format", "tool_choice")
 
 
 def require_right_key(keys: Iterable[str]) -> None:
@@ -37,6 +39,43 @@ def require_right_key(keys: Iterable[str]) -> None:
             )
 
 
+def require_right_fields(body: Mapping[str, Any]) -> None:
+    """Refuse fields of a body over HTTP that nobody reads although they ask for a constraint.
+
+    Args:
+        body: the fields at the top, with their values.
+
+    Raises:
+        NeedsNotMet: naming the field.
+
+    Example:
+        >>> require_right_fields({"response_format": None, "temperature": 1.0})
+        >>> require_right_fields({"extra_body": {"logitloom": []}})
+        Traceback (most recent call last):
+        ...
+        logitloom.errors.NeedsNotMet: The request has the field 'extra_body', ... to the top of the request.
+    """
+    require_right_key(body)
+    for name, value in body.items():
+        if name == "extra_body":
+            raise NeedsNotMet(
+                "The request has the field 'extra_body', which nobody reads: it is an argument of the Python client, "
+                "which puts its content to the top of the request. Put the content to the top of the request."
+            )
+        meant = next((field for field in _FIELDS if name != field and _alike(name, field)), None)
+        if meant is not None:
+            raise NeedsNotMet(
+                f"The request has the field {name!r:.100}, which nobody reads, so its answer would not be constrained. "
+                f"Write {meant!r}."
+            )
+        inside = next((key for key in value if is_alike(key)), None) if isinstance(value, Mapping) else None
+        if inside is not None and name != "vllm_xargs":
+            raise NeedsNotMet(
+                f"The request has {inside!r:.100} inside the field {name!r:.100}, where nobody reads it. Put the chain "
+                f"into 'vllm_xargs': {{'vllm_xargs': {{{KEY!r}: ...}}}}."
+            )
+
+
 def is_alike(key: Any) -> bool:
     """Whether a key is that of a chain, or nearly so.
 
@@ -44,7 +83,11 @@ def is_alike(key: Any) -> bool:
         >>> is_alike("logit_loom"), is_alike("logit_bias")
         (True, False)
     """
-    if not isinstance(key, str) or len(key) > 4 * len(KEY):
+    return _alike(key, KEY)
+
+
+def _alike(key: Any, wanted: str) -> bool:
+    if not isinstance(key, str) or len(key) > 4 * len(wanted):
         return False
-    plain = "".join(letter for letter in key.lower() if letter.isalpha())
-    return SequenceMatcher(None, plain, KEY).ratio() >= _ALIKE
+    plain, letters = ("".join(each for each in word.lower() if each.isalpha()) for word in (key, wanted))
+    return SequenceMatcher(None, plain, letters).ratio() >= _ALIKE

@@ -3,9 +3,9 @@
     python -m logitloom_contrib.servers.llama_cpp --model FILE.gguf [options of llama_cpp.server]
 
 The server ignores fields of a request that it does not know, and its requests name no logits processors. Here its
-application is called through :class:`Chains`, which reads the field ``logitloom`` of a request, checks it, and
-hands the chain on; the model that the library's handler gets for such a request runs it. Everything else is the
-library's.
+application is called through :class:`Chains`, which reads what a request asks for (``logitloom``, ``response_format``,
+``tools``), checks it, and hands the chain on; the model that the library's handler gets for such a request runs it, and
+the tool calls of the answer are read from its text. Everything else is the library's.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import llama_cpp
+from llama_cpp import llama_chat_format
 from llama_cpp.server import app as server
 
 from logitloom import Chain, read_vocabulary
@@ -26,7 +28,8 @@ from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom_contrib.engines.llama_cpp import LlamaCppProcessor, to_llama_cpp
 from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import Permissions
-from logitloom_contrib.requests.request_key import require_right_key
+from logitloom_contrib.servers.request_body import asked_chain
+from logitloom_contrib.servers.tool_calls import CallsInText, numbered
 
 __all__ = ["ChainedLlama", "Chains", "create_app", "install", "main"]
 
@@ -34,8 +37,8 @@ __all__ = ["ChainedLlama", "Chains", "create_app", "install", "main"]
 _CHAIN: Final[contextvars.ContextVar[Chain | None]] = contextvars.ContextVar("logitloom_chain", default=None)
 #: The routes that generate text.
 _ROUTES: Final = ("/completions",)
-#: Fields with which the library constrains a text itself.
-_OWN: Final = ("grammar", "response_format")
+#: Forms of chats of the library that read and constrain tool calls themselves.
+_OWN_TOOLS: Final = ("functionary", "chatml-function-calling")
 
 
 class Chains:
@@ -53,7 +56,9 @@ class Chains:
         llama = proxy(None)
         vocabulary = read_vocabulary(llama.model_path)
         permissions = Permissions.read(os.environ, None)
-        permissions = dataclasses.replace(permissions, allow=permissions.allow | {"structural_tag"})
+        permissions = dataclasses.replace(permissions, allow=permissions.allow | {"structural_tag", "tool_call"})
+        self._template = (getattr(llama, "metadata", None) or {}).get("tokenizer.chat_template")
+        self._own_tools = str(getattr(llama, "chat_format", None)).startswith(_OWN_TOOLS)
         width = max(llama.n_vocab(), vocabulary.size)
         self._chains = ChainCache(permissions, vocabulary, width, engine="llama-cpp-python's server")
 
@@ -72,7 +77,7 @@ class Chains:
             more = message.get("more_body", False)
         data = b"".join(parts)
         try:
-            chain = self._asked(data)
+            chain, data = self._asked(data)
         except LogitloomError as error:
             await _refuse(send, str(error))
             return
@@ -88,29 +93,31 @@ class Chains:
         finally:
             _CHAIN.reset(mark)
 
-    def _asked(self, data: bytes) -> Chain | None:
+    def _asked(self, data: bytes) -> tuple[Chain | None, bytes]:
+        """The chain that a body asks for, and the body without what the chain stands for."""
         try:
             body = json.loads(data)
         except (ValueError, RecursionError):
-            return None  # told of by the library
-        if not isinstance(body, Mapping):
-            return None
-        extra = body.get("vllm_xargs")
-        require_right_key([*body, *(extra if isinstance(extra, Mapping) else ())])
-        asked = body.get("logitloom") or (extra.get("logitloom") if isinstance(extra, Mapping) else None)
+            return None, data  # told of by the library
+        if not isinstance(body, dict):
+            return None, data
+        meant = {name: value for name, value in body.items() if not (name == "tools" and self._own_tools)}
+        asked = asked_chain(meant, chat_template=self._template, permissions=self._chains.permissions)
         if asked is None:
-            return None
-        form = body.get("response_format")
-        plain = form is None or (isinstance(form, Mapping) and form.get("type", "text") == "text")
-        for name in _OWN:
-            if body.get(name) is not None and not (name == "response_format" and plain):
-                raise NeedsNotMet(
-                    f"The request asks for a constraint in 'logitloom' and in {name!r}. llama.cpp aborts where the two "
-                    f"have no token in common: put the constraint into the chain ('json', 'grammar')."
-                )
+            return None, data
+        if body.get("grammar") is not None:
+            raise NeedsNotMet(
+                "The request asks for a chain and for a constraint in 'grammar'. llama.cpp aborts where the two "
+                "have no token in common: put the constraint into the chain ('json', 'grammar')."
+            )
         if len(self._models) > 1 and body.get("model") in self._models[1:]:
             raise NeedsNotMet(f"Chains run with the model {self._models[0]!r} alone, not with {body['model']!r:.100}.")
-        return self._chains.get(asked).chain
+        chain = self._chains.get(asked).chain
+        # The library would follow grammars of its own.
+        body.pop("response_format", None)
+        if meant.get("tools"):
+            body["tool_choice"] = "none" if body.get("tool_choice") == "none" else "auto"
+        return chain, json.dumps(body).encode()
 
 
 class ChainedLlama:
@@ -123,6 +130,8 @@ class ChainedLlama:
 
     def __init__(self, llama: Any, processor: LlamaCppProcessor) -> None:
         self._llama, self._processor = llama, processor
+        if CallsInText.of(processor.chain) is not None:
+            self.chat_handler = self._read_calls
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._llama, name)
@@ -138,6 +147,61 @@ class ChainedLlama:
     def create_chat_completion(self, messages: Any, **options: Any) -> Any:
         """As ``Llama.create_chat_completion``."""
         return llama_cpp.Llama.create_chat_completion(self, messages, **options)
+
+    def _read_calls(self, **asked: Any) -> Any:
+        """What the library's form of chats answers, with the tool calls that its text says."""
+        llama, calls = self._llama, CallsInText.of(self._processor.chain)
+        assert calls is not None
+        form = llama.chat_handler or llama._chat_handlers.get(llama.chat_format)
+        form = form or llama_chat_format.get_chat_completion_handler(llama.chat_format)
+        with _special_tokens_written(llama):
+            answer = form(**asked)
+            if not asked.get("stream"):
+                return _with_calls(answer, calls)
+        return self._streamed(answer, calls)
+
+    def _streamed(self, pieces: Iterator[Any], calls: CallsInText) -> Iterator[Any]:
+        with _special_tokens_written(self._llama):
+            yield from (_piece_with_calls(piece, calls) for piece in pieces)
+
+
+@contextmanager
+def _special_tokens_written(llama: Any) -> Iterator[None]:
+    """While it lasts, special tokens are part of the text: formats of tool calls begin and end with them."""
+    original = llama.detokenize
+    llama.detokenize = functools.partial(original, special=True)
+    try:
+        yield
+    finally:
+        del llama.detokenize
+
+
+def _with_calls(answer: Any, calls: CallsInText) -> Any:
+    """A whole answer whose calls stand in ``tool_calls``."""
+    [choice] = answer["choices"]
+    content = calls.add(choice["message"].get("content") or "")
+    last = calls.end()
+    choice["message"]["content"] = (content + last.content) or None
+    if last.calls:
+        choice["message"]["tool_calls"] = last.calls
+        choice["finish_reason"] = "tool_calls" if choice["finish_reason"] == "stop" else choice["finish_reason"]
+    return answer
+
+
+def _piece_with_calls(piece: Any, calls: CallsInText) -> Any:
+    """A piece of an answer; calls stand in the last one."""
+    [choice] = piece["choices"]
+    delta = choice["delta"]
+    if delta.get("content"):
+        delta["content"] = calls.add(delta["content"])
+    if choice["finish_reason"] is not None:
+        last = calls.end()
+        if last.content:
+            delta["content"] = (delta.get("content") or "") + last.content
+        if last.calls:
+            delta["tool_calls"] = numbered(last.calls)
+            choice["finish_reason"] = "tool_calls" if choice["finish_reason"] == "stop" else choice["finish_reason"]
+    return piece
 
 
 def install() -> None:

@@ -14,7 +14,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import mlx.core as mx
@@ -28,56 +28,14 @@ from logitloom_contrib.engines.mlx_lm import MlxProcessor, to_mlx_lm
 from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import Permissions
 from logitloom_contrib.requests.record import RECORD_KEY, admitted_record, write_record
-from logitloom_contrib.response_format import processors_of
+from logitloom_contrib.servers.request_body import asked_chain
+from logitloom_contrib.servers.tool_calls import CallsInText, numbered
 
-__all__ = ["ChainHandler", "asked_chain", "install", "main", "run"]
+__all__ = ["ChainHandler", "install", "main", "run"]
 
 LOG: Final = logging.getLogger("logitloom.mlx_lm")
 #: Seconds for which a request waits for the model to be loaded.
 _PATIENCE: Final = 600
-
-
-def asked_chain(body: Mapping[str, Any], *, chat_template: str | None = None) -> Any:
-    """What a request asks for, as a chain document or its list of processors; None if it asks for nothing.
-
-    Args:
-        body: the request's JSON.
-        chat_template: of the model, from which the form of its tool calls is found.
-
-    Raises:
-        NeedsNotMet: it asks for two things at once, or for a form that does not exist.
-
-    Example:
-        >>> asked_chain({"response_format": {"type": "json_object"}})
-        [{'use': 'json', 'options': {'schema': {'type': 'json_object'}}}]
-    """
-    extra = body.get("vllm_xargs")
-    if extra is not None and not isinstance(extra, Mapping):
-        raise NeedsNotMet("'vllm_xargs' of a request is a table, such as {'logitloom': [...]}, but is none here.")
-    found = {
-        "logitloom": body.get("logitloom") or (extra or {}).get("logitloom"),
-        "response_format": processors_of(body.get("response_format")),
-        "tools": _of_tools(body.get("tools"), body.get("tool_choice", "auto"), chat_template),
-    }
-    given = [name for name, chain in found.items() if chain is not None]
-    if len(given) > 1:
-        raise NeedsNotMet(
-            f"The request asks for a constraint in {' and in '.join(map(repr, given))}. Give one of them; "
-            f"tool_choice 'none' leaves tools out."
-        )
-    return found[given[0]] if given else None
-
-
-def _of_tools(tools: Any, choice: Any, chat_template: str | None) -> Any:
-    if not tools or choice == "none":
-        return None
-    form = os.environ.get("LOGITLOOM_TOOL_FORMAT", "auto")
-    options = {"tools": tools, "choice": choice, "format": form}
-    if form == "auto":
-        if chat_template is None and choice == "auto":
-            return None  # the model cannot call tools, and need not
-        options["chat_template"] = chat_template
-    return [{"use": "tool_call", "options": options}]
 
 
 class ChainHandler(server.APIHandler):  # type: ignore[misc]
@@ -86,6 +44,7 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
     def __init__(self, response_generator: Any, *args: Any, **more: Any) -> None:
         self.chain: Chain | None = None
         self.record: str | None = None
+        self._calls: CallsInText | None = None
         super().__init__(_Carrier(response_generator, self), *args, **more)
 
     def validate_model_parameters(self) -> None:
@@ -95,11 +54,15 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
             ValueError: in a sentence.
         """
         super().validate_model_parameters()
-        self.chain = self.record = None
+        self.chain = self.record = self._calls = None
         try:
             provider = self._loaded()
             template = getattr(provider.tokenizer, "chat_template", None)
-            asked = asked_chain(self.body, chat_template=template if isinstance(template, str) else None)
+            asked = asked_chain(
+                self.body,
+                chat_template=template if isinstance(template, str) else None,
+                permissions=_permissions(),
+            )
             extra = {**(self.body.get("vllm_xargs") or {}), **self.body}
             if asked is None:
                 if extra.get(RECORD_KEY) is not None:
@@ -111,11 +74,26 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
             self.record = admitted_record(extra, chains.permissions.record)
             chain = chains.get(asked).chain
             self.chain = chain if self.record is None else RecordedChain(chain)
+            if not getattr(provider.tokenizer, "has_tool_calling", False):
+                self._calls = CallsInText.of(chain)  # the library has no parser for this model
         except LogitloomError as error:
             raise ValueError(str(error)) from error
         # The server cuts texts before its stop strings, as a chain's texts are.
         own = self.body.get("stop") or []
         self.body["stop"] = [*([own] if isinstance(own, str) else own), *stop_strings(self.chain)]
+
+    def generate_response(self, text: str, finish_reason: Any, *given: Any, **more: Any) -> Any:
+        """The library's answer or piece of one, with the calls that the text says where the library reads none."""
+        if self._calls is None or not self.object_type.startswith("chat.completion"):
+            return super().generate_response(text, finish_reason, *given, **more)
+        text = self._calls.add(text)
+        if finish_reason is not None:
+            last = self._calls.end()
+            text += last.content
+            if last.calls:
+                more["tool_calls"] = numbered(last.calls) if self.stream else last.calls
+                finish_reason = "tool_calls" if finish_reason == "stop" else finish_reason
+        return super().generate_response(text, finish_reason, *given, **more)
 
     def recorded(self, prompt: list[int], responses: Iterator[Any]) -> Iterator[Any]:
         """The responses, and after the last one the record of their tokens is written."""
@@ -179,12 +157,16 @@ class _Contained:
         return ended
 
 
+def _permissions() -> Permissions:
+    """What requests may ask for; ``response_format`` and ``tools`` stand for two processors more."""
+    permissions = Permissions.read(os.environ, None)
+    return dataclasses.replace(permissions, allow=permissions.allow | {"structural_tag", "tool_call"})
+
+
 @functools.lru_cache(maxsize=4)
 def _chains_for(tokenizer: Any, width: int | None) -> ChainCache:
     vocabulary = read_vocabulary(getattr(tokenizer, "_tokenizer", tokenizer))
-    permissions = Permissions.read(os.environ, None)
-    permissions = dataclasses.replace(permissions, allow=permissions.allow | {"structural_tag", "tool_call"})
-    return ChainCache(permissions, vocabulary, max(width or 0, vocabulary.size), engine="mlx-lm's server")
+    return ChainCache(_permissions(), vocabulary, max(width or 0, vocabulary.size), engine="mlx-lm's server")
 
 
 def _chains_of(provider: Any) -> ChainCache:

@@ -14,8 +14,13 @@ __all__ = ["write_tiny_gguf"]
 _DIM, _HIDDEN, _LAYERS, _HEADS, _KV_HEADS, _HEAD = 64, 96, 2, 2, 1, 32
 
 
-def write_tiny_gguf(path: Path) -> Path:
-    """Write it."""
+def write_tiny_gguf(path: Path, letters: str = "") -> Path:
+    """Write it.
+
+    Args:
+        path: of the file.
+        letters: further tokens of one letter each, at ids that are unused otherwise.
+    """
     import gguf
 
     rng, writer = np.random.default_rng(0), gguf.GGUFWriter(path, "llama")
@@ -28,7 +33,7 @@ def write_tiny_gguf(path: Path) -> Path:
     writer.add_rope_dimension_count(_HEAD)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(WIDTH)
-    _add_tokenizer(writer, gguf)
+    _add_tokenizer(writer, gguf, letters)
 
     def add(name: str, *shape: int) -> None:
         normal = rng.normal(size=shape).astype(np.float32) * 0.4
@@ -54,11 +59,12 @@ def write_tiny_gguf(path: Path) -> Path:
     return path
 
 
-def _add_tokenizer(writer: Any, gguf: Any) -> None:
+def _add_tokenizer(writer: Any, gguf: Any, letters: str) -> None:
     names = ["<eos>", "<pad>", *(data.decode().replace(" ", "Ġ") for data in VOCABULARY.token_bytes[2:])]
+    names += [letter.replace("\n", "Ċ") for letter in letters]
     names += [f"[unused{n}]" for n in range(WIDTH - len(names))]
     control, normal, unused = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL, gguf.TokenType.UNUSED
-    known = VOCABULARY.size
+    known = VOCABULARY.size + len(letters)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")
     writer.add_token_list(names)

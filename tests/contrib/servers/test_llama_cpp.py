@@ -24,6 +24,7 @@ from llama_cpp.server.settings import ModelSettings, ServerSettings
 from logitloom.cli.server_check import check_server
 from logitloom_contrib.servers.llama_cpp import create_app
 from tests.contrib.engines.tiny_gguf import write_tiny_gguf
+from tests.contrib.servers.bodies import FORM, REFUSED, SAMPLER, TOOL
 
 pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("ignore")]
 
@@ -33,13 +34,13 @@ DIGITS = [{"use": "regex", "options": {"pattern": PATTERN}}]
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    path = write_tiny_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+    path = write_tiny_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf", '{}[]":,<>_/\n')
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     app = create_app(
         server_settings=ServerSettings(port=port),
-        model_settings=[ModelSettings(model=str(path), n_ctx=128, n_threads=1, verbose=False)],
+        model_settings=[ModelSettings(model=str(path), n_ctx=256, n_threads=1, verbose=False)],
     )
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
@@ -105,10 +106,38 @@ def test_what_cannot_be_served_is_refused_before_anything_is_written(address: st
     assert "may not use the processor 'cfg'" in refused(address, prompt="a", logitloom=[{"use": "cfg"}])
     assert "Write 'logitloom'" in refused(address, prompt="a", logit_loom=DIGITS)
     told = refused(address, prompt="a", logitloom=DIGITS, stream=True, grammar='root ::= "a"')
-    assert "'logitloom' and in 'grammar'" in told
-    form = {"type": "json_object"}
-    told = refused(address, "/chat/completions", messages=MESSAGES, logitloom=DIGITS, response_format=form)
-    assert "'logitloom' and in 'response_format'" in told
+    assert "a chain and for a constraint in 'grammar'" in told
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_body_that_nobody_would_read_is_refused(address: str, case: str) -> None:
+    body, part = REFUSED[case]
+    assert part in refused(address, "/chat/completions", messages=MESSAGES, **body)
+
+
+@pytest.mark.parametrize("beside", [{}, {"logitloom": SAMPLER}])
+def test_a_response_format_is_the_chain_that_enforces_it(address: str, beside: Any) -> None:
+    asked = {"messages": MESSAGES, "response_format": FORM, "max_tokens": 60, **beside}
+    [choice] = post(address, "/chat/completions", **asked)["choices"]
+    assert set(json.loads(choice["message"]["content"])) == {"n"}
+    own = {"type": "json_object", "schema": FORM["json_schema"]["schema"]}
+    [choice] = post(address, "/chat/completions", **asked | {"response_format": own})["choices"]
+    assert set(json.loads(choice["message"]["content"])) == {"n"}
+
+
+def test_tool_calls_are_read_from_the_text(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGITLOOM_TOOL_FORMAT", "hermes")
+    for choice in ("required", {"type": "function", "function": {"name": "look"}}):
+        asked = {"messages": MESSAGES, "tools": [TOOL], "tool_choice": choice, "max_tokens": 100}
+        [told] = post(address, "/chat/completions", **asked)["choices"]
+        assert told["finish_reason"] == "tool_calls"
+        [call] = told["message"]["tool_calls"]
+        assert not told["message"]["content"]
+        assert call["function"]["name"] == "look"
+        assert set(json.loads(call["function"]["arguments"])) == {"n"}
+        pieces = post(address, "/chat/completions", stream=True, **asked)
+        [streamed] = [each for piece in pieces for each in piece["choices"][0]["delta"].get("tool_calls", ())]
+        assert streamed["function"] == call["function"]
 
 
 def test_doctor_finds_that_the_server_runs_chains(address: str) -> None:

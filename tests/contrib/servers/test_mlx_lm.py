@@ -28,11 +28,12 @@ from logitloom.generation import Generator  # noqa: E402
 from logitloom_contrib.engines.mlx_lm import MlxModel  # noqa: E402
 from logitloom_contrib.requests.record import read_record  # noqa: E402
 from logitloom_contrib.servers import mlx_lm as ours  # noqa: E402
-from logitloom_contrib.servers.mlx_lm import asked_chain  # noqa: E402
+from logitloom_contrib.servers.request_body import asked_chain  # noqa: E402
 from logitloom_plugins.processors.tool_call import ToolCall  # noqa: E402
 from logitloom_plugins.tool_formats.tools import chosen, tools_of  # noqa: E402
 from tests.contrib.engines.conftest import documented  # noqa: E402
 from tests.contrib.requests.records import assert_records_agree  # noqa: E402
+from tests.contrib.servers.bodies import REFUSED, SAMPLER  # noqa: E402
 
 pytestmark = [pytest.mark.mlx, pytest.mark.extras, pytest.mark.filterwarnings("ignore")]
 
@@ -160,10 +161,33 @@ def test_response_formats_and_tools_constrain_the_answer(address: str) -> None:
     value = json.loads(chatted(address, response_format=form)["content"])
     assert value["city"] in ("Paris", "Rome")
     assert 0 <= value["n"] <= 99
-    called = chatted(address, tools=[TOOL], tool_choice="required")["content"]
-    [call] = re.findall(r"<tool_call>\n(.*?)\n</tool_call>", called)
-    assert json.loads(call)["name"] == "look"
-    assert set(json.loads(call)["arguments"]) == {"city", "n"}
+    beside = json.loads(chatted(address, response_format=form, logitloom=SAMPLER)["content"])
+    assert beside["city"] in ("Paris", "Rome")
+
+
+def test_tool_calls_are_read_from_the_text_where_the_library_has_no_parser(address: str) -> None:
+    message = chatted(address, tools=[TOOL], tool_choice="required")
+    [call] = message["tool_calls"]
+    assert not message["content"]
+    assert (call["type"], call["function"]["name"]) == ("function", "look")
+    assert set(json.loads(call["function"]["arguments"])) == {"city", "n"}
+    asked = {"messages": [{"role": "user", "content": "Where?"}], "tools": [TOOL], "tool_choice": "required"}
+    pieces = post(address, "/v1/chat/completions", stream=True, **asked)
+    deltas = [piece["choices"][0]["delta"] for piece in pieces if piece["choices"]]
+    assert not "".join(delta.get("content") or "" for delta in deltas)
+    [streamed] = [each for delta in deltas for each in delta.get("tool_calls", ())]
+    assert (streamed["index"], streamed["function"]) == (0, call["function"])
+    assert pieces[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_body_that_nobody_would_read_is_refused(address: str, case: str) -> None:
+    body, part = REFUSED[case]
+    with pytest.raises(Refused) as caught:
+        completed(address, **body)
+    code, message = caught.value.args
+    assert code == 400
+    assert part in message
 
 
 def test_a_class_becomes_an_object_as_the_documentation_shows(address: str) -> None:
@@ -221,7 +245,6 @@ def test_a_record_holds_what_our_own_loop_records(address: str, folder: Path) ->
         ({"logitloom": "nonsense"}, "is no JSON"),
         ({"logitloom": [{"use": "cfg"}]}, "may not use the processor 'cfg'"),
         ({"logitloom": [{"use": "regex", "options": {"pattern": "("}}]}, "no valid regular expression"),
-        ({"logitloom": DIGITS, "response_format": {"type": "json_object"}}, "'logitloom' and in 'response_format'"),
         ({"response_format": {"type": "yaml"}}, "Give {'type': 'text'}"),
         ({"logitloom": DIGITS, "model": "another"}, "the model that the server was started with"),
     ],
@@ -256,5 +279,5 @@ def test_tools_that_a_model_cannot_call_are_left_out_unless_they_are_required(mo
         [asked] = asked_chain({"tools": [TOOL, other], "tool_choice": choice}, chat_template="<tool_call>")
         call = ToolCall(**asked["options"] | {"format": "hermes"})
         assert [tool.name for tool in chosen(tools_of(call.tools), call.choice).tools] == ["look"]
-    with pytest.raises(NeedsNotMet, match="tool_choice 'none' leaves tools out"):
+    with pytest.raises(NeedsNotMet, match=r"in 'logitloom' \('regex'\) and in 'tools'"):
         asked_chain({"tools": [TOOL], "tool_choice": "required", "logitloom": DIGITS})

@@ -1,4 +1,4 @@
-"""What a request to mlx-lm's server asks for x every kind of JSON value: a chain document, or a sentence."""
+"""What a request to a server asks for x every kind of JSON value: a chain document, or a sentence."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mlx.core", reason="needs MLX")
-pytest.importorskip("mlx_lm", reason="needs mlx-lm")
-
 from logitloom import Vocabulary
 from logitloom.errors import LogitloomError
 from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import Permissions
-from logitloom_contrib.servers.mlx_lm import asked_chain
-
-pytestmark = [pytest.mark.mlx, pytest.mark.extras]
+from logitloom_contrib.servers.request_body import asked_chain
 
 WORDS = Vocabulary([b"", *[bytes([code]) for code in range(32, 127)]], eos=[0])
 
@@ -38,13 +33,13 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("key", ["logitloom", "vllm_xargs", "response_format", "tools", "tool_choice"])
+@pytest.mark.parametrize("key", ["logitloom", "vllm_xargs", "response_format", "tools", "tool_choice", "both"])
 def test_any_value_in_a_request_is_taken_or_refused_with_a_sentence(key: str) -> None:
     """As the server's handler reads it: the request, then the chain."""
     permissions = Permissions(allow=frozenset({"regex", "json", "tool_call", "structural_tag"}))
-    chains, told = ChainCache(permissions, WORDS, WORDS.size, engine="mlx-lm"), []
+    chains, told = ChainCache(permissions, WORDS, WORDS.size, engine="a server"), []
     for value in VALUES:
-        body = {key: value}
+        body = {key: value} if key != "both" else {"logitloom": value, "response_format": {"type": "json_object"}}
         if key == "tool_choice":
             body["tools"] = [{"type": "function", "function": {"name": "look"}}]
         for template in (None, "{{ tools }}"):

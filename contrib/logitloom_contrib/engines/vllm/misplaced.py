@@ -16,7 +16,7 @@ from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines.vllm.shared_folder import offer_shared_folder
 from logitloom_contrib.requests.record import RECORD_KEY
 from logitloom_contrib.requests.request_document import KEY
-from logitloom_contrib.requests.request_key import is_alike, require_right_key
+from logitloom_contrib.requests.request_key import is_alike, require_right_fields, require_right_key
 
 __all__ = ["require_chain", "require_right_place", "watch"]
 
@@ -54,6 +54,7 @@ def require_right_place(request: Any, beams: bool) -> None:
                 f"The request has the field {key!r:.100}, which vLLM ignores, so its answer would not be constrained. "
                 f'Put the chain into vllm_xargs: {{"vllm_xargs": {{"{KEY}": ...}}}}.'
             )
+    require_right_fields(getattr(request, "model_extra", None) or {})
     given = getattr(request, "vllm_xargs", None) or {}
     require_right_key(given)
     if beams and KEY in given:
