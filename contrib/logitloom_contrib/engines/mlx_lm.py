@@ -27,6 +27,8 @@ from logitloom.errors import InvalidContext
 from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._mlx_lm_model import MlxModel
 from logitloom_contrib.row_tracking import RowTracker
+from logitloom_contrib.row_tracking.forbidden_tokens import ForbiddenTokens
+from logitloom_contrib.row_tracking.row_ends import RowEnds
 
 __all__ = ["MlxModel", "MlxProcessor", "to_mlx_lm"]
 
@@ -112,8 +114,8 @@ class MlxProcessor(MadeAnew):
         self._more: dict[str, Any] = {"max_new_tokens": max_new_tokens, **({} if model is None else {"model": model})}
         self._lock = threading.RLock()
         #: Whether sequences take turns or go back, so that every call is read.
-        closing = sum(not link.effect.keeps_last for link in chain.links)
-        self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS) or closing > 1
+        contradicting = ForbiddenTokens(chain, RowEnds(frozenset(), frozenset()), {}).may_contradict
+        self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS) or contradicting
         self._asked: deque[_Asked] = deque()
         self._prompt_length = 0
         self._start: ChainState | None = None
