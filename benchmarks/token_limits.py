@@ -39,9 +39,6 @@ from logitloom_contrib.llama import load  # noqa: E402
 from logitloom_plugins.grammars.byte_rules import ByteRules  # noqa: E402
 from logitloom_plugins.grammars.context_free import pruned  # noqa: E402
 from logitloom_plugins.grammars.gbnf import parse_gbnf  # noqa: E402
-from logitloom_plugins.grammars.lark import parse_lark  # noqa: E402
-from logitloom_plugins.grammars.llguidance import class_members  # noqa: E402
-from logitloom_plugins.grammars.longest_match import LongestMatch, TerminalRules  # noqa: E402
 from logitloom_plugins.grammars.recogniser import Recogniser  # noqa: E402
 from tests.plugins.json_schema.schema_data import benchmark, data_folder  # noqa: E402
 
@@ -65,7 +62,6 @@ def main() -> None:
     parser.add_argument("--patterns", type=int, default=200)
     parser.add_argument("--tools", type=int, default=50, help="sets of tools")
     parser.add_argument("--grammars", type=int, default=2 * len(GRAMMARS), help="grammars, each on two engines")
-    parser.add_argument("--lark", type=int, default=len(LARK), help="Lark grammars")
     parser.add_argument("--states", type=int, default=100, help="states of each grammar in the third table")
     parser.add_argument("--budgets", type=int, default=8)
     parser.add_argument("--skip", type=int, default=0, help="leave out so many of each, to run in parts")
@@ -87,7 +83,6 @@ def main() -> None:
         ("schemas", schemas(), given.walks), ("patterns", patterns(), given.patterns),
         ("sets of tools", tool_sets(), given.tools),
         ("grammars and engines", grammars(vocabulary), given.grammars),
-        ("Lark grammars", lark_grammars(vocabulary), given.lark),
     ]  # fmt: skip
     for name, subjects, count in rows:
         counts = walked(subjects, given.skip, count, given.budgets, vocabulary)
@@ -282,88 +277,6 @@ name ::= [a-z] [0-9]*
 """,
 }  # fmt: skip
 
-LARK: dict[str, str] = {
-    "calculator": r"""
-start: sum
-sum: product | sum "+" product | sum "-" product
-product: atom | product "*" atom | product "/" atom
-atom: NUMBER | "-" atom | NAME | "(" sum ")"
-%import common.CNAME -> NAME
-%import common.NUMBER
-%import common.WS_INLINE
-%ignore WS_INLINE
-""",
-    "json": r"""
-start: value
-?value: object | array | string | SIGNED_NUMBER | "true" | "false" | "null"
-array  : "[" [value ("," value)*] "]"
-object : "{" [pair ("," pair)*] "}"
-pair   : string ":" value
-string : ESCAPED_STRING
-%import common.ESCAPED_STRING
-%import common.SIGNED_NUMBER
-%import common.WS
-%ignore WS
-""",
-    "query": r"""
-start: select ";"
-select: "SELECT"i columns "FROM"i NAME [where] [order]
-columns: "*" | column ("," column)*
-column: NAME | NAME "AS"i NAME | NAME "." NAME
-where: "WHERE"i cond
-cond: cond "AND"i cond | cond "OR"i cond | "NOT"i cond | "(" cond ")" | operand OP operand
-operand: NAME | STRING | NUMBER
-order: "ORDER"i "BY"i NAME ("," NAME)* ["DESC"i | "ASC"i]
-OP: "=" | "<" | ">" | "<=" | ">=" | "<>"
-STRING: /'[^']*'/
-NAME: /[a-zA-Z_]\w*/
-%import common.NUMBER
-%ignore /\s+/
-""",
-    "program": r"""
-start: stmt+
-stmt: "let" NAME "=" expr ";" | "if" "(" expr ")" block ["else" block] | "while" "(" expr ")" block
-    | "return" expr ";" | expr ";"
-block: "{" stmt* "}"
-expr: expr ("+"|"-"|"*"|"/"|"=="|"<"|"&&") expr | "!" expr | NAME | NUMBER | STRING
-    | NAME "(" [expr ("," expr)*] ")" | "(" expr ")"
-NAME: /[a-zA-Z_][a-zA-Z0-9_]*/
-NUMBER: /[0-9]+(\.[0-9]+)?/
-STRING: /"([^"\\\n]|\\.)*"/
-COMMENT: "//" /[^\n]*/
-%ignore /[ \t\n]+/
-%ignore COMMENT
-""",
-    "chess": r"""
-start: ("1. " move " " move "\n") (/[2-9]/ ". " move " " move "\n")*
-move: (pawn | nonpawn | castle) /[+#]/?
-nonpawn: /[NBKQR]/ /[a-h]/? /[1-8]/? "x"? /[a-h]/ /[1-8]/
-pawn: (/[a-h]/ "x")? /[a-h]/ /[1-8]/ ("=" /[NBKQR]/)?
-castle: "O-O" "-O"?
-""",
-    "thinking": r"""
-start: "<think>" REASON "</think>" "\n" answer
-REASON: /[^<]{1,400}/
-answer: "yes" | "no" | "answer: " /[a-z ]+/ "."
-""",
-    "markdown": r"""
-start: (heading | para | list)+
-heading: /#{1,3} [^\n]+\n/
-para: /[A-Za-z][^\n]*\n/ "\n"
-list: ("- " /[^\n]+/ "\n")+
-""",
-    "calls": r"""
-start: call (";" call)*
-call: NAME "(" [arg ("," arg)*] ")"
-arg: NAME "=" value
-value: STRING | NUMBER | "[" [value ("," value)*] "]" | call | "None" | "True" | "False"
-NAME: /[a-z_][a-z0-9_]*/
-STRING: /'[^'\\\n]*'/
-%import common.SIGNED_NUMBER -> NUMBER
-%ignore " "
-""",
-}  # fmt: skip
-
 
 def grammars(vocabulary: Any) -> Iterator[Subject]:
     """``grammar`` processors on each engine; the other engine tells whether a text is valid."""
@@ -373,13 +286,6 @@ def grammars(vocabulary: Any) -> Iterator[Subject]:
             judge = processors.load(("grammar", {"grammar": text, "engine": other}), tokenizer=vocabulary)["grammar"]
             spec = ("grammar", {"grammar": text, "engine": engine, "max_items": 500_000})
             yield spec, accepted_by(judge, vocabulary)
-
-
-def lark_grammars(vocabulary: Any) -> Iterator[Subject]:
-    """``grammar`` processors of Lark texts; llguidance without a limit tells whether a text is valid."""
-    for text in LARK.values():
-        judge = processors.load(("grammar", {"grammar": text}), tokenizer=vocabulary)["grammar"]
-        yield ("grammar", {"grammar": text, "max_items": 500_000}), accepted_by(judge, vocabulary)
 
 
 def accepted_by(judge: Any, vocabulary: Any) -> Callable[[str], bool]:
@@ -408,13 +314,7 @@ def above_fewest(vocabulary: Any, states: int, steps: int = 24) -> Iterator[tupl
     """Per grammar, by how many tokens the bound is above the fewest that end a text, at states of random texts."""
     longest = max(map(len, vocabulary.token_bytes))
     singles = {text[0] for text in vocabulary.token_bytes if len(text) == 1}
-    recognisers: dict[str, Recogniser | LongestMatch] = {
-        **{name: Recogniser(ByteRules(pruned(parse_gbnf(text)), singles)) for name, text in GRAMMARS.items()},
-        **{
-            f"{name} (Lark)": LongestMatch(TerminalRules(parse_lark(text, class_members), singles))
-            for name, text in LARK.items()
-        },
-    }
+    recognisers = {name: Recogniser(ByteRules(pruned(parse_gbnf(text)), singles)) for name, text in GRAMMARS.items()}
     for name, recogniser in recognisers.items():
         texts, dice, counts = lift(recogniser, vocabulary), np.random.default_rng(1), Counter[int | None]()
         while counts.total() < states:

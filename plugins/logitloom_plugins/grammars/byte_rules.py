@@ -62,8 +62,6 @@ class ByteRules:
         grammar: without useless parts (``pruned``).
         usable: the bytes that shortest texts may have.
 
-    A subclass may have other symbols than bytes; what is said of bytes here is then said of these.
-
     Attributes:
         mask: of a byte set, bit ``b`` for byte ``b``; 0 for a named rule.
         called: the number of the rule that is named; -1 for a byte set.
@@ -74,7 +72,7 @@ class ByteRules:
             usable bytes does.
         first: by rule, the positions that it may begin with.
         start: the rule that a whole text follows.
-        growth: ``[256]``, or more symbols, by how many bytes each byte can at most move the end of a text away;
+        growth: ``[256]``, by how many bytes each byte can at most move the end of a text away;
             ``None`` if not every rest of a rule has a text.
 
     Raises:
@@ -112,7 +110,7 @@ class ByteRules:
 
     # --- positions ------------------------------------------------------------------------------------------------
 
-    def leaf(self, mask: int, called: int) -> int:
+    def _leaf(self, mask: int, called: int) -> int:
         """A new position."""
         if len(self.mask) >= _MOST_POSITIONS:
             raise BudgetExceeded(f"The grammar has more than {_MOST_POSITIONS} positions.")
@@ -131,7 +129,7 @@ class ByteRules:
             self._follow[position] += after
 
     def _call(self, name: str, empty: bool) -> Part:
-        position = self.leaf(0, self._number[name])
+        position = self._leaf(0, self._number[name])
         return Part(empty, [position], [position])
 
     def _own_rule(self, node: Node) -> Part:
@@ -145,7 +143,7 @@ class ByteRules:
 
     def _part(self, node: Node) -> Part:
         if isinstance(node, Chars):
-            return self.characters(node)
+            return self._characters(node)
         if isinstance(node, Reference):
             return self._call(node.name, node.name in self._empty)
         if isinstance(node, Repeat):
@@ -176,7 +174,7 @@ class ByteRules:
         enough = 0 if empty else node.least - 1
         return Part(empty, parts[0].first, [last for part in parts[enough:] for last in part.last])
 
-    def characters(self, node: Chars) -> Part:
+    def _characters(self, node: Chars) -> Part:
         """The positions of a character."""
         tails: dict[tuple[tuple[int, int], ...], int] = {}
         for low, high in node.ranges:
@@ -184,24 +182,21 @@ class ByteRules:
                 tails[tuple(tail)] = tails.get(tuple(tail), 0) | _mask(head)
         first, last = [], []
         for following, mask in tails.items():
-            position = self.leaf(mask, -1)
+            position = self._leaf(mask, -1)
             first.append(position)
             for each in following:
-                before, position = position, self.leaf(_mask(each), -1)
+                before, position = position, self._leaf(_mask(each), -1)
                 self._link([before], [position])
             last.append(position)
         return Part(False, first, last)
 
     # --- shortest texts -------------------------------------------------------------------------------------------
 
-    def texts_of_positions(self, usable: Iterable[int]) -> list[bytes | None]:
-        """A shortest text of each byte set, by rank; ``None`` for a named rule, and if no usable byte is in it."""
-        kept = sum(1 << byte for byte in set(usable))
-        return [bytes([min(BYTE_ORDER[b] for b in _members(m))]) if (m := mask & kept) else None for mask in self.mask]
-
     def _shortest(self, usable: Iterable[int]) -> list[bytes | None]:
         """:attr:`rest`."""
-        ranks = self.texts_of_positions(usable)
+        kept = sum(1 << byte for byte in set(usable))
+        #: A shortest text of each byte set, by rank; ``None`` for a named rule, and if no usable byte is in it.
+        ranks = [bytes([min(BYTE_ORDER[b] for b in _members(m))]) if (m := mask & kept) else None for mask in self.mask]
         rest: list[bytes | None] = [None] * len(self.mask)
         texts: list[bytes | None] = [None] * len(self.first)
         before: list[list[int]] = [[] for _ in self.mask]

@@ -13,24 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
-from logitloom.automata import at_most
 from logitloom.constraints import UNKNOWN, State, lift
-from logitloom.errors import UnsupportedGrammar
 from logitloom_plugins.grammars.byte_rules import ByteRules
 from logitloom_plugins.grammars.context_free import Grammar
-from logitloom_plugins.grammars.lark import LarkGrammar
-from logitloom_plugins.grammars.longest_match import LongestMatch, TerminalRules
 from logitloom_plugins.grammars.recogniser import Recogniser
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 
 __all__ = ["TokenCompletions"]
 
-_NOTHING_SURE: Final = (
-    "No text of the grammar is known in which each terminal surely ends where the next one begins: the longest match "
-    "may read on. Separate terminals by characters that they do not have."
-)
-#: For what terminals have in common: it is done at the start of a text.
-_MOST_SECONDS: Final = 1.0
 _MOST_MADE: Final = 200_000
 _MOST_REMEMBERED: Final = 1 << 16
 _MOST_FOUND: Final = 64
@@ -40,23 +30,18 @@ class TokenCompletions:
     """The tokens that complete texts of a grammar, by the tokens that were read.
 
     Args:
-        grammar: without useless parts (``pruned``), or as it was read from Lark.
+        grammar: without useless parts (``pruned``).
         vocabulary: the tokens.
         vocab_size: width of the logits.
 
     Raises:
         BudgetExceeded: if the grammar is too large for a recogniser.
-        UnsupportedGrammar: if terminals take the longest match, and no text is known in which each surely ends.
         VocabularyError: if no sequence of tokens writes a text of the grammar.
     """
 
-    def __init__(self, grammar: Grammar | LarkGrammar, vocabulary: Vocabulary, vocab_size: int) -> None:
+    def __init__(self, grammar: Grammar, vocabulary: Vocabulary, vocab_size: int) -> None:
         usable = {text[0] for text in vocabulary.token_bytes if len(text) == 1}
-        if isinstance(grammar, LarkGrammar):
-            with at_most(_MOST_SECONDS):
-                self._rules: ByteRules = TerminalRules(grammar, usable)
-        else:
-            self._rules = ByteRules(grammar, usable)
+        self._rules = ByteRules(grammar, usable)
         self._vocabulary, self._vocab_size = vocabulary, vocab_size
         self._begin()
         known = self._recogniser.growth
@@ -67,12 +52,7 @@ class TokenCompletions:
         self._lock = threading.Lock()
 
     def _begin(self) -> None:
-        rules = self._rules
-        self._recogniser: LongestMatch | Recogniser = (
-            LongestMatch(rules) if isinstance(rules, TerminalRules) else Recogniser(rules)
-        )
-        if isinstance(rules, TerminalRules) and self._recogniser.completion(self._recogniser.start()) is None:
-            raise UnsupportedGrammar(_NOTHING_SURE)
+        self._recogniser = Recogniser(self._rules)
         self._texts = lift(self._recogniser, self._vocabulary, self._vocab_size)
         self._states: dict[TokensRead, State | None] = {NOTHING_READ: self._texts.start()}
         self._found: dict[State, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}

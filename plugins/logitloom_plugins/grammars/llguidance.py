@@ -12,7 +12,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import llguidance
@@ -21,8 +20,7 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
-from logitloom_plugins.grammars.context_free import Grammar, Ranges, character_set
-from logitloom_plugins.grammars.lark import LarkGrammar, parse_lark
+from logitloom_plugins.grammars.context_free import Grammar
 from logitloom_plugins.grammars.lexemes import lexed
 from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
 from logitloom_plugins.grammars.notation import to_lark
@@ -36,6 +34,10 @@ _NAME: Final = f"The engine llguidance {llguidance.__version__}"
 _SCHEMA: Final = (
     "The engine llguidance does not tell how far the end of a JSON text is; the engine 'table' does, where it runs a "
     "schema."
+)
+_LARK: Final = (
+    "The engine llguidance does not tell how far the end of a text of a Lark grammar is. Write the grammar in GBNF, "
+    "which has a limit."
 )
 _LOCATION: Final = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)$", re.DOTALL)
 _EXCERPT: Final = re.compile(r"\n +\d+ \| .*", re.DOTALL)
@@ -94,11 +96,7 @@ class LLGuidance:
         if not _DIRECTIVE.search(text):
             whole += '\n%llguidance {"no_forcing": true}'
         grammar = self._checked(whole, text, max_items)
-        try:
-            whole = text if start == "start" else f"{text}\nstart: {start}"
-            return LLGuidanceGrammar(grammar, max_items, parse_lark(whole, class_members))
-        except (UnsupportedGrammar, BudgetExceeded) as error:
-            return LLGuidanceGrammar(grammar, max_items, unlimited=str(error))
+        return LLGuidanceGrammar(grammar, max_items, unlimited=_LARK)
 
     def context_free(self, grammar: Grammar, *, max_items: int = 50_000) -> LLGuidanceGrammar:
         """The grammar that rules over characters describe, exactly."""
@@ -141,7 +139,7 @@ class LLGuidanceGrammar:
     """A grammar that the engine has accepted, and its rules, or why they are not known."""
 
     def __init__(
-        self, grammar: str, max_items: int = 50_000, rules: Grammar | LarkGrammar | None = None, unlimited: str = ""
+        self, grammar: str, max_items: int = 50_000, rules: Grammar | None = None, unlimited: str = ""
     ) -> None:
         self.grammar = grammar
         self.max_items = max_items
@@ -194,34 +192,6 @@ def engine_tokenizer(vocabulary: Vocabulary, vocab_size: int) -> Any:
             eos = [token for token in vocabulary.eos if token < vocab_size]
             known[vocab_size] = llguidance.LLTokenizer(wrapper, eos_token=eos)
         return known[vocab_size]
-
-
-@lru_cache(maxsize=32)
-def class_members(name: str) -> Ranges:
-    r"""The characters of ``\d``, ``\s``, ``\w`` or ``\p{...}``, as the engine's version of Unicode has them.
-
-    Example:
-        >>> class_members("d")[:2]
-        ((48, 57), (1632, 1641))
-    """
-    words = Vocabulary([b"", *(bytes([byte]) for byte in range(256))], eos=[0])
-    text = f'start: /\\{name}/\n%llguidance {{"no_forcing": true}}'
-    matcher = llguidance.LLMatcher(engine_tokenizer(words, 257), llguidance.LLMatcher.grammar_from_lark(text))
-    codes: list[int] = []
-
-    def visit(written: bytes) -> None:
-        bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
-        for byte in (np.flatnonzero(bits[1:257])).tolist():
-            longer = written + bytes([byte])
-            if len(longer) == 1 + sum(longer[0] >= lead for lead in (0xC0, 0xE0, 0xF0)):
-                codes.append(ord(longer.decode()))
-            else:
-                matcher.consume_token(1 + byte)
-                visit(longer)
-                matcher.rollback(1)
-
-    visit(b"")
-    return character_set((code, code) for code in codes)
 
 
 class _LLGuidanceConstraint(MatcherConstraint):

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN, Constraint, State, TokenSet
-from logitloom.errors import BudgetExceeded, StateMismatch, UnsupportedGrammar, VocabularyError
+from logitloom.errors import BudgetExceeded, StateMismatch, VocabularyError
 from logitloom_plugins.grammars.completions import TokenCompletions
 from logitloom_plugins.grammars.context_free import Grammar as ContextFree
-from logitloom_plugins.grammars.lark import LarkGrammar
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 
 __all__ = ["MatcherConstraint"]
@@ -63,7 +62,7 @@ class MatcherConstraint(Constraint):
         vocabulary: Vocabulary,
         vocab_size: int,
         grammar: str,
-        rules: ContextFree | LarkGrammar | None = None,
+        rules: ContextFree | None = None,
         unlimited_because: str = "",
     ) -> None:
         if not vocabulary.eos:
@@ -178,7 +177,7 @@ class MatcherConstraint(Constraint):
         if self._rules is not None and self._made_completions is None:
             try:
                 self._made_completions = TokenCompletions(self._rules, self.vocabulary, self.vocab_size)
-            except (BudgetExceeded, UnsupportedGrammar, VocabularyError) as error:
+            except (BudgetExceeded, VocabularyError) as error:
                 self._rules, self.unlimited_because = None, str(error)
         return self._made_completions
 

@@ -95,7 +95,6 @@ class Recogniser(ByteAutomaton):
         self._begin = self._set([(BEGIN, self._outermost)])
         self._classes = _byte_classes(rules.mask)
         self._class_of: list[int] = self._classes.tolist()
-        self._members = {number: symbol for symbol, number in reversed(list(enumerate(self._class_of)))}
         self._classes_in = {
             mask: sorted({number for byte, number in enumerate(self._class_of) if mask >> byte & 1})
             for mask in set(rules.mask)
@@ -150,18 +149,6 @@ class Recogniser(ByteAutomaton):
         what is read and of all that waits for its end, as a rule that ends leaves only some of these.
         """
         return None if self._rules.growth is None else _set(state).farthest
-
-    # --- rules over other symbols than bytes ----------------------------------------------------------------------
-
-    def expected(self, state: State) -> list[int]:
-        """One symbol of each class that may come next."""
-        return [self._members[number] for number in self._next(_set(state))]
-
-    def after(self, state: State, symbols: Iterable[int]) -> State | None:
-        """The state after any of some symbols, all of which were read."""
-        following = self._next(_set(state))
-        found = [item for symbol in symbols for item in following.get(self._class_of[symbol], ())]
-        return self._set(found) if found else None
 
     # --- states ---------------------------------------------------------------------------------------------------
 
