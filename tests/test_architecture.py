@@ -510,3 +510,14 @@ def test_no_file_names_a_place_on_somebodys_machine():
 def test_packages_are_typed():
     for package in ("core/logitloom", "plugins/logitloom_plugins", "contrib/logitloom_contrib"):
         assert (ROOT / package / "py.typed").is_file()
+
+
+def test_no_package_of_plugins_imports_a_private_module_of_another() -> None:
+    private = re.compile(r"^\s*from (logitloom_plugins\.\w+)\.(_\w+) import", re.MULTILINE)
+    found = [
+        f"{path}: {package}.{name}"
+        for path in sorted((ROOT / "plugins" / "logitloom_plugins").rglob("*.py"))
+        for package, name in private.findall(path.read_text())
+        if path.relative_to(ROOT / "plugins").parts[1] != package.split(".")[1]
+    ]
+    assert not found

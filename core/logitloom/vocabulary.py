@@ -120,6 +120,21 @@ class Vocabulary:
             self.token_bytes, eos=eos, special=self.special, special_text=self.special_text, name=self.name
         )
 
+    def check_width(self, width: int) -> None:
+        """Check that logits have a column for each id.
+
+        Args:
+            width: the number of columns.
+
+        Raises:
+            VocabularyError: if there are fewer columns than ids.
+        """
+        if width < self.size:
+            raise VocabularyError(
+                f"vocab_size={width} is less than the {self.size} ids of {self.name}. Give the width of the model's "
+                f"logits, which is at least the size of the vocabulary."
+            )
+
     def text_bytes(self, tokens: Iterable[int]) -> bytes:
         """The bytes that a sequence of ids writes. Ids outside the table (padded vocabularies) write none.
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -110,7 +111,7 @@ class Permissions:
         """
         if name in self.allow:
             return
-        may = f"they may use {', '.join(sorted(self.allow)) or 'none'}"
+        may = f"they may use {_some(sorted(self.allow))}"
         bare, _, distribution = name.partition("@")
         if not any(r.name == bare and distribution in ("", r.distribution) for r in available("processors")):
             raise UnknownPlugin(f"There is no processor {name[:100]!r} on this server. As for requests, {may}.")
@@ -119,6 +120,9 @@ class Permissions:
             f"LOGITLOOM_SERVER_ALLOW."
         )
 
+
+#: Characters of a message for the names that are allowed.
+_NAMES_SHOWN: Final = 250
 
 NAMES: Final = tuple(field.name for field in dataclasses.fields(Permissions))
 
@@ -150,6 +154,13 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         return None
     return float(value)
+
+
+def _some(names: list[str]) -> str:
+    """The names, as many as fit into a message."""
+    shown = textwrap.shorten(", ".join(names), _NAMES_SHOWN, placeholder="").rstrip(",")
+    more = len(names) - shown.count(",") - 1
+    return (f"{shown} and {more} more" if more else shown) if names else "none"
 
 
 def _names(value: Any, place: str) -> frozenset[str]:

@@ -209,11 +209,7 @@ class IdCatalogue(Constraint):
     def __init__(self, items: Catalogue, vocabulary: Vocabulary, vocab_size: int | None = None) -> None:
         self.items, self.vocabulary = items, vocabulary
         self.vocab_size = vocabulary.size if vocab_size is None else int(vocab_size)
-        if self.vocab_size < vocabulary.size:
-            raise VocabularyError(
-                f"vocab_size={self.vocab_size} is less than the {vocabulary.size} ids of {vocabulary.name}. Give the "
-                f"width of the model's logits, which is at least the size of the vocabulary."
-            )
+        vocabulary.check_width(self.vocab_size)
         used = np.unique(items.symbols)
         wrong = used[(used >= self.vocab_size) | np.isin(used, vocabulary.eos)]
         if len(wrong):

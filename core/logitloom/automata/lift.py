@@ -90,11 +90,7 @@ class LiftedAutomaton(Constraint):
         self.vocabulary = vocabulary
         self.vocab_size = vocabulary.size if vocab_size is None else int(vocab_size)
         self.restricts = restricts
-        if self.vocab_size < vocabulary.size:
-            raise VocabularyError(
-                f"vocab_size={self.vocab_size} is less than the {vocabulary.size} ids of {vocabulary.name}. Give the "
-                f"width of the model's logits, which is at least the size of the vocabulary."
-            )
+        vocabulary.check_width(self.vocab_size)
         self._trie: Trie = vocabulary_trie(vocabulary)
         padding = np.arange(vocabulary.size, self.vocab_size, dtype=np.int32)
         self._textless: NDArray[np.int32] = np.concatenate([self._trie.textless, padding])

@@ -155,11 +155,7 @@ class TokenAutomaton(Constraint):
 
     def _check_arguments(self) -> None:
         name, size = self.vocabulary.name, self.vocabulary.size
-        if self.vocab_size < size:
-            raise VocabularyError(
-                f"vocab_size={self.vocab_size} is less than the {size} ids of {name}. Give the width of the "
-                f"model's logits, which is at least the size of the vocabulary."
-            )
+        self.vocabulary.check_width(self.vocab_size)
         if not self.eos:
             raise VocabularyError(
                 f"{name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."

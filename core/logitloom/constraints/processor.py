@@ -105,6 +105,7 @@ class ConstraintProcessor(Processor):
         known: dict[tuple[Vocabulary, int], ConstraintMemory] = self.__dict__["_memories"]
         with self.__dict__["_lock"]:
             if (vocabulary, vocab_size) not in known:
+                vocabulary.check_width(vocab_size)
                 constraint = self.constraint(vocabulary, vocab_size)
                 constraint = LongestTokens(constraint) if self.longest_tokens else constraint
                 known[vocabulary, vocab_size] = ConstraintMemory(constraint)

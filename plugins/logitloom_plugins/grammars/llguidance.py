@@ -74,10 +74,10 @@ class LLGuidance:
         grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=options)
         wrong = llguidance.LLMatcher.validate_grammar(grammar).strip()
         if wrong.startswith("WARNING") and not strict:
-            warnings.warn(f"{_NAME} does not enforce all of the schema: {wrong}", UserWarning, stacklevel=4)
+            warnings.warn(f"{_NAME} does not enforce all of the schema: {wrong:.400}", UserWarning, stacklevel=4)
         elif wrong:
             does = "would not enforce all of" if wrong.startswith("WARNING") else "refuses"
-            raise UnsupportedSchema(f"{_NAME} {does} the schema: {wrong}")
+            raise UnsupportedSchema(f"{_NAME} {does} the schema: {wrong:.400}")
         return LLGuidanceGrammar(grammar, unlimited=_SCHEMA)
 
     def lark(self, text: str, *, start: str = "start", max_items: int = 50_000) -> LLGuidanceGrammar:

@@ -51,6 +51,10 @@ _CHARACTERS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]')
 _COUNTS: Final = re.compile(r"\{(\d+)(?:, *(\d+))?\}")
 
 
+#: Problems of a schema that a message lists; an error carries all of them.
+_SHOWN: Final = 2
+
+
 class XGrammar:
     """The engine plug-in."""
 
@@ -71,7 +75,8 @@ class XGrammar:
         """
         found = [told for told in problems(schema) if formats or told[0] != "format"]
         if found:
-            listed = "; ".join(f"{keyword} at {pointer} ({reason})" for keyword, pointer, reason in found)
+            few = (f"{keyword} at {pointer:.60} ({reason:.110})" for keyword, pointer, reason in found[:_SHOWN])
+            listed = "; ".join(few) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
             text = f"{_NAME} does not enforce these keywords: {listed}."
             if strict:
                 refusal = UnsupportedSchema(
@@ -146,7 +151,7 @@ def _nested_counts(grammar: Grammar) -> int:
 def _last_line(error: Exception) -> str:
     """What the engine says, without its time stamp and source file."""
     text = str(error).strip()
-    return text.partition(".cc:")[2].partition(": ")[2].strip() or text
+    return text.partition(".cc:")[2].partition(": ")[2].strip()[:300] or text[:300]
 
 
 class XGrammarGrammar:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from logitloom import Array, Context, HostTable
-from logitloom_plugins.processors._occurrence import Recent, recent, slide
+from logitloom_plugins.occurrences import Recent, recent, slide
 
 __all__ = ["Sequences"]
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from logitloom import MASK, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
-from logitloom_plugins.processors._occurrence import Recent, windows
+from logitloom_plugins.occurrences import Recent, windows
 from logitloom_plugins.processors._sequences import Sequences
 from logitloom_plugins.processors._token_table import check_ids
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from logitloom import PENALTY, Array, Context, Processor, option
-from logitloom_plugins.processors._occurrence import Seen, seen
+from logitloom_plugins.occurrences import Seen, seen
 from logitloom_plugins.processors.repetition_penalty import penalized
 
 __all__ = ["EncoderRepetitionPenalty"]

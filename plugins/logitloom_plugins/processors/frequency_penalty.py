@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from logitloom import PENALTY, Array, Context, Effect, Processor, option
 from logitloom.row_operations import LOWER_BY_COUNT, RowOperation
-from logitloom_plugins.processors._occurrence import Recent, Seen, count, recent, seen, seen_after, slide, windows
+from logitloom_plugins.occurrences import Recent, Seen, count, recent, seen, seen_after, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
 
 __all__ = ["FrequencyPenalty"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from logitloom import Vocabulary, option
-from logitloom.automata import Budget, Dfa, LazyDfa, TokenAutomaton, at_most, compile_tree_automaton
+from logitloom.automata import Budget, BudgetTracker, Dfa, LazyDfa, TokenAutomaton, at_most, compile_tree_automaton
 from logitloom.constraints import Constraint, ConstraintProcessor, lift
 from logitloom.errors import BudgetExceeded, OptionError, PluginImportError, UnsupportedGrammar
 from logitloom.fingerprint import fingerprint_of
@@ -160,13 +160,14 @@ class Grammar(ConstraintProcessor):
         """The grammar as an automaton; ``None`` if another engine has to read it."""
         if self.engine not in ("auto", "table"):
             return None
+        clock = BudgetTracker(Budget(seconds=self.max_seconds), "the grammar")
         try:
             tree = regular_tree(rules, most=_MOST_POSITIONS)
             if tree is not None:
                 automaton = compile_tree_automaton(tree, "the grammar", budget=Budget(seconds=self.max_seconds))
                 return RegularGrammar(automaton)
         except (BudgetExceeded, RecursionError):
-            if self.engine == "table":
+            if self.engine == "table" or clock.remaining <= 0:
                 raise
             return None
         if self.engine == "auto":

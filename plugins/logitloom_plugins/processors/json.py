@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import Vocabulary, option
-from logitloom.automata import Budget, at_most
+from logitloom.automata import Budget, BudgetTracker, at_most
 from logitloom.constraints import Constraint, ConstraintProcessor, lift
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
 from logitloom.fingerprint import fingerprint_of
@@ -166,10 +166,12 @@ class Json(ConstraintProcessor):
         object.__setattr__(self, "_document", document)
         if self.engine in ("llguidance", "xgrammar"):
             return None, self._by_library(self.engine, document)
+        # Processor time of all engines that are tried.
+        clock = BudgetTracker(Budget(seconds=self.max_seconds), "the schema")
         try:
             return self._table(document, self.strict is not False or self.engine == "auto"), None
         except (BudgetExceeded, UnsupportedSchema, UnsupportedPattern) as error:
-            if self.engine == "table":
+            if self.engine == "table" or clock.remaining <= 0:
                 raise
             try:
                 return None, self._by_library("llguidance", document)

@@ -7,7 +7,7 @@ from functools import partial
 
 from logitloom import PENALTY, Array, Backend, Context, Effect, Processor, option
 from logitloom.row_operations import RESCALE_SEEN, RowOperation
-from logitloom_plugins.processors._occurrence import Recent, Seen, mark, recent, seen, seen_after, slide, windows
+from logitloom_plugins.occurrences import Recent, Seen, mark, recent, seen, seen_after, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
 
 __all__ = ["RepetitionPenalty", "penalized"]

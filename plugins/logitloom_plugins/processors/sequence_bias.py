@@ -10,7 +10,7 @@ import numpy as np
 from logitloom import BIAS, MASK, Array, Context, Effect, HostTable, Processor, option
 from logitloom.backend import NEG_INF
 from logitloom.errors import OptionError
-from logitloom_plugins.processors._occurrence import Recent, windows
+from logitloom_plugins.occurrences import Recent, windows
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
 from logitloom_plugins.processors._sequences import Sequences
 from logitloom_plugins.processors._token_table import check_ids

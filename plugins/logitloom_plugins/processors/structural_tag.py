@@ -12,6 +12,7 @@ from logitloom.errors import OptionError
 from logitloom_plugins.combinators import Combinator, Section
 from logitloom_plugins.schema_sources.sources import is_plain
 from logitloom_plugins.tool_formats.structural_tags import format_of, sections_of
+from logitloom_plugins.tool_formats.value_style import check_style
 
 __all__ = ["StructuralTag"]
 
@@ -66,4 +67,5 @@ class StructuralTag(Combinator):
                 given = json.loads(given)
             except (ValueError, RecursionError) as error:
                 raise OptionError(f"The text given as option 'tag' of 'structural_tag' is no JSON: {error}.") from error
+        check_style(self.json, self.name)
         return sections_of(format_of(given), self.json)

@@ -14,6 +14,7 @@ from logitloom_plugins.tool_formats.call_reader import CallMeaning, CallReader
 from logitloom_plugins.tool_formats.call_sections import call_sections
 from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format
 from logitloom_plugins.tool_formats.tools import chosen, plain_tools, tools_of
+from logitloom_plugins.tool_formats.value_style import check_style
 
 __all__ = ["ToolCall"]
 
@@ -100,6 +101,7 @@ class ToolCall(Combinator):
 
     def _sections_and_meaning(self) -> tuple[Sequence[Section], CallMeaning]:
         form = self.form
+        check_style(self.json, self.name)
         return call_sections(
             form,
             chosen(tools_of(self.tools), self.choice),

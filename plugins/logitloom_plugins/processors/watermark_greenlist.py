@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from logitloom import BIAS, Array, Context, Processor, option
 from logitloom.backend import NEG_INF
-from logitloom_plugins.processors._occurrence import Recent, recent, slide, windows
+from logitloom_plugins.occurrences import Recent, recent, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.watermarks.detection import Detection, binomial
 from logitloom_plugins.watermarks.mersenne import first_of_permutation, permutation, stands_among_first

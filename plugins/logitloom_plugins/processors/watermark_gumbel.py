@@ -10,7 +10,7 @@ import numpy as np
 
 from logitloom import Array, Context, Effect, Processor, load_backend, option, rng
 from logitloom.backend import NEG_INF
-from logitloom_plugins.processors._occurrence import Recent, recent, slide, windows
+from logitloom_plugins.occurrences import Recent, recent, slide, windows
 from logitloom_plugins.watermarks.detection import Detection, gamma
 
 __all__ = ["WatermarkGumbel"]

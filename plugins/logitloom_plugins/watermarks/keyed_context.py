@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from logitloom import Array, Backend, Context, rng
-from logitloom_plugins.processors._occurrence import Recent, recent, slide
+from logitloom_plugins.occurrences import Recent, recent, slide
 
 __all__ = ["KeyedContext", "advance", "first_grams", "hashes", "seeds_of", "start", "unmarked_yet"]
 

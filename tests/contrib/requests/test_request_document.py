@@ -206,3 +206,12 @@ def test_a_name_that_is_not_allowed_is_refused() -> None:
     engine.admit(params_of(one("choice", choices=["a"])))
     with pytest.raises(ValueError, match=r"may not use the processor 'regex'; they may use choice\."):
         engine.admit(params_of(one("regex", pattern="a")))
+
+
+def test_a_refusal_names_as_many_allowed_processors_as_fit() -> None:
+    allowed = frozenset(f"processor_{number}" for number in range(400))
+    with pytest.raises(ValueError, match=r"they may use processor_0, .*, processor_\d+ and \d+ more\.") as refusal:
+        Permissions(allow=allowed).require("regex")
+    assert len(str(refusal.value)) < 500
+    shown = str(refusal.value).partition("may use ")[2].partition(" and ")[0].split(", ")
+    assert f" and {400 - len(shown)} more" in str(refusal.value)

@@ -39,6 +39,7 @@ class Fault(NamedTuple):
 
 
 P = "logitloom_plugins.processors."
+OCCURRENCES = "logitloom_plugins.occurrences"
 HELD = "context.donate), state"
 OVERWRITTEN = "True), state"
 
@@ -72,11 +73,11 @@ PROCESSORS: list[tuple[str, Fault]] = [
     ("xtc", Fault(P + "xtc", "rng.uniform(backend.xp, state.seed, context.length, _STREAM)",
                   "__import__('numpy').random.default_rng().random(logits.shape[0])",
                   "test_same_input_gives_same_output", "half")),
-    ("frequency_penalty", Fault(P + "_occurrence", "context.tokens, 1.0, context.donate_state",
+    ("frequency_penalty", Fault(OCCURRENCES, "context.tokens, 1.0, context.donate_state",
                                 "context.tokens, 1.0, True", "test_inputs_stay_untouched", "all")),
-    ("frequency_penalty", Fault(P + "_occurrence", "state.table, context.tokens, 1.0", "state.table, "
+    ("frequency_penalty", Fault(OCCURRENCES, "state.table, context.tokens, 1.0", "state.table, "
                                 "context.tokens[:, -1:], 1.0", "test_any_number_of_tokens_may_come_at_once", "all")),
-    ("frequency_penalty", Fault(P + "_occurrence", "if tokens.shape[1] == 1:", "if tokens.shape[1] >= 1:",
+    ("frequency_penalty", Fault(OCCURRENCES, "if tokens.shape[1] == 1:", "if tokens.shape[1] >= 1:",
                                 "test_the_structure_of_the_state_is_fixed", "window")),
     ("presence_penalty", Fault(P + "presence_penalty", "state = self.next_state(", "self.next_state(",
                                "test_the_processor_does_something", "all")),
@@ -103,7 +104,7 @@ PROCESSORS: list[tuple[str, Fault]] = [
     ("cfg", Fault(P + "_branch", "return _placed(logits, model.backend, backend), Branch(cache, tails)\n    # At the",
                   "return _placed(logits, model.backend, backend), Branch(branch.cache, tails)\n    # At the",
                   "test_rows_are_independent", "two passes")),
-    ("frequency_penalty", Fault(P + "_occurrence", "add(before, line, out=line)", "add(line, 0, out=line)",
+    ("frequency_penalty", Fault(OCCURRENCES, "add(before, line, out=line)", "add(line, 0, out=line)",
                                 "test_sequences_score_as_they_are_decoded", "all")),
     ("top_k", Fault(P + "top_k", "return self.k\n", "return self.k - 1\n",
                     "test_survivors_are_enough_where_that_is_declared", "half")),

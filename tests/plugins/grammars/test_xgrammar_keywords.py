@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from logitloom.errors import UnsupportedSchema
+from logitloom.registry import load_plugin
 from logitloom_plugins.grammars.xgrammar_keywords import problems
 from tests.plugins.json_schema.peers import XGrammar
 from tests.plugins.json_schema.schema_data import benchmark, suite
@@ -105,3 +106,13 @@ def test_a_refusal_is_an_error_or_one_warning() -> None:
         Engine().json_schema(schema, strict=False, formats=False)
     assert len(warned) == 1
     assert "format" not in str(warned[0].message)
+
+
+@pytest.mark.extras
+def test_a_refusal_of_many_keywords_is_a_short_message_that_carries_all_of_them() -> None:
+    schema = {"properties": {"x" * 500 + str(n): {"type": "string", "format": "email"} for n in range(300)}}
+    pytest.importorskip("xgrammar", reason="the package xgrammar is not installed")
+    with pytest.raises(UnsupportedSchema, match=r"and \d+ more\.") as refusal:
+        load_plugin("grammars", "xgrammar")().json_schema(schema)
+    assert len(str(refusal.value)) < 500
+    assert len(refusal.value.problems) >= 300

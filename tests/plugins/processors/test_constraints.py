@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
-from logitloom import load_backend
+from logitloom import Vocabulary, load_backend, processors
 from logitloom.constraints import Constraint
 from logitloom.context import Context
+from logitloom.errors import VocabularyError
 from logitloom.testing import ConstraintConformance
 from tests.plugins.processors.travelling import ON_ENGINES, begin, suites
 
@@ -50,3 +52,23 @@ class TestConstraintsOnEngines(_OfSuites):
 def test_regex_choice_json_and_grammar_are_among_them() -> None:
     processors = {name for name, _ in TestBuiltInConstraints.cases.values()}
     assert {"TestRegex", "TestChoice", "TestStop", "TestBadWords", "TestFsm", "TestJson"} <= processors
+
+
+@pytest.mark.parametrize("width", [1, 200])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ("json", {"schema": {"type": "integer"}}),
+        ("regex", {"pattern": "a+"}),
+        ("until", {"trigger": ";", "inner": ["regex", {"pattern": "a"}]}),
+        ("until", {"trigger": ";", "inner": ["top_k", {"k": 2}]}),
+        ("budget", {"n": 2}),
+        ("thinking", {"budget": 3}),
+    ],
+    ids=lambda spec: spec[0],
+)
+def test_logits_narrower_than_the_vocabulary_are_refused(spec: Any, width: int) -> None:
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+    chain = processors.load(spec, tokenizer=words)
+    with pytest.raises(VocabularyError, match=f"vocab_size={width} is less than the 257 ids"):
+        chain.init_state(Context.start(np.zeros((1, width), dtype=np.float32), prompt=[[1]]))

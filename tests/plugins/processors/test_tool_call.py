@@ -270,3 +270,21 @@ def test_the_real_model_thinks_before_it_calls(smollm2: Any) -> None:
     assert found.finish == "eos"
     assert re.match(r"<think>.*</think><tool_call>", found.text or "", re.DOTALL)
     assert check_calls("hermes", found.text or "") == ["weather"]
+
+
+@pytest.mark.parametrize("name", ["tool_call", "structural_tag"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"schema": {"type": "integer"}}, "has 'schema', but .* makes the schema of each value"),
+        ({"whitespce": "compact"}, "has 'whitespce', which is no option of the processor 'json'.*whitespace"),
+    ],
+    ids=["overwritten", "unknown"],
+)
+def test_options_of_json_that_would_be_ignored_are_refused(name: str, given: dict[str, Any], message: str) -> None:
+    tools = [{"type": "function", "function": {"name": "now"}}]
+    own = (
+        {"tools": tools} if name == "tool_call" else {"tag": {"type": "structural_tag", "format": {"type": "any_text"}}}
+    )
+    with pytest.raises(OptionError, match=f"Option 'json' of '{name}' {message}"):
+        processors.load((name, {**own, "json": given}))
