@@ -373,12 +373,18 @@ class Combination(Constraint):
         return self._lifted.successors(frozenset({config}))  # type: ignore[return-value]
 
     def inside_and_crossing(self, config: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The tokens that stay in the section of a configuration, and those in which a string that ends it begins."""
+        """The tokens that stay in the section of a configuration, and those in which a string that ends it begins.
+
+        Special tokens that are strings, or parts of them, are in neither: see :meth:`special_tokens`.
+        """
         part = self._automaton.parts[config.section]
-        special = [token for token, exit in self._special[config.section].items() if self._is_trigger(config, exit)]
-        special += self._tokens_of_tags(config)
         inside = self._of_text(config, part).listed(self.vocab_size)
-        return inside, selected([*self._crossing(config, part), *special]).ids
+        return inside, selected(self._crossing(config, part)).ids
+
+    def special_tokens(self, config: Configuration) -> list[int]:
+        """The special tokens that are a string that ends the section, or the next part of one."""
+        special = [token for token, exit in self._special[config.section].items() if self._is_trigger(config, exit)]
+        return special + self._tokens_of_tags(config)
 
     # --- token sets -----------------------------------------------------------------------------------------------
 
@@ -401,9 +407,7 @@ class Combination(Constraint):
         if part.follows and part.automaton is not None:
             return self._lifted.allowed(frozenset({config}))  # a token may cross to the next section anywhere
         base, crossing = self._of_text(config, part), self._crossing(config, part)
-        special = [token for token, exit in self._special[config.section].items() if self._is_trigger(config, exit)]
-        special += self._tokens_of_tags(config)
-        return union([base, selected([*crossing, *special])], self.vocab_size)
+        return union([base, selected([*crossing, *self.special_tokens(config)])], self.vocab_size)
 
     def _of_exit(self, config: Configuration) -> TokenSet:
         part = self._automaton.parts[config.section]

@@ -50,6 +50,8 @@ class Distances:
             for section, part in enumerate(self._parts)
         ]
         self._from_node = lru_cache(maxsize=_REMEMBERED)(self._find_from_node)
+        #: What is needed after tokens that end free text, by section and node of the trigger matcher.
+        self._crossed: dict[tuple[int, TriggerMatcher.Node], tuple[NDArray[np.int32], NDArray[np.int64]]] = {}
         count = len(self._parts)
         #: Per section the tokens from its start to the end of the text.
         self._from: list[int] = [UNKNOWN] * count
@@ -215,7 +217,7 @@ class Distances:
             needed[ids] = np.array([self.least(state) for state in states], dtype=np.int64).take(which)
         else:
             others = combination.of_configuration(config).listed(combination.vocab_size).tolist()
-        for token in {*others, *self._next_pieces(config)}:
+        for token in {*others, *combination.special_tokens(config), *self._next_pieces(config)}:
             needed[token] = self.least(combination.read([config], token)[0])
         return needed
 
@@ -224,6 +226,7 @@ class Distances:
         combination, section = self._combination, config.section
         inner = self._constraints[section]
         ids, crossing = combination.inside_and_crossing(config)
+        others: list[int] = crossing.tolist()
         least = np.zeros(len(ids), dtype=np.int32)
         if inner is not None:
             listed, least = inner.least_after(config.state)
@@ -241,7 +244,24 @@ class Distances:
                 tokens = tokens[free[tokens]]
                 if len(tokens):
                     needed[tokens] = self._from_text(section, node, left)
-        return crossing.tolist()  # type: ignore[no-any-return]
+            if inner is None:
+                crossing, after = self._crossing_from(config, crossing)
+                needed[crossing] = after
+                others = []
+        return others
+
+    def _crossing_from(
+        self, config: Configuration, crossing: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The tokens that end free text, and what is needed after each; a budget plays no part in it."""
+        assert config.node is not None
+        key = config.section, config.node
+        if key not in self._crossed:
+            least = [self.least(self._combination.read([config], token)[0]) for token in crossing.tolist()]
+            if len(self._crossed) >= _REMEMBERED:
+                self._crossed.clear()
+            self._crossed[key] = crossing, np.array(least, dtype=np.int64)
+        return self._crossed[key]
 
     def _nodes_after(
         self, section: int, node: TriggerMatcher.Node
@@ -278,6 +298,11 @@ class Distances:
         inner = self._constraints[config.section]
         if config.exit >= 0 or config.hold >= 0 or config.over:
             return most
+        crossed = None if config.node is None or inner is not None else self._crossed.get((config.section, config.node))
+        if crossed is not None:
+            # Once all tokens that end the text have been looked at, the farthest is known.
+            starts = [self._from[target] for _, target in self._parts[config.section].exits]
+            most = max([self._longest_exit(config.section), int(crossed[1].max(initial=0)), *starts])
         within = 0 if inner is None else inner.most_after(config.state)
         return max(most, self._bound(config.section, config.spent + 1, within))
 
