@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Collection
 from contextlib import suppress
@@ -18,7 +19,7 @@ from logitloom import Chain, Context, Vocabulary
 from logitloom.automata import at_most, compiled_in
 from logitloom.document import from_document
 from logitloom.engines import bind
-from logitloom.errors import BudgetExceeded, ChainDocumentError, LogitloomError
+from logitloom.errors import BudgetExceeded, ChainDocumentError, GenerationError, LogitloomError
 from logitloom.loading import loading
 from logitloom.processors import load
 from logitloom_contrib.requests.permissions import Permissions
@@ -34,6 +35,8 @@ _FIRST_USED: Final[dict[str, dict[str, Any]]] = {
     "json": {"schema": {"properties": {"a": {"pattern": "a", "format": "date"}, "b": {"type": "number"}}}},
 }
 _PREPARED: Final[WeakSet[Vocabulary]] = WeakSet()
+#: Steps of a text that are tried before a request is admitted.
+_STEPS: Final = 4
 #: For how long it is remembered that a chain cannot be had, since finding out may take seconds.
 _REFUSED_SECONDS: Final = 60.0
 
@@ -160,11 +163,16 @@ class ChainCache:
                 chain = from_document(request.document, tokenizer=self.vocabulary)
                 chain = bind(chain, self.engine, _GIVES)
                 compiling = time.thread_time() - begin
+                stored_seconds = stored.seconds
+                if admitting:
+                    self._run(chain)
+                stepping = time.thread_time() - begin - compiling
                 first = None if tried else self._try(chain)
             taken = time.thread_time() - begin
             if admitting:
-                # The other process reads the document too, tries nothing, and does not compile what was stored.
-                self._require_time(chain, reading + taken, reading + max(compiling - stored.seconds, 0.0))
+                # The other process reads the document too, does not compile what was stored, and decodes.
+                again = reading + max(compiling - stored_seconds, 0.0) + stepping
+                self._require_time(chain, reading + taken, again)
         except Exception as error:  # as above
             return _Refused(_sentence(error), time.monotonic() + _REFUSED_SECONDS)
         return CompiledChain(request.key, chain, first)
@@ -184,7 +192,7 @@ class ChainCache:
             return
         raise BudgetExceeded(
             f"Reading and compiling the request's chain ({', '.join(chain.labels)}) takes longer than {limit}, "
-            f"with what the engine's process does again. Simplify its patterns or schemas."
+            f"with what the engine's process does again and the first steps. Simplify its patterns or schemas."
         )
 
     def _try(self, chain: Chain) -> bytes:
@@ -196,6 +204,24 @@ class ChainCache:
             )
         constraints = [link for link in chain.links if link.declared("stage") == "constraint"]
         return np.packbits(self._allowed(Chain(constraints, vocabulary=chain.vocabulary))).tobytes()
+
+    def _run(self, chain: Chain) -> None:
+        """Do what the first steps of a text do, the distances to the end that a limit of tokens asks for included."""
+        with warnings.catch_warnings(), suppress(GenerationError):  # the limit is too small for any text
+            warnings.simplefilter("ignore")
+            self.require_room(chain, 1)
+        logits = np.zeros((1, self.vocab_size), dtype=np.float32)
+        context = Context.start(logits, prompt=[[0]], max_length=8)
+        ends = () if self.vocabulary is None else self.vocabulary.eos
+        state = chain.init_state(context)
+        for _ in range(_STEPS):
+            processed, state = chain.process(logits, state, context)
+            allowed = np.isfinite(processed)[0]
+            allowed[[token for token in ends if token < len(allowed)]] = False
+            tokens = np.flatnonzero(allowed)
+            if not len(tokens):
+                return
+            context = context.accept([[int(tokens[len(tokens) // 2])]])
 
     def require_room(self, chain: Chain, most: int) -> None:
         """Check that a chain has texts of at most so many tokens.

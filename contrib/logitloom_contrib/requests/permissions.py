@@ -60,7 +60,8 @@ class Permissions:
         seconds: most seconds of processor time for reading and compiling a request's chain, in the API server's process
             and in the engine's.
         engine_seconds: most of these seconds that the engine's process may need, for which all requests wait. They are
-            measured in the API server's process: reading and compilations, less what it stored for the other process.
+            measured in the API server's process: reading, compilations less what it stored for the other process, and
+            the first steps of a text with the distances to its end.
         integer: largest integer of an option with a declared type (schemas have none).
         chains: compiled chains kept at a time; those of running requests are kept anyway.
         record: the folder of records; empty for none.

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from logitloom import Vocabulary
+from logitloom.automata import TokenAutomaton
 from logitloom.errors import LogitloomError
 from logitloom_contrib.requests import chain_cache
 from logitloom_contrib.requests.chain_cache import ChainCache
@@ -215,3 +217,31 @@ def test_a_refusal_names_as_many_allowed_processors_as_fit() -> None:
     assert len(str(refusal.value)) < 500
     shown = str(refusal.value).partition("may use ")[2].partition(" and ")[0].split(", ")
     assert f" and {400 - len(shown)} more" in str(refusal.value)
+
+
+def test_the_first_steps_and_the_distances_to_the_end_count_as_time_of_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def slowly(name: str, method: Any) -> Any:
+        def called(*args: Any, **more: Any) -> Any:
+            asked.append(name)
+            begin = time.thread_time()
+            while time.thread_time() - begin < 0.05:
+                pass
+            return method(*args, **more)
+
+        return called
+
+    words = Vocabulary([b"", b"a", b"b"], eos=[0])
+    given = [{"use": "regex", "options": {"pattern": "a+b"}}]
+    chain_cache.prepare(words)
+    for name in ("least_tokens", "allowed"):
+        monkeypatch.setattr(TokenAutomaton, name, slowly(name, getattr(TokenAutomaton, name)))
+    permitted = Permissions(engine_seconds=10.0, seconds=30.0)
+    assert ChainCache(permitted, words, 3, engine="a server").get(given, admitting=True).chain.labels == ("regex",)
+    assert {"least_tokens", "allowed"} <= set(asked)
+    refused = Permissions(engine_seconds=0.06, seconds=30.0)
+    with pytest.raises(LogitloomError, match="does again and the first steps"):
+        ChainCache(refused, words, 3, engine="a server").get(given, admitting=True)
