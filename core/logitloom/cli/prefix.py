@@ -15,14 +15,14 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["check_prefix", "show_prefix"]
 
-#: Every byte is a token, so that each can be asked for.
-_BYTES: Final = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos=[256], name="all bytes")
+#: Bytes of a text that are read at once where it is allowed: engines copy their matcher for each token.
+_PIECE: Final = 256
 #: Of more bytes that could stand at a position none is shown.
 _MOST_SHOWN: Final = 12
 
 
 def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any]:
-    """Read a text byte by byte under a processor.
+    """Read a text under a processor, piece by piece, and the piece that is not allowed byte by byte.
 
     Args:
         name: the processor's name.
@@ -42,13 +42,24 @@ def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any
         options = {"whitespace": "flexible", **options}  # a text is asked about, not how a model should write it
     processor = processors.load((name, options))[name]
     text = _read(file)
-    constraint: Constraint = processor.constraint(_BYTES, _BYTES.size)
-    state: State | None = constraint.start()
-    for position, byte in enumerate(text):
-        after = constraint.advance(state, byte)
-        if after is None:
-            return _failure(processor, constraint, state, text, position)
-        state = after
+    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+    longer = dict.fromkeys(piece for piece in pieces if len(piece) > 1)
+    # Every byte is a token, so that each can be asked for; so is every piece.
+    tokens = [*(bytes([byte]) for byte in range(256)), b"", *longer]
+    vocabulary = Vocabulary(tokens, eos=[256], name="all bytes")
+    constraint: Constraint = processor.constraint(vocabulary, vocabulary.size)
+    number = {piece: token for token, piece in enumerate(tokens)}
+    state: State = constraint.start()
+    for n, piece in enumerate(pieces):
+        whole = constraint.advance(state, number[piece])
+        if whole is not None:
+            state = whole
+            continue
+        for position, byte in enumerate(piece, n * _PIECE):
+            after = constraint.advance(state, byte)
+            if after is None:
+                return _failure(processor, constraint, state, text, position)
+            state = after
     told = {"prefix": True, "complete": constraint.may_end(state), "characters": len(text.decode("utf-8", "replace"))}
     return told | _path(processor, text)
 
@@ -78,7 +89,7 @@ def _failure(processor: Any, constraint: Constraint, state: State, text: bytes, 
     while position and text[position] & 0xC0 == 0x80:
         position -= 1  # the first byte of the character
     before = text[:position].decode("utf-8", "replace")
-    ids = constraint.allowed(state).listed(constraint.vocab_size).tolist()
+    ids = [token for token in constraint.allowed(state).listed(constraint.vocab_size).tolist() if token < 256]
     expected = [repr(chr(byte)) for byte in ids if byte < 128] if len(ids) <= _MOST_SHOWN else []
     expected += ["the end of the text"] if constraint.may_end(state) else []
     return {

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from logitloom.cli.main import main
+from logitloom.cli.prefix import check_prefix
 from tests.core.automata.vocabularies import mixed
 
 FITS = {"type": "array", "items": {"enum": [1, 12]}, "maxItems": 3}
@@ -145,3 +146,11 @@ def test_states_that_cannot_all_be_made_are_said(file: Any, capsys: pytest.Captu
     entry = by_engine(told(capsys, path, "--set", "max_states=300"))["table"]
     assert not entry["complete"]
     assert "300 states" in entry["limit"]
+
+
+@pytest.mark.parametrize("position", [0, 255, 256, 300, 767])
+def test_a_text_of_several_pieces_goes_wrong_where_a_byte_is_not_allowed(tmp_path: Path, position: int) -> None:
+    text = "a" * position + "1" + "a" * (768 - position)
+    (tmp_path / "text.txt").write_text(text)
+    told = check_prefix("grammar", {"grammar": 'root ::= [a-z]* "."'}, str(tmp_path / "text.txt"))
+    assert (told["prefix"], told["character"], told["column"], told["found"]) == (False, position, position + 1, "'1'")
