@@ -232,14 +232,13 @@ class LiftedAutomaton(Constraint):
             if reached is not None:
                 found = self.least_tokens(reached)
                 least[index] = UNKNOWN if found is None else found
-        after = least.take(which)
-        ids, after = ids[after >= 0], after[after >= 0]
+        by_id = np.full(self.vocab_size, -1, dtype=np.int32)
+        by_id[ids] = least.take(which)
         if len(self._free):
             here = self.least_tokens(state)
-            ids = np.concatenate([ids, self._free])
-            after = np.append(after, np.full(len(self._free), UNKNOWN if here is None else here, dtype=np.int32))
-        order = ids.argsort(kind="stable")
-        return ids[order].astype(np.int32), after[order]
+            by_id[self._free] = UNKNOWN if here is None else here
+        allowed = (by_id >= 0).nonzero()[0]
+        return allowed.astype(np.int32), by_id.take(allowed)
 
     def successors(self, state: State) -> tuple[NDArray[np.int32], list[State], NDArray[np.intp]]:
         """The allowed ids that have text, the distinct states after them, and per id the index of its state."""
@@ -332,8 +331,13 @@ class LiftedAutomaton(Constraint):
             nodes.append(found)
             reached.append(states)
         ids, which = trie_walk.tokens_at(trie, np.concatenate(nodes))
-        distinct, index = np.unique(np.concatenate(reached).take(which), return_inverse=True)
-        return ids, index.ravel(), [visited.values[number] for number in distinct.tolist()]
+        at = np.concatenate(reached).take(which)
+        # Numbers are small, so a table of them is faster than sorting.
+        place = np.zeros(int(at.max(initial=-1)) + 1, dtype=np.int64)
+        place[at] = 1
+        distinct = place.nonzero()[0]
+        place[distinct] = np.arange(len(distinct))
+        return ids, place.take(at), [visited.values[number] for number in distinct.tolist()]
 
     def _found_by_kernels(self, kernels: AutomatonKernels, state: State) -> TokenSet:
         """The token set by the compiled walk. It returns unknown transitions to the caller, which computes them."""

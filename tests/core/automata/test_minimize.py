@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom.automata import Budget, Dfa, compile_pattern, minimize
+from logitloom.automata import Budget, Dfa, compile_pattern, minimize, union
 from logitloom.errors import BudgetExceeded
 from tests.core.automata.patterns import patterns
 from tests.core.automata.test_pattern import supported
@@ -67,15 +68,16 @@ def test_equal_languages_have_equal_fingerprints(one: str, two: str) -> None:
     assert compile_pattern(one, minimal=True).fingerprint == compile_pattern(two, minimal=True).fingerprint
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_random_automata_keep_their_language(seed: int) -> None:
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 4]))
+def test_random_automata_keep_their_language(seed: int, whole_rounds: int) -> None:
     rng = np.random.default_rng(seed)
     states = int(rng.integers(1, 12))
     table = rng.integers(-1, states, size=(states, 3))
     byte_class = np.full(256, 2, dtype=np.uint8)
     byte_class[[97, 98]] = [0, 1]
     dfa = Dfa(byte_class, table, rng.random(states) < 0.3, int(rng.integers(states)))
-    smallest = minimize(dfa)
+    with mock.patch("logitloom.automata.minimize._WHOLE_ROUNDS", whole_rounds):
+        smallest = minimize(dfa)
     for length in range(6):
         for word in itertools.product(b"abc", repeat=length):
             assert smallest.fullmatch(bytes(word)) == dfa.fullmatch(bytes(word))
@@ -89,6 +91,16 @@ def test_random_automata_keep_their_language(seed: int) -> None:
 def test_long_chains_are_minimised_quickly_and_correctly() -> None:
     dfa = compile_pattern("a{3000}|a{3000}", minimal=True)
     assert dfa.states == 3001
+
+
+@pytest.mark.parametrize("pattern", [r"(\S+\s+){0,9}\S+", "(ab?|a[a-c]{2,5}){0,12}c", "(a|b)*a(a|b){6}c{0,9}"])
+def test_rounds_over_some_states_split_what_rounds_over_all_states_split(pattern: str) -> None:
+    dfa = union(compile_pattern("a?"), compile_pattern(pattern), minimal=False)
+    with mock.patch("logitloom.automata.minimize._WHOLE_ROUNDS", 10**6):
+        expected = minimize(dfa)
+    with mock.patch("logitloom.automata.minimize._WHOLE_ROUNDS", 1):
+        assert minimize(dfa).fingerprint == expected.fingerprint
+    assert minimize(dfa).fingerprint == expected.fingerprint
 
 
 def test_minimisation_keeps_to_a_budget() -> None:
