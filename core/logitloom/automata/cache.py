@@ -43,6 +43,8 @@ class AutomatonCache:
 
     Args:
         capacity: number of entries in memory; the least recently used entry is removed first.
+        most_bytes: bytes of all entries and of their vocabularies, beyond which they are removed in the same order; the
+            entry that was used last stays.
         directory: the folder for tables on disk; default: the environment variable ``LOGITLOOM_CACHE_DIR``, and no
             disk if that is not set.
 
@@ -53,8 +55,14 @@ class AutomatonCache:
         True
     """
 
-    def __init__(self, capacity: int = 128, directory: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        capacity: int = 128,
+        directory: str | os.PathLike[str] | None = None,
+        most_bytes: int = 256 << 20,
+    ) -> None:
         self.capacity = capacity
+        self.most_bytes = most_bytes
         directory = directory if directory is not None else os.environ.get(CACHE_DIRECTORY_VARIABLE) or None
         self.directory = None if directory is None else Path(directory)
         self._entries: OrderedDict[str, TokenAutomaton] = OrderedDict()
@@ -62,6 +70,13 @@ class AutomatonCache:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries, and of their vocabularies with what belongs to these alone."""
+        entries = list(self._entries.values())
+        vocabularies = {id(entry.vocabulary): entry for entry in entries}
+        return sum(entry.nbytes for entry in entries) + sum(entry.vocabulary_bytes for entry in vocabularies.values())
 
     def clear(self) -> None:
         """Remove all entries from memory; files stay."""
@@ -123,6 +138,7 @@ class AutomatonCache:
             known = self._entries.get(key)
             if known is not None:
                 self._entries.move_to_end(key)
+                self._remove_old()
                 return known
         path = None if self.directory is None else self.directory / f"{key}.automaton"
         built = None if path is None else _read(path, vocabulary, width, budget)
@@ -134,9 +150,12 @@ class AutomatonCache:
             # Another thread may have added the automaton meanwhile. All callers share one automaton and its rows.
             known = self._entries.setdefault(key, built)
             self._entries.move_to_end(key)
-            while len(self._entries) > self.capacity:
-                self._entries.popitem(last=False)
+            self._remove_old()
         return known
+
+    def _remove_old(self) -> None:
+        while len(self._entries) > self.capacity or (len(self._entries) > 1 and self.nbytes > self.most_bytes):
+            self._entries.popitem(last=False)
 
 
 @cache

@@ -145,8 +145,9 @@ class LazyDfa(ByteAutomaton):
         """The first of the bytes that end a character and lead to a state, for each such state."""
         row = self._known.get(origin) or self._row(origin)
         reached: set[int] = set()
+        codes = row.nodes[node].tolist()
         for byte in range(0x80, 0xC0):
-            code = int(row.nodes[node, self._column_of[byte] - self._split])
+            code = codes[self._column_of[byte] - self._split]
             if code == DEAD or code in reached:
                 continue
             reached.add(code)

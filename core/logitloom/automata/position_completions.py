@@ -32,7 +32,8 @@ class PositionCompletions:
     """
 
     def __init__(self, nfa: PositionAutomaton) -> None:
-        characters = {id(chars): _first_character(chars) for chars in nfa.chars[1:]}
+        distinct = {id(chars): chars for chars in nfa.chars[1:]}
+        characters = {key: _first_character(chars) for key, chars in distinct.items()}
         self._text = [b"", *[characters[id(chars)] for chars in nfa.chars[1:]]]
         #: By position: the length of its text in bytes, the rank of the text in the order of all texts, and the
         #: position that reads the second character of the text.
@@ -40,7 +41,7 @@ class PositionCompletions:
         self._rank = [0] * len(nfa.chars)
         self._next = [END_POSITION] * len(nfa.chars)
         self._find(nfa)
-        above_ascii = any(chars.high.ranges for chars in nfa.chars)
+        above_ascii = any(chars.high.ranges for chars in distinct.values())
         #: The bytes of all texts, and of what completes a character that a token has begun.
         self._used = frozenset(byte for text in set(self._text) for byte in text)
         self._used |= frozenset(range(0x80, 0xC0) if above_ascii else ())

@@ -43,6 +43,8 @@ __all__ = ["TokenAutomaton", "allowed_steps"]
 _FINISHED: Final = FINISHED.value
 _MEMO_LIMIT: Final = 1 << 16
 _SET_BYTES_LIMIT: Final = 64 << 20
+#: What a token's text takes as an object, its place in the list of texts and its offset.
+_BYTES_OF_TEXT: Final = 49
 _NO_STATES: Final = np.zeros(0, dtype=np.int32)
 _NO_IDS: Final = np.zeros(0, dtype=np.int32)
 _NO_IDS.setflags(write=False)
@@ -182,6 +184,18 @@ class TokenAutomaton(Constraint):
 
     def __repr__(self) -> str:
         return f"TokenAutomaton({self.dfa!r}, {self.vocabulary.name!r}, vocab_size={self.vocab_size})"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables and of the token sets that are remembered."""
+        tables: TokenTables | None = self.__dict__.get("_tables")
+        whole = () if tables is None else (tables.token_class, tables.next, tables.allowed)
+        return self.dfa.next.nbytes + self._set_bytes + sum(array.nbytes for array in whole)
+
+    @property
+    def vocabulary_bytes(self) -> int:
+        """Bytes of the vocabulary and its trie, which automata over one vocabulary share."""
+        return self._trie.nbytes + self.vocabulary.flat_bytes.nbytes + _BYTES_OF_TEXT * self.vocabulary.size
 
     @cached_property
     def fingerprint(self) -> bytes:

@@ -103,6 +103,11 @@ class Trie:
         top = top[self.own[top] > self.first[top]]
         self.single[self.byte[top]] = self.order[self.first[top]]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that were computed so far."""
+        return sum(value.nbytes for value in [*vars(self).values()] if isinstance(value, np.ndarray))
+
     @cached_property
     def every_byte(self) -> bool:
         """Whether there is a token for each byte alone."""

@@ -280,3 +280,28 @@ def test_a_file_that_would_grow_without_bound_is_not_inflated(tmp_path: Path) ->
     for payload in (bomb, huge):
         path.write_bytes(_signed(payload.getvalue()))
         assert same(AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed()), built)
+
+
+def test_entries_are_bounded_by_their_bytes_and_those_of_their_vocabularies() -> None:
+    texts = [bytes([first, second]) for first in range(97, 123) for second in range(97, 123)]
+    one, other = (small(*texts, *(bytes([i]) for i in range(256)), str(number)) for number in range(2))
+    store = AutomatonCache()
+    first = store.pattern("[a-z]+", one)
+    alone = store.nbytes
+    assert alone >= sum(map(len, one.token_bytes)) + first.dfa.next.nbytes
+    store.pattern("[a-y]+", one)
+    shared = store.nbytes
+    assert shared < 2 * alone  # one vocabulary counts once
+    store.pattern("[a-z]+", other)
+    assert store.nbytes > shared + alone / 2
+    bounded = AutomatonCache(most_bytes=shared)
+    for vocabulary in (one, other, one):
+        for pattern in ("[a-z]+", "[a-y]+"):
+            kept = bounded.pattern(pattern, vocabulary)
+            assert bounded.pattern(pattern, vocabulary) is kept
+            assert bounded.nbytes <= shared
+    grown = AutomatonCache(most_bytes=1)
+    assert grown.pattern("[a-z]+", one) is grown.pattern("[a-z]+", one)  # the last one stays
+    before = first.nbytes
+    first.allowed(first.dfa.start)
+    assert first.nbytes > before
