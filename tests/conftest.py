@@ -27,8 +27,8 @@ from logitloom.backend import Backend
 from logitloom.errors import LogitloomError
 
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
-#: Bytes by which the memory may grow before it is given back between files of tests.
-GROWTH = 2 << 30
+#: Bytes by which the memory may grow before it is given back between tests. Libraries alone take a gigabyte.
+GROWTH = 384 << 20
 BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 
 #: Markers of array libraries beside NumPy. Cases get them from their parameters; other tests that need one are marked.
@@ -224,7 +224,7 @@ class Memory:
 
     @classmethod
     def release(cls) -> None:
-        """Drop compiled functions once they fill gigabytes.
+        """Drop compiled functions once they fill too much: JAX keeps about a megabyte per operation and shape.
 
         The limit is a growth, not a total: libraries that are only imported take a gigabyte, and a process that stays
         above a total would compile the same functions again after each file.
@@ -243,17 +243,8 @@ class Memory:
         cls.base = _resident() or 0
 
 
-@pytest.fixture(scope="module", autouse=True)
-def released() -> Iterator[None]:
-    """Memory is given back after every file of tests."""
-    yield
-    Memory.release()
-
-
-@pytest.fixture(scope="class")
-def released_by_class() -> Iterator[None]:
-    """Memory is given back after every class; for files with many that compile."""
-    yield
+def pytest_runtest_logfinish() -> None:
+    """Give memory back after a test."""
     Memory.release()
 
 

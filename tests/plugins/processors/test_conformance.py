@@ -9,8 +9,6 @@ from logitloom_plugins.conformance import combinators, processors
 from logitloom_plugins.conformance.combinators import *  # noqa: F403
 from logitloom_plugins.conformance.processors import *  # noqa: F403
 
-pytestmark = pytest.mark.usefixtures("released_by_class")
-
 for _suite in (TestGrammar, TestGrammarOnXgrammar, TestJsonOnLlguidance, TestJsonOnXgrammar):  # noqa: F405
     pytest.mark.extras(_suite)
 
