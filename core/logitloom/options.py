@@ -198,10 +198,8 @@ def require(plugin: Any, values: Mapping[str, Any], owner: str) -> None:
 def _check_one(o: Option, value: Any, owner: str) -> Any:
     try:
         converted = _convert(o.type, value)
-    except OverflowError:
-        raise OptionError(
-            f"Option {o.name!r} of {owner!r} must be within {-_WHOLE} and {_WHOLE - 1}, but is {value!s:.100}."
-        ) from None
+    except OverflowError as error:
+        raise OptionError(f"Option {o.name!r} of {owner!r} must be {error}, but is {value!s:.100}.") from None
     except (TypeError, ValueError):
         raise OptionTypeError(
             f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {value!r:.100} ({type(value).__name__})."
@@ -217,15 +215,8 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
         )
     if o.choices is not None and converted not in o.choices:
         raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}, but is {value!r:.100}.")
-    numbers = [leaf for leaf in _leaves(converted) if isinstance(leaf, (int, float)) and not isinstance(leaf, bool)]
-    for number in numbers:
-        if isinstance(number, float) and _LARGEST < abs(number) < math.inf:
-            raise OptionError(
-                f"Option {o.name!r} of {owner!r} must be within {-_LARGEST:g} and {_LARGEST:g}, the range of 32-bit "
-                f"floating numbers, but is {value!s:.100}."
-            )
-    for number in numbers if o.bounds else ():
-        if not _within(number, o.bounds):
+    for number in _leaves(converted) if o.bounds else ():
+        if isinstance(number, (int, float)) and not isinstance(number, bool) and not _within(number, o.bounds):
             unit = f" {o.unit}" if o.unit else ""
             raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}{unit}, but is {value!r:.100}.")
     return converted
@@ -269,11 +260,11 @@ _WHOLE = 1 << 31
 _LARGEST = float.fromhex("0x1.fffffep127")
 
 #: Values of these types are what they should be, which is all there is to do for most options.
-_PLAIN = (bool, int, float, str)
+_PLAIN = (bool, str)
 
 
 def _convert(kind: Any, value: Any) -> Any:
-    if kind in _PLAIN and kind is not int and type(value) is kind:
+    if kind in _PLAIN and type(value) is kind:
         return value
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any or isinstance(kind, str):
@@ -328,13 +319,17 @@ def _integer(value: Any) -> int:
     if isinstance(value, (int, float)) or hasattr(value, "__index__"):
         number = int(value) if isinstance(value, float) else operator.index(value)
         if not -_WHOLE <= number < _WHOLE:
-            raise OverflowError(number)
+            raise OverflowError(f"within {-_WHOLE} and {_WHOLE - 1}")
         return number
     raise TypeError(value)
 
 
 def _real(value: Any) -> float:
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else _only(float, value)
+    if isinstance(value, bool):
+        raise TypeError(value)
+    if _LARGEST < abs(_only(Real, value)) < math.inf:
+        raise OverflowError(f"within {-_LARGEST:g} and {_LARGEST:g}, the range of 32-bit floating numbers")
+    return float(value)
 
 
 #: Conversions to types without arguments.

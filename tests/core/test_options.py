@@ -252,3 +252,15 @@ class Lazy:
     by_name = {o.name: o for o in declared(namespace["Lazy"])}
     assert by_name["table"].type_text == "OnlyForTypeCheckers"
     assert check(namespace["Lazy"], {"table": 5, "count": 2.0}, "lazy") == {"table": 5, "count": 2}
+
+
+@pytest.mark.parametrize("name", ["ratio", "bias", "number"])
+@pytest.mark.parametrize("number", [1e39, 10**400])
+def test_numbers_outside_the_range_of_logits_are_refused_where_an_option_is_a_number(name: str, number: float) -> None:
+    with pytest.raises(errors.OptionError, match="32-bit floating numbers|must be within"):
+        check(Everything, {name: {1: number} if name == "bias" else number}, "everything")
+
+
+def test_numbers_inside_a_value_of_any_type_are_its_own() -> None:
+    schema = {"maximum": 1e39, "enum": [1e300, 10**400]}
+    assert check(Everything, {"anything": schema}, "everything") == {"anything": schema}
