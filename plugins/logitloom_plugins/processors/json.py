@@ -75,6 +75,12 @@ class Json(ConstraintProcessor):
         "them for characters outside ASCII.",
         choices=("any", "minimal", "ascii"),
     )
+    integers: str = option(
+        "plain",
+        help="How integers are written: 'plain' without fraction and exponent, 'any' in each form whose value is whole "
+        "(2023.0), as JSON Schema reads them.",
+        choices=("plain", "any"),
+    )
     formats: str = option(
         "auto",
         help="Whether the keyword format is enforced: 'auto' as the draft says, 'assert' always, 'annotate' never.",
@@ -183,7 +189,9 @@ class Json(ConstraintProcessor):
 
     def _table(self, document: Any, strict: bool) -> SchemaAutomaton:
         whitespace = Whitespace(self.whitespace, self.max_whitespace)
-        options = SchemaOptions(whitespace, self.escapes, self.formats, self.additional_properties, strict)
+        options = SchemaOptions(
+            whitespace, self.escapes, self.formats, self.additional_properties, strict, self.integers
+        )
         budget = Budget(states=self.max_states, seconds=self.max_seconds)
         return SchemaAutomaton(compile_schema(document, options, budget))
 
@@ -192,6 +200,7 @@ class Json(ConstraintProcessor):
             f"{option}={value!r}"
             for option, value, only in (
                 ("escapes", self.escapes, "any"),
+                ("integers", self.integers, "plain"),
                 ("additional_properties", self.additional_properties, True),
             )
             if value != only

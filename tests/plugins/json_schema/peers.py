@@ -9,7 +9,7 @@ import pytest
 
 from logitloom.errors import LogitloomError
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.json_schema.structure.compilation import compile_schema
+from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import Machine, accepts
 
 BYTES = Vocabulary([*[bytes([byte]) for byte in range(256)], b""], eos=[256], name="bytes")
@@ -30,7 +30,8 @@ class Ours:
 
     def compiled(self, schema: Any) -> Machine | None:
         try:
-            return compile_schema(schema)
+            # As JSON Schema reads integers.
+            return compile_schema(schema, SchemaOptions(integers="any"))
         except LogitloomError:
             return None
 

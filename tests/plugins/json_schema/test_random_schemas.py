@@ -108,7 +108,8 @@ def test_verdicts_and_generated_texts_agree_with_jsonschema(seed: int) -> None:
         judge = jsonschema.Draft202012Validator(given)
         samples = [value(rnd) for _ in range(12)]
         try:
-            options = SchemaOptions(Whitespace(rnd.choice(["compact", "one_space"])), formats="annotate")
+            whitespace = Whitespace(rnd.choice(["compact", "one_space"]))
+            options = SchemaOptions(whitespace, formats="annotate", integers="any")
             machine = compile_schema(given, options, Budget(states=20_000, seconds=5.0))
         except (BudgetExceeded, UnsupportedSchema):
             continue
@@ -145,7 +146,8 @@ def test_verdicts_of_branches_that_repeat_what_is_common(keyword: str, seed: int
         given = {"type": "object", keyword: branches}
         judge = jsonschema.Draft202012Validator(given)
         try:
-            machine = compile_schema(given, SchemaOptions(formats="annotate"), Budget(states=20_000, seconds=5.0))
+            options = SchemaOptions(formats="annotate", integers="any")
+            machine = compile_schema(given, options, Budget(states=20_000, seconds=5.0))
         except (BudgetExceeded, UnsupportedSchema):
             continue
         for _ in range(12):
@@ -166,3 +168,87 @@ def test_a_contradiction_that_equal_subschemas_make_is_found() -> None:
     machine = compile_schema(whole)
     for text in ('{"x": {}}', '{"x": {"a": 1}}', '{"x": {"a": ""}}', '{"x": 1}', '{"x": [1]}'):
         assert not accepts(machine, text)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_texts_with_plain_integers_are_valid(seed: int) -> None:
+    rnd = random.Random(seed)
+    for _ in range(25):
+        given = schema(rnd)
+        judge = jsonschema.Draft202012Validator(given)
+        try:
+            machine = compile_schema(given, SchemaOptions(formats="annotate"), Budget(states=20_000, seconds=5.0))
+        except (BudgetExceeded, UnsupportedSchema):
+            continue
+        for _ in range(6 if machine.satisfiable else 0):
+            text = random_text(machine, rnd)
+            if text is not None and not re.search(rb"[0-9]{16}", text):
+                assert judge.is_valid(json.loads(text)), (given, text)
+
+
+TAGS: list[Any] = ["a", "b", "ab", "é", 1, 2, 0.5, None, True, False]
+
+
+def tagged(rnd: random.Random, depth: int = 1) -> dict[str, Any]:
+    """An object with a member that lists its values, among members of any kind, declared before or after it."""
+    listed = rnd.sample(TAGS, rnd.randint(1, 2))
+    tag: Any = {"const": listed[0]} if len(listed) == 1 and rnd.random() < 0.7 else {"enum": listed}
+    properties = {name: schema(rnd, 0) for name in rnd.sample(NAMES, rnd.randint(0, 2))}
+    items = [*properties.items(), ("tag", tag)]
+    if depth and rnd.random() < 0.3:
+        items.append(("in", {"oneOf": [tagged(rnd, 0) for _ in range(5)]}))
+    if rnd.random() < 0.5:
+        rnd.shuffle(items)
+    given: dict[str, Any] = {"type": "object", "properties": dict(items)}
+    if rnd.random() < 0.7:
+        given["required"] = ["tag", *rnd.sample(NAMES, rnd.randint(0, 1))]
+    if rnd.random() < 0.5:
+        given["additionalProperties"] = False
+    return given
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+@pytest.mark.parametrize("seed", range(10))
+def test_verdicts_of_alternatives_that_a_member_tells_apart(keyword: str, seed: int) -> None:
+    rnd = random.Random(seed)
+    judged = [0, 0]
+    for _ in range(12):
+        branches = [tagged(rnd) for _ in range(rnd.randint(4, 9))]
+        given = {keyword: branches} if rnd.random() < 0.8 else {"not": {keyword: branches}, "type": "object"}
+        judge = jsonschema.Draft202012Validator(given)
+        try:
+            options = SchemaOptions(formats="annotate", integers="any")
+            machine = compile_schema(given, options, Budget(states=20_000, seconds=5.0))
+        except (BudgetExceeded, UnsupportedSchema):
+            continue
+        for _ in range(20):
+            sample = {name: value(rnd, 1) for name in rnd.sample(NAMES, rnd.randint(0, 3))}
+            if rnd.random() < 0.9:
+                sample["tag"] = rnd.choice([*TAGS, "c", 3])
+            if rnd.random() < 0.3:
+                sample["in"] = {"tag": rnd.choice(TAGS)}
+            verdict = judge.is_valid(sample)
+            judged[verdict] += 1
+            if machine.satisfiable or verdict:
+                assert accepts(machine, serialise(machine, sample)) == verdict, (given, sample)
+        for _ in range(4 if machine.satisfiable else 0):
+            text = random_text(machine, rnd)
+            if text is not None and not re.search(rb"[0-9]{16}", text):
+                assert judge.is_valid(json.loads(text)), (given, text)
+    assert min(judged) > 15
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_verdicts_of_lists_of_objects(seed: int) -> None:
+    rnd = random.Random(seed)
+    for _ in range(10):
+        names = rnd.sample(NAMES, 3)
+        listed = [
+            {name: rnd.choice([*TAGS, [1], {"a": 1}]) for name in names[: rnd.randint(2, 3)]}
+            for _ in range(rnd.randint(4, 12))
+        ]
+        machine = compile_schema({"enum": [*listed, 7]}, SchemaOptions(integers="any"))
+        judge = jsonschema.Draft202012Validator({"enum": [*listed, 7]})
+        others = [{name: rnd.choice(TAGS) for name in names[: rnd.randint(2, 3)]} for _ in range(20)]
+        for sample in [*listed, *others]:
+            assert accepts(machine, serialise(machine, sample)) == judge.is_valid(sample), (listed, sample)

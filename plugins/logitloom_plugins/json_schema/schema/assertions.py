@@ -126,10 +126,9 @@ def finite(keywords: Keywords, formula: Formula) -> list[Any] | None:
         values += sorted(frozenset.intersection(*listed))
     numbers = keywords.of_nodes(formula, "number")
     if numbers is not False:
-        listed = numbers[1] if numbers is not True and numbers[0] == "|" else [numbers]
-        if not all(part is not True and part[0] == "eq" for part in listed):
+        if numbers is True or numbers[0] != "eq":
             return None
-        values += [int(part[1]) if part[1] == int(part[1]) else float(part[1]) for part in listed]
+        values += [int(value) if value == int(value) else float(value) for value in sorted(numbers[1])]
     return values
 
 

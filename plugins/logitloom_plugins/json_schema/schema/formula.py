@@ -1,22 +1,25 @@
 """Boolean formulas over atoms: hashable tuples, simplified as they are made.
 
-``True``, ``False``, ``("&", parts)``, ``("|", parts)``, ``("1", parts)`` (exactly one), ``("!", part)``; every other
-tuple is an atom.
+``True``, ``False``, ``("&", parts)``, ``("|", parts)``, ``("1", parts)`` (exactly one), ``("!", part)``, and selections
+(:class:`Selection`); every other tuple is an atom.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 __all__ = [
     "Formula",
+    "Selection",
     "atoms",
     "conjunction",
     "disjunction",
     "exactly_one",
     "factored",
     "is_atom",
+    "memberships",
     "negation",
     "nodes_in",
     "parts_of",
@@ -24,7 +27,48 @@ __all__ = [
 ]
 
 Formula = Any
-_OPERATORS: Final = frozenset("&|!1")
+_OPERATORS: Final = frozenset("&|!1?")
+
+
+class Selection(NamedTuple):
+    """Alternatives of which the value of one member of an object selects a few, such as a discriminated union.
+
+    The alternatives are numbered in groups: a value of the member belongs to one group, or satisfies none of them. The
+    number is asked bit by bit, so that a thousand groups take ten questions. As a formula a selection is the tuple of
+    ``"?"`` and a frozen set of it, which remembers its hash.
+
+    Attributes:
+        name: of the member.
+        bits: formulas over nodes; the member's value satisfies entry ``i`` if bit ``i`` of its group's number is 1.
+        cases: by group what is left of the alternatives where the member has one of the group's values.
+        whole: the alternatives as a formula over other atoms.
+    """
+
+    name: str
+    bits: tuple[Formula, ...]
+    cases: tuple[Formula, ...]
+    whole: Formula
+
+    @property
+    def formula(self) -> Formula:
+        """This selection as a formula."""
+        if not any(case is not False for case in self.cases) and self.whole is False:
+            return False
+        return ("?", frozenset([self]))
+
+    @staticmethod
+    def of(formula: Formula) -> Selection:
+        """The selection that a formula is."""
+        found: Selection = next(iter(formula[1]))
+        return found
+
+    def replaced(self, value: Callable[[Formula], Formula]) -> Selection:
+        """The same selection with every atom replaced by a formula; this one if that changes nothing."""
+        cases = tuple([substitute(case, value) for case in self.cases])
+        whole = substitute(self.whole, value)
+        if whole is self.whole and all(map(operator.is_, cases, self.cases)):
+            return self
+        return self._replace(cases=cases, whole=whole)
 
 
 def conjunction(parts: Iterable[Formula]) -> Formula:
@@ -37,14 +81,14 @@ def disjunction(parts: Iterable[Formula]) -> Formula:
     return _joined("|", parts, False)
 
 
-def _joined(operator: str, parts: Iterable[Formula], neutral: bool) -> Formula:
+def _joined(kind: str, parts: Iterable[Formula], neutral: bool) -> Formula:
     found: dict[Formula, None] = {}
     for part in parts:
         if part is neutral:
             continue
         if part is (not neutral):
             return part
-        if part[0] == operator:
+        if part[0] == kind:
             found.update(dict.fromkeys(part[1]))
         else:
             found[part] = None
@@ -53,7 +97,7 @@ def _joined(operator: str, parts: Iterable[Formula], neutral: bool) -> Formula:
             return not neutral
     if len(found) < 2:
         return next(iter(found), neutral)
-    return (operator, tuple(found))
+    return (kind, tuple(found))
 
 
 def negation(part: Formula) -> Formula:
@@ -105,8 +149,17 @@ def is_atom(formula: Formula) -> bool:
     return not isinstance(formula, bool) and formula[0] not in _OPERATORS
 
 
-def atoms(formula: Formula) -> tuple[Formula, ...]:
-    """Every atom, once."""
+def memberships(finite: Iterable[Formula]) -> dict[Any, frozenset[Formula]]:
+    """For each element of the sets of some atoms, such as ``("any", texts)``, the atoms whose sets have it."""
+    found: dict[Any, list[Formula]] = {}
+    for atom in finite:
+        for element in atom[1]:
+            found.setdefault(element, []).append(atom)
+    return {element: frozenset(members) for element, members in found.items()}
+
+
+def atoms(formula: Formula, member: str | None = None) -> tuple[Formula, ...]:
+    """Every atom, once; of a selection by a member of a given name the selection itself, and the atoms of its cases."""
     if isinstance(formula, bool):
         return ()
     if formula[0] not in _OPERATORS:
@@ -121,6 +174,13 @@ def atoms(formula: Formula) -> tuple[Formula, ...]:
         seen.add(part)
         if part[0] == "!":
             stack.append(part[1])
+        elif part[0] == "?":
+            selection = Selection.of(part)
+            if selection.name == member:
+                found.append(part)
+                stack.extend(reversed(selection.cases))
+            else:
+                stack.append(selection.whole)
         elif part[0] in _OPERATORS:
             stack.extend(reversed(part[1]))
         else:
@@ -138,13 +198,20 @@ def nodes_in(part: Any) -> list[int]:
 
 
 def substitute(formula: Formula, value: Callable[[Formula], Formula]) -> Formula:
-    """The formula with every atom replaced by a formula."""
+    """The formula with every atom replaced by a formula, and every selection by one, or else the atoms within it."""
     if formula is True or formula is False:
         return formula
-    operator = formula[0]
-    if operator not in _OPERATORS:
+    kind = formula[0]
+    if kind not in _OPERATORS:
         return value(formula)
-    if operator == "!":
+    if kind == "?":
+        selected = value(formula)
+        if selected is not formula:
+            return selected
+        selection = Selection.of(formula)
+        replaced = selection.replaced(value)
+        return formula if replaced is selection else replaced.formula
+    if kind == "!":
         result = substitute(formula[1], value)
         return formula if result is formula[1] else negation(result)
     results = []
@@ -152,13 +219,13 @@ def substitute(formula: Formula, value: Callable[[Formula], Formula]) -> Formula
     for part in formula[1]:
         result = substitute(part, value) if part[0] in _OPERATORS else value(part)
         if result is not part:
-            if result is False and operator == "&":
+            if result is False and kind == "&":
                 return False
             changed = True
         results.append(result)
     if not changed:
         return formula
-    return _CONNECTED[operator](results)
+    return _CONNECTED[kind](results)
 
 
 _CONNECTED: Final = {"&": conjunction, "|": disjunction, "1": exactly_one}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -22,16 +22,19 @@ from logitloom.errors import UnsupportedSchema
 from logitloom_plugins.json_schema.schema.document import Document, Node, escape_pointer
 from logitloom_plugins.json_schema.schema.formula import (
     Formula,
+    Selection,
     atoms,
     conjunction,
     disjunction,
     exactly_one,
     factored,
+    is_atom,
     negation,
+    parts_of,
     substitute,
 )
 
-__all__ = ["TYPES", "Assertions", "Keywords", "StringProblem", "are_equal", "type_of"]
+__all__ = ["MANY_BRANCHES", "TYPES", "Assertions", "Keywords", "StringProblem", "are_equal", "type_of"]
 
 #: By type of value, what reads the keywords that speak of that type only.
 Assertions = Mapping[str, Sequence[Callable[["Keywords", Node], list[Formula]]]]
@@ -41,6 +44,10 @@ StringProblem = Callable[[str, str, Budget | None], str | None]
 TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
 #: Of a schema with no other keywords than these only ``type`` says which values are valid.
 _ONLY_TYPE: Final = frozenset(("type", "title", "description", "default", "examples", "$comment"))
+#: With more branches that no member tells apart a schema is looked at as a whole when it is compiled.
+MANY_BRANCHES: Final = 24
+#: Fewer branches are read side by side.
+_LEAST_SELECTED: Final = 4
 #: With so many earlier subschemas of a property a further one is compared.
 _MOST_COMPARED: Final = 8
 _NAMES: Final = {
@@ -65,6 +72,13 @@ def _exact(value: Any) -> Decimal:
     return value if isinstance(value, Decimal) else Decimal(repr(value) if isinstance(value, float) else value)
 
 
+#: For types of which a list of values is one atom: its kind, and from a value of the schema to one of the list.
+_FINITE: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {"string": ("any", str), "number": ("eq", _exact)}
+#: The only value of a type.
+_ALONE: Final[Mapping[str, Any]] = {"null": None, "false": False, "true": True}
+_LISTS: Final = frozenset(name for name, _ in _FINITE.values())
+
+
 class Keywords:
     """The formulas of a document's nodes.
 
@@ -75,9 +89,11 @@ class Keywords:
         formats: ``"assert"``, ``"annotate"`` or ``"auto"`` (as the draft says).
         additional_properties: whether objects with ``properties`` but no ``additionalProperties`` are open.
         repeatable: nodes whose ``uniqueItems`` is left out.
+        integers: ``"plain"``, or ``"any"`` (as JSON Schema reads them).
 
     Attributes:
         problems: keywords that cannot be enforced and are left out: pointers and names, and why.
+        has_many_branches: whether more than :data:`MANY_BRANCHES` alternatives are read side by side somewhere.
         lock: held while formulas are computed, because they are remembered here.
     """
 
@@ -90,12 +106,15 @@ class Keywords:
         formats: str = "auto",
         additional_properties: bool = True,
         repeatable: frozenset[int] = frozenset(),
+        integers: str = "plain",
     ) -> None:
         self.document = document
+        self.integers = integers
         self.formats = formats
         self.additional_properties = additional_properties
         self.repeatable = repeatable
         self.problems: dict[tuple[str, str], str] = {}
+        self.has_many_branches = False
         self.lock = threading.RLock()
         self._assertions = assertions
         self._string_problem = string_problem
@@ -179,10 +198,12 @@ class Keywords:
             if not isinstance(schema["enum"], list):
                 raise self.malformed(node, "enum", "a list")
             fitting = [(i, v) for i, v in enumerate(schema["enum"]) if type_of(v) == kind]
-            if kind == "string":
-                parts.append(("any", frozenset(v for _, v in fitting)) if fitting else False)
+            if kind in _FINITE:
+                name, element = _FINITE[kind]
+                parts.append((name, frozenset(element(v) for _, v in fitting)) if fitting else False)
             else:
-                parts.append(disjunction([self._equals(node, v, f"/enum/{i}") for i, v in fitting]))
+                values = [self._equals(node, v, f"/enum/{i}") for i, v in fitting]
+                parts.append(self._branches(node, values, disjunction))
         if "const" in schema and node.dialect.number >= 6:
             value = schema["const"]
             parts.append(self._equals(node, value, "/const") if type_of(value) == kind else False)
@@ -192,10 +213,9 @@ class Keywords:
         kind = type_of(value)
         if kind in ("null", "true", "false"):
             return True
-        if kind == "string":
-            return ("any", frozenset([value]))
-        if kind == "number":
-            return ("eq", _exact(value))
+        if kind in _FINITE:
+            name, element = _FINITE[kind]
+            return (name, frozenset([element(value)]))
         if kind == "array":
             items = [("s", self.constant(node, v, f"{relative}/{i}")) for i, v in enumerate(value)]
             return conjunction(
@@ -231,7 +251,7 @@ class Keywords:
                 if not isinstance(schema[keyword], list) or not schema[keyword]:
                     raise self.malformed(node, keyword, "a list of schemas with at least one entry")
                 children = [self.document.child(node, s, f"/{keyword}/{i}") for i, s in enumerate(schema[keyword])]
-                parts.append(self._branches([self.of(child, kind) for child in children], joined))
+                parts.append(self._branches(node, [self.of(child, kind) for child in children], joined))
         if "not" in schema:
             parts.append(negation(inner("not")))
         if "if" in schema and node.dialect.number >= 7 and ("then" in schema or "else" in schema):
@@ -239,21 +259,89 @@ class Keywords:
             parts += [disjunction([negation(condition), inner("then")]), disjunction([condition, inner("else")])]
         return parts
 
-    def _branches(self, branches: list[Formula], joined: Callable[[list[Formula]], Formula]) -> Formula:
+    def _branches(self, node: Node, branches: list[Formula], joined: Callable[[list[Formula]], Formula]) -> Formula:
         """Several schemas as one formula, in which what all of them have in common stands once."""
         if joined is not conjunction:
             branches = [branch for branch in branches if branch is not False]
         if joined is conjunction or len(branches) < 2:
             return joined(branches)
+        if all(is_atom(branch) and branch[0] in _LISTS and branch[0] == branches[0][0] for branch in branches):
+            elements = [branch[1] for branch in branches]
+            every = frozenset[Any]().union(*elements)
+            if joined is disjunction or len(every) == sum(map(len, elements)):
+                return (branches[0][0], every)
         branches = list(self.together(tuple(branches)))
         common, rests = factored(tuple(branches))
-        if not common:
+        selected = self._selected(node, rests, joined)
+        if selected is None and len(rests) > MANY_BRANCHES:
+            self.has_many_branches = True
+        if not common and selected is None:
             return joined(branches)
-        found = conjunction([*common, joined(rests)])
+        found = conjunction([*common, joined(rests) if selected is None else selected])
         names = _declared(joined(branches))
         # Common parts stand before the rest. The atoms of ``order`` keep the names in the order of the schema.
         order = [] if _declared(found) == names else [("prop", name, True) for name in names]
         return conjunction([*order, found])
+
+    def _selected(
+        self, node: Node, branches: list[Formula], joined: Callable[[list[Formula]], Formula]
+    ) -> Formula | None:
+        """Branches over objects as a selection by the first member of which each of them lists the values, if any."""
+        if len(branches) < _LEAST_SELECTED:
+            return None
+        tags = [
+            {part[1]: part[2][1] for part in parts_of(branch) if part[0] == "prop" and not isinstance(part[2], bool)}
+            for branch in branches
+        ]
+        for name in tags[0]:
+            if all(name in tag for tag in tags):
+                listed = [self._scalars(tag[name]) for tag in tags]
+                if all(values is not None for values in listed):
+                    return self._by_value(node, branches, joined, name, listed)
+        return None
+
+    def _by_value(
+        self, node: Node, branches: list[Formula], joined: Callable[[list[Formula]], Formula], name: str, listed: Any
+    ) -> Formula | None:
+        """The selection of branches by a member, of which each branch lists the values by their type."""
+        holders: dict[tuple[str, Any], list[int]] = {}
+        for index, values in enumerate(listed):
+            for value in values:
+                holders.setdefault(value, []).append(index)
+        groups: dict[tuple[int, ...], list[Any]] = {}
+        for (_, value), indices in holders.items():
+            groups.setdefault(tuple(indices), []).append(value)
+        if len(groups) < 2:
+            return None
+        lists = [*groups.values()]
+
+        def one_of(chosen: Iterable[list[Any]]) -> Formula:
+            schema = {"enum": [value for values in chosen for value in values]}
+            return ("s", self.document.made(node, schema, f"/{escape_pointer(name)}"))
+
+        bits = [
+            one_of(values for number, values in enumerate(lists) if number >> place & 1)
+            for place in range((len(lists) - 1).bit_length())
+        ]
+        rests = [conjunction([part for part in parts_of(branch) if part[:2] != ("prop", name)]) for branch in branches]
+        cases = [self._branches(node, [rests[index] for index in indices], joined) for indices in groups]
+        selection = Selection(name, tuple(bits), tuple(cases), joined(branches))
+        return conjunction([("prop", name, one_of(lists)), selection.formula])
+
+    def _scalars(self, number: int) -> list[tuple[str, Any]] | None:
+        """The values that a node allows, with their types, if these are listed and none is an array or object."""
+        found: list[tuple[str, Any]] = []
+        for kind in self.kinds(number):
+            formula = self.of(number, kind)
+            if formula is False:
+                continue
+            if kind in _FINITE and formula is not True and formula[0] == _FINITE[kind][0]:
+                found += [(kind, value) for value in sorted(formula[1])]
+            elif kind in _ALONE and formula is True:
+                found.append((kind, _ALONE[kind]))
+            else:
+                return None
+        return found
 
     def _as_before(self, atom: Any) -> Formula:
         """The atom with the first equal subschema in place of its own: branches often repeat subschemas."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from logitloom.automata import Budget, BudgetTracker, at_most, stored_values
@@ -40,6 +41,8 @@ _ASSERTIONS: Final[Assertions] = {
 _CHECKED = ("null", "number", "string", "array", "object")
 #: Atoms that ask nothing of the values of members and items.
 _COUNTED: Final = frozenset(("req", "minp", "maxp", "mini", "maxi"))
+#: So many states of an object or array are looked at for alternatives that are too many.
+_FIRST_FRAMES: Final = 16
 #: Characters of a message that are about the keywords.
 _MOST_TOLD: Final = 320
 _NOT_DISTINCT: Final = (
@@ -61,6 +64,8 @@ class SchemaOptions:
             ``format`` is an annotation (2019-09 and 2020-12), or does not define that format (4, 6 and 7).
         additional_properties: what ``additionalProperties`` defaults to beside ``properties``.
         strict: whether keywords that cannot be enforced are an error, or one warning.
+        integers: ``plain``: integers are written without fraction and exponent; ``any``: in each form whose value is
+            whole, as JSON Schema reads them.
     """
 
     whitespace: Whitespace = field(default_factory=Whitespace)
@@ -68,6 +73,7 @@ class SchemaOptions:
     formats: str = "auto"
     additional_properties: bool = True
     strict: bool = True
+    integers: str = "plain"
 
 
 def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Budget | None = None) -> Machine:
@@ -131,12 +137,16 @@ def _compiled(
             formats=options.formats,
             additional_properties=options.additional_properties,
             repeatable=repeatable,
+            integers=options.integers,
         )
         leading = check(keywords, tracker)
         if options.strict and keywords.problems:
             break
         machine = Machine(keywords, options.whitespace, options.escapes, tracker, solved=solved)
         if machine.satisfiable and solved is None:
+            # Where many alternatives are read side by side, what is too large is said before decoding starts.
+            if keywords.has_many_branches:
+                _visit_constraints(machine.values, machine.root, EVERYTHING, _FIRST_FRAMES)
             _visit_constraints(machine.values, machine.root, leading)
         repeatable |= machine.values.repeatable
         if options.strict or not machine.values.repeatable:
@@ -197,13 +207,16 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
     return found
 
 
-def _visit_constraints(values: Satisfiability, root: ValueConstraint, nodes: Container[int]) -> None:
+def _visit_constraints(
+    values: Satisfiability, root: ValueConstraint, nodes: Container[int], most: int | None = None
+) -> None:
     """Open every reachable object and array, so that what cannot be enforced is known at compilation.
 
     Args:
         values: opens them.
         root: the constraint on the whole value.
         nodes: values of other nodes are not visited.
+        most: so many states of each object or array are looked at; default: all.
 
     Raises:
         BudgetExceeded: if too many objects and arrays may be open.
@@ -216,17 +229,17 @@ def _visit_constraints(values: Satisfiability, root: ValueConstraint, nodes: Con
         for kind in ("object", "array"):
             formulas = values.of_type(demand, kind)
             frame = values.opened(kind, formulas, EVERYTHING) if formulas else None
-            for member in _members(values, frame) if frame is not None else ():
+            for member in _members(values, frame, most) if frame is not None else ():
                 if member not in seen:
                     seen.add(member)
                     queue.append(member)
 
 
-def _members(values: Satisfiability, frame: Frame) -> Iterator[ValueConstraint]:
+def _members(values: Satisfiability, frame: Frame, most: int | None) -> Iterator[ValueConstraint]:
     """The constraints on the members or items of a container that has just been opened."""
     plan = frame.plan
     if any(atom[0] not in _COUNTED for formula in frame.open_formulas for atom in atoms(formula)):
-        for reached in values.explored(frame):
+        for reached in islice(values.explored(frame), most):
             if isinstance(reached, ObjectFrame):
                 yield from [member.demand for _, member in objects.next_members(reached)]
             else:

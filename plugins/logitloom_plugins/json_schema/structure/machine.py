@@ -113,7 +113,7 @@ class Machine:
         """The schema and the options, as text: equal for machines that accept the same texts by the same states."""
         keywords = self.keywords
         parts = [keywords.document.nodes[keywords.document.root].schema, *self.whitespace, self.strings.escapes]
-        parts += [keywords.formats, keywords.additional_properties, sorted(keywords.repeatable)]
+        parts += [keywords.formats, keywords.additional_properties, keywords.integers, sorted(keywords.repeatable)]
         return repr(parts)
 
     def fresh(self) -> Machine:

@@ -15,7 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, is_atom, parts_of, substitute
+from logitloom_plugins.json_schema.schema.formula import (
+    Formula,
+    Selection,
+    atoms,
+    conjunction,
+    is_atom,
+    parts_of,
+    substitute,
+)
 
 __all__ = ["Effects", "Member", "TruthVector", "ValueConstraint", "answer", "settled", "split"]
 
@@ -89,11 +97,19 @@ class _Choice(NamedTuple):
     unmet: Formula
 
 
+class _Selected(NamedTuple):
+    """The replacement of a selection after its member: the case whose number is at some entries of the truth vector."""
+
+    answers: tuple[int, ...]
+    cases: tuple[Formula, ...]
+
+
 class Effects:
     """The replacements of atoms in the soft and extra formulas of a container after one more member.
 
     Args:
         formulas: the soft formula and the extra formulas.
+        name: of the member, by which selections are decided.
 
     Attributes:
         atoms: the atoms of the formulas, each once.
@@ -101,8 +117,8 @@ class Effects:
         of: the replacement of each atom; atoms without an entry stay.
     """
 
-    def __init__(self, formulas: Iterable[Formula]) -> None:
-        self.atoms = dict.fromkeys(atom for formula in formulas for atom in atoms(formula))
+    def __init__(self, formulas: Iterable[Formula], name: str | None = None) -> None:
+        self.atoms = dict.fromkeys(atom for formula in formulas for atom in atoms(formula, name))
         self.asked: dict[Formula, int] = {}
         self.of: dict[Any, Any] = {}
 
@@ -113,6 +129,11 @@ class Effects:
         else:
             self.of[atom] = _Choice(self.asked.setdefault(child, len(self.asked)), met, unmet)
 
+    def select(self, atom: Formula) -> None:
+        """Replace a selection by the case of the member's value."""
+        _, bits, cases, _ = Selection.of(atom)
+        self.of[atom] = _Selected(tuple([self.asked.setdefault(bit, len(self.asked)) for bit in bits]), cases)
+
     def after(self, truth: TruthVector) -> Callable[[Any], Formula]:
         """The function from an atom to its replacement, for a member value with the given truth vector."""
 
@@ -120,6 +141,9 @@ class Effects:
             found = self.of.get(atom, atom)
             if isinstance(found, _Choice):
                 return found.met if truth[found.answer] else found.unmet
+            if isinstance(found, _Selected):
+                number = sum(truth[answer] << place for place, answer in enumerate(found.answers))
+                return substitute(found.cases[number], value) if number < len(found.cases) else False
             return found
 
         return value

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction
+from logitloom_plugins.json_schema.schema.formula import Formula, Selection, atoms, conjunction, substitute
 from logitloom_plugins.json_schema.structure.keys import Keys
 from logitloom_plugins.json_schema.structure.members import (
     Effects,
@@ -249,6 +249,8 @@ def skip(frame: ObjectFrame) -> ObjectFrame | None:
     if frame not in plan.skipped:
 
         def value(atom: Any) -> Formula:
+            if atom[0] == "?":
+                return substitute(Selection.of(atom).whole, value) if Selection.of(atom).name == name else atom
             return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] == name else atom
 
         plan.skipped[frame] = _settled(frame, frame.position + 1, frame.length, frame.missing, value)
@@ -356,10 +358,12 @@ def _count_limit(frame: ObjectFrame) -> int:
 def member_effects(frame: ObjectFrame, key: Any, count: int) -> Effects:
     """The effects of a member on the soft and extra formulas; ``count`` is the number of members including it."""
     plan, name = frame.plan, key[1] if key[0] == "name" else None
-    effects = Effects(frame.open_formulas)
+    effects = Effects(frame.open_formulas, name)
     for atom in effects.atoms:
         kind = atom[0]
-        if kind == "prop" and atom[1] == name:
+        if kind == "?":
+            effects.select(atom)
+        elif kind == "prop" and atom[1] == name:
             effects.ask(atom, atom[2], True)
         elif kind == "patp" and plan.keys.matches(key, atom[1]):
             effects.ask(atom, atom[2], atom)
@@ -385,6 +389,8 @@ def end_object(frame: ObjectFrame) -> TruthVector | None:
             return False
         if atom[0] == "minp":
             return frame.length >= atom[1]
+        if atom[0] == "?":
+            return substitute(Selection.of(atom).whole, value)
         return True
 
     return answer(frame, value)

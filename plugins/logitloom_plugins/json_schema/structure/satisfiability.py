@@ -15,7 +15,7 @@ from typing import Any, Final
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.schema.formula import Formula, is_atom, parts_of, substitute
-from logitloom_plugins.json_schema.schema.keywords import TYPES, Keywords
+from logitloom_plugins.json_schema.schema.keywords import MANY_BRANCHES, TYPES, Keywords
 from logitloom_plugins.json_schema.structure import arrays, objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, ArrayPlan
 from logitloom_plugins.json_schema.structure.keys import Keys
@@ -30,13 +30,12 @@ from logitloom_plugins.json_schema.values.strings import Content, content_of
 __all__ = ["EVERYTHING", "Satisfiability"]
 
 Frame = ObjectFrame | ArrayFrame
-_MOST_EXTRAS = 24
 #: Atoms that the empty object and the empty array satisfy, and atoms that some string or number does.
 _OF_EMPTY: Final = {
     "object": frozenset(("prop", "patp", "addl", "names", "maxp")),
     "array": frozenset(("item", "rest", "maxi", "unique")),
 }
-_OF_SOME: Final = frozenset(("int", "fmt"))
+_OF_SOME: Final = frozenset(("int", "eq", "fmt"))
 #: The answers to a constraint that some value satisfies.
 _POSSIBLE: Final[frozenset[TruthVector]] = frozenset([()])
 
@@ -155,7 +154,7 @@ class Satisfiability:
         """The Moore machine of the numbers that satisfy the first formula; its outputs are the truth of the others."""
         found = self._numbers.get(formulas)
         if found is None:
-            found = self._numbers[formulas] = _number(formulas, self.tracker.budget)
+            found = self._numbers[formulas] = _number(formulas, self.tracker.budget, self.keywords.integers == "plain")
         return found
 
     # --- shared with other processes ---------------------------------------------------------------------------
@@ -249,11 +248,6 @@ class Satisfiability:
     ) -> tuple[frozenset[TruthVector], bool]:
         if demand.must is False:
             return frozenset(), True
-        if len(demand.extras) > _MOST_EXTRAS:
-            raise BudgetExceeded(
-                f"A value would have to be checked against {len(demand.extras)} alternatives at once, and at most "
-                f"{_MOST_EXTRAS} are possible. Use fewer branches in anyOf, oneOf or not."
-            )
         self._count_work("demands")
         found = set(before or ())
         self._solution.found[demand] = frozenset(found)
@@ -290,6 +284,12 @@ class Satisfiability:
 
     def _container_answers(self, kind: str, formulas: tuple[Formula, ...]) -> set[TruthVector]:
         extras = len(formulas) - 1
+        asked = len({extra for extra in formulas[1:] if not isinstance(extra, bool)})
+        if asked > MANY_BRANCHES:
+            raise BudgetExceeded(
+                f"An object or array would have to be checked against {asked} alternatives at once, and at most "
+                f"{MANY_BRANCHES} are possible. Use fewer branches in anyOf, oneOf or not."
+            )
         if not extras:
             frame = self.opened(kind, formulas, _POSSIBLE)
             return {()} if self.lives(frame) else set()
@@ -434,5 +434,6 @@ def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Any], TruthVector | No
 
 
 @functools.lru_cache(maxsize=512)
-def _number(formulas: tuple[Formula, ...], budget: Budget) -> MooreMachine:
-    return number_automaton(list(formulas), _label_of(formulas), BudgetTracker(budget, "a range of numbers"))
+def _number(formulas: tuple[Formula, ...], budget: Budget, plain_integers: bool) -> MooreMachine:
+    tracker = BudgetTracker(budget, "a range of numbers")
+    return number_automaton(list(formulas), _label_of(formulas), tracker, plain_integers)

@@ -88,9 +88,8 @@ class MooreMachine(Dfa):
 
     def state_parts(self) -> tuple[Any, ...]:
         """What is written to a file: the table, each output once, and per state the number of its output."""
-        number: dict[Output, int] = {}
-        outputs = [-1 if output is None else number.setdefault(output, len(number)) for output in self.outputs]
-        return self.byte_class, self.next, self.start, tuple(number), np.array(outputs, dtype=np.int32)
+        (_, *distinct), outputs = self.numbered
+        return self.byte_class, self.next, self.start, tuple(distinct), (outputs - 1).astype(np.int32)
 
     @staticmethod
     def from_state_parts(byte_class: Any, next: Any, start: Any, distinct: Any, outputs: Any) -> MooreMachine:
@@ -116,6 +115,13 @@ class MooreMachine(Dfa):
             raise ValueError("an automaton has a number outside its tables")
         by_number = [*distinct, None]  # index -1
         return MooreMachine(byte_class, next, [by_number[i] for i in outputs.tolist()], start)
+
+    @property
+    def numbered(self) -> tuple[list[Output], NDArray[np.int64]]:
+        """Each output once, ``None`` first, and per state the number of its output."""
+        number: dict[Output, int] = {None: 0}
+        of_state = [number.setdefault(output, len(number)) for output in self.outputs]
+        return [*number], np.array(of_state, dtype=np.int64)
 
     @cached_property
     def found(self) -> frozenset[Output]:
@@ -226,35 +232,45 @@ def _columns_of(byte_class: bytes, read: tuple[int, ...]) -> NDArray[np.uint8]:
 
 
 def joint(
-    dfas: Sequence[Dfa], universe: Dfa, output: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker
+    dfas: Sequence[Dfa],
+    universe: Dfa,
+    output: Callable[[tuple[Any, ...]], Output],
+    tracker: BudgetTracker,
+    listed: MooreMachine | None = None,
 ) -> MooreMachine:
     """The product of automata within a universe, trimmed.
 
     Args:
         dfas: automata over bytes.
         universe: texts outside of it are dead.
-        output: from one flag per automaton, whether it accepts, to an output; asked where the universe accepts.
+        output: from one flag per automaton, whether it accepts, to an output; asked where the universe accepts. After
+            the flags comes the output of ``listed``.
         tracker: the budget.
+        listed: one more automaton, which tells many finite languages from one another.
     """
+    told = [([False, True], dfa.accepting.astype(np.int64)) for dfa in dfas]
+    if listed is not None:
+        dfas, told = [*dfas, listed], [*told, listed.numbered]
     byte_class, table, start = universe.byte_class, universe.next, universe.start
     ends = universe.accepting
     # Per state the number of its flags.
     number: NDArray[np.int64] = np.zeros(len(table), dtype=np.int64)
-    flags: list[tuple[bool, ...]] = [()]
+    flags: list[tuple[Any, ...]] = [()]
     # Small ones first: what comes after a large one is multiplied with it.
     order = sorted(range(len(dfas)), key=lambda index: dfas[index].states)
     flag_of = sorted(range(len(dfas)), key=order.__getitem__)
-    for dfa in [dfas[index] for index in order]:
+    for index in order:
+        dfa, (labels, label_of) = dfas[index], told[index]
         found = product((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), (True, False), tracker)
-        both = 2 * number[found.first] + np.append(dfa.accepting, False)[found.second]
+        both = len(labels) * number[found.first] + np.append(label_of, 0)[found.second]
         ends = ends[found.first]
         byte_class, table, start = found.byte_class, found.next, 0
         occurring, number = np.unique(both, return_inverse=True)
-        flags = [(*flags[i >> 1], bool(i & 1)) for i in occurring.tolist()]
+        flags = [(*flags[i // len(labels)], labels[i % len(labels)]) for i in occurring.tolist()]
     number[~ends] = len(flags)
     known: list[Output] = [None] * (len(flags) + 1)
     for i in np.unique(number[ends]).tolist():
-        known[i] = output(tuple([flags[i][index] for index in flag_of]))
+        known[i] = output(tuple([flags[i][place] for place in flag_of]))
     outputs = [known[i] for i in number.tolist()]
     alive = ends_reachable(table, np.array([each is not None for each in known])[number])
     living = np.where((table >= 0) & alive[table], table, np.int32(DEAD))

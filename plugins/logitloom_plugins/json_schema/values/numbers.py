@@ -3,7 +3,9 @@
 Every number can be written without an exponent, and constrained numbers are: comparing ``m e x`` with a bound for
 arbitrary ``m`` and ``x`` is not regular. Beside these, the two forms in which programs print very large and very small
 numbers are read (one digit before the point, ``e+16`` and up, ``e-05`` and down) wherever their size alone
-decides. Numbers without any constraint may be written in every form of RFC 8259.
+decides. Numbers without any constraint may be written in every form of RFC 8259. An integer that a schema asks for is
+written without fraction and exponent, because readers with types of their own refuse ``1.0`` there; what JSON Schema
+calls an integer may be written if that is asked for.
 
 References:
     T. Bray (ed.), "The JavaScript Object Notation (JSON) Data Interchange Format", RFC 8259, 2017, section 6.
@@ -11,7 +13,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -20,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from logitloom.automata import DEAD, Budget, BudgetTracker, Dfa, compile_pattern
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, parts_of
+from logitloom_plugins.json_schema.schema.formula import Formula, atoms, is_atom, memberships, parts_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output, joint
 
 __all__ = ["number_automaton"]
@@ -32,13 +34,21 @@ _SMALL: Final = "[eE]-0*(?:[5-9]|[1-9][0-9]|[12][0-9]{2}|30[0-7])"
 _LEAST_LARGE: Final = 10**16
 _MOST_SMALL: Final = Fraction(1, 10**4)
 #: For each relation the signs of ``number - bound`` with which it holds.
-_RELATIONS: Final = {"ge": (0, 1), "gt": (1,), "le": (-1, 0), "lt": (-1,), "eq": (0,)}
+_RELATIONS: Final = {"ge": (0, 1), "gt": (1,), "le": (-1, 0), "lt": (-1,)}
 #: Characters of a number beside its digits; those of one entry mean the same.
 _SIGNS: Final = ("-", "+", ".", "eE")
+#: The columns of listed numbers: no state has a step with any other byte.
+_LISTED: Final = b"0123456789-."
+_ZERO: Final = ord("0")
+#: The label of a whole number of a list that is written with a fraction.
+_OTHERWISE: Final = "otherwise"
 
 
 def number_automaton(
-    formulas: list[Formula], output: Callable[[Callable[[Formula], bool]], Output], tracker: BudgetTracker
+    formulas: list[Formula],
+    output: Callable[[Callable[[Formula], bool]], Output],
+    tracker: BudgetTracker,
+    plain_integers: bool = True,
 ) -> MooreMachine:
     """The automaton of JSON numbers, whose outputs say which formulas hold.
 
@@ -46,30 +56,159 @@ def number_automaton(
         formulas: over the atoms ``int ge gt le lt mult eq``; the first is what must hold.
         output: from a function that says whether an atom holds to the output.
         tracker: the budget.
+        plain_integers: whether whole numbers are written without fraction and exponent where an atom asks for integers,
+            and where they are listed; otherwise ``1.0`` is an integer, too.
 
     Raises:
         BudgetExceeded: if it takes too many states.
     """
     everything = list(dict.fromkeys(atom for formula in formulas for atom in atoms(formula)))
     wanted = parts_of(formulas[0]) if formulas else ()
-    fraction = "" if ("int", True) in wanted else r"(?:\.0)?" if ("int", False) in wanted else r"(?:\.[0-9]+)?"
+    finite = [atom[1] for atom in wanted if is_atom(atom) and atom[0] == "eq"]
+    if finite:
+        return _of_few(frozenset.intersection(*finite), wanted, output, tracker, plain_integers)
+    universe = _compiled("|".join(_forms(everything, wanted, plain_integers)))
+    listed = [atom for atom in everything if atom[0] == "eq"]
+    others = [atom for atom in everything if atom[0] != "eq"]
+    members = memberships(listed)
+
+    def label(value: Decimal, is_plain: bool) -> Output:
+        return members[value] if is_plain or not (plain_integers and _is_whole(value)) else _OTHERWISE
+
+    def output_of(flags: tuple[Any, ...]) -> Output:
+        found = flags[-1] if listed else None
+        if found is _OTHERWISE:
+            return None
+        holds = dict(zip(others, flags, strict=False)) | dict.fromkeys(found or (), True)
+        return output(lambda atom: holds.get(atom, False))
+
+    languages = [_language(atom, tracker.budget) for atom in others]
+    return joint(languages, universe, output_of, tracker, _listed(members, label, tracker) if listed else None)
+
+
+def _forms(everything: Sequence[Formula], wanted: Sequence[Formula], plain_integers: bool) -> list[str]:
+    """The forms in which numbers may be written, as patterns.
+
+    Args:
+        everything: the atoms that play a part.
+        wanted: those that must hold.
+        plain_integers: as in :func:`number_automaton`.
+    """
+    is_plain = plain_integers and ("int", False) in everything
+    fraction = r"(?:\.[0-9]+)?"
+    if ("int", True) in wanted or (is_plain and ("int", False) in wanted):
+        fraction = ""
+    elif ("int", False) in wanted:
+        fraction = r"(?:\.0)?"
     if not everything:
-        forms = [f"{_WHOLE}{fraction}(?:[eE][+-]?[0-9]+)?"]
-    else:
-        sizes = [abs(atom[1]) for atom in everything if atom[0] in _RELATIONS and atom[1]]
-        factors = [atom[1] for atom in everything if atom[0] == "mult"]
-        forms = [_WHOLE + fraction]
-        if all(size < _LEAST_LARGE for size in sizes) and all((1 / factor).denominator == 1 for factor in factors):
-            forms.append(f"-?[1-9]{fraction}{_LARGE}")
-        if all(size >= _MOST_SMALL for size in (*sizes, *factors)):
-            forms.append(f"-?[1-9]{fraction}{_SMALL}")
-    universe = _compiled("|".join(forms))
-    languages = [_language(atom, tracker.budget) for atom in everything]
+        return [f"{_WHOLE}{fraction}(?:[eE][+-]?[0-9]+)?"]
+    sizes = [abs(atom[1]) for atom in everything if atom[0] in _RELATIONS and atom[1]]
+    sizes += [abs(value) for atom in everything if atom[0] == "eq" for value in atom[1] if value]
+    factors = [atom[1] for atom in everything if atom[0] == "mult"]
+    forms = [_WHOLE + (r"(?:\.[0-9]*[1-9][0-9]*)?" if is_plain and fraction else fraction)]
+    decided = all(size < _LEAST_LARGE for size in sizes) and all((1 / factor).denominator == 1 for factor in factors)
+    if decided and not is_plain:
+        forms.append(f"-?[1-9]{fraction}{_LARGE}")
+    if all(size >= _MOST_SMALL for size in (*sizes, *factors)):
+        forms.append(f"-?[1-9]{fraction}{_SMALL}")
+    return forms
 
-    def output_of(members: tuple[bool, ...]) -> Output:
-        return output(dict(zip(everything, members, strict=True)).__getitem__)
 
-    return joint(languages, universe, output_of, tracker)
+def _of_few(
+    values: frozenset[Decimal],
+    wanted: Sequence[Formula],
+    output: Callable[[Callable[[Formula], bool]], Output],
+    tracker: BudgetTracker,
+    plain_integers: bool,
+) -> MooreMachine:
+    """The automaton of the numbers of a finite list, of which each is asked by itself."""
+
+    def label(value: Decimal, is_plain: bool) -> Output:
+        if not is_plain and plain_integers and _is_whole(value) and label(value, True) is not None:
+            return None
+        return output(lambda atom: _holds(atom, value, is_plain))
+
+    return _listed(values, label, tracker, zeros=("int", False) not in wanted)
+
+
+def _is_whole(value: Decimal) -> bool:
+    return value == value.to_integral_value()
+
+
+def _holds(atom: Formula, value: Decimal, is_plain: bool) -> bool:
+    """Whether an atom holds for a number that is written with or without a point."""
+    kind, bound = atom
+    if kind == "int":
+        return is_plain if bound else _is_whole(value)
+    if kind == "eq":
+        return bool(value in bound)
+    if kind == "mult":
+        return bool((Fraction(value) / bound).denominator == 1)
+    return _order(value, bound) in _RELATIONS[kind]
+
+
+def _listed(
+    values: Iterable[Decimal],
+    label: Callable[[Decimal, bool], Output],
+    tracker: BudgetTracker,
+    zeros: bool = True,
+) -> MooreMachine:
+    """The prefix trie of the numbers of a list, written without exponent.
+
+    Args:
+        values: the numbers.
+        label: from a number, and whether it is written without a point, to the output of such texts; ``None``: it is
+            not written like this.
+        tracker: the budget.
+        zeros: whether any number of zeros may follow the point of a whole number; otherwise one may.
+    """
+    children: list[dict[int, int]] = [{}]
+    outputs: list[Output] = [None]
+
+    def follow(state: int, text: str) -> int:
+        for byte in text.encode():
+            following = children[state].get(byte)
+            if following is None:
+                following = children[state][byte] = len(children)
+                children.append({})
+                outputs.append(None)
+            state = following
+        return state
+
+    ends: list[tuple[int, Output, bool]] = []
+    for value in values:
+        tracker.check_states(abs(value.adjusted()), "digits")
+        tracker.check_states(len(children))
+        whole, _, fraction = format(abs(value), "f").partition(".")
+        whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
+        plain, pointed = None if fraction else label(value, True), label(value, False)
+        for sign in ("", "-") if not value else ("-",) if value < 0 else ("",):
+            if plain is not None:
+                outputs[follow(0, sign + whole)] = plain
+            if pointed is not None:
+                state = follow(0, f"{sign}{whole}.{fraction}")
+                outputs[state] = pointed if fraction else None
+                ends.append((state, pointed, zeros or bool(fraction)))
+    for state, output, repeat in ends:
+        # Other numbers may go on with zeros, too: the text is this number as long as nothing else follows.
+        while _ZERO in children[state]:
+            state = children[state][_ZERO]
+            outputs[state] = output
+            if not repeat:
+                break
+        else:
+            following = follow(state, "0")
+            outputs[following] = output
+            if repeat:
+                children[following][_ZERO] = following
+    byte_class = np.zeros(256, dtype=np.uint8)
+    byte_class[list(_LISTED)] = np.arange(1, len(_LISTED) + 1)
+    table = np.full((len(children), len(_LISTED) + 1), DEAD, dtype=np.int32)
+    sources = np.repeat(np.arange(len(children)), [len(row) for row in children])
+    read = np.fromiter((byte for row in children for byte in row), dtype=np.intp, count=len(sources))
+    reached = np.fromiter((target for row in children for target in row.values()), dtype=np.int32, count=len(sources))
+    table[sources, byte_class[read]] = reached
+    return MooreMachine(byte_class, table, outputs)
 
 
 @lru_cache(maxsize=64)

@@ -7,8 +7,9 @@ that ``maxLength: 100000`` takes no states. A table tells how many characters aw
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from logitloom.automata import Budget, BudgetTracker, Dfa, any_text, choice, compile_pattern, nothing
 from logitloom.automata.reach import ends_reachable
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, parts_of
+from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, memberships, parts_of
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
 from logitloom_plugins.json_schema.values.formats import IRREGULAR, format_automaton
 from logitloom_plugins.json_schema.values.moore_machine import (
@@ -292,16 +293,15 @@ def content_of(
     most = min([atom[2] for atom in lengths if atom[2] is not None], default=None)
     if most is not None and least > most:
         return content_of((("any", frozenset()),), lambda holds: None, tracker)
-    index = {atom: i for i, atom in enumerate(everything)}
     bounds = set(lengths)
     if (bounds or (everything and not plain)) and all(atom[0] == "len" for atom in everything):
         return _of_lengths([("len", least, most), *everything], output)
 
-    def of_members(members: tuple[bool, ...]) -> Output:
+    def of_members(holding: Container[Formula]) -> Output:
         def holds(atom: Formula) -> bool:
             if atom in written:
                 return all(map(holds, written[atom]))
-            return atom in bounds or members[index[atom]]
+            return atom in bounds or atom in holding
 
         return output(holds)
 
@@ -344,27 +344,48 @@ def _with_lengths(
     return found, written
 
 
-def _joint(everything: list[Any], output: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker) -> MooreMachine:
-    languages = [language(atom, tracker.budget) for atom in everything]
-    if len(languages) == 1 and output((False,)) is None:
-        return MooreMachine.of(languages[0], output((True,)))
-    return joint(languages, any_text(), output, tracker)
+def _joint(
+    everything: list[Any], output: Callable[[Container[Formula]], Output], tracker: BudgetTracker
+) -> MooreMachine:
+    """The automaton of all texts, each asked of some atoms; the lists of texts among them make one automaton."""
+    if len(everything) == 1 and output(()) is None:
+        return MooreMachine.of(language(everything[0], tracker.budget), output(everything))
+    lists = [atom for atom in everything if atom[0] == "any"]
+    others = [atom for atom in everything if atom[0] != "any"]
+    languages = [language(atom, tracker.budget) for atom in others]
+    if not lists:
+        return joint(languages, any_text(), lambda flags: output([*compress(others, flags)]), tracker)
+    members = {text: found for text, found in memberships(lists).items() if encodable(text)}
+    listed = _of_texts(members, tracker)
+    return joint(
+        languages,
+        any_text(),
+        lambda flags: output({*compress(others, flags[:-1]), *(flags[-1] or ())}),
+        tracker,
+        listed,
+    )
 
 
 def _finite(
-    finite: list[Any], everything: list[Any], output: Callable[[tuple[bool, ...]], Output], tracker: BudgetTracker
+    finite: list[Any],
+    everything: list[Any],
+    output: Callable[[Container[Formula]], Output],
+    tracker: BudgetTracker,
 ) -> MooreMachine:
     """The automaton of the texts that all of some lists have, each asked of the other atoms."""
     texts = [text for text in sorted(frozenset.intersection(*[atom[1] for atom in finite])) if encodable(text)]
-    others = {atom: language(atom, tracker.budget) for atom in everything if atom[0] != "any"}
+    lists = memberships([atom for atom in everything if atom[0] == "any"])
+    others = [(atom, language(atom, tracker.budget)) for atom in everything if atom[0] != "any"]
     found: dict[str, Output] = {}
     for text in texts:
-        found[text] = output(
-            tuple([text in atom[1] if atom[0] == "any" else others[atom].fullmatch(text) for atom in everything])
-        )
-    dfa = choice([text for text in texts if found[text] is not None], budget=tracker.budget, minimal=False)
-    outputs: list[Output] = [None] * dfa.states
-    for text in texts:
-        if found[text] is not None:
-            outputs[dfa.walk(text.encode())] = found[text]
-    return MooreMachine(dfa.byte_class, dfa.next, outputs, dfa.start)
+        found[text] = output({*lists[text], *[atom for atom, dfa in others if dfa.fullmatch(text)]})
+    return _of_texts({text: each for text, each in found.items() if each is not None}, tracker)
+
+
+def _of_texts(outputs: Mapping[str, Output], tracker: BudgetTracker) -> MooreMachine:
+    """The prefix trie of some texts, each with its output."""
+    dfa = choice(outputs, budget=tracker.budget, minimal=False)
+    found: list[Output] = [None] * dfa.states
+    for text, output in outputs.items():
+        found[dfa.walk(text.encode())] = output
+    return MooreMachine(dfa.byte_class, dfa.next, found, dfa.start)
