@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
 from logitloom import Vocabulary
-from logitloom.constraints import UNKNOWN
+from logitloom.constraints import UNKNOWN, ConstraintMemory
 from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.completion import Completions
 from logitloom_plugins.json_schema.structure.whitespace import POLICIES, Whitespace
+from logitloom_plugins.json_schema.tokens.bounds import opened_at_once
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
+from logitloom_plugins.json_schema.tokens.distances import TokenDistances
 
 NODE: Any = {
     "type": "object",
@@ -159,8 +162,11 @@ def test_texts_are_finished_within_each_number_of_tokens(name: str, more: int) -
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_bounds_are_those_of_the_states_after_each_token_and_none_is_above_the_cheap_one(name: str) -> None:
-    constraint = SchemaConstraint(automaton(name, "flexible"), words(name))
+@pytest.mark.parametrize("policy", ["flexible", "json_dumps"])
+def test_bounds_are_those_of_the_states_after_each_token_and_none_is_above_the_cheap_one(
+    name: str, policy: str
+) -> None:
+    constraint = SchemaConstraint(automaton(name, policy), words(name))
     dice = random.Random(name)
     state: Any = constraint.start()
     for _ in range(12):
@@ -203,6 +209,68 @@ def test_bounds_are_at_most_two_tokens_above_the_least(name: str) -> None:
     least = constraint.least_tokens(constraint.start())
     assert least is not None
     assert 0 <= least - fewest(constraint, least) <= 2
+
+
+#: Texts far shorter than an ordinary limit, and tokens that are left at the end of each.
+FAR_FROM_LIMITS: dict[str, tuple[Any, Any]] = {
+    "long strings": (
+        {
+            "type": "object",
+            "properties": {name: {"type": "string", "minLength": 60, "maxLength": 100} for name in "abcd"},
+            "required": [*"abcd"],
+            "additionalProperties": False,
+        },
+        dict.fromkeys("abcd", "x y" * 25),
+    ),
+    "objects": (
+        {
+            "type": "array",
+            "minItems": 8,
+            "items": {
+                "type": "object",
+                "properties": {"id": {"type": "integer"}, "name": {"type": "string", "maxLength": 30}},
+                "required": ["id", "name"],
+            },
+        },
+        [{"id": 7 * n, "name": "of item" * n} for n in range(4)] * 2,
+    ),
+    "different numbers": (
+        {"type": "array", "minItems": 20, "uniqueItems": True, "items": {"enum": [*range(21)]}},
+        [*range(20, 0, -1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAR_FROM_LIMITS)
+def test_far_from_a_limit_no_token_is_looked_at(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema, value = FAR_FROM_LIMITS[name]
+    made = SchemaAutomaton(compile_schema(schema, SchemaOptions(Whitespace("compact"), "any")))
+    constraint = SchemaConstraint(made, words("anything"))
+    state: Any = constraint.start()
+    least = constraint.least_tokens(state)
+    assert least is not None
+    searched = Counter[str]()
+    monkeypatch.setattr(TokenDistances, "after", lambda *_: searched.update(["after"]))
+    memory, left = ConstraintMemory(constraint), 3 * least
+    for byte in json.dumps(value, separators=(",", ":")).encode():
+        assert memory.mask_within(memory.node(state), left) is None
+        state = constraint.advance(state, 1 + byte)
+    assert constraint.may_end(state)
+    assert not searched
+
+
+@pytest.mark.parametrize(
+    ("token", "opened"),
+    [
+        (b'": [{"a": {', {b"[{{", b"{{", b"{"}),
+        (b"[1, [", {b"[[", b"["}),
+        (b'{}, {"', {b"{{", b"{"}),
+        (b"{{", {b"{"}),
+        (b'{"[": {', {b"{[{", b"{[", b"[{", b"{", b"["}),
+    ],
+)
+def test_the_brackets_that_a_token_opens_are_told(token: bytes, opened: set[bytes]) -> None:
+    assert opened <= opened_at_once(Vocabulary([b"", token], eos=[0])) | {b"{", b"["}
 
 
 def test_the_cheap_bound_looks_at_what_is_near_in_a_large_schema() -> None:

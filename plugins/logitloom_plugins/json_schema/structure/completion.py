@@ -31,7 +31,7 @@ from logitloom_plugins.json_schema.structure.objects import ObjectFrame
 from logitloom_plugins.json_schema.structure.satisfiability import Frame
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, NameContext
 from logitloom_plugins.json_schema.structure.value_reader import ItemPosition, Position, Stack, characters_of, number_of
-from logitloom_plugins.json_schema.structure.whitespace import is_begun, relaid, settled
+from logitloom_plugins.json_schema.structure.whitespace import is_begun, relaid, relaid_within, settled
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["Completions"]
@@ -44,6 +44,8 @@ _MOST_SEARCHED: Final = 1 << 19
 _MOST_EXPLORED: Final = 256
 #: States of a content, with numbers of characters, of which the nearest end is remembered.
 _MOST_PAIRS: Final = 1 << 16
+#: Bytes of the longest content, of finitely many, whose length is found.
+_MOST_ROUNDS: Final = 256
 _SHORTEST_CONTAINER: Final = 2
 _LONGEST_ESCAPE: Final = len("\\u0000")
 _CHARACTER: Final = ord("a")
@@ -99,6 +101,8 @@ class Completions:
         self._of_rest: dict[Any, Texts] = {}
         self._of_stack: dict[tuple[Stack, TruthVector, tuple[Any, ...]], bytes | None] = {}
         self._of_position: dict[Position, bytes | None] = {}
+        #: With whitespace: what comes after a string, object or array, in a layout.
+        self._relaid: dict[tuple[bytes, Any], bytes] = {}
         self._rests: dict[Any, list[bytes]] = {}
         self._of_name: dict[Any, bytes] = {}
         self._short: dict[Any, list[tuple[bytes, Any]]] = {}
@@ -197,14 +201,24 @@ class Completions:
         names = frozenset() if stack is None else stack.entry[1]
         state = self._machine.states[number]
         found = self._joined(self._local(state, names, written), stack)
-        if found is None or not self._machine.whitespace.start:
-            return found
+        if found is None:
+            return None
+        text, rest = found
+        if not self._machine.whitespace.start:
+            return text + rest
         if state[0] in STRING_KINDS:
             # The layout of a value in a string is that of what it is in.
             layout = state[1].used if isinstance(state[1], NameContext) else self._layout(stack)
-            return relaid(found, settled(layout), "close", int(state[0] == "escape" and state[4] == "\\"))
-        gap = state[4] if state[0] == "value" else state[2] if state[0] in ("object", "array") else "close"
-        return relaid(found, settled(self._layout_of(state)), "close" if gap == "next" else gap)
+            gap, begun = "close", int(state[0] == "escape" and state[4] == "\\")
+            text, after = relaid_within(text, settled(layout), gap, begun)
+        else:
+            gap = state[4] if state[0] == "value" else state[2] if state[0] in ("object", "array") else "close"
+            text, after = relaid_within(text, settled(self._layout_of(state)), "close" if gap == "next" else gap)
+        key = rest, after
+        if key not in self._relaid:
+            self._relaid[key] = relaid(rest, after, "close")
+            self.remembered += _ENTRY + len(rest)
+        return text + self._relaid[key]
 
     def _items_of(self, position: ItemPosition) -> tuple[Any, ...]:
         """The earlier items of an array of different items, if it is the innermost open value that has begun."""
@@ -226,15 +240,16 @@ class Completions:
             return self._layout_of(state[2])
         return self._machine.whitespace.start if state[0] == "done" else state[3]
 
-    def _joined(self, texts: Texts, stack: Stack) -> bytes | None:
+    def _joined(self, texts: Texts, stack: Stack) -> tuple[bytes, bytes] | None:
+        """One of some texts, by answer, and the completion after it."""
         if stack is None:
-            return texts.get(())
+            return None if () not in texts else (texts[()], b"")
         found = []
         for answer, text in texts.items():
             rest = self._after(stack, answer)
             if rest is not None:
-                found.append(text + rest)
-        return min(found, key=_shortlex, default=None)
+                found.append((text, rest))
+        return min(found, key=lambda parts: _shortlex(parts[0] + parts[1]), default=None)
 
     def _after(self, stack: Stack, answer: TruthVector) -> bytes | None:
         """The completion after what is open within a stack ends with an answer."""
@@ -245,81 +260,132 @@ class Completions:
             found = None
             if target is not None:
                 names = frozenset() if stack.before is None else stack.before.entry[1]
-                found = self._joined(self._local(self._machine.states[target], names, b""), stack.before)
+                parts = self._joined(self._local(self._machine.states[target], names, b""), stack.before)
+                found = None if parts is None else parts[0] + parts[1]
             self._of_stack[key] = found
         return self._of_stack[key]
 
-    def open_frames(self, position: Position) -> tuple[list[Frame], list[ValueConstraint], int]:
-        """What is open at a position: the objects and arrays, the value that comes next, and how many bytes the current
-        string may at most still take.
-        """
-        machine, inside = self._machine, 0
-        states, frames, values = [machine.states[position.state]], [], []
-        if states[0][0] in STRING_KINDS and not isinstance(states[0][1], NameContext):
-            inside = _LONGEST_ESCAPE * states.pop()[1].content.automaton.farthest
-        returns = [] if position.stack is None else [back for back, _ in position.stack.entries()]
-        while states or returns:
-            if not states:
-                states += [machine.states[target] for target in returns.pop().targets.values()]
-                continue
-            state = states.pop()
-            if state[0] in ("gap", "literal"):
-                states.append(state[1 if state[0] == "gap" else 2])
-            elif state[0] in ("value", "number"):
-                returns.append(state[2 if state[0] == "value" else 3])
-                values += [state[1]] if state[0] == "value" else []
-            elif state[0] != "done":
-                frames.append(_at_its_start(state[1].frame if isinstance(state[1], NameContext) else state[1]))
-        return frames, values, inside
+    # --- parts of completions ---------------------------------------------------------------------------------------
 
-    def members(self, frame: Frame, most: int) -> tuple[int, bytes, list[tuple[bytes, ValueConstraint]]]:
-        """Of an open object or array: the bytes that a name may at most still take, a short text that ends it whatever
-        comes next, and the constraints on its members, with names that are as long as those can be.
+    def value(self, demand: ValueConstraint) -> Texts:
+        """By answer a short value."""
+        self._items = ()
+        return self._value(demand)
+
+    def required_texts(self, frame: Frame) -> list[bytes] | None:
+        """The members, as they are written, with which an object ends after any others; ``None``: that is not known."""
+        if isinstance(frame, ArrayFrame) or not _is_simple(frame) or frame.tracked:
+            return None
+        return self._required_members(frame)
+
+    def ends(self, frame: Frame, most: int) -> tuple[list[bytes], int]:
+        """Short texts that end an open object or array, from there on or after more members, and a number of members.
 
         Raises:
-            BudgetExceeded: if there are more than ``most`` members, if names can run out, or if it takes too long.
+            BudgetExceeded: if there are more than ``most`` members, or if it takes too long.
         """
         self.begin_counting()
         self._items = ()
-        inside, ends, found = 0, b"", []
+        found: dict[bytes, None] = {}
+        count = 0
+        for reached in self._reachable(frame):
+            found.update(dict.fromkeys(self._rest(reached, "open", frozenset()).values()))
+            count += 1
+            if count > most or self.work > _MOST_SEARCHED:
+                raise BudgetExceeded("There are too many members for all of them to be looked at.")
+        return [*found], count
+
+    def longest_name(self, frame: ObjectFrame) -> int:
+        """The bytes by which the names in the rest of an object that counts its members grow, whichever have come."""
+        keys, least = frame.plan.keys, frame.plan.least
+        longest = 0
+        for label in [label for label in keys.bit if not frame.plan.declares(label)]:
+            asked = Content(keys.automaton), (keys.automaton.start, 0), label, 1 << (2 * least).bit_length()
+            longest = max([longest, *map(len, self._shortest(keys, *asked, keys.bit[label]))])
+        return least * longest * (1 if self.is_plain(Content(keys.automaton)) else _LONGEST_ESCAPE)
+
+    def _reachable(self, frame: Frame) -> Iterable[Frame]:
+        return filter(self._values.lives, [frame] if frame.only_hard else self._values.explored(frame))
+
+    def members(self, frame: Frame, most: int) -> tuple[int, list[tuple[bytes, ValueConstraint]]]:
+        """Of an open object or array the constraints on members that may come, with the names as they are written; and
+        how many bytes a name that the schema does not list may take.
+
+        Raises:
+            BudgetExceeded: if there are more than ``most`` members, or if names can run out.
+        """
+        other = 0
+        found: dict[tuple[bytes, ValueConstraint], None] = {}
         if isinstance(frame, ObjectFrame) and frame.tracked and self._machine.structure.name_context(frame).scarce:
             raise BudgetExceeded("How far away the next name is depends on the names that have come.")
-        reachable = [frame] if frame.only_hard else self._values.explored(frame)
-        for reached in filter(self._values.lives, reachable):
+        for reached in self._reachable(frame):
             if isinstance(reached, ArrayFrame):
                 lengths = range(reached.plan.varied + 1) if frame.only_hard else [reached.length]
                 items = [item(reached._replace(length=length)) for length in lengths]
-                found += [(b"", one.demand) for one in items if one is not None]
+                found.update(dict.fromkeys([(b"", one.demand) for one in items if one is not None]))
             else:
-                plan = reached.plan
+                keys = reached.plan.keys
                 if frame.only_hard:
-                    every = [(label, ValueConstraint(plan.hard_child(label))) for label in plan.keys.bit]
-                    found += [(_longest_name(label), one) for label, one in every if self._values.possible(one)]
+                    every = [(label, ValueConstraint(reached.plan.hard_child(label))) for label in keys.bit]
+                    next_ones = [(label, one) for label, one in every if self._values.possible(one)]
                 else:
-                    found += [(_longest_name(label), one.demand) for label, one in objects.next_members(reached)]
-                if plan.keys.patterns or plan.keys.demands:
-                    inside = max(inside, _LONGEST_ESCAPE * plan.keys.automaton.farthest)
-            ends = max([ends, *self._rest(reached, "open", frozenset()).values()], key=len)
-            if len(found) > most or self.work > _MOST_SEARCHED:
+                    next_ones = [(label, one.demand) for label, one in objects.next_members(reached)]
+                found.update(dict.fromkeys([(_name_of(label), one) for label, one in next_ones]))
+                if any(label[0] != "name" for label, _ in next_ones):
+                    other = max(other, _LONGEST_ESCAPE * keys.automaton.farthest + 2)
+            if len(found) > most:
                 raise BudgetExceeded("There are too many members for all of them to be looked at.")
-        return inside, ends, found
+        return other, [*found]
 
-    def openings(self, demand: ValueConstraint) -> tuple[int, list[bytes], list[Frame]]:
-        """Of a value: the bytes that a string may at most take, short texts, and the objects and arrays that it may be.
+    def openings(self, demand: ValueConstraint) -> tuple[list[tuple[Content, bool]], list[bytes], list[Frame]]:
+        """Of a value: the contents of strings (``True``) and numbers, short texts, the objects and arrays it may be.
 
         Raises:
             BudgetExceeded: if no short text is found.
         """
-        self.begin_counting()
-        self._items = ()
-        values, texts = self._values, self._value(demand)
+        values, texts = self._values, self.value(demand)
         if not texts and values.possible(demand):
             raise BudgetExceeded("No short value was found.")
-        string = values.of_type(demand, "string")
-        inside = _LONGEST_ESCAPE * values.content(string).automaton.farthest if string else 0
+        contents = self._contents(demand)
         formulas = [(kind, values.of_type(demand, kind)) for kind in ("object", "array")]
         frames = [values.opened(kind, formula, frozenset(texts)) for kind, formula in formulas if formula]
-        return inside, [*texts.values()], [frame for frame in frames if frame is not None and values.lives(frame)]
+        return contents, [*texts.values()], [frame for frame in frames if frame is not None and values.lives(frame)]
+
+    def _contents(self, demand: ValueConstraint) -> list[tuple[Content, bool]]:
+        values, string = self._values, self._values.of_type(demand, "string")
+        number = values.of_type(demand, "number")
+        found = [(values.content(string), True)] if string else []
+        return [*found, (Content(values.number(number)), False)] if number else found
+
+    def different(self, demand: ValueConstraint, others: int) -> tuple[list[bytes], int] | None:
+        """Short values, of which one is none of some others, if there is such a value; and how many bytes a value that
+        has been begun takes at most so that it is none of them. ``None`` if that is not known.
+        """
+        if any(self._values.of_type(demand, kind) for kind in ("object", "array")):
+            return None
+        texts, ending = [*self.value(demand).values(), b"false"], 0
+        for content, quoted in self._contents(demand):
+            automaton = content.automaton
+            if content.counts and not content.free:
+                return None
+            short = [text for text, _ in self._short_contents(content, 1 << others.bit_length())]
+            texts += [b'"%b"' % self._escaped(text) for text in short] if quoted else short
+            longest = _longest(automaton.next)
+            more = content.least + others if content.counts else automaton.states * others
+            plain = not quoted or self.is_plain(content)
+            ending = max(ending, (1 if plain else _LONGEST_ESCAPE) * (more if longest is None else longest) + quoted)
+        return texts, ending
+
+    def rests(self, content: Content, quoted: bool) -> set[bytes]:
+        """The rests of short contents from any state on, as they are written."""
+        found = set[bytes]()
+        for state in range(content.automaton.states):
+            found.update(self._texts(content, state, 0, content.found).values())
+        return {self._escaped(text) for text in found} if quoted else found
+
+    def is_plain(self, content: Content) -> bool:
+        """Whether short contents have characters alone that stand for themselves in JSON."""
+        return all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in _representatives(content.automaton))
 
     # --- within one string, object or array ----------------------------------------------------------------------
 
@@ -726,15 +792,6 @@ class Completions:
         return begun + json.dumps(rest.decode(), ensure_ascii=ascii_only)[1:-1].encode()
 
 
-def _at_its_start(frame: Frame) -> Frame:
-    """The frame without its members, where no formula is open: it allows no fewer members, and ends as late."""
-    if not frame.only_hard:
-        return frame
-    if isinstance(frame, ArrayFrame):
-        return frame._replace(length=0)
-    return frame._replace(position=0, length=min(frame.length, 0), missing=frame.plan.required_others)
-
-
 class NearestEnds:
     """The shortest contents of strings or numbers with an output, from any state on.
 
@@ -859,8 +916,29 @@ def _is_simple(frame: Any) -> bool:
     return frame.only_hard and not frame.plan.counts
 
 
-def _longest_name(label: Any) -> bytes:
-    return json.dumps(label[1]).encode() + b" : , " if label[0] == "name" else b'"" : , '
+def _name_of(label: Any) -> bytes:
+    """The name of a member; of one that the schema does not list a name of one or two characters."""
+    return json.dumps(label[1], ensure_ascii=False).encode() if label[0] == "name" else b'"aa"'
+
+
+def _representatives(automaton: Any) -> list[int]:
+    """The bytes of which short contents are made: of bytes that are alike, the first."""
+    alive = (automaton.next >= 0).any(axis=0)
+    first: dict[int, int] = {}
+    for byte in _BYTES:
+        first.setdefault(int(automaton.byte_class[byte]), byte)
+    return [byte for column, byte in first.items() if alive[column]]
+
+
+def _longest(following: Any) -> int | None:
+    """The length of the longest path through some states; ``None`` if paths have no end."""
+    lengths = np.zeros(len(following) + 1, dtype=np.int32)
+    for _ in range(min(len(following), _MOST_ROUNDS)):
+        longer = np.append((lengths[following] + 1).max(axis=1, where=following >= 0, initial=0), -1)
+        if np.array_equal(longer[:-1], lengths[:-1]):
+            return int(lengths.max())
+        lengths = longer
+    return None
 
 
 def _before(text: bytes, texts: Texts) -> Texts:

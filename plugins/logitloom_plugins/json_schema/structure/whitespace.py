@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NamedTuple
 
-__all__ = ["POLICIES", "Whitespace", "after_gap", "fillings", "inside", "is_begun", "relaid", "settled"]
+__all__ = [
+    "POLICIES",
+    "Whitespace",
+    "after_gap",
+    "fillings",
+    "inside",
+    "is_begun",
+    "relaid",
+    "relaid_within",
+    "settled",
+]
 
 POLICIES: Final = ("json_dumps", "flexible", "compact", "one_space")
 
@@ -17,6 +28,7 @@ Fillings = list[tuple[bytes, str]]
 
 #: The layout before the text.
 _FIRST: Final = {"json_dumps": "open", "compact": "compact", "one_space": "spaced"}
+_CHARACTERS: Final = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)
 _INDENTS: Final = {"indent 2": 2, "indent 4": 4}
 
 
@@ -96,8 +108,15 @@ def relaid(text: bytes, layout: Layout | int, gap: str, string_from: int | None 
         gap: the one in which it begins; ``close`` if in none.
         string_from: if it begins in a string, from where on a quote ends that.
     """
+    return relaid_within(text, layout, gap, string_from)[0]
+
+
+def relaid_within(
+    text: bytes, layout: Layout | int, gap: str, string_from: int | None = None
+) -> tuple[bytes, Layout | int]:
+    """The same, and the layout of what comes after the text if that ends a value."""
     if isinstance(layout, int) or layout[0] == "compact":
-        return text
+        return text, layout
     name, depth, read = layout
     at = 0 if string_from is None else _after_string(text, string_from)
     found = bytearray(text[:at])
@@ -110,11 +129,11 @@ def relaid(text: bytes, layout: Layout | int, gap: str, string_from: int | None 
         end = _after_string(text, at + 1) if byte == b'"' else at + 1
         found += text[at:end]
         at = end
-    return bytes(found)
+    return bytes(found), (name, depth, read)
 
 
 def _after_string(text: bytes, at: int) -> int:
     """The index after the end of the string that an index is in."""
-    while at < len(text) and text[at] != ord('"'):
-        at += 2 if text[at] == ord("\\") else 1
-    return at + 1
+    end = _CHARACTERS.match(text, at)
+    assert end is not None
+    return end.end() + 1

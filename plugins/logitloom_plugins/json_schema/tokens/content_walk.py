@@ -21,6 +21,7 @@ from logitloom.automata.walk_memory import MEMORY
 from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom_plugins.json_schema.structure.string_states import DEAD, NameContext, StringContext
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
+from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["ContentWalk", "Ends"]
 
@@ -28,12 +29,16 @@ __all__ = ["ContentWalk", "Ends"]
 _MOST_ENTRIES: Final = 1 << 20
 #: Above this number of nodes a level is searched for subtrees that may be skipped.
 _MANY: Final = 64
+#: States from which all words have been walked.
+_MOST_WALKED: Final = 4
 #: States whose paths are followed for more than one character.
 _MOST_FOLLOWED: Final = 1 << 13
 _QUOTE, _BACKSLASH = b'"\\'
 
 #: Where strings end or an escape begins: a node, state and number of characters before it, and whether it is the end.
 Ends = list[tuple[int, tuple[int, int], bool]]
+#: Positions of words; for each of them an index into a list; that list, of states with numbers of characters; and ends.
+Reached = tuple[NDArray[Any], NDArray[np.int64], list[tuple[int, int]], Ends]
 
 
 class _Table(NamedTuple):
@@ -62,6 +67,8 @@ class ContentWalk:
     def __init__(self, plain: NDArray[np.bool_]) -> None:
         self._plain = plain
         self._tables: dict[Any, _Table | None] = {}
+        #: By trie, table, state and number of characters where all words lead.
+        self._walked: dict[Any, tuple[Trie, Reached]] = {}
 
     def __call__(
         self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]
@@ -90,9 +97,7 @@ class ContentWalk:
             walked = positions, special
         return walked[0], _ends(table, walked[1])
 
-    def reached(
-        self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]
-    ) -> tuple[NDArray[Any], NDArray[np.int64], list[tuple[int, int]], Ends] | None:
+    def reached(self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]) -> Reached | None:
         """The same, and where each of the words leads.
 
         Returns:
@@ -103,9 +108,51 @@ class ContentWalk:
         table = self._table(context)
         if table is None:
             return None
+        if [node for node, _, _ in begun] == [0]:
+            return self._from_root(trie, context, *begun[0][1:])
+        return self._reached(table, trie, begun)
+
+    def _from_root(self, trie: Trie, context: StringContext, state: int, count: int) -> Reached:
+        """The same for all words, remembered: where any character may come, by the number of characters."""
+        content, table = context.content, self._table(context)
+        counts = content.counts and content.free
+        if counts:
+            # From how many characters on makes no difference to where the words lead.
+            key: Any = content.automaton, context.escapes is not False
+            if key not in self._tables:
+                longest = int(trie.height[0]) + 1
+                following = Content(content.automaton, [(0, {(): ()}), (longest, {(): ()})]).counted_steps()
+                self._tables[key] = self._made(following, content.automaton, context.escapes is not False)
+            table = self._tables[key]
+        assert table is not None
+        begun = 0, state, 0 if counts else count
+        # The trie is kept, so that no other gets its identity.
+        key = id(trie), id(table), begun
+        if key not in self._walked:
+            if len(self._walked) >= _MOST_WALKED:
+                self._walked.clear()
+            self._walked[key] = trie, self._reached(table, trie, [begun])
+        known = self._walked[key][1]
+        if not counts:
+            return known
+        positions, which, more, ends = known
+        states = [(at, content.counted(count + each)) for at, each in more]
+        alive = np.array([content.alive(at, count + each) for at, each in more], dtype=bool)
+        if not alive.all():
+            kept = alive.take(which)
+            positions, which = positions[kept], which[kept]
+        # Of other ends nobody could go on.
+        ends = [(node, (at, content.counted(count + each)), is_end) for node, (at, each), is_end in ends
+                if content.alive(at, count + each)]  # fmt: skip
+        return positions, which, states, ends
+
+    def _reached(self, table: _Table, trie: Trie, begun: list[tuple[int, int, int]]) -> Reached:
         pairs = [(node, count * table.states + content_state) for node, content_state, count in begun]
         positions, states, special = self._by_levels(table, trie, pairs, keep_states=True)
-        different, which = np.unique(states, return_inverse=True)
+        here = np.zeros(len(table.automaton.next), dtype=bool)
+        here[states] = True
+        different = here.nonzero()[0]
+        which = (here.cumsum() - 1).take(states)
         counted = [divmod(state, table.states) for state in different.tolist()]
         return positions, which, [(content_state, count) for count, content_state in counted], _ends(table, special)
 

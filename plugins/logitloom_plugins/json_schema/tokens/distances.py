@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN
-from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure.completion import Completions
-from logitloom_plugins.json_schema.structure.members import ValueConstraint
-from logitloom_plugins.json_schema.structure.satisfiability import Frame
 from logitloom_plugins.json_schema.structure.string_states import StringContext
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
+from logitloom_plugins.json_schema.tokens.bounds import TokenBounds
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
 from logitloom_plugins.json_schema.tokens.token_walk import Words
 
@@ -33,33 +31,16 @@ Entry = TypeVar("Entry")
 
 #: Tokens are no longer than this in the texts that are counted, so that a text is counted in a time like its length.
 _LONGEST: Final = 24
+#: Longer tokens are looked up by so many first bytes.
+_BEGINNING: Final = 4
 #: Texts are counted in parts that end before these bytes, so that a part which many texts have is counted once.
 _SEPARATOR: Final = b',"'
 _LONGEST_PART: Final = 64
 _MOST_REMEMBERED: Final = 1 << 12
 #: The work of one mask, in bytes of completions, and that of a node of the trie.
-_MOST_WORK: Final = 1 << 18
+_MOST_WORK: Final = 1 << 17
 _NODE: Final = 20
 _NOT_COUNTED: Final = -1
-#: Members that are looked at for a bound, and the bytes that end any number.
-_MOST_LOOKED_AT: Final = 1 << 12
-_FARTHEST_NUMBER: Final = 32
-
-
-class _Near(NamedTuple):
-    """What a token may write in an object, an array or a value, and in those that it opens in it.
-
-    Attributes:
-        inside: the bytes that a string may at most still take.
-        end: the tokens that end the object or array itself.
-        ends: the most tokens that end one of these objects and arrays.
-        begun: the most tokens of a name, or of a short value, of a member of one of them.
-    """
-
-    inside: int
-    end: int
-    ends: int
-    begun: int
 
 
 class TokenDistances:
@@ -77,10 +58,9 @@ class TokenDistances:
         self, machine: Any, completions: Completions, words: Words, content: ContentWalk, vocabulary: Vocabulary
     ) -> None:
         self.machine, self._completions, self._words = machine, completions, words
-        self._texts, self._opened = _prepared(vocabulary)
-        self._content = content
-        self._near_to: dict[Any, _Near | None] = {}
-        self._looked_at: dict[Any, tuple[_Near, list[Any], int] | None] = {}
+        self._texts = _texts_of(vocabulary)
+        self._content, self._size = content, vocabulary.size
+        self._bounds = TokenBounds(machine, completions, self._farthest_end, vocabulary)
         self._parts: dict[tuple[bytes, int, tuple[int, ...]], list[int]] = {}
         self._least: dict[Position, int | None] = {}
 
@@ -93,71 +73,8 @@ class TokenDistances:
         return None if text is None else self._fewest(text)
 
     def most_after(self, position: Position) -> int:
-        """No more tokens than these are needed after any that may come; :data:`UNKNOWN` without a look at them.
-
-        A token ends some of the open objects and arrays, goes on in another, and opens some in it. What it can at most
-        add to the completion is the end of each that it opens and a member that it begins. Where formulas are open,
-        what it writes may also decide how those end that stay open.
-        """
-        frames, values, inside = self._completions.open_frames(position)
-        parts = [*dict.fromkeys((*frames, *values))]
-        found = [near for near in map(self._near, parts) if near is not None]
-        least = self.least(position)
-        if least is None or len(found) < len(parts):
-            return UNKNOWN
-        undecided = {frame for frame in frames if not frame.only_hard}
-        inside = max([inside, *[near.inside for near in found]])
-        ends = max((near.ends for near in found), default=0)
-        begun = max((near.begun for near in found), default=0)
-        decided = sum(near.end for part, near in zip(parts, found, strict=True) if part in undecided)
-        return least + decided + (self._opened + 2) * (ends + 2 * begun) + inside + _FARTHEST_NUMBER
-
-    def _near(self, start: Frame | ValueConstraint) -> _Near | None:
-        """What a token may write in an open object or array, or in a value; ``None``: too much to be looked at."""
-        return _remembered(self._near_to, start, self._find_near)
-
-    def _find_near(self, start: Frame | ValueConstraint) -> _Near | None:
-        """The same, by a breadth-first search through members, as many levels deep as one token opens."""
-        near, members = _Near(0, 0, 0, 0), 0
-        queue: list[tuple[Frame | ValueConstraint, int]] = [(start, self._opened)]
-        seen = {start}
-        for part, levels in queue:
-            found = _remembered(self._looked_at, part, self._look_at)
-            if found is None:
-                return None
-            own, following, count = found
-            near = _Near(
-                max(near.inside, own.inside),
-                own.end if part == start else near.end,
-                max(near.ends, own.ends),
-                max(near.begun, own.begun),
-            )
-            members += count
-            if members > _MOST_LOOKED_AT:
-                return None
-            left = levels - isinstance(part, ValueConstraint)
-            if left >= 0:
-                queue += [(below, left) for below in following if below not in seen]
-                seen.update(following)
-        return near
-
-    def _look_at(self, part: Frame | ValueConstraint) -> tuple[_Near, list[Any], int] | None:
-        """What a token may write in a part without what is below it, the parts right below, and how many members or
-        short values were counted.
-        """
-        following: list[Any]
-        try:
-            if isinstance(part, ValueConstraint):
-                inside, begun, following = self._completions.openings(part)
-                end = 0
-            else:
-                # A member is its name and a value, which is looked at by itself.
-                inside, text, named = self._completions.members(part, _MOST_LOOKED_AT)
-                end, begun, following = self._fewest(text) or 0, [name for name, _ in named], [at for _, at in named]
-        except BudgetExceeded:
-            return None
-        longest = max([self._fewest(text) or len(text) for text in begun], default=0)
-        return _Near(inside, end, end, longest), [*dict.fromkeys(following)], len(begun)
+        """No more tokens than these are needed after any that may come; :data:`UNKNOWN` without a look at them."""
+        return self._bounds.after_any(position)
 
     def after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32], bool]:
         """The tokens that may come, :meth:`least` after each, :data:`UNKNOWN` for ``None``, and whether they are all.
@@ -168,7 +85,7 @@ class TokenDistances:
         starts, sizes, texts = self._words.starts, self._words.sizes, self._words.bytes
         completions.begin_counting()
         self._least.clear()
-        found = _Found(self._words.trie.order)
+        found = _Found(self._words.trie.order, self._size)
         self._along(position, found)
         pending = deque([(0, position)])
         #: Nodes within strings, with the state of the content and the number of characters, which are walked together.
@@ -254,6 +171,10 @@ class TokenDistances:
         fewest = self._fewest_of_ends(text)[-1]
         return None if fewest >= UNKNOWN else fewest
 
+    def _farthest_end(self, text: bytes) -> int:
+        """The fewest tokens for that end of a text which takes most."""
+        return min(max(self._fewest_of_ends(text)), UNKNOWN)
+
     def _fewest_of_ends(self, text: bytes) -> list[int]:
         """The fewest tokens for each end of a text, by the number of its bytes; :data:`UNKNOWN` if none write it."""
         # By how many bytes are left: the fewest tokens for them.
@@ -276,12 +197,17 @@ class TokenDistances:
                 those of the last on.
         """
         text, size, tail = key
-        tokens = self._texts
+        lengths, texts = self._texts
         fewest = [*tail]
         for begin in range(size - 1, -1, -1):
-            best = 2 * UNKNOWN
-            for length in range(1, min(len(fewest), _LONGEST) + 1):
-                if fewest[-length] < best and text[begin : begin + length] in tokens:
+            best, most = 2 * UNKNOWN, min(len(fewest), _LONGEST)
+            for length in (1, 2, 3)[:most]:
+                if fewest[-length] < best and text[begin : begin + length] in texts:
+                    best = fewest[-length]
+            for length in lengths.get(text[begin : begin + _BEGINNING], ()) if most >= _BEGINNING else ():
+                if length > most:
+                    break
+                if fewest[-length] < best and text[begin : begin + length] in texts:
                     best = fewest[-length]
             fewest.append(best + 1 if best < UNKNOWN // 2 else UNKNOWN)
         return fewest[len(tail) :]
@@ -292,33 +218,29 @@ class _Found:
 
     Args:
         order: the tokens in the order of a trie.
+        size: of the vocabulary.
     """
 
-    def __init__(self, order: NDArray[np.int32]) -> None:
+    def __init__(self, order: NDArray[np.int32], size: int) -> None:
         self._order = order
-        self._ids: list[NDArray[np.int32]] = []
-        self._needed: list[NDArray[np.int32]] = []
+        #: Unsigned, so that a token that was not counted has more than any.
+        self._least = np.full(size, _NOT_COUNTED, dtype=np.int32).view(np.uint32)
 
     def add(self, begin: int, end: int, needed: int | None) -> None:
-        """Add the tokens of a range of the order, which all need the same."""
-        self._ids.append(self._order[begin:end])
-        self._needed.append(np.full(end - begin, UNKNOWN if needed is None else needed, dtype=np.int32))
+        """Add the tokens of a range of the order, which all need the same. The least number for a token counts."""
+        ids = self._order[begin:end]
+        self._least[ids] = np.minimum(self._least.take(ids), np.uint32(UNKNOWN if needed is None else needed))
 
     def add_all(self, positions: NDArray[Any], needed: NDArray[np.int32]) -> None:
         """Add the tokens at some positions of the order, but those that were not counted."""
-        counted = needed != _NOT_COUNTED
-        self._ids.append(self._order[positions[counted]])
-        self._needed.append(needed[counted])
+        ids = self._order.take(positions)
+        self._least[ids] = np.minimum(self._least.take(ids), needed.view(np.uint32))
 
     def sorted(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens in ascending order, each once, with the least that was found for it."""
-        if not self._ids:
-            return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
-        ids, needed = np.concatenate(self._ids), np.concatenate(self._needed)
-        order = np.lexsort((needed, ids))
-        ids, needed = ids[order], needed[order]
-        once = np.append(True, ids[1:] != ids[:-1])
-        return ids[once], needed[once]
+        least = self._least.view(np.int32)
+        ids = np.flatnonzero(least != _NOT_COUNTED).astype(np.int32)
+        return ids, least.take(ids)
 
 
 def _remembered(memory: dict[Key, Entry], key: Key, find: Callable[[Key], Entry]) -> Entry:
@@ -332,9 +254,11 @@ def _remembered(memory: dict[Key, Entry], key: Key, find: Callable[[Key], Entry]
 
 
 @lru_cache(maxsize=8)
-def _prepared(vocabulary: Vocabulary) -> tuple[frozenset[bytes], int]:
-    """The texts of the tokens, and the most objects and arrays that one token opens."""
-    flat = vocabulary.flat_bytes
-    opening = ((flat == ord("{")) | (flat == ord("["))).nonzero()[0]
-    opened = np.bincount(vocabulary.offsets.searchsorted(opening, "right"))
-    return frozenset(vocabulary.token_bytes), int(np.max(opened, initial=0))
+def _texts_of(vocabulary: Vocabulary) -> tuple[dict[bytes, list[int]], frozenset[bytes]]:
+    """The texts of the tokens, and by the first bytes of longer ones their lengths, ascending."""
+    texts = frozenset(vocabulary.token_bytes)
+    lengths: dict[bytes, set[int]] = {}
+    for text in texts:
+        if _BEGINNING <= len(text) <= _LONGEST:
+            lengths.setdefault(text[:_BEGINNING], set()).add(len(text))
+    return {beginning: sorted(found) for beginning, found in lengths.items()}, texts

@@ -1,0 +1,339 @@
+"""How many tokens are needed at most after any token that may come next, without a look at the tokens.
+
+A completion is counted part by part: the rest of each open object and array, and what one token can begin in them. A
+part takes as many tokens as the worst of its ends does, so the sum of parts is a bound on the tokens of the whole. What
+has been found about a part holds wherever it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from logitloom import Vocabulary
+from logitloom.constraints import UNKNOWN
+from logitloom.errors import BudgetExceeded
+from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
+from logitloom_plugins.json_schema.structure.completion import Completions
+from logitloom_plugins.json_schema.structure.members import ValueConstraint
+from logitloom_plugins.json_schema.structure.objects import ObjectFrame
+from logitloom_plugins.json_schema.structure.satisfiability import Frame
+from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, NameContext
+from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
+from logitloom_plugins.json_schema.structure.whitespace import inside, relaid
+from logitloom_plugins.json_schema.values.strings import Content
+
+__all__ = ["TokenBounds"]
+
+#: Entries of the memory, and members that are looked at for one of them.
+_MOST_REMEMBERED: Final = 1 << 14
+_MOST_LOOKED_AT: Final = 1 << 13
+#: States of a content of which each is completed, and items whose texts are counted together.
+_MOST_STATES: Final = 128
+_MOST_JOINED: Final = 64
+#: The longest run of one character that is counted.
+_MOST_ALIKE: Final = 1 << 12
+#: Bytes of the rest of an escape: of one without and with a second surrogate; and of an escaped byte.
+_ESCAPE, _SURROGATES, _ESCAPED = 5, 11, 6
+_DECIDED: Final = {"open": ("compact", "spaced", "indent 2", "indent 4"), "flat": ("compact", "spaced")}
+#: What stands between the bracket of an object or array and another that is opened in it, or after it has ended.
+_BRACKET: Final = re.compile(rb"([{[])")
+_BETWEEN: Final = {b"{": re.compile(rb"\A\s*[\"}]"), b"[": re.compile(rb"\A\s*\Z|[\",\]}]")}
+
+
+Brackets = frozenset[bytes]
+
+
+class _Bound(NamedTuple):
+    """Tokens at most.
+
+    Attributes:
+        rest: that end what is open.
+        added: that end what a token begins in it.
+        looked_at: the members that were looked at.
+    """
+
+    rest: int
+    added: int
+    looked_at: int = 1
+
+
+_NO_BOUND: Final = _Bound(UNKNOWN, UNKNOWN)
+
+
+class TokenBounds:
+    """The bounds of the positions of one machine.
+
+    Args:
+        machine: the pushdown automaton of the schema.
+        completions: of its positions.
+        farthest_end: the most tokens that an end of a text takes.
+        vocabulary: the tokens.
+    """
+
+    def __init__(
+        self, machine: Any, completions: Completions, farthest_end: Callable[[bytes], int], vocabulary: Vocabulary
+    ) -> None:
+        self._machine, self._completions, self._farthest_end = machine, completions, farthest_end
+        self._opened, self._escape = opened_at_once(vocabulary), rest_of_escapes(vocabulary)
+        self._known: dict[Any, _Bound] = {}
+
+    def after_any(self, position: Position) -> int:
+        """The tokens that are needed at most after any token that may come at a position."""
+        frame, items = position.items.frame, 0
+        while frame is not None:
+            items += 0 if frame.entry.done is None else frame.entry.done.length
+            frame = frame.before
+        # Rounded up, so that few numbers are asked for.
+        items = items and 1 << items.bit_length()
+        state, stack = position.state, position.stack
+        found = self._recalled(("state", state, items), lambda: self._of_state(state, items))
+        below = self._recalled(("stack", stack, items), lambda: self._of_stack(stack, items))
+        return min(found.rest + below.rest + max(found.added, below.added), UNKNOWN)
+
+    def _recalled(self, key: Any, find: Callable[[], _Bound]) -> _Bound:
+        found = self._known.get(key)
+        if found is None:
+            try:
+                found = find()
+            except BudgetExceeded:
+                found = _NO_BOUND
+            if len(self._known) > _MOST_REMEMBERED:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+    def _of_stack(self, stack: Stack, items: int) -> _Bound:
+        """The bound of what is open around the innermost string, object or array."""
+        rest, added = 0, 0
+        entries = [] if stack is None else [back for back, _ in stack.entries()]
+        for back in entries:
+            each = self._recalled(("return", back, items), partial(self._of_return, back, items))
+            rest, added = rest + each.rest, max(added, each.added)
+        return _Bound(rest, added)
+
+    def _of_return(self, back: Any, items: int) -> _Bound:
+        return _largest(self._of_state(target, items) for target in back.targets.values())
+
+    def _of_state(self, number: int, items: int) -> _Bound:
+        """The bound of a state without what is around its innermost string, object or array."""
+        state = self._machine.states[number]
+        kind = state[0]
+        if kind == "done":
+            return _Bound(0, 0)
+        if kind == "gap":
+            return self._of_state(self._machine.number(state[1]), items)
+        if kind == "literal":
+            target = self._of_state(self._machine.number(state[2]), items)
+            return target._replace(added=max(target.added, len(state[1])))
+        if kind == "number":
+            target, own = self._of_return(state[3], items), self._of_content(Content(state[1].automaton), False)
+            return target._replace(added=max(target.added, own))
+        if kind == "value":
+            target = self._of_return(state[2], items)
+            added = max(self._of_value(state[1], each, self._opened).added for each in _layouts(state[3]))
+            return target._replace(added=max(target.added, added))
+        if kind in STRING_KINDS:
+            escape = _SURROGATES if kind == "escape" else 0
+            if not isinstance(state[1], NameContext):
+                return _Bound(0, escape + self._of_content(state[1].content, True))
+            frame, layout = state[1].frame, state[1].used
+        else:
+            # An object, an array, or what comes after a name.
+            frame, layout, escape = state[1], state[3], 0
+        found = _largest(self._of_frame(frame, each, self._opened, items) for each in _layouts(layout))
+        return found._replace(added=found.added + escape)
+
+    # --- objects and arrays -----------------------------------------------------------------------------------------
+
+    def _of_frame(self, frame: Frame, layout: Any, opened: Brackets, items: int) -> _Bound:
+        """The bound of an open object or array.
+
+        Args:
+            frame: the object or array.
+            layout: of its members, decided.
+            opened: the brackets that a token may open in it.
+            items: the items so far, at least.
+        """
+        if isinstance(frame, ArrayFrame) and frame.plan.distinct:
+            return self._recalled(
+                ("distinct", frame, layout, opened, items), lambda: self._of_distinct(frame, layout, opened, items)
+            )
+        rest = self._recalled(("rest", frame, layout), lambda: self._of_rest(frame, layout))
+        begun = _at_its_start(frame)
+        added = self._recalled(("added", begun, layout, opened), lambda: self._of_members(begun, layout, opened))
+        return _Bound(min(rest.rest + added.rest, UNKNOWN), added.added, rest.looked_at + added.looked_at)
+
+    def _of_rest(self, frame: Frame, layout: Any) -> _Bound:
+        """The tokens that end an object or array, from there on or after more members."""
+        if isinstance(frame, ArrayFrame) and frame.only_hard:
+            return self._of_items(frame, layout)
+        completions = self._completions
+        required = completions.required_texts(frame)
+        if required is not None:
+            parts = [b"".join([b"," + text for text in required[at : at + _MOST_JOINED]])
+                     for at in range(0, len(required), _MOST_JOINED)] or [b""]  # fmt: skip
+            parts[-1] += b"}"
+            return _Bound(sum([self._tokens(part, layout) for part in parts]), 0)
+        ends, looked_at = completions.ends(frame, _MOST_LOOKED_AT)
+        tokens = max([self._tokens(b"," + end, layout) for end in ends], default=UNKNOWN)
+        if frame.only_hard:
+            # Of an object with a number of members the shortest text is another after each member, and its names are
+            # others where they must differ.
+            names = completions.longest_name(frame) if isinstance(frame, ObjectFrame) and frame.tracked else 0
+            tokens = max([len(relaid(b"," + end, (*layout, 0) if layout else 0, "close")) for end in ends]) + names
+        elif isinstance(frame, ObjectFrame) and frame.tracked:
+            return _NO_BOUND
+        return _Bound(tokens, 0, looked_at)
+
+    def _of_items(self, frame: ArrayFrame, layout: Any) -> _Bound:
+        """The tokens that end an array without alternatives."""
+        texts, at, more, alike = list[bytes](), frame, max(frame.plan.least - frame.length, 0), 0
+        for index in range(more):
+            member = item(at)
+            text = None if member is None else self._completions.value(member.demand).get(())
+            if member is None or text is None:
+                return _NO_BOUND
+            if index >= _MOST_JOINED and at.length >= at.plan.varied:
+                alike = (more - index) * self._tokens(b"," + text, layout)
+                break
+            texts.append(b"," + text)
+            at = member.after(())
+        return _Bound(alike + self._tokens(b"".join(texts) + b"]", layout), 0)
+
+    def _of_members(self, frame: Frame, layout: Any, opened: Brackets) -> _Bound:
+        """The tokens that end a member which a token begins."""
+        begun, members = self._completions.members(frame, _MOST_LOOKED_AT)
+        added, looked_at = begun and begun + self._escape, 1
+        for name, demand in members:
+            value = self._of_value(demand, layout, opened)
+            looked_at += value.looked_at
+            if looked_at > _MOST_LOOKED_AT or value is _NO_BOUND:
+                return _NO_BOUND
+            added = max(added, value.added)
+            if name:
+                texts = self._completions.value(demand).values()
+                extra = begun and begun + self._escape
+                added = max(added, *[extra + self._tokens(b"," + name + b":" + text, layout) for text in texts])
+        return _Bound(0, added, looked_at)
+
+    def _of_distinct(self, frame: ArrayFrame, layout: Any, opened: Brackets, items: int) -> _Bound:
+        """The bound of an array whose items must all be different: each may be the longest of a list of short ones."""
+        if not frame.only_hard:
+            return _NO_BOUND
+        more, plan, longest, added = max(frame.plan.least - frame.length, 0), frame.plan, 0, 0
+        for index in range(plan.varied + 1):
+            member = item(frame._replace(length=index))
+            if member is None:
+                continue
+            listed = self._completions.different(member.demand, items + more + 2)
+            value = self._of_value(member.demand, layout, opened)
+            if listed is None or value is _NO_BOUND:
+                return _NO_BOUND
+            texts, ending = listed
+            longest = max([longest, *[self._tokens(b"," + text, layout) for text in texts]])
+            added = max(added, value.added, ending)
+        return _Bound(more * longest + self._tokens(b"]", layout), added)
+
+    # --- values -----------------------------------------------------------------------------------------------------
+
+    def _of_value(self, demand: ValueConstraint, layout: Any, opened: Brackets) -> _Bound:
+        """The tokens that end a value which a token begins, with some brackets opened in it."""
+        return self._recalled(("value", demand, layout, opened), lambda: self._find_value(demand, layout, opened))
+
+    def _find_value(self, demand: ValueConstraint, layout: Any, opened: Brackets) -> _Bound:
+        completions, looked_at = self._completions, 1
+        contents, texts, frames = completions.openings(demand)
+        added = max([self._tokens(text, layout) for text in (b"false", *texts)])
+        added = max([added, *[self._of_content(content, quoted) for content, quoted in contents]])
+        within = _layouts(inside((*layout, 0)))[0] if layout else layout
+        for frame in frames:
+            bracket = b"[" if isinstance(frame, ArrayFrame) else b"{"
+            if bracket not in opened:
+                continue
+            more = frozenset([brackets[1:] for brackets in opened if brackets[:1] == bracket])
+            each = self._of_frame(frame, within, more, 0)
+            looked_at += each.looked_at
+            if looked_at > _MOST_LOOKED_AT or each.rest >= UNKNOWN:
+                return _NO_BOUND
+            added = max(added, each.rest + each.added)
+        return _Bound(0, added, looked_at)
+
+    def _of_content(self, content: Content, quoted: bool) -> int:
+        """The tokens that end a string or a number, from any state on."""
+        key = "content", content.automaton, tuple(content.points), tuple(map(len, content.at)), quoted
+        return self._recalled(key, lambda: _Bound(0, self._find_content(content, quoted))).added
+
+    def _find_content(self, content: Content, quoted: bool) -> int:
+        automaton = content.automaton
+        end, escape = (b'"', self._escape) if quoted else (b"", 0)
+        if content.counts and content.free:
+            count = max([0, *[point for point, found in zip(content.points, content.at, strict=True) if found]])
+            parts, rest = divmod(count, _MOST_ALIKE)
+            alike = self._tokens(b"a" * _MOST_ALIKE, 0) if parts else 0
+            return escape + parts * alike + self._tokens(b"a" * rest + end, 0)
+        if not content.counts and automaton.states <= _MOST_STATES:
+            texts = self._completions.rests(content, quoted)
+            return escape + max([self._tokens(text + end, 0) for text in texts], default=0)
+        # After the least number of characters an end is as far away as there are states, at most.
+        characters = content.least + automaton.states if content.counts else automaton.farthest
+        size = 1 if not quoted or self._completions.is_plain(content) else 2 * _ESCAPED
+        return escape + len(end) + characters * size
+
+    def _tokens(self, text: bytes, layout: Any) -> int:
+        return self._farthest_end(relaid(text, (*layout, 0), "close") if layout else text)
+
+
+def _largest(bounds: Iterable[_Bound]) -> _Bound:
+    found = [*bounds]
+    return _Bound(max(each.rest for each in found), max(each.added for each in found))
+
+
+def _layouts(layout: Any) -> list[Any]:
+    """The layouts, with the depth, that a text may turn out to have."""
+    if isinstance(layout, int):
+        return [0]
+    name, depth, _ = layout
+    return [(each, depth if each.startswith("indent") else 0) for each in _DECIDED.get(name, (name,))]
+
+
+def _at_its_start(frame: Frame) -> Frame:
+    """The frame without its members, where no formula is open: it allows no fewer members."""
+    if not frame.only_hard:
+        return frame
+    if isinstance(frame, ArrayFrame):
+        return frame._replace(length=0)
+    return frame._replace(position=0, length=min(frame.length, 0), missing=frame.plan.required_others)
+
+
+@lru_cache(maxsize=8)
+def rest_of_escapes(vocabulary: Vocabulary) -> int:
+    """The most bytes of an escape that a token may leave to be written."""
+    halves = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{0,2}\Z|\\u[dD]\Z")
+    backslashes = (vocabulary.flat_bytes == ord("\\")).nonzero()[0]
+    tokens = np.unique(vocabulary.offsets.searchsorted(backslashes, "right") - 1).tolist()
+    return _SURROGATES if any(halves.search(vocabulary.token_bytes[token]) for token in tokens) else _ESCAPE
+
+
+@lru_cache(maxsize=8)
+def opened_at_once(vocabulary: Vocabulary) -> Brackets:
+    """The brackets of the objects and arrays that one token opens, each in the one before: ``b"[{"`` and others.
+
+    Between the brackets of two of them stands whitespace, an item, or a name; or the first has ended.
+    """
+    flat = vocabulary.flat_bytes
+    opening = ((flat == ord("{")) | (flat == ord("["))).nonzero()[0]
+    found = set[bytes]()
+    for token in np.unique(vocabulary.offsets.searchsorted(opening, "right") - 1).tolist():
+        opened = b""
+        for part in _BRACKET.split(vocabulary.token_bytes[token]):
+            if part in (b"{", b"["):
+                opened += part
+                found.update([opened[at:] for at in range(len(opened))])
+            elif opened and not _BETWEEN[opened[-1:]].search(part):
+                opened = b""
+    return frozenset(found)
