@@ -369,11 +369,14 @@ class Completions:
             if content.counts and not content.free:
                 return None
             short = [text for text, _ in self._short_contents(content, 1 << others.bit_length())]
-            texts += [b'"%b"' % self._escaped(text) for text in short] if quoted else short
+            every = [b'"%b"' % self._escaped(text) for text in short] if quoted else short
+            # The first text of each value.
+            texts += {_canonical(text): text for text in reversed(every)}.values()
             longest = _longest(automaton.next)
-            more = content.least + others if content.counts else automaton.states * others
+            # Where loops make no other value all values are found without loops, and otherwise each turn makes one.
+            more = content.least + others if content.counts else (longest or automaton.states * others) + others
             plain = not quoted or self.is_plain(content)
-            ending = max(ending, (1 if plain else _LONGEST_ESCAPE) * (more if longest is None else longest) + quoted)
+            ending = max(ending, (1 if plain else _LONGEST_ESCAPE) * more + quoted)
         return texts, ending
 
     def rests(self, content: Content, quoted: bool) -> set[bytes]:
@@ -931,11 +934,12 @@ def _representatives(automaton: Any) -> list[int]:
 
 
 def _longest(following: Any) -> int | None:
-    """The length of the longest path through some states; ``None`` if paths have no end."""
-    lengths = np.zeros(len(following) + 1, dtype=np.int32)
+    """The length of the longest path through states, without loops at one of them; ``None`` if paths have no end."""
+    going = (following >= 0) & (following != np.arange(len(following))[:, None])
+    lengths = np.zeros(len(following), dtype=np.int32)
     for _ in range(min(len(following), _MOST_ROUNDS)):
-        longer = np.append((lengths[following] + 1).max(axis=1, where=following >= 0, initial=0), -1)
-        if np.array_equal(longer[:-1], lengths[:-1]):
+        longer = (lengths[following] + 1).max(axis=1, where=going, initial=0)
+        if np.array_equal(longer, lengths):
             return int(lengths.max())
         lengths = longer
     return None
