@@ -105,7 +105,7 @@ class Completions:
         self._relaid: dict[tuple[bytes, Any], bytes] = {}
         self._rests: dict[Any, list[bytes]] = {}
         self._of_name: dict[Any, bytes] = {}
-        self._short: dict[Any, list[tuple[bytes, Any]]] = {}
+        self._short: dict[Any, list[tuple[Any, bytes, Any]]] = {}
         self._nearest: dict[Any, NearestEnds | None] = {}
         #: By key of a memory what it took to find its entry.
         self._costs: dict[Any, int] = {}
@@ -368,10 +368,7 @@ class Completions:
             automaton = content.automaton
             if content.counts and not content.free:
                 return None
-            short = [text for text, _ in self._short_contents(content, 1 << others.bit_length())]
-            every = [b'"%b"' % self._escaped(text) for text in short] if quoted else short
-            # The first text of each value.
-            texts += {_canonical(text): text for text in reversed(every)}.values()
+            texts += [text for _, text, _ in self._short_values(content, quoted, 1 << others.bit_length())]
             longest = _longest(automaton.next)
             # Where loops make no other value all values are found without loops, and otherwise each turn makes one.
             more = content.least + others if content.counts else (longest or automaton.states * others) + others
@@ -659,23 +656,29 @@ class Completions:
             if not formulas or found:
                 continue
             if kind in ("null", "false", "true"):
-                texts = [(tuple(extra is True for extra in formulas[1:]), kind.encode())]
+                texts = [(tuple(extra is True for extra in formulas[1:]), kind.encode(), kind.encode())]
             else:
                 quoted = kind == "string"
                 content = values.content(formulas) if quoted else Content(values.number(formulas))
-                texts = [
-                    (label, b'"%b"' % self._escaped(text) if quoted else text)
-                    for text, label in self._short_contents(content, 1 << len(items).bit_length())
-                ]
-            found.update({answer: text for answer, text in reversed(texts) if _canonical(text) not in taken})
+                texts = self._short_values(content, quoted, 1 << len(items).bit_length())
+            for answer, text, value in texts:
+                if answer not in found and value not in taken:
+                    found[answer] = text
         return found
 
-    def _short_contents(self, content: Content, tries: int) -> list[tuple[bytes, Any]]:
-        """So many short contents with any output, or all; as many ways to one state are followed."""
+    def _short_values(self, content: Content, quoted: bool, tries: int) -> list[tuple[Any, bytes, Any]]:
+        """Short strings or numbers with any output, each with a text and what :func:`_canonical` makes of it.
+
+        So many are listed, or all; as many ways to one state are followed.
+        """
         key = content.automaton, tuple(content.points), tries
         known = self._short.get(key)
         if known is None:
-            known = self._short[key] = [*_several(content, content.automaton.start, tries, tries, None, 0, None, [0])]
+            first: dict[tuple[Any, Any], bytes] = {}
+            for text, label in _several(content, content.automaton.start, tries, tries, None, 0, None, [0]):
+                written = b'"%b"' % self._escaped(text) if quoted else text
+                first.setdefault((label, _canonical(written)), written)
+            known = self._short[key] = [(label, text, value) for (label, value), text in first.items()]
         return known
 
     # --- strings ----------------------------------------------------------------------------------------------------
