@@ -20,6 +20,7 @@ from logitloom.constraints import Constraint, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom_plugins.json_schema.structure.automaton import Configuration, SchemaAutomaton
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
+from logitloom_plugins.json_schema.tokens.bounds import TokenBounds
 from logitloom_plugins.json_schema.tokens.distances import TokenDistances
 from logitloom_plugins.json_schema.tokens.doubtful_tokens import DoubtfulTokens
 from logitloom_plugins.json_schema.tokens.string_rows import StringRows, words_of
@@ -130,8 +131,8 @@ class SchemaConstraint(Constraint):
         return self.schema.run(lambda at: self._masks.least_after(at), state)
 
     def most_after(self, state: Configuration) -> int:  # type: ignore[override]
-        """An upper bound from all kinds of members that the schema has."""
-        return self.schema.run(lambda at: self._masks.distances.most_after(at), state)
+        """An upper bound from the parts that are open, and those that a token can open in them."""
+        return self.schema.run(lambda at: self._masks.bounds.after_any(at), state)
 
     def allowed(self, state: Configuration) -> TokenSet:  # type: ignore[override]
         """The tokens that may come next.
@@ -160,6 +161,7 @@ class _Masks:
     Attributes:
         machine: that of the schema now.
         distances: how many tokens are left to the end.
+        bounds: on how many are left after any token.
     """
 
     def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, size: int) -> None:
@@ -171,6 +173,7 @@ class _Masks:
         self._strings = StringRows(machine, vocabulary, self._walk, self._sets)
         self._doubtful = DoubtfulTokens(machine, self.words, vocabulary)
         self.distances = TokenDistances(machine, schema.completions, self.words, self._walk.content, vocabulary)
+        self.bounds = TokenBounds(machine, schema.completions, self.distances.farthest_end, vocabulary)
         self._rows: dict[tuple[int, Stack], TokenSet] = {}
 
     def found(self, position: Position) -> TokenSet:
@@ -185,7 +188,7 @@ class _Masks:
         if are_all:
             return ids, needed
         every = self.found(position).listed(self._sets.size)
-        bounds = np.full(len(every), self.distances.most_after(position), dtype=np.int32)
+        bounds = np.full(len(every), self.bounds.after_any(position), dtype=np.int32)
         bounds[np.searchsorted(every, ids)] = needed
         return every, bounds
 

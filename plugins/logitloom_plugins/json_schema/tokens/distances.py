@@ -20,7 +20,6 @@ from logitloom.constraints import UNKNOWN
 from logitloom_plugins.json_schema.structure.completion import Completions
 from logitloom_plugins.json_schema.structure.string_states import StringContext
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
-from logitloom_plugins.json_schema.tokens.bounds import TokenBounds
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
 from logitloom_plugins.json_schema.tokens.token_walk import Words
 
@@ -60,7 +59,6 @@ class TokenDistances:
         self.machine, self._completions, self._words = machine, completions, words
         self._texts = _texts_of(vocabulary)
         self._content, self._size = content, vocabulary.size
-        self._bounds = TokenBounds(machine, completions, self._farthest_end, vocabulary)
         self._parts: dict[tuple[bytes, int, tuple[int, ...]], list[int]] = {}
         self._least: dict[Position, int | None] = {}
 
@@ -71,10 +69,6 @@ class TokenDistances:
     def _find_least(self, position: Position) -> int | None:
         text = self._completions.of(position)
         return None if text is None else self._fewest(text)
-
-    def most_after(self, position: Position) -> int:
-        """No more tokens than these are needed after any that may come; :data:`UNKNOWN` without a look at them."""
-        return self._bounds.after_any(position)
 
     def after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32], bool]:
         """The tokens that may come, :meth:`least` after each, :data:`UNKNOWN` for ``None``, and whether they are all.
@@ -171,7 +165,7 @@ class TokenDistances:
         fewest = self._fewest_of_ends(text)[-1]
         return None if fewest >= UNKNOWN else fewest
 
-    def _farthest_end(self, text: bytes) -> int:
+    def farthest_end(self, text: bytes) -> int:
         """The fewest tokens for that end of a text which takes most."""
         return min(max(self._fewest_of_ends(text)), UNKNOWN)
 
