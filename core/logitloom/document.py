@@ -25,8 +25,8 @@ from logitloom import options as opts
 from logitloom import processors, registry
 from logitloom.arguments import instance, shown
 from logitloom.chain import Chain
+from logitloom.chain.links import Link
 from logitloom.errors import ChainDocumentError
-from logitloom.link import Link
 
 __all__ = ["VERSION", "from_document", "load_file", "to_document", "to_json", "to_toml"]
 

@@ -18,9 +18,9 @@ from logitloom import options as opts
 from logitloom import registry
 from logitloom.arguments import flag, instance, shown
 from logitloom.chain import Chain
+from logitloom.chain.links import FunctionProcessor, Link
 from logitloom.effect import Effect
 from logitloom.errors import InvalidSignature, OptionTypeError, UnknownPlugin
-from logitloom.link import FunctionProcessor, Link
 from logitloom.loading import Rules, loading
 from logitloom.processor import Processing, declaration
 from logitloom.registry import register, unregister

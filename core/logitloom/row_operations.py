@@ -1,7 +1,7 @@
 """Operations of samplers and penalties on single rows, as numbers that a compiled loop goes by.
 
 A processor that declares what it does as such an operation still does it by itself, on every library. Where kernels are
-installed, neighbours that all declare one run as one loop, which never copies a row (:mod:`logitloom.row_program`).
+installed, neighbours that all declare one run as one loop, which never copies a row (:mod:`logitloom.chain.row_loop`).
 :mod:`logitloom.testing.row_operations` has their definitions.
 """
 

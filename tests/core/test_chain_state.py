@@ -17,7 +17,7 @@ import pytest
 
 from logitloom import Backend, ChainState, Context, Vocabulary, load_backend, processors
 from logitloom.automata import TokenAutomaton, compile_pattern
-from logitloom.chain_state import _MAGIC, ChainFingerprint
+from logitloom.chain.state import _MAGIC, ChainFingerprint
 from logitloom.constraints import Constraint, ConstraintProcessor
 from logitloom.errors import StateMismatch
 from logitloom.fingerprint import fingerprint_of

@@ -242,7 +242,7 @@ OTHERS: dict[str, str] = {
 }
 #: Modules of the reference that authors of plug-ins import, or that are read and not called.
 OF_AUTHORS = {
-    "logitloom.context.padded", "logitloom.link.Link", "logitloom.state_format", "logitloom.options",
+    "logitloom.context.padded", "logitloom.chain.links.Link", "logitloom.state_format", "logitloom.options",
     "logitloom.processor.STAGES", "logitloom.processor.Stage", "logitloom.processor.NEEDS", "logitloom.processor.Need",
     "logitloom.processor.Processing", "logitloom.rng", "logitloom.loading", "logitloom.fingerprint",
     "logitloom.atomic_file", "logitloom.constraints", "logitloom_plugins.combinators.finish_within.FinishWithin",

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom import Context, Processor, processors, state
-from logitloom import position as positions
+from logitloom.chain import positions
 
 ROWS = st.integers(1, 4)
 TOKENS = st.lists(st.integers(0, 9), max_size=3)

@@ -9,6 +9,7 @@ import pytest
 
 from logitloom import Backend, Context, load_backend, processors
 from logitloom import state as rows
+from logitloom.chain.row_loop import RowLoop
 from logitloom.generation.logits_pool import LogitsPool
 from logitloom.masks.kernels import KernelFailed, load_kernels
 from tests.plugins.processors.driving import random_logits
@@ -39,13 +40,13 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 def run(backend: Backend, name: str, lines: list[np.ndarray], *, fused: bool, **more: Any) -> list[np.ndarray]:
     """Logits and states after each step."""
     chain, count = processors.load(*CHAINS[name][1], debug=False), len(lines[0])
-    assert chain._program is not None
-    assert chain._program.first == CHAINS[name][0]
-    if not fused:
-        chain._program = None
+    loop = chain._plan if isinstance(chain._plan, RowLoop) else chain._plan.segments[-1]
+    assert isinstance(loop, RowLoop)
+    assert chain._whole.count - loop.count == CHAINS[name][0]
+    chain._plan_steps(loops=fused)
     prompt = [[5, 9, 5, 9, 70 + row] for row in range(count)]
     context = Context.start(backend.asarray(lines[0]), prompt=prompt, max_length=30, **more)
-    state, found, loops = chain.init_state(context), [], _Watched(chain)
+    state, found, loops = chain.init_state(context), [], _Watched(chain, fused)
     for step, line in enumerate(lines):
         given = backend.asarray(line)
         out, state = chain.process(given, state, context)
@@ -66,7 +67,7 @@ class _Watched:
     #: Whether it must be, whatever the logits.
     expected = False
 
-    def __init__(self, chain: Any) -> None:
+    def __init__(self, chain: Any, fused: bool) -> None:
         self.stepped = False
         *others, last = chain._steps
 
@@ -75,6 +76,7 @@ class _Watched:
             return last(logits, state, context)
 
         chain._steps = (*others, watching)
+        chain._plan_steps(loops=fused)
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -114,7 +116,7 @@ def test_one_row_without_a_batch(backend: Backend) -> None:
 
 def test_other_dtypes_and_layouts_take_the_processors(backend: Backend) -> None:
     chain = processors.load(*WARPS, debug=False)
-    watched = _Watched(chain)
+    watched = _Watched(chain, True)
     line = random_logits(1, 2, WIDTH)
     for given in (backend.asarray(line.astype(np.float64)), backend.asarray(np.tile(line, 2))[:, :WIDTH]):
         watched.stepped = False

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Chain, Context, Vocabulary, load_backend, processors, scoring
+from logitloom import Backend, Chain, Context, Vocabulary, load_backend, processors
+from logitloom.chain import scoring
 from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet
 
 VOCAB, TIME = 24, 70

@@ -41,7 +41,7 @@ class Spy:
     """A processor that changes nothing and writes down what passes it: text so far (prompt, generated) and scores."""
 
     stage = "penalty"
-    effect = Effect.of(())
+    effect = Effect("forbids", keeps=("order", "last"))
     needs = frozenset({"history", "prompt"})
 
     seen: list[tuple[tuple[int, ...], tuple[int, ...], np.ndarray]] = field(default_factory=list)

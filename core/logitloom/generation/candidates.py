@@ -13,8 +13,8 @@ from logitloom import registry
 from logitloom import state as row_state
 from logitloom.backend import NEG_INF, Array, Backend, backend_of
 from logitloom.chain import Chain, ChainState
+from logitloom.chain.links import Link
 from logitloom.context import Context
-from logitloom.link import Link
 from logitloom.loading import loading
 
 __all__ = [

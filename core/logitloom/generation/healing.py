@@ -16,8 +16,8 @@ from logitloom import processors
 from logitloom.arguments import flag, id_lists, instance
 from logitloom.automata.trie import Trie, vocabulary_trie
 from logitloom.chain import Chain
+from logitloom.chain.links import Link
 from logitloom.errors import GenerationError
-from logitloom.link import Link
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Healed", "heal", "removed_tokens"]

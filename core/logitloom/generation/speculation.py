@@ -18,6 +18,7 @@ from logitloom import state as row_state
 from logitloom.arguments import id_lists
 from logitloom.backend import NEG_INF, Array
 from logitloom.chain import Chain, ChainState
+from logitloom.chain.links import Link
 from logitloom.context import Context, padded
 from logitloom.errors import GenerationError
 from logitloom.generation import loop
@@ -28,7 +29,6 @@ from logitloom.generation.model import ModelAdapter
 from logitloom.generation.multinomial import Multinomial
 from logitloom.generation.sampled import sampled
 from logitloom.generation.schedules import BackOff
-from logitloom.link import Link
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Round", "Statistics", "speculate"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from logitloom import state as row_state
 from logitloom.backend import Backend
 from logitloom.chain import Chain
+from logitloom.chain.links import Link
 from logitloom.errors import StateMismatch
-from logitloom.link import Link
 from logitloom.processor import Processor
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same

@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 from logitloom.arguments import flag, ids, instance, optional_ids, whole
 from logitloom.backend import Array, Backend
 from logitloom.chain import Chain
-from logitloom.chain_state import ChainState
+from logitloom.chain.links import Link
+from logitloom.chain.state import ChainState
 from logitloom.context import Context
 from logitloom.effect import Effect
 from logitloom.errors import NeedsNotMet, OptionError
 from logitloom.generation.sampled import Distributions, Sampled
-from logitloom.link import Link
 from logitloom.processor import Processor
 from logitloom.state import Rows
 
@@ -134,7 +134,7 @@ class _Recorder(Processor):
     """Stands last in the chain. What distributions were is kept beside the states, for a bounded number of steps."""
 
     stage = "warp"
-    effect = Effect.of(())
+    effect = Effect("forbids", keeps=("order", "last"))
     compilable = False
 
     def __init__(self, limit: int, first: bool) -> None:

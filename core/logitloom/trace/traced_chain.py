@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from logitloom.arguments import instance, whole
 from logitloom.backend import Array
 from logitloom.chain import Chain
+from logitloom.chain.links import Link
+from logitloom.chain.steps import Step
 from logitloom.context import Context
 from logitloom.effect import Effect
 from logitloom.errors import OptionError
-from logitloom.link import Link
 from logitloom.processor import Processor
-from logitloom.step import Step
 from logitloom.trace.automaton_states import StateNumbers
 from logitloom.trace.distribution import Change, Distribution, changed, described, probabilities
 from logitloom.trace.record import Record
@@ -80,13 +80,14 @@ class TracedChain(Chain):
             *steps, closing = self._steps
             watched = (self._recorder.watching(step, self.links[i], i) for i, step in enumerate(steps))
             self._steps = (*watched, closing)
+            self._plan_steps()
 
 
 class _Recorder(Processor):
     """Stands last in the chain: closes the record of a step, and keeps its number in the state of each row."""
 
     stage = "warp"
-    effect = Effect.of(())
+    effect = Effect("forbids", keeps=("order", "last"))
     compilable = False
 
     def __init__(self, record: Record, processors: dict[str, Any], top: int, branches: int) -> None:

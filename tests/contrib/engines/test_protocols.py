@@ -242,7 +242,7 @@ class SwallowingLlama:
 @pytest.mark.usefixtures("lists")
 @pytest.mark.parametrize("form", ["processor", "[processor]", "chain", "[chain]"])
 def test_llama_cpp_takes_a_chain_in_any_form(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitloom.direct_use.load_plugin", lambda kind, name: to_llama_cpp)
+    monkeypatch.setattr("logitloom.chain.direct_use.load_plugin", lambda kind, name: to_llama_cpp)
     chain, model = chain_of(("regex", {"pattern": "red"})), SwallowingLlama()
     given = {"processor": to_llama_cpp(chain, model), "chain": chain}[form.strip("[]")]
     for _ in range(2):
@@ -256,7 +256,7 @@ def test_llama_cpp_takes_a_chain_in_any_form(form: str, monkeypatch: pytest.Monk
 def test_llama_cpp_raises_what_the_library_swallows_also_by_hand(
     direct: bool, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitloom.direct_use.load_plugin", lambda kind, name: to_llama_cpp)
+    monkeypatch.setattr("logitloom.chain.direct_use.load_plugin", lambda kind, name: to_llama_cpp)
     model = SwallowingLlama()
 
     def failing(logits: Any) -> Any:

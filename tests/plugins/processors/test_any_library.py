@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from logitloom import Context, load_backend, processors
 from logitloom import state as rows
+from logitloom.chain.numpy_views import OnViews
+from logitloom.chain.row_loop import RowLoop
 from logitloom.generation.logits_pool import LogitsPool
 from tests.plugins.processors.driving import random_logits
 
@@ -38,8 +41,12 @@ class Run:
         backend = load_backend("torch")
         self.chain, count = processors.load(*CHAINS[name], debug=False), len(lines[0])
         # One processor that changes logits takes tensors.
-        assert self.chain._any_library == (len(CHAINS[name]) > 1 or name == "min_p")
-        self.chain._any_library = shares
+        plan = self.chain._plan
+        on_views = plan.otherwise if isinstance(plan, RowLoop) else plan
+        assert isinstance(on_views, OnViews) == (len(CHAINS[name]) > 1 or name == "min_p")
+        if not shares and isinstance(on_views, OnViews):
+            inner = on_views.inner
+            self.chain._plan = dataclasses.replace(plan, otherwise=inner) if isinstance(plan, RowLoop) else inner
         prompt = [[row, 5, 9, 5, 9] for row in range(count)]
         context = Context.start(torch.zeros(count, WIDTH, dtype=dtype), prompt=prompt, max_length=16, **more)
         state = self.chain.init_state(context)
@@ -77,7 +84,7 @@ def watched(chain: Any) -> list[type]:
         return first(logits, state, context)
 
     chain._steps = (watching, *others)
-    chain._program = None  # of a compiled loop it sees nothing
+    chain._plan_steps(loops=False)  # of a compiled loop it sees nothing
     return seen
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from logitloom import Backend, Context, load_backend, processors
+from logitloom.chain.survivors import split
 from logitloom.generation.logits_pool import LogitsPool
-from logitloom.survivors import split
 from tests.plugins.processors.driving import random_logits
 
 WIDTH = 4096
@@ -82,6 +82,7 @@ def test_survivors_are_what_the_last_processors_see(backend: Backend) -> None:
         return step(logits, state, context)
 
     chain._steps = (*chain._steps[:-1], watching)
+    chain._plan_steps(loops=False)  # of a compiled loop they see nothing
     logits = backend.asarray(random_logits(1, 2, WIDTH))
     context = Context.start(logits, prompt=[[1], [2]])
     chain.process(logits, chain.init_state(context), context)

@@ -7,28 +7,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from logitloom import position as positions
 from logitloom import state as rows
 from logitloom.backend import Array
+from logitloom.chain import positions
+from logitloom.chain.plan import Segment
+from logitloom.chain.score_arguments import Tokens
+from logitloom.chain.steps import Step
 from logitloom.context import Context
 from logitloom.errors import IllegalToken
-from logitloom.score_arguments import Tokens
-from logitloom.step import Step
 
-__all__ = ["score"]
+__all__ = ["score", "told_late"]
 
 #: Most positions of a sequence that are processed at a time, so that their logits stay in the cache (``_MOST_BYTES``);
 #: and the least, because with fewer the calls cost more than the passes over memory.
 _MOST_POSITIONS: Final = 256
 _LEAST_POSITIONS: Final = 16
 _MOST_BYTES: Final = 1 << 23
-
-#: Processes rows of logits, given the states of the processors and the context.
-Runner = Callable[[Array, tuple[Any, ...], Context], tuple[Array, Sequence[Any]]]
 
 
 class ScoredChain(Protocol):
@@ -57,24 +55,24 @@ def told_late(step: Step) -> Step:
     return telling
 
 
-class _Told:
-    """A state, and the tokens that its rows have accepted since.
+class _Told(NamedTuple):
+    """A state, and the tokens that its rows have accepted since: a row tree.
 
     Attributes:
         state: a row tree.
         tokens: ``[rows, n] int32``.
     """
 
-    def __init__(self, state: Any, tokens: Array) -> None:
-        self.state, self.tokens = state, tokens
+    state: Any
+    tokens: Array
 
 
-def score(chain: ScoredChain, run: Runner, logits: Array, taken: Tokens, context: Context) -> Array:
+def score(chain: ScoredChain, plan: Segment, logits: Array, taken: Tokens, context: Context) -> Array:
     """See :meth:`logitloom.Chain.score`, which checks the arguments.
 
     Args:
         chain: the chain.
-        run: its processors, each without ``states_after`` as :func:`told_late` makes it.
+        plan: its processors, each without ``states_after`` as :func:`told_late` makes it.
         logits, context: as there.
         taken: ``[batch, time]``, the tokens, -1 behind the end.
     """
@@ -96,7 +94,7 @@ def score(chain: ScoredChain, run: Runner, logits: Array, taken: Tokens, context
             own = backend.copied(lines, memory)
             memory = own if memory is None else memory
             flat = xp.reshape(lines if own is None else own, (-1, vocab))
-            processed, after = run(flat, states, here.with_fields(donate=own is not None))
+            processed, after = plan.run(flat, states, here.with_fields(donate=own is not None))
         except IllegalToken as error:
             position, row = divmod(error.row, batch)
             raise IllegalToken(f"Sequence {row}, before its position {start + position}: {error}", row=row) from error

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from logitloom import state as rows
 from logitloom.backend import Array, SharedMemory
+from logitloom.chain.plan import Segment
 from logitloom.context import Context
 
-__all__ = ["SharedStep"]
+__all__ = ["OnViews", "SharedStep"]
 
 #: The arrays of a step's context.
 _FIELDS: Final = ("tokens", "chosen_logprob", "sequence", "length", "prompt_length")
@@ -33,7 +36,7 @@ class SharedStep:
         self._complete = True
 
     @staticmethod
-    def of(logits: Array, states: tuple[Any, ...], context: Context) -> SharedStep | None:
+    def of(logits: Array, states: Sequence[Any], context: Context) -> SharedStep | None:
         """The views of a step; None where the library shares no memory with NumPy, or an array does not."""
         memory = context.backend.shared_memory(logits)
         if memory is None:
@@ -63,3 +66,32 @@ class SharedStep:
         if id(logits) in self._arrays:
             self._memory.written(self._arrays[id(logits)][1])
         return self.array(logits), [rows.map_leaves(self.array, state) if state else state for state in states]
+
+
+@dataclass(frozen=True)
+class OnViews:
+    """Processors that run on NumPy's views, where the library shares its memory.
+
+    Attributes:
+        inner: the same processors on the arrays that they are given.
+    """
+
+    inner: Segment
+
+    @property
+    def count(self) -> int:
+        """How many processors."""
+        return self.inner.count
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the result is an array of our own, if it is not the input."""
+        return self.inner.fresh
+
+    def run(self, logits: Array, states: Sequence[Any], context: Context) -> tuple[Array, list[Any]]:
+        """See :meth:`logitloom.chain.plan.Segment.run`."""
+        shared = SharedStep.of(logits, states, context)
+        if shared is None:
+            return self.inner.run(logits, states, context)
+        views, held, seen = shared.views
+        return shared.returned(*self.inner.run(views, held, seen.with_fields(pool=None)))

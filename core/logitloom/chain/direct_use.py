@@ -10,8 +10,8 @@ from __future__ import annotations
 import weakref
 from typing import Any, Final, NoReturn
 
+from logitloom.chain.links import Link
 from logitloom.errors import LogitloomError, NeedsNotMet
-from logitloom.link import Link
 from logitloom.processor import Processor
 from logitloom.registry import load_plugin
 

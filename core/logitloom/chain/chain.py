@@ -10,14 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import position as positions
-from logitloom import scoring
 from logitloom import state as rows
 from logitloom.arguments import id_lists, shown
 from logitloom.backend import NEG_INF, Array, Backend
-from logitloom.chain_state import ChainFingerprint, ChainState, check_owner, load_state, save_state, state_type
+from logitloom.chain import positions, scoring
+from logitloom.chain.direct_use import call_directly
+from logitloom.chain.links import FunctionProcessor, Link, check_order
+from logitloom.chain.plan import Segment, WholeRows
+from logitloom.chain.planning import planned
+from logitloom.chain.score_arguments import checked
+from logitloom.chain.state import ChainFingerprint, ChainState, check_owner, load_state, save_state, state_type
+from logitloom.chain.step_arguments import check_step, note, writable
+from logitloom.chain.steps import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.context import Context
-from logitloom.direct_use import call_directly
 from logitloom.effect import Effect
 from logitloom.errors import (
     ChainIncomplete,
@@ -28,16 +33,9 @@ from logitloom.errors import (
     UnknownPlugin,
 )
 from logitloom.hookspecs import TextEnd
-from logitloom.link import FunctionProcessor, Link, check_order
 from logitloom.plugin_manager import implementations
 from logitloom.processor import NEEDS, Processor
 from logitloom.registry import read_vocabulary
-from logitloom.row_program import RowProgram
-from logitloom.score_arguments import checked
-from logitloom.shared_step import SharedStep
-from logitloom.step import Step, check_state_is_taken, checking_results, restoring_forbidden
-from logitloom.step_arguments import check_step, note, writable
-from logitloom.survivors import Survivors, split, survivors_of
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Chain", "ChainState"]
@@ -120,20 +118,17 @@ class Chain:
             for i, (link, step) in enumerate(zip(links, steps, strict=True))
             if not link.effect.keeps_last and i not in asked
         )
-        plain = not self.debug and len(steps) == len(self.links)
         if self.debug:
             steps = [checking_results(step, link.label) for link, step in zip(links, steps, strict=True)]
         self._steps: tuple[Step, ...] = tuple(steps)
-        # What the last processors see of a row, if it is not the whole; where each one's result is checked, it is.
-        whole, highest = split(self.links) if plain else (0, None)
-        self._survivor_steps = (len(self.links), None) if highest is None else (whole, highest)
-        self._program = RowProgram.of(self.links, whole, highest)
-        # One processor that changes logits makes so few calls that views would cost more.
-        self._any_library = (
-            plain
-            and len(steps) > (0 if self.effect.forbids_only else 1)
-            and all(link.effect.operation is not None for link in self.links)
-        )
+        self._plan_steps()
+
+    def _plan_steps(self, *, loops: bool = True) -> None:
+        """Plan how the steps run; where the result of each is checked, each sees whole rows."""
+        links = tuple(link for link in self.links if link.processor is not None)
+        self._whole = WholeRows(links, self._steps, self._fresh)
+        shortened = not self.debug and len(links) == len(self.links)
+        self._plan: Segment = planned(self._whole, loops=loops) if shortened else self._whole
 
     # -- what the chain is ---------------------------------------------------------------------------
 
@@ -332,82 +327,20 @@ class Chain:
         single = logits.ndim == 1
         if single:
             logits = logits[None]
-        after: list[Any] = []
-        ours, last = context.donate, len(states) - 1
-        # Nobody may write to a buffer of the pool, so only the last processor gets it.
-        lent = context.pool
-        pool = lent if last else None
-        program, whole = (None, -1) if context.compiled else (self._program, self._survivor_steps[0])
-        left: Survivors | None = None
-        shared = None
-        try:
-            # A loop over rows from the first processor on needs no views.
-            rowwise = program is not None and not program.first and program.address(context.backend, logits) is not None
-            if self._any_library and not context.compiled and not rowwise:
-                shared = SharedStep.of(logits, states, context)
-            if shared is not None:
-                logits, states, context = shared.views
-            if pool is not None:
-                context = context.with_fields(pool=None)
-            for index, step in enumerate(self._steps):
-                if program is not None and index == program.first:
-                    left, states, context = program.run(logits, states, context, after)
-                if index == whole and left is None:
-                    left = self._on_survivors(logits, states, context, after)
-                if left is not None:
-                    break
-                if index == last and pool is not None:
-                    context = context.with_fields(pool=pool)
-                # A second name for logits that may be overwritten would keep their memory until the next step.
-                given = None if ours else logits
-                logits, new = step(logits, states[index], context)
-                after.append(new)
-                if not ours and index < last and self._fresh[index] and logits is not given:
-                    ours, context = True, context.with_fields(donate=True)
-        except Exception as error:
-            note(error, self.labels[len(after)], "process", context)
-            raise
-        if left is not None:
-            backend = context.backend
-            if shared is not None:
-                backend, logits, left = shared.backend, shared.array(logits), Survivors(*map(shared.array, left))
-            logits = backend.spread(left.logits, left.ids, logits, context.donate, lent)
+        plan = self._whole if context.compiled else self._plan
+        logits, after = plan.run(logits, states, context)
         if logits.ndim != 2:
             # Logits alone, returned for two rows, were taken apart as if they were (logits, state).
             raise InvalidSignature(
                 f"A processor of {', '.join(self.labels)} returned something else than (logits, state): logits of the "
                 f"shape {list(logits.shape)}. Load the chain with debug=True to be told which."
             )
-        if shared is not None:
-            logits, after = shared.returned(logits, after)
         # What self.state(...) does, without a call.
         new_state = tuple.__new__(self._state_type, (position, tuple(after)))
         if context.backend.lazy and not context.compiled:
             held = [leaf for _, leaf in rows.leaves(new_state) if isinstance(leaf, type(logits))]
             context.backend.synchronize(logits, *held)
         return (logits[0] if single else logits), new_state
-
-    def _on_survivors(
-        self, logits: Array, states: tuple[Any, ...], context: Context, after: list[Any]
-    ) -> Survivors | None:
-        """What the last processors leave of the highest logits of each row, which are all that they need to see.
-
-        Args:
-            after: their new states are appended here.
-
-        Returns:
-            None, and nothing happened, where too many are left.
-        """
-        whole, highest = self._survivor_steps
-        found = survivors_of(context.backend, logits, highest)
-        if found is None:
-            return None
-        ids, left = found
-        narrow = context.with_fields(donate=True, pool=None, vocab_size=int(ids.shape[1]))
-        for step, state in zip(self._steps[whole:], states[whole:], strict=True):
-            left, new = step(left, state, narrow)
-            after.append(new)
-        return Survivors(ids, left)
 
     def _opened(self, logits: Array, state: Any, context: Context) -> tuple[Any, tuple[Any, ...], Context]:
         """The position and the states of a step, and its context, after checking that they belong together."""
@@ -484,19 +417,22 @@ class Chain:
             )
         taken = checked(logits, tokens, context, kept)
         if kept is None:
-            return scoring.score(self, self._run_positions, logits, taken, context)
+            return scoring.score(self, self._over_positions, logits, taken, context)
         rest = self.part([link for link in self.links if not link.effect.forbids_only])
         flat = context.backend.xp.reshape(kept, (-1, kept.shape[-1]))
         lines = context.backend.xp.reshape(logits, (-1, logits.shape[-1]))
         masked = context.backend.apply_token_mask(lines, flat)
         return rest.score(context.backend.xp.reshape(masked, logits.shape), taken, context)
 
-    def _run_positions(self, logits: Array, states: tuple[Any, ...], context: Context) -> tuple[Array, Sequence[Any]]:
-        after: list[Any] = []
-        for step, state, plain in zip(self._steps, states, self._afters, strict=True):
-            logits, new = (step if plain else scoring.told_late(step))(logits, state, context)
-            after.append(new)
-        return logits, after
+    @functools.cached_property
+    def _over_positions(self) -> Segment:
+        """The plan for rows that are positions of sequences."""
+        late = [after is None for after in self._afters]
+        steps = [scoring.told_late(step) if told else step for step, told in zip(self._steps, late, strict=True)]
+        whole = WholeRows(self.links, tuple(steps), self._fresh)
+        tabled = [link.effect.operation is not None and link.effect.operation.has_table for link in self.links]
+        loops = not any(table and told for table, told in zip(tabled, late, strict=True))
+        return whole if self.debug else planned(whole, loops=loops)
 
     def part(self, links: Sequence[Link]) -> Chain:
         """A chain of some, or other, links with the same resources."""

@@ -1,0 +1,129 @@
+"""The plan of a chain: segments that a step runs one after the other.
+
+A segment runs some neighbouring processors. It may do so in a shorter way, and has the long way for logits on which the
+shorter one does not work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from logitloom.backend import Array
+from logitloom.chain.links import Link
+from logitloom.chain.step_arguments import note
+from logitloom.chain.steps import Step
+from logitloom.context import Context
+
+__all__ = ["Plan", "Segment", "WholeRows"]
+
+
+class Segment(Protocol):
+    """Some neighbouring processors of a chain.
+
+    Attributes:
+        count: how many processors.
+        fresh: whether logits that are not the very input are an array of our own, which may be overwritten.
+    """
+
+    @property
+    def count(self) -> int:
+        """How many processors."""
+        ...
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the result is an array of our own, if it is not the input."""
+        ...
+
+    def run(self, logits: Array, states: Sequence[Any], context: Context) -> tuple[Array, list[Any]]:
+        """The processed logits, and the new states of the processors.
+
+        Args:
+            logits: ``[rows, vocab]``.
+            states: of the processors.
+            context: of the step. A buffer of its pool may be returned.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class WholeRows:
+    """Processors that run one after the other on whole rows.
+
+    Attributes:
+        links, steps: the processors.
+        returns_fresh: for each, whether logits that are not the very input are an array of our own.
+    """
+
+    links: tuple[Link, ...]
+    steps: tuple[Step, ...]
+    returns_fresh: tuple[bool, ...]
+
+    @property
+    def count(self) -> int:
+        """How many processors."""
+        return len(self.steps)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the result is an array of our own, if it is not the input."""
+        return all(self.returns_fresh)
+
+    def part(self, start: int, end: int) -> WholeRows:
+        """Some of the processors."""
+        return WholeRows(self.links[start:end], self.steps[start:end], self.returns_fresh[start:end])
+
+    def run(self, logits: Array, states: Sequence[Any], context: Context) -> tuple[Array, list[Any]]:
+        """See :meth:`Segment.run`."""
+        after: list[Any] = []
+        last, pool, ours = len(self.steps) - 1, context.pool, context.donate
+        if pool is not None and last > 0:
+            # Nobody may write to a buffer of the pool, so only the last processor gets it.
+            context = context.with_fields(pool=None)
+        for index, step in enumerate(self.steps):
+            if index == last and pool is not None and context.pool is None:
+                context = context.with_fields(pool=pool)
+            # A second name for logits that may be overwritten would keep their memory until the next step.
+            given = None if ours else logits
+            try:
+                logits, new = step(logits, states[index], context)
+            except Exception as error:
+                note(error, self.links[index].label, "process", context)
+                raise
+            after.append(new)
+            if not ours and index < last and self.returns_fresh[index] and logits is not given:
+                ours, context = True, context.with_fields(donate=True)
+        return logits, after
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Segments one after the other, as one."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def count(self) -> int:
+        """How many processors."""
+        return sum(segment.count for segment in self.segments)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the result is an array of our own, if it is not the input."""
+        return all(segment.fresh for segment in self.segments)
+
+    def run(self, logits: Array, states: Sequence[Any], context: Context) -> tuple[Array, list[Any]]:
+        """See :meth:`Segment.run`."""
+        after: list[Any] = []
+        for segment in self.segments:
+            here = context
+            if context.pool is not None and segment is not self.segments[-1]:
+                here = context.with_fields(pool=None)
+            given = None if context.donate else logits
+            logits, new = segment.run(logits, states[len(after) : len(after) + segment.count], here)
+            after += new
+            if segment.fresh and not context.donate and logits is not given:
+                context = context.with_fields(donate=True)
+        return logits, after
