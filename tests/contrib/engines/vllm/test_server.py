@@ -14,6 +14,7 @@ from tests.contrib.engines.conftest import documented
 from tests.contrib.engines.vllm.conftest import HOSTILE, one
 from tests.contrib.engines.vllm.serving import serving
 from tests.contrib.engines.vllm.smollm2_folder import missing_packages, smollm2_folder
+from tests.contrib.servers.bodies import MISPLACED, SAMPLER
 
 if missing_packages():
     pytest.skip(f"not installed: {', '.join(missing_packages())}", allow_module_level=True)
@@ -138,6 +139,25 @@ def test_a_chain_that_would_not_run_gets_http_400(client: Any, extra: Any, part:
     prompt: Any = {"messages": [{"role": "user", "content": "a"}]} if chat else {"prompt": "a"}
     with pytest.raises(openai.BadRequestError, match=part):
         ask.create(**prompt, **fields)
+
+
+@pytest.mark.parametrize("case", MISPLACED)
+def test_a_body_that_nobody_would_read_is_refused(client: Any, case: str) -> None:
+    import openai
+
+    body, _ = MISPLACED[case]
+    with pytest.raises(openai.BadRequestError, match=r"which nobody reads|where nobody reads it|vLLM ignores"):
+        client.completions.create(model=MODEL, prompt="a", max_tokens=4, extra_body=body)
+
+
+def test_samplers_run_beside_a_response_format(client: Any) -> None:
+    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    answer = client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": "a"}], max_tokens=40, temperature=0.0,
+        extra_body={"response_format": form, "vllm_xargs": {"logitloom": json.dumps(SAMPLER)}},
+    )  # fmt: skip
+    assert json.loads(answer.choices[0].message.content)["n"] in (1, 2)
 
 
 def test_after_all_that_the_server_goes_on(client: Any) -> None:
