@@ -11,7 +11,6 @@ from logitloom.automata import Budget, BudgetTracker, at_most
 from logitloom.constraints import Constraint, ConstraintProcessor, lift
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
 from logitloom.fingerprint import fingerprint_of
-from logitloom.generation.partial_values import JsonReader
 from logitloom.options import values
 from logitloom.registry import load_plugin
 from logitloom_plugins.grammars.engine import Engine, Grammar
@@ -21,6 +20,7 @@ from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, c
 from logitloom_plugins.json_schema.structure.machine import STATE_BYTES, Machine
 from logitloom_plugins.json_schema.structure.whitespace import POLICIES, Whitespace
 from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint, can_write
+from logitloom_plugins.json_text.json_reader import JsonReader
 from logitloom_plugins.schema_sources.inputs import check_keywords
 from logitloom_plugins.schema_sources.sources import plain_schema, schema_of
 

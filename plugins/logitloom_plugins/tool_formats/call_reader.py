@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from logitloom.errors import GenerationError
-from logitloom.generation.partial_values import JsonReader, Partial, Path
+from logitloom.generation.partial_values import Partial, Path
 from logitloom_plugins.combinators.automaton import CombinedAutomaton, Configuration
+from logitloom_plugins.json_text.json_reader import JsonReader
 
 __all__ = ["CallMeaning", "CallReader", "Content", "Event"]
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from logitloom import Vocabulary, processors
 from logitloom.errors import GenerationError
 from logitloom.generation import Generator, Multinomial
-from logitloom.generation.partial_values import JsonReader, Partial, Path
+from logitloom.generation.partial_values import Partial, Path
 from logitloom_contrib.llama import random_model
+from logitloom_plugins.json_text.json_reader import JsonReader
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda part: st.lists(part, max_size=4) | st.dictionaries(st.text(), part, max_size=4))
