@@ -124,12 +124,14 @@ class LazyDfa(ByteAutomaton):
         return [self._subsets.packed(part) for part in self._subsets.members(self._subsets.unpacked(state))]
 
     def completion(self, state: State) -> bytes | None:
-        """The shortest text to the end; ``None`` for patterns with boundaries."""
+        """The shortest text to the end; ``None`` for patterns with boundaries and very many transitions."""
         completions = self._subsets.completions
         if completions is None:
             return None
         if type(state) is bytes:
-            return completions.shortest(self._subsets.positions(self._subsets.unpacked(state)))
+            # There are none where the pattern matches no text.
+            positions = self._subsets.read_next(self._subsets.unpacked(state))
+            return completions.shortest(positions) if positions else None
         found = [tail + (self.completion(after) or b"") for tail, after in self._tails(*cast(tuple[bytes, int], state))]
         return min(found, key=lambda text: (len(text), text.translate(BYTE_ORDER)))
 
@@ -139,7 +141,8 @@ class LazyDfa(ByteAutomaton):
         if completions is None:
             return None
         origin = state if type(state) is bytes else cast(tuple[bytes, int], state)[0]
-        return completions.longest(self._subsets.positions(self._subsets.unpacked(origin)), read, writable)
+        positions = self._subsets.read_next(self._subsets.unpacked(origin))
+        return completions.longest(positions, read, writable) if positions else None
 
     def _tails(self, origin: bytes, node: int) -> Iterator[tuple[bytes, bytes]]:
         """The first of the bytes that end a character and lead to a state, for each such state."""

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.boundaries import ALL_CONTEXTS, BEGIN, END, KINDS, LAST_NEWLINE, NEWLINE, context_bit
 from logitloom.automata.char_sets import HIGH_ALL, NEVER, CharSet
+from logitloom.automata.context_completions import PlainPositions, without_contexts
 from logitloom.automata.context_nfa import ContextAutomaton
 from logitloom.automata.nfa import END_POSITION, Order, PositionAutomaton
 from logitloom.automata.position_beginnings import position_beginnings
@@ -100,7 +101,11 @@ class SubsetAutomaton(Protocol[S]):
 
     @property
     def completions(self) -> PositionCompletions | None:
-        """The shortest texts of the positions; ``None`` if what follows a position depends on what was read before."""
+        """The shortest texts of positions; ``None`` where they are not known."""
+        ...
+
+    def read_next(self, state: S) -> Collection[int]:
+        """The positions with which a text may go on from a state, as :attr:`completions` numbers them."""
         ...
 
     def beginnings(self, state: S, length: int) -> Hashable:
@@ -276,6 +281,10 @@ class Subsets:
     def completions(self) -> PositionCompletions | None:
         """See :class:`SubsetAutomaton`."""
         return PositionCompletions(self.nfa)
+
+    def read_next(self, state: frozenset[int]) -> Collection[int]:
+        """See :class:`SubsetAutomaton`."""
+        return state
 
     def beginnings(self, state: frozenset[int], length: int) -> Hashable:
         """See :class:`SubsetAutomaton`. All positions are divided when the first state is asked for."""
@@ -467,10 +476,21 @@ class ContextSubsets:
         """See :class:`SubsetAutomaton`."""
         return list(state.positions)
 
-    @property
+    @cached_property
+    def _plain(self) -> PlainPositions | None:
+        return without_contexts(self.nfa, self._alive)
+
+    @cached_property
     def completions(self) -> PositionCompletions | None:
         """See :class:`SubsetAutomaton`."""
-        return None
+        return None if self._plain is None else PositionCompletions(self._plain.nfa)
+
+    def read_next(self, state: PositionsRead) -> Collection[int]:
+        """See :class:`SubsetAutomaton`."""
+        assert self._plain is not None
+        after = self._plain.after
+        found = _EMPTY.union(*[after[position, state.before] for position in state.positions])
+        return found | {END_POSITION} if self.accepts(state) else found
 
     def beginnings(self, state: PositionsRead, length: int) -> Hashable:
         """See :class:`SubsetAutomaton`."""
