@@ -8,6 +8,10 @@ limit, as by default. "least" counts schemas of which no document fits into the 
 
 The second table has random walks: uniformly drawn allowed tokens of the same vocabulary, for each schema, pattern and
 set of tools with budgets from the least upwards. Every text must be finished and valid.
+
+The last two tables have milliseconds of processor time for one step of one row on the ids of Tekken, with a limit and
+for the same tokens without one: of random texts within 1, 1.2, 2 and 8 times the fewest tokens for each schema, and of
+documents of schemas for which far limits were slow.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import contextlib
 import gzip
 import itertools
 import json
+import random
 import re
 import sys
 import time
@@ -40,11 +45,14 @@ from logitloom_plugins.grammars.byte_rules import ByteRules  # noqa: E402
 from logitloom_plugins.grammars.context_free import pruned  # noqa: E402
 from logitloom_plugins.grammars.gbnf import parse_gbnf  # noqa: E402
 from logitloom_plugins.grammars.recogniser import Recogniser  # noqa: E402
+from tests.core.automata.vocabularies import tekken  # noqa: E402
 from tests.plugins.json_schema.schema_data import benchmark, data_folder  # noqa: E402
 
 _MOST_STATES = 500
 #: Subjects of random walks that take more seconds are named.
 _SLOW = 10
+#: Limits of timed texts, in times of the fewest tokens.
+FACTORS = (1.0, 1.2, 2.0, 8.0)
 
 WAYS: dict[str, dict[str, Any]] = {
     "any whitespace, no limit (before)": {"whitespace": "flexible", "finish_within": 0},
@@ -64,6 +72,7 @@ def main() -> None:
     parser.add_argument("--grammars", type=int, default=2 * len(GRAMMARS), help="grammars, each on two engines")
     parser.add_argument("--states", type=int, default=100, help="states of each grammar in the third table")
     parser.add_argument("--budgets", type=int, default=8)
+    parser.add_argument("--timed", type=int, default=600, help="schemas whose steps are timed")
     parser.add_argument("--skip", type=int, default=0, help="leave out so many of each, to run in parts")
     parser.add_argument("--rows", type=int, default=32, help="texts that the model writes at a time")
     parser.add_argument("--backend", default="numpy")
@@ -88,6 +97,8 @@ def main() -> None:
         counts = walked(subjects, given.skip, count, given.budgets, vocabulary)
         shown = " | ".join(str(counts[each]) for each in ("subjects", "texts", "finished", "valid", "refused"))
         print(f"| {name} | {shown} |", flush=True)
+    if given.timed:
+        times_of_steps(given.skip, given.timed)
     if given.states:
         print("\n| grammar | states | fewest tokens | one more | two more | three or more | too many ways to try |")
         print("| --- | --- | --- | --- | --- | --- | --- |")
@@ -379,6 +390,96 @@ def walked(subjects: Iterator[Subject], skip: int, count: int, budgets: int, voc
         if seconds > _SLOW:
             print(f"# {skip + number}: {seconds:.0f} s, least {least}: {str(spec)[:200]}", file=sys.stderr, flush=True)
     return counts
+
+
+def words(dice: random.Random, least: int, most: int) -> str:
+    """Some words, cut to a length within bounds."""
+    return " ".join(dice.choices(["the", "road", "house", "grey", "sun", "tall"], k=most))[: dice.randint(least, most)]
+
+
+def documents() -> Iterator[tuple[str, Any, Any, int]]:
+    """Names, schemas, values and limits."""
+    dice = random.Random(1)
+    strings = {name: {"type": "string", "minLength": 60, "maxLength": 100} for name in "abcd"}
+    closed = {"type": "object", "additionalProperties": False}
+    value: Any = {name: words(dice, 60, 100) for name in strings}
+    yield "4 long strings", {**closed, "properties": strings, "required": [*strings]}, value, 500
+    members = {"id": {"type": "integer"}, "name": {"type": "string", "maxLength": 30}, "ok": {"type": "boolean"}}
+    item = {**closed, "properties": members, "required": [*members]}
+    value = [{"id": dice.randrange(10000), "name": words(dice, 5, 30), "ok": True} for _ in range(9)]
+    yield "8 objects and more", {"type": "array", "minItems": 8, "items": item}, value, 500
+    value = [words(dice, 3, 20) for _ in range(61)]
+    yield "60 strings", {"type": "array", "minItems": 60, "items": {"type": "string", "maxLength": 20}}, value, 500
+    value = dice.sample(range(80), 79)
+    several = {"type": "array", "minItems": 79, "uniqueItems": True, "items": {"enum": [*range(80)]}}
+    yield "79 different numbers", several, value, 600
+
+
+def times_of_steps(skip: int, count: int) -> None:
+    """The last two tables."""
+    vocabulary = tekken()
+    with_limit: dict[float, list[float]] = {factor: [] for factor in FACTORS}
+    without: dict[float, list[float]] = {factor: [] for factor in FACTORS}
+    slowest = dict.fromkeys(FACTORS, (0.0, -1))
+    rows = [*enumerate(benchmark())][skip : skip + count]
+    for number, row in rows:
+        spec = ("json", {"schema": row["schema"], "engine": "table"})
+        try:
+            chain = processors.load(spec, tokenizer=vocabulary)
+            blank = np.zeros((1, vocabulary.size), dtype=np.float32)
+            context = Context.start(blank, vocabulary=vocabulary, prompt=[[1]])
+            constraint = chain.links[0].processor.constraint_for(context)
+            least = constraint.least_tokens(constraint.start())
+        except LogitloomError:
+            continue
+        for factor in FACTORS if least is not None else ():
+            limit = int(np.ceil(factor * (least + 1)))
+            # What a vocabulary remembers is there in both of the runs that count.
+            taken, _ = timed_steps(spec, vocabulary, limit, None, number)
+            _, others = timed_steps(spec, vocabulary, None, taken, number)
+            _, times = timed_steps(spec, vocabulary, limit, taken, number)
+            with_limit[factor] += times
+            without[factor] += others
+            slowest[factor] = max(slowest[factor], (max(times), number))
+    print("\n| limit, times the least | steps | median | without | p99 | without | slowest | schema of the slowest |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for factor in FACTORS:
+        shown = [f"{np.percentile(each[factor], q):.2f}" for q in (50, 99) for each in (with_limit, without)]
+        time_of, schema = slowest[factor]
+        print(
+            f"| {factor:g} | {len(with_limit[factor])} | {' | '.join(shown)} | {time_of:.0f} | {schema} |", flush=True
+        )
+    print("\n| document | limit | steps | median | without | mean | without | slowest | without |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name, schema, value, limit in documents():
+        tokens = [*greedily(vocabulary, json.dumps(value).encode())]
+        spec = ("json", {"schema": schema})
+        _, without_limit, with_it = (timed_steps(spec, vocabulary, each, tokens, 0)[1] for each in (None, None, limit))
+        both = with_it, without_limit
+        shown = [f"{found(times):.2f}" for found in (np.median, np.mean, np.max) for times in both]
+        print(f"| {name} | {limit} | {len(tokens) + 1} | {' | '.join(shown)} |", flush=True)
+
+
+def timed_steps(
+    spec: Any, vocabulary: Any, limit: int | None, tokens: list[int] | None, seed: int
+) -> tuple[list[int], list[float]]:
+    """The tokens of a text, by default uniformly drawn ones, and the milliseconds of each step of a new chain."""
+    chain = processors.load(spec, tokenizer=vocabulary)
+    blank, dice = np.zeros((1, vocabulary.size), dtype=np.float32), np.random.default_rng([seed])
+    context = Context.start(blank, vocabulary=vocabulary, prompt=[[1]])
+    context = context if limit is None else context.with_fields(max_new_tokens=limit)
+    state, now, taken, times = chain.init_state(context), context, list[int](), list[float]()
+    while True:
+        logits, begun = blank.copy(), time.process_time()
+        logits, state = chain.process(logits, state, now)
+        times.append(1000 * (time.process_time() - begun))
+        if tokens is not None and len(taken) == len(tokens):
+            return taken, times
+        token = int(dice.choice(np.flatnonzero(np.isfinite(logits[0])))) if tokens is None else tokens[len(taken)]
+        if token in vocabulary.eos:
+            return taken, times
+        taken.append(token)
+        now = context.accept([[token]])
 
 
 def random_text(chain: Chain, context: Context, blank: Any, dice: np.random.Generator) -> str | None:

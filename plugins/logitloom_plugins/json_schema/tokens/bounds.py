@@ -39,7 +39,11 @@ _MOST_JOINED: Final = 64
 _MOST_ALIKE: Final = 1 << 12
 #: Bytes of the rest of an escape: of one without and with a second surrogate; and of an escaped byte.
 _ESCAPE, _SURROGATES, _ESCAPED = 5, 11, 6
-_DECIDED: Final = {"open": ("compact", "spaced", "indent 2", "indent 4"), "flat": ("compact", "spaced")}
+#: The layouts that a text may still have: of these a text is counted piece by piece, with whitespace between pieces.
+_UNDECIDED: Final = ("open", "flat")
+_PIECE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^"{}\[\],:]+', re.DOTALL)
+_GAPS: Final = re.compile(rb"[{}\[\],:]")
+_WIDEST_INDENT: Final = 4
 #: What stands between the bracket of an object or array and another that is opened in it, or after it has ended.
 _BRACKET: Final = re.compile(rb"([{[])")
 _BETWEEN: Final = {b"{": re.compile(rb"\A\s*[\"}]"), b"[": re.compile(rb"\A\s*\Z|[\",\]}]")}
@@ -135,8 +139,8 @@ class TokenBounds:
             return target._replace(added=max(target.added, own))
         if kind == "value":
             target = self._of_return(state[2], items)
-            added = max(self._of_value(state[1], each, self._opened).added for each in _layouts(state[3]))
-            return target._replace(added=max(target.added, added))
+            value = self._of_value(state[1], _layout(state[3]), self._opened)
+            return target._replace(added=max(target.added, value.added))
         if kind in STRING_KINDS:
             escape = _SURROGATES if kind == "escape" else 0
             if not isinstance(state[1], NameContext):
@@ -145,7 +149,7 @@ class TokenBounds:
         else:
             # An object, an array, or what comes after a name.
             frame, layout, escape = state[1], state[3], 0
-        found = _largest(self._of_frame(frame, each, self._opened, items) for each in _layouts(layout))
+        found = self._of_frame(frame, _layout(layout), self._opened, items)
         return found._replace(added=found.added + escape)
 
     # --- objects and arrays -----------------------------------------------------------------------------------------
@@ -155,7 +159,7 @@ class TokenBounds:
 
         Args:
             frame: the object or array.
-            layout: of its members, decided.
+            layout: of its members.
             opened: the brackets that a token may open in it.
             items: the items so far, at least.
         """
@@ -185,7 +189,7 @@ class TokenBounds:
             # Of an object with a number of members the shortest text is another after each member, and its names are
             # others where they must differ.
             names = completions.longest_name(frame) if isinstance(frame, ObjectFrame) and frame.tracked else 0
-            tokens = max([len(relaid(b"," + end, (*layout, 0) if layout else 0, "close")) for end in ends]) + names
+            tokens = max([self._bytes(b"," + end, layout) for end in ends]) + names
         elif isinstance(frame, ObjectFrame) and frame.tracked:
             return _NO_BOUND
         return _Bound(tokens, 0, looked_at)
@@ -250,7 +254,7 @@ class TokenBounds:
         contents, texts, frames = completions.openings(demand)
         added = max([self._tokens(text, layout) for text in (b"false", *texts)])
         added = max([added, *[self._of_content(content, quoted) for content, quoted in contents]])
-        within = _layouts(inside((*layout, 0)))[0] if layout else layout
+        within = _layout(inside((*layout, 0))) if layout else layout
         for frame in frames:
             bracket = b"[" if isinstance(frame, ArrayFrame) else b"{"
             if bracket not in opened:
@@ -285,7 +289,25 @@ class TokenBounds:
         return escape + len(end) + characters * size
 
     def _tokens(self, text: bytes, layout: Any) -> int:
-        return self._farthest_end(relaid(text, (*layout, 0), "close") if layout else text)
+        if not layout or layout[0] not in _UNDECIDED:
+            return self._farthest_end(relaid(text, (*layout, 0), "close") if layout else text)
+        lines = layout[1] + text.count(b"{") + text.count(b"[") if layout[0] == "open" else 0
+        pieces = sum([self._recalled(("piece", piece), partial(self._of_piece, piece)).rest
+                      for piece in _PIECE.findall(text)])  # fmt: skip
+        return pieces + len(_GAPS.findall(text)) * self._recalled(("gap", lines), partial(self._of_gap, lines)).rest
+
+    def _of_piece(self, piece: bytes) -> _Bound:
+        return _Bound(self._farthest_end(piece), 0)
+
+    def _of_gap(self, lines: int) -> _Bound:
+        """The tokens of any whitespace in a gap as deep as this, or of a space."""
+        return _Bound(max(1, *[self._farthest_end(b"\n" + b" " * (2 * depth)) for depth in range(2 * lines + 1)]), 0)
+
+    def _bytes(self, text: bytes, layout: Any) -> int:
+        if not layout or layout[0] not in _UNDECIDED:
+            return len(relaid(text, (*layout, 0), "close") if layout else text)
+        lines: int = layout[1] + text.count(b"{") + text.count(b"[")
+        return len(text) + len(_GAPS.findall(text)) * (1 + _WIDEST_INDENT * lines)
 
 
 def _largest(bounds: Iterable[_Bound]) -> _Bound:
@@ -293,12 +315,9 @@ def _largest(bounds: Iterable[_Bound]) -> _Bound:
     return _Bound(max(each.rest for each in found), max(each.added for each in found))
 
 
-def _layouts(layout: Any) -> list[Any]:
-    """The layouts, with the depth, that a text may turn out to have."""
-    if isinstance(layout, int):
-        return [0]
-    name, depth, _ = layout
-    return [(each, depth if each.startswith("indent") else 0) for each in _DECIDED.get(name, (name,))]
+def _layout(layout: Any) -> Any:
+    """The name and the depth of a layout, without a depth that makes no difference; 0 where there is none."""
+    return (layout[0], layout[1] if layout[0] != "flat" else 0) if layout else 0
 
 
 def _at_its_start(frame: Frame) -> Frame:
