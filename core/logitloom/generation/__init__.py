@@ -18,6 +18,7 @@ from logitloom.generation.candidates import (
 )
 from logitloom.generation.continuous import ContinuousGenerator, continuous
 from logitloom.generation.contrastive_search import ContrastiveSearch, contrastive_search
+from logitloom.generation.finished_value import read_value
 from logitloom.generation.generator import Generated, Generator, Piece, Progress
 from logitloom.generation.greedy import Greedy
 from logitloom.generation.healing import Healed, heal
@@ -73,6 +74,7 @@ __all__ = [
     "draw",
     "heal",
     "legal_prefix",
+    "read_value",
     "speculate",
     "until_end",
 ]

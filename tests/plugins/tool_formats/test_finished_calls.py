@@ -1,0 +1,56 @@
+"""The calls in a finished text or its tokens, in every format."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from logitloom import Vocabulary, processors
+from logitloom.errors import GenerationError, NeedsNotMet
+from logitloom.generation import read_value
+from logitloom_plugins.tool_formats.builtin import rows
+from logitloom_plugins.tool_formats.tool_format import tool_format
+from tests.plugins.tool_formats.tool_texts import random_calls, random_tools, written
+
+TAG = "<tool_call>"
+WORDS = Vocabulary(
+    [*(bytes([byte]) for byte in range(256)), b"", b""], eos=[256], special=[257], special_text={257: TAG}
+)
+TOOLS = [{"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}]
+
+
+@pytest.mark.parametrize("name", sorted(rows()))
+def test_the_calls_are_those_that_were_written(name: str) -> None:
+    form, random = tool_format(name), np.random.default_rng(4)
+    tools = random_tools(form, random)
+    calls = random_calls(form, tools, random, 1)
+    text = written(form, calls)
+    chain = processors.load(("tool_call", {"tools": tools, "format": name, "choice": "required"}), tokenizer=WORDS)
+    expected = [{"name": called, "arguments": arguments} for called, arguments in calls]
+    assert read_value(chain, text) == expected
+    assert read_value(chain, [*text.encode(), 256]) == expected
+
+
+def test_special_tokens_are_read_from_ids() -> None:
+    chain = processors.load(("tool_call", {"tools": TOOLS}), tokenizer=WORDS)
+    rest = '\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>'
+    assert read_value(chain, [257, *rest.encode(), 256]) == [{"name": "add", "arguments": {"a": 2}}]
+
+
+def test_what_is_no_finished_text_of_the_chain_is_told() -> None:
+    chain = processors.load(("tool_call", {"tools": TOOLS}))
+    with pytest.raises(GenerationError, match="ends too early for 'tool_call'"):
+        read_value(chain, f'{TAG}\n{{"name": "add", "argu')
+    with pytest.raises(GenerationError, match="none that 'tool_call' allows"):
+        read_value(chain, f'{TAG}\n{{"name": "subtract"')
+    with pytest.raises(NeedsNotMet, match="this chain has none: load it with tokenizer"):
+        read_value(chain, [1, 2])
+    with pytest.raises(NeedsNotMet, match="says what its texts mean: temperature"):
+        read_value(processors.load("temperature"), "a")
+
+
+def test_a_text_of_json_is_its_value() -> None:
+    chain = processors.load(("json", {"schema": {"type": "object"}}))
+    assert read_value(chain, '{"a": [1.5, null]}') == {"a": [1.5, None]}
+    with pytest.raises(GenerationError, match="ends too early for 'json'"):
+        read_value(chain, '{"a": [1')
