@@ -6,7 +6,9 @@ A document holds a version and a list of processors::
 
     [[processor]]
     use = "top_k"
-    options = { k = 40 }
+
+    [processor.options]
+    k = 40
 
 Tokenizer and model are not part of it; they are given when it is read.
 """
@@ -28,7 +30,7 @@ from logitloom.chain import Chain
 from logitloom.chain.links import Link
 from logitloom.errors import ChainDocumentError
 
-__all__ = ["VERSION", "from_document", "load_file", "to_document", "to_json", "to_toml"]
+__all__ = ["VERSION", "from_document", "load", "to_document", "to_json", "to_toml"]
 
 #: Version of the document format.
 VERSION = 1
@@ -73,10 +75,31 @@ def _entry(link: Link) -> dict[str, Any]:
 
 
 def to_toml(chain: Chain) -> str:
-    """The chain as a TOML document."""
+    """The chain as a TOML document.
+
+    Example:
+        >>> print(to_toml(processors.load("normalize", ("top_k", {"k": 5}))), end="")
+        logitloom = 1
+        <BLANKLINE>
+        [[processor]]
+        use = "normalize"
+        <BLANKLINE>
+        [[processor]]
+        use = "top_k"
+        <BLANKLINE>
+        [processor.options]
+        k = 5
+    """
     import tomli_w
 
-    return tomli_w.dumps(to_document(chain))
+    document = to_document(chain)
+    parts = [tomli_w.dumps({"logitloom": document["logitloom"]})]
+    for entry in document["processor"]:
+        # One by one, because the writer puts a list of small tables on one line.
+        parts.append("[[processor]]\n" + tomli_w.dumps({"use": entry["use"]}))
+        if "options" in entry:
+            parts.append(tomli_w.dumps({"processor": {"options": entry["options"]}}))
+    return "\n".join(parts)
 
 
 def to_json(chain: Chain) -> str:
@@ -121,21 +144,47 @@ def from_document(
     return processors.load(*specs, tokenizer=tokenizer, model=model, block=block)
 
 
-def load_file(path: str | Path, *, tokenizer: Any = None, model: Any = None, block: Iterable[str] = ()) -> Chain:
-    """The chain described by a ``.toml`` or ``.json`` file.
+def load(
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    tokenizer: Any = None,
+    model: Any = None,
+    block: Iterable[str] = (),
+) -> Chain:
+    """The chain that a document describes, wherever the document is.
+
+    Args:
+        source: the path of a ``.toml`` or ``.json`` file; the text of such a document (a text of several lines, or one
+            that begins with ``{``, as JSON does); or the document as a table.
+        tokenizer: as in :func:`logitloom.processors.load`.
+        model: likewise.
+        block: likewise.
 
     Raises:
-        ChainDocumentError: if the file cannot be read as such; names the file.
+        ChainDocumentError: if it cannot be read as such; names the file.
+
+    Example:
+        >>> load(to_toml(processors.load(("top_k", {"k": 5}))))["top_k"].k
+        5
     """
-    instance(path, (str, os.PathLike), "path", ChainDocumentError)
-    path = Path(path)
+    if isinstance(source, Mapping):
+        return from_document(source, tokenizer=tokenizer, model=model, block=block)
+    instance(source, (str, os.PathLike), "source", ChainDocumentError)
+    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
+        what, text, is_json = "The chain document", source, source.lstrip().startswith("{")
+    else:
+        path = Path(source)
+        what, is_json = f"The chain file {str(path)!r}", path.suffix == ".json"
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ChainDocumentError(f"{what} could not be read: {error}") from error
     try:
-        text = path.read_text(encoding="utf-8")
-        document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise ChainDocumentError(f"The chain file {str(path)!r} could not be read: {error}") from error
+        document = json.loads(text) if is_json else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ChainDocumentError(f"{what} could not be read: {error}") from error
     if not isinstance(document, dict):
-        raise ChainDocumentError(f"The chain file {str(path)!r} holds a {type(document).__name__}, not a table.")
+        raise ChainDocumentError(f"{what} holds a {type(document).__name__}, not a table.")
     return from_document(document, tokenizer=tokenizer, model=model, block=block)
 
 

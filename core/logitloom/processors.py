@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from logitloom import options as opts
@@ -96,7 +96,8 @@ def load(
 
     Args:
         specs: each a name (``"regex"``, or ``"regex@distribution"``), a pair ``(name, options)``, a configured
-            processor, a processor class, or a function of ``logits`` or ``(logits, context)``.
+            processor, a processor class, a function of ``logits`` or ``(logits, context)``, or one of the ``links`` of
+            another chain, which keeps its options: so chains are reordered, shortened and changed.
         options: options by label. A processor's label is its name; the second of a name is ``name#2``.
         tokenizer: a tokenizer of any library, or a Vocabulary, for processors that need one.
         model: a model adapter, for processors that need one.
@@ -136,6 +137,9 @@ def _links(specs: Iterable[Any], by_label: dict[str, Any], rules: Rules) -> list
         label = base if counts[base] == 1 else f"{base}#{counts[base]}"
         more = by_label.pop(label, {})
         given = {**given, **more} if isinstance(more, Mapping) else more
+        if isinstance(name, Link):
+            links.append(_moved(name, label, given))
+            continue
         plugin = registry.load_plugin("processors", name) if isinstance(name, str) else name
         if rules.guard is not None and isinstance(name, str):
             given = rules.guard.options(name, plugin, given)
@@ -144,6 +148,16 @@ def _links(specs: Iterable[Any], by_label: dict[str, Any], rules: Rules) -> list
         labels = ", ".join(link.label for link in links) or "none"
         raise UnknownPlugin(f"Options were given for {', '.join(map(repr, by_label))}, but the chain has {labels}.")
     return links
+
+
+def _moved(link: Link, label: str, given: Mapping[str, Any]) -> Link:
+    """A link of another chain under a label of this one, with more options."""
+    link = replace(link, label=label)
+    if not given:
+        return link
+    if link.factory is None:
+        raise InvalidSignature(f"Processor {label!r} is already configured, so it takes no options.")
+    return link.given(given)
 
 
 def _is_pair(spec: Any) -> bool:
@@ -167,5 +181,7 @@ def _link(label: str, name: str | None, plugin: Any, given: Mapping[str, Any], b
 
 
 def _label_of(plugin: Any) -> str:
+    if isinstance(plugin, Link):
+        return plugin.label.partition("#")[0]
     named = plugin if hasattr(plugin, "__name__") else type(plugin)
     return str(named.__name__)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Processor, errors, option, processors, registry
-from logitloom.document import VERSION, from_document, load_file, to_document, to_json, to_toml
+from logitloom.document import VERSION, from_document, load, to_document, to_json, to_toml
 
 
 class Mode(Enum):
@@ -183,7 +183,7 @@ def test_names_and_options_in_documents_are_checked_like_any_other():
 def test_files_are_read_by_their_suffix(tmp_path, suffix, write):
     path = tmp_path / f"chain{suffix}"
     path.write_text(write(processors.load(("rich", {"text": "ä\n\"'\\"}))), encoding="utf-8")
-    assert load_file(path)["rich"].text == "ä\n\"'\\"
+    assert load(path)["rich"].text == "ä\n\"'\\"
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,32 @@ def test_files_are_read_by_their_suffix(tmp_path, suffix, write):
 def test_unreadable_files_are_named(tmp_path, name, content, text):
     (tmp_path / name).write_text(content)
     with pytest.raises(errors.ChainDocumentError, match=text) as caught:
-        load_file(tmp_path / name)
+        load(tmp_path / name)
     assert name in str(caught.value)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(errors.ChainDocumentError, match="'.*nowhere.toml' could not be read"):
-        load_file(tmp_path / "nowhere.toml")
+        load(tmp_path / "nowhere.toml")
+
+
+def test_a_text_and_a_table_are_loaded_as_a_file_is():
+    chain = processors.load(("rich", {"text": "a"}))
+    for source in (to_toml(chain), to_json(chain), to_document(chain), "logitloom = 1\n"):
+        expected = to_document(chain)["processor"] if source != "logitloom = 1\n" else []
+        assert to_document(load(source))["processor"] == expected
+    with pytest.raises(errors.ChainDocumentError, match="The chain document could not be read"):
+        load("{")
+    with pytest.raises(errors.ChainDocumentError, match="'source' must be"):
+        load(3)
+
+
+def test_links_of_a_chain_are_loaded_in_another_order_with_their_options():
+    chain = processors.load(("top_k", {"k": 3}), ("temperature", {"temperature": 0.5}), ("top_k", {"k": 2}))
+    turned = processors.load(*reversed(chain.links))
+    assert turned.labels == ("top_k", "temperature", "top_k#2")
+    assert [turned["top_k"].k, turned["top_k#2"].k] == [2, 3]
+    fewer = processors.load(chain.links[1], (chain.links[0], {"k": 7}), options={"temperature": {"temperature": 0.2}})
+    assert (fewer["temperature"].temperature, fewer["top_k"].k) == (0.2, 7)
+    with pytest.raises(errors.InvalidSignature, match="already configured"):
+        processors.load((processors.load(fewer["top_k"]).links[0], {"k": 1}))

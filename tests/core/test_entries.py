@@ -117,7 +117,7 @@ ENTRIES: dict[str, Entry] = {
         document.from_document,
         {"document": {"logitloom": 1, "processor": [{"use": "top_k", "options": {"k": 2}}]}, "tokenizer": WORDS},
     ),
-    "logitloom.document.load_file": Entry(document.load_file, {"path": str(ROOT / "nothing.toml")}),
+    "logitloom.document.load": Entry(document.load, {"source": str(ROOT / "nothing.toml")}),
     "logitloom.Vocabulary": Entry(Vocabulary, {"token_bytes": [b"", b"a"], "eos": [0], "special": []}),
     "logitloom.read_vocabulary": Entry(logitloom.read_vocabulary, {"tokenizer": WORDS}),
     "logitloom.backend_of": Entry(backend_of, {"array": LOGITS}),
@@ -198,7 +198,7 @@ OWN = {("logitloom.generation.Generator", "on_emission", "a function")}
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_the_right_arguments_are_taken(name: str) -> None:
-    if name != "logitloom.document.load_file":
+    if name != "logitloom.document.load":
         ENTRIES[name].call(**ENTRIES[name].given)
 
 

@@ -290,7 +290,7 @@ def build_chain(arguments: argparse.Namespace) -> Chain:
         early = {label: settings.pop(label) for label in list(settings) if label in shortcuts and label not in taken}
         chain = processors.load(*arguments.use, options=settings, block=arguments.block)
         return _constrained(chain, shortcuts, early, arguments.block)
-    chain = document.load_file(arguments.chain, block=arguments.block)
+    chain = document.load(arguments.chain, block=arguments.block)
     early = {label: settings.pop(label) for label in list(settings) if label in shortcuts and label not in chain.labels}
     return _constrained(chain.configure(**settings), shortcuts, early, arguments.block)
 

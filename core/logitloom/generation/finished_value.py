@@ -27,7 +27,8 @@ def read_value(chain: Chain, text: str | Sequence[int]) -> Any:
         value that ``json.loads`` would give.
 
     Raises:
-        NeedsNotMet: no processor of the chain says what its texts mean, or ids are given and the chain has no vocabulary.
+        NeedsNotMet: no processor of the chain says what its texts mean, or ids are given and the chain has no
+            vocabulary.
         GenerationError: the text is not one that the processor allows, or ends too early.
 
     Example:
@@ -57,8 +58,8 @@ def read_value(chain: Chain, text: str | Sequence[int]) -> Any:
     value = reader.end()
     if not value.complete:
         raise GenerationError(
-            f"The text ends too early for {label!r}: ...{text[-40:]!r}. Give more tokens, or read what there is of it with "
-            f"the pieces of Generator.stream."
+            f"The text ends too early for {label!r}: ...{text[-40:]!r}. Give more tokens, or read what there is "
+            f"of it with the pieces of Generator.stream."
         )
     return value.value
 
