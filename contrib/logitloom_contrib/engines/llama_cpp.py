@@ -54,7 +54,7 @@ def to_llama_cpp(
     """
     adapter = model if hasattr(model, "empty_cache") else None
     if "model" in chain.needs and model is not None and adapter is None:
-        adapter = LlamaCppModel(model)
+        adapter = LlamaCppModel(model, tokenizer=tokenizer)
     if tokenizer is None and chain.vocabulary is None and "vocabulary" in chain.needs:
         tokenizer = getattr(model, "model_path", None)
     chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=adapter)

@@ -76,7 +76,7 @@ def to_mlx_lm(
         NeedsNotMet: the chain needs what mlx-lm does not give.
         ChainIncomplete: options are missing.
     """
-    adapter = MlxModel(model) if model is not None and not hasattr(model, "empty_cache") else model
+    adapter = MlxModel(model, tokenizer) if model is not None and not hasattr(model, "empty_cache") else model
     chain = bind(chain, ENGINE, GIVES, tokenizer=getattr(tokenizer, "_tokenizer", tokenizer), model=adapter)
     own = adapter if "model" in chain.needs else None
     return MlxProcessor(chain, own, seed, max_length, max_new_tokens)

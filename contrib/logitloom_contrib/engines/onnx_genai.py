@@ -55,7 +55,7 @@ def to_onnx_genai(
     """
     adapter = model
     if model is not None and not hasattr(model, "empty_cache"):
-        adapter = OnnxGenAiModel(model) if "model" in chain.needs else None
+        adapter = OnnxGenAiModel(model, tokenizer=tokenizer) if "model" in chain.needs else None
     chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=adapter)
     ends = tuple(dict.fromkeys([*eos, *(chain.vocabulary.eos if chain.vocabulary is not None else ())]))
     if padding is None and ends:

@@ -76,7 +76,7 @@ def to_transformers(
     config = getattr(model, "generation_config", None)
     if config is not None:
         _require_called(config.cache_implementation)
-    adapter = TransformersModel(model) if config is not None and "model" in chain.needs else model
+    adapter = TransformersModel(model, tokenizer) if config is not None and "model" in chain.needs else model
     chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=adapter)
     ends = eos if eos is not None else (*_ids(getattr(config, "eos_token_id", None)), *_eos_of(chain))
     if padding is None:

@@ -12,7 +12,7 @@ from logitloom import processors, registry
 from logitloom.cli.generate import parse_setting
 from logitloom.cli.terminal import table
 from logitloom.errors import OptionError
-from logitloom.vocabulary import Vocabulary
+from logitloom.generation.token_prefix import continuation_ids
 
 __all__ = ["add_parser"]
 
@@ -20,7 +20,9 @@ __all__ = ["add_parser"]
 _MOST_IDS: Final = 1 << 24
 
 EXAMPLES = """examples:
-  logitloom detect watermark_greenlist --ids 'ids.json' --vocab-size 49152 --set key=15485863
+  logitloom generate "Tell a story." --json --use watermark_greenlist --set watermark_greenlist.key=7 > story.json
+  logitloom detect watermark_greenlist story.json --set key=7
+  logitloom detect watermark_greenlist --ids ids.json --vocab-size 49152 --set key=15485863
   logitloom detect watermark_gumbel text.txt --tokenizer tokenizer.json --vocab-size 49152 --set key=42
   cat text.txt | logitloom detect watermark_synthid --tokenizer model-folder --vocab-size 49152 --set 'keys=[1, 2, 3]'
 """
@@ -37,13 +39,21 @@ def add_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("processor", metavar="NAME", help="the processor that marks, such as watermark_greenlist")
-    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="a file with the text; default: input")
-    parser.add_argument("--ids", metavar="FILE", help="a file with a JSON list of token ids, instead of a text")
     parser.add_argument(
-        "--tokenizer", metavar="PATH", help="tokenizer of the model, a file or folder of Hugging Face's"
+        "file", metavar="FILE", nargs="?", default="-",
+        help="a file with the text, or with what generate --json printed; default: input",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ids", metavar="FILE", help="a file with a JSON list of token ids, or what generate --json printed"
     )
+    parser.add_argument("--model", metavar="PATH", help="the model, as for generate (default: its default)")
+    parser.add_argument("--loader", default="llama", metavar="NAME", help="model plug-in (default: %(default)s)")
+    parser.add_argument("--tokenizer", metavar="PATH", help="instead of a model: a file or folder with its tokenizer")
     parser.add_argument(
-        "--vocab-size", type=int, metavar="N", help="columns of the logits; default: the tokenizer's ids"
+        "--vocab-size",
+        type=int,
+        metavar="N",
+        help="columns of the logits; default: the model's, or the tokenizer's ids",
     )
     parser.add_argument("--threshold", type=float, default=0.01, metavar="P", help="p-value of a mark; default: 0.01")
     parser.add_argument(
@@ -66,63 +76,83 @@ def run(arguments: argparse.Namespace) -> int:
             f"Processor {arguments.processor!r} leaves no mark that could be detected: it has no method 'detect'. "
             f"Name a watermark, such as watermark_greenlist."
         )
-    ids, size = _ids(arguments)
-    if not 0 <= size <= _MOST_IDS:
+    texts, size = _texts(arguments)
+    if not 0 < size <= _MOST_IDS:
         raise OptionError(f"--vocab-size must be the number of logits, from 1 to {_MOST_IDS}, but is {size}.")
-    if not size:
-        raise OptionError("Lists of green tokens depend on the number of logits: give --vocab-size or --tokenizer.")
-    found = mark.detect(ids, vocab_size=size)
-    told = {"processor": arguments.processor, "tokens": len(ids), **found._asdict()}
-    told["marked"] = bool(found.p_value < arguments.threshold)
+    told = []
+    for ids in texts:
+        found = mark.detect(ids, vocab_size=size)
+        marked = bool(found.p_value < arguments.threshold)
+        told.append({"processor": arguments.processor, "tokens": len(ids), **found._asdict(), "marked": marked})
     if arguments.json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(told[0] if len(told) == 1 else told, indent=2))
     else:
-        shown = [
-            ("tokens", str(len(ids))), ("scored", str(found.scored)), ("mean", f"{found.mean:.4f}"),
-            ("statistic", f"{found.statistic:.3f}"), ("p-value", f"{found.p_value:.3g}"),
-            ("marked", "yes" if told["marked"] else "no"),
-        ]  # fmt: skip
-        print(table(shown, ("", arguments.processor), sys.stdout))
-    return 0 if told["marked"] else 1
+        print("\n\n".join(_shown(each) for each in told))
+    return 0 if all(each["marked"] for each in told) else 1
 
 
-def _ids(arguments: argparse.Namespace) -> tuple[list[int], int]:
-    """The token ids, and the number of logits as far as it is known."""
-    size = int(arguments.vocab_size or 0)
-    if arguments.ids is not None:
-        try:
-            ids = json.loads(_read(arguments.ids))
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, OptionError):
-                raise
-            raise OptionError(
-                f"{arguments.ids} is no JSON: {error!s:.200}. Give a list of token ids, such as [1, 2]."
-            ) from None
-        if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < 2**31 for token in ids):
-            raise OptionError(f"{arguments.ids} must hold a JSON list of token ids, such as [1, 2].")
-        return ids, size
+def _shown(told: dict[str, Any]) -> str:
+    """The result for one text, as a table."""
+    rows = [
+        ("tokens", str(told["tokens"])), ("scored", str(told["scored"])), ("mean", f"{told['mean']:.4f}"),
+        ("statistic", f"{told['statistic']:.3f}"), ("p-value", f"{told['p_value']:.3g}"),
+        ("marked", "yes" if told["marked"] else "no"),
+    ]  # fmt: skip
+    return table(rows, ("", told["processor"]), sys.stdout)
+
+
+def _texts(arguments: argparse.Namespace) -> tuple[list[list[int]], int]:
+    """The token ids of each text, and the number of logits."""
+    size = arguments.vocab_size
+    given = _read(arguments.file if arguments.ids is None else arguments.ids)
+    texts = _generated(given)
+    if texts is None and arguments.ids is not None:
+        texts = [_listed(given, arguments.ids)]
+    if texts is not None and size is not None:
+        return texts, size
     if arguments.tokenizer is None:
-        raise OptionError("A text needs the tokenizer that wrote it: give --tokenizer, or --ids with token ids.")
-    tokenizer = _tokenizer(arguments.tokenizer)
-    vocabulary: Vocabulary = registry.read_vocabulary(tokenizer)
-    return list(tokenizer.encode(_read(arguments.file), add_special_tokens=False).ids), size or vocabulary.size
+        model = registry.load_plugin("models", arguments.loader)(arguments.model)
+        tokenizer, width = (None if texts is not None else model.tokenizer), int(model.vocab_size)
+    else:
+        tokenizer, width = arguments.tokenizer, registry.read_vocabulary(arguments.tokenizer).size
+    if texts is None:
+        texts = [continuation_ids(given, tokenizer)]
+    return texts, width if size is None else size
 
 
-def _tokenizer(path: str) -> Any:
-    """A tokenizer of the library tokenizers."""
+def _generated(text: str) -> list[list[int]] | None:
+    """The tokens of each sequence that ``generate --json`` printed, whole or in pieces; None for another text."""
     try:
-        from tokenizers import Tokenizer
-    except ImportError:
+        found = [json.loads(line) for line in text.splitlines()] if text.startswith("{") else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
+        return None
+    sequences: dict[tuple[Any, Any], list[int]] = {}
+    for each in found:
+        tokens = each.get("tokens")
+        if not _are_ids(tokens) or not {"prompt", "sample"} <= each.keys():
+            return None
+        sequences.setdefault((each["prompt"], each["sample"]), []).extend(tokens)
+    return list(sequences.values())
+
+
+def _listed(text: str, path: str) -> list[int]:
+    """The ids in a JSON list."""
+    try:
+        ids = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise OptionError(f"{path} is no JSON: {error!s:.200}. Give a list of token ids, such as [1, 2].") from None
+    if not _are_ids(ids):
         raise OptionError(
-            "Reading a text needs the package tokenizers: pip install tokenizers. Or give --ids."
-        ) from None
-    file = Path(path) / "tokenizer.json" if Path(path).is_dir() else Path(path)
-    if not file.is_file():
-        raise OptionError(f"There is no tokenizer at {file}. Give a tokenizer.json, or the folder that has it.")
-    try:
-        return Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises Exception itself
-        raise OptionError(f"{file} is no tokenizer: {error!s:.200}. Give a tokenizer.json.") from error
+            f"{path} must hold a JSON list of token ids, such as [1, 2], or what generate --json printed."
+        )
+    found: list[int] = ids
+    return found
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(token) is int and 0 <= token < 2**31 for token in value)
 
 
 def _read(path: str) -> str:

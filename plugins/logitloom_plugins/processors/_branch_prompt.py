@@ -123,6 +123,7 @@ def _encoded(prompt: Prompt, model: Any, option: str, owner: str) -> list[int]:
     tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
         raise InvalidContext(
-            f"Option {option!r} of {owner!r} is text, but the model has no tokenizer to encode it. Give token ids."
+            f"Option {option!r} of {owner!r} is text, but the model has no tokenizer to encode it. Give token ids, "
+            f"or the adapter of the engine its tokenizer."
         )
     return text_encoder(tokenizer).encode(prompt)

@@ -201,6 +201,26 @@ def test_guidance_inside_generate_equals_the_uncached_oracle(
         assert ours.tolist() == theirs.tolist()
 
 
+class Encoding:
+    """The tokenizer of the tiny models."""
+
+    vocabulary = VOCABULARY
+
+    def encode(self, text: str) -> list[int]:
+        return list(encode(text))
+
+
+def test_a_negative_prompt_may_be_a_text(model: TransformersModel) -> None:
+    found = []
+    for negative in ("a dog", tuple(encode("a dog"))):
+        chain = processors.load(("cfg", {"scale": 1.8, "negative_prompt": negative}))
+        processor = to_transformers(chain, model.model, Encoding())
+        given = torch.tensor([PROMPTS[0]])
+        out = model.model.generate(given, logits_processor=processor, max_new_tokens=8, pad_token_id=1, do_sample=False)
+        found.append(out.tolist())
+    assert found[0] == found[1]
+
+
 def guided_oracle(
     model: TransformersModel, prompts: list[list[int]], starts: list[list[int]], tokens: int, scale: float
 ) -> list[list[int]]:

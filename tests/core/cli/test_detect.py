@@ -11,7 +11,10 @@ import pytest
 
 from logitloom import processors
 from logitloom.cli.main import main
+from tests.core.cli.test_generate import prompts
 from tests.plugins.processors.test_watermarks import VOCAB, written
+
+__all__ = ["prompts"]  # a fixture
 
 KEY = {"key": 77}
 
@@ -63,12 +66,47 @@ def test_a_text_is_read_with_its_tokenizer(capsys: Any, tmp_path: Path, monkeypa
 def test_errors_say_what_is_missing(capsys: Any, ids: str, tmp_path: Path) -> None:
     told = run(capsys, "top_k", "--ids", ids, "--set", "k=3")[2]
     assert "Processor 'top_k' leaves no mark that could be detected: it has no method 'detect'." in told
-    told = run(capsys, "watermark_greenlist", "--ids", ids)[2]
-    assert "Lists of green tokens depend on the number of logits: give --vocab-size or --tokenizer." in told
-    told = run(capsys, "watermark_greenlist", "--vocab-size", "60")[2]
-    assert "A text needs the tokenizer that wrote it: give --tokenizer, or --ids with token ids." in told
+    told = run(capsys, "watermark_greenlist", "--ids", ids, "--vocab-size", "0")[2]
+    assert "--vocab-size must be the number of logits, from 1 to 16777216, but is 0." in told
+    told = run(capsys, "watermark_greenlist", "--ids", ids, "--tokenizer", str(tmp_path / "none"))[2]
+    assert "is no file or folder with a tokenizer that an installed reader knows" in told
     (tmp_path / "bad.json").write_text('["a"]')
     told = run(capsys, "watermark_greenlist", "--ids", str(tmp_path / "bad.json"))[2]
-    assert "must hold a JSON list of token ids, such as [1, 2]." in told
+    assert "must hold a JSON list of token ids, such as [1, 2], or what generate --json printed." in told
     told = run(capsys, "watermark_greenlist", "--ids", str(tmp_path / "none.json"))[2]
     assert "none.json cannot be read: No such file or directory." in told
+
+
+MARK = (
+    "--use",
+    "watermark_greenlist",
+    "--set",
+    "watermark_greenlist.key=77",
+    "--set",
+    "watermark_greenlist.bias=20.0",
+)
+
+
+@pytest.mark.usefixtures("prompts")
+@pytest.mark.parametrize("way", [[], ["--stream"]])
+def test_what_generate_printed_is_read_with_the_same_model(capsys: Any, tmp_path: Path, way: list[str]) -> None:
+    main(["generate", "ab", "--raw", "--loader", "toy", "--max-tokens", "40", "--sample", "--json", *MARK, *way])
+    (tmp_path / "told.json").write_text(capsys.readouterr().out)
+    for source in (["--ids", str(tmp_path / "told.json")], [str(tmp_path / "told.json")]):
+        code, out, _ = run(capsys, "watermark_greenlist", *source, "--loader", "toy", "--set", "key=77", "--json")
+        told = json.loads(out)
+        assert code == 0
+        assert told["tokens"] == 40
+        assert told["p_value"] < 1e-4
+
+
+@pytest.mark.usefixtures("prompts")
+def test_a_text_is_encoded_by_the_model_that_wrote_it_and_several_are_told_apart(capsys: Any, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("abcdefgh")
+    found = run(capsys, "watermark_greenlist", str(tmp_path / "text"), "--loader", "toy", "--set", "key=77", "--json")
+    assert json.loads(found[1])["tokens"] == 8
+    main(["generate", "a", "b", "--raw", "--loader", "toy", "--max-tokens", "9", "--json"])
+    (tmp_path / "told.json").write_text(capsys.readouterr().out)
+    told = str(tmp_path / "told.json")
+    found = run(capsys, "watermark_greenlist", told, "--loader", "toy", "--set", "key=77", "--json")
+    assert [each["tokens"] for each in json.loads(found[1])] == [9, 9]
