@@ -184,7 +184,10 @@ FLOORS = (
     {
         "errors",
         "arguments",
+        "html_table",
+        "progress",
         "options",
+        "option_types",
         "vocabulary",
         "vocabulary_memory",
         "rng",

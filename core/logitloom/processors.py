@@ -4,13 +4,13 @@ Example:
     >>> from logitloom import processors
     >>> chain = processors.load(("top_k", {"k": 5}), "temperature", options={"temperature": {"temperature": 0.7}})
     >>> chain
-    <Chain top_k -> temperature>
+    <Chain top_k(k=5) -> temperature(temperature=0.7)>
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,13 +22,24 @@ from logitloom.chain.links import FunctionProcessor, Link
 from logitloom.effect import Effect
 from logitloom.errors import InvalidSignature, OptionTypeError, UnknownPlugin
 from logitloom.loading import Rules, loading
+from logitloom.option_types import BuiltInName, BuiltInOptions
 from logitloom.processor import Processing, declaration
 from logitloom.registry import register, unregister
 
 __all__ = ["Description", "Spec", "available", "describe", "load", "register", "unregister"]
 
-#: A name, a configured processor, a class, a function of logits, or a pair of one of them and its options.
-Spec = str | Processing | type[Any] | Callable[..., Any] | Sequence[Any] | Link
+#: A name, a configured processor, a class, a function of logits, a link of another chain, or a pair of one of them and
+#: its options. Type checkers know the names and options of the built-in processors in pairs; to them, options of others
+#: stand in ``options``, or in a list, ``["theirs", {...}]``.
+Spec = (
+    str
+    | Processing
+    | type[Any]
+    | Callable[..., Any]
+    | Link
+    | list[Any]
+    | tuple[BuiltInName | Processing | type[Any] | Callable[..., Any] | Link, BuiltInOptions]
+)
 
 
 @dataclass(frozen=True)

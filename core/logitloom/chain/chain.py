@@ -33,6 +33,7 @@ from logitloom.errors import (
     UnknownPlugin,
 )
 from logitloom.hookspecs import TextEnd
+from logitloom.html_table import html_table
 from logitloom.plugin_manager import implementations
 from logitloom.processor import NEEDS, Processor
 from logitloom.registry import read_vocabulary
@@ -153,7 +154,23 @@ class Chain:
         raise UnknownPlugin(f"The chain has no processor {label!r}; it has {', '.join(self.labels) or 'none'}.")
 
     def __repr__(self) -> str:
-        return f"<Chain {' -> '.join(self.labels) or '(empty)'}>"
+        told = []
+        for link in self.links:
+            options = ", ".join(f"{name}={value}" for name, value in link.told_options.items())
+            told.append(f"{link.label}({options})" if options else link.label)
+        return f"<Chain {' -> '.join(told) or '(empty)'}>"
+
+    def _repr_html_(self) -> str:
+        """The processors with their options, as notebooks show the chain."""
+        rows = [
+            (number, link.label, ", ".join(f"{name}={value}" for name, value in link.told_options.items()))
+            for number, link in enumerate(self.links, 1)
+        ]
+        return html_table(["", "processor", "options"], rows)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What may stand in ``chain[...]``, for the completion of notebooks."""
+        return list(self.labels)
 
     def __iter__(self) -> Iterator[Chain]:
         """Itself: engines iterate over what they are given as their processors, and call each."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logitloom import options as opts
+from logitloom.arguments import shown
 from logitloom.backend import Array
 from logitloom.context import Context
 from logitloom.effect import Effect
@@ -89,6 +90,16 @@ class Link:
             raise OptionError(
                 f"Processor {self.label!r} cannot be made with these options: {type(error).__name__}: {error!s:.300}."
             ) from error
+
+    @property
+    def told_options(self) -> dict[str, str]:
+        """Each option as people see it: those that were given, shortened, and those that are missing."""
+        told = {name: shown(value) for name, value in self.options.items()}
+        if self.factory is None and self.processor is not None:
+            defaults = {o.name: shown(o.default) for o in opts.declared(self.processor) if not o.required}
+            values = {name: shown(value) for name, value in opts.values(self.processor).items()}
+            told = {name: value for name, value in values.items() if value != defaults.get(name)}
+        return told | dict.fromkeys(self.missing, "?")
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     for text in arguments.settings:
         _, option, value = parse_setting(f"{arguments.processor}.{text}")
         options[option] = value
-    mark = processors.load((arguments.processor, options))[arguments.processor]
+    mark = processors.load([arguments.processor, options])[arguments.processor]
     if not hasattr(mark, "detect"):
         raise OptionError(
             f"Processor {arguments.processor!r} leaves no mark that could be detected: it has no method 'detect'. "

@@ -305,7 +305,7 @@ def _constrained(
     if not shortcuts:
         return chain
     added = []
-    for link in processors.load(*shortcuts.items(), options=settings, block=block).links:
+    for link in processors.load(*map(list, shortcuts.items()), options=settings, block=block).links:
         count = 1 + sum(label.partition("#")[0] == link.label for label in chain.labels)
         added.append(link if count == 1 else dataclasses.replace(link, label=f"{link.label}#{count}"))
     at = next((i for i, link in enumerate(chain.links) if link.declared("stage") == "warp"), len(chain))

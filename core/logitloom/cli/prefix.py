@@ -40,7 +40,7 @@ def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any
     """
     if name == "json":
         options = {"whitespace": "flexible", **options}  # a text is asked about, not how a model should write it
-    processor = processors.load((name, options))[name]
+    processor = processors.load([name, options])[name]
     text = _read(file)
     pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
     longer = dict.fromkeys(piece for piece in pieces if len(piece) > 1)

@@ -120,11 +120,11 @@ def _tried(name: str, options: dict[str, Any], engine: str, vocabulary: Vocabula
             registry.load_plugin(_GRAMMAR_ENGINES, engine)
         told["installed"] = True
         begin = time.perf_counter()
-        chain = processors.load((name, {**options, "engine": engine}))
+        chain = processors.load([name, {**options, "engine": engine}])
         told["compile_ms"] = _ms(begin)
         if vocabulary is not None:
             # Once for what belongs to the vocabulary, and once for what belongs to the schema.
-            _first_mask(processors.load((name, {**options, "engine": engine})), vocabulary)
+            _first_mask(processors.load([name, {**options, "engine": engine}]), vocabulary)
             told |= _first_mask(chain, vocabulary)
         sizes = getattr(chain[name], "sizes", None)
         told |= sizes() if sizes is not None else {}
@@ -152,7 +152,7 @@ def _chosen(name: str, options: dict[str, Any], wanted: str, runs: list[str]) ->
     if wanted != "auto":
         return wanted if wanted in runs else None
     try:
-        processor = processors.load((name, options))[name]
+        processor = processors.load([name, options])[name]
     except LogitloomError:
         return None
     return str(getattr(processor, "runs_on", runs[0] if runs else "")) or None

@@ -25,6 +25,8 @@ from logitloom.generation.partial_values import Partial, ValueReader, value_read
 from logitloom.generation.sampled import Sampled
 from logitloom.generation.soft_ban import SoftBan, decode_avoiding
 from logitloom.generation.speculation import Round, speculate
+from logitloom.html_table import html_table
+from logitloom.progress import progress_bar
 from logitloom.registry import read_vocabulary
 from logitloom.text_encoder import TextEncoder, text_encoder
 from logitloom.vocabulary import Vocabulary
@@ -60,6 +62,12 @@ class Generated:
     score: float = 0.0
     sampled: tuple[Sampled, ...] = ()
     healed: int = 0
+
+    def _repr_html_(self) -> str:
+        """The text and its figures, as notebooks show them."""
+        text = self.text if self.text is not None else " ".join(map(str, self.tokens))
+        row = (self.prompt, self.sample, text, len(self.tokens), f"{self.logprob:.2f}", self.finish)
+        return html_table(["prompt", "sample", "text", "tokens", "log-probability", "finish"], [row])
 
 
 @dataclass(frozen=True)
@@ -234,7 +242,8 @@ class Generator:
         Args:
             prompts: a text, token ids, or a list of either.
             seed: seed of all random draws.
-            on_progress: called after every step.
+            on_progress: called after every step; without it several sequences show a bar of tqdm, where that is
+                installed, in terminals and notebooks (see :func:`~logitloom.progress.progress_bar`).
 
         Returns:
             All sequences, in the order of prompts and samples (of beams: best first).
@@ -258,21 +267,24 @@ class Generator:
         sampled: list[list[Sampled]] = [[] for _ in tokens]
         results: dict[int, Generated] = {}
         started, total = time.monotonic(), 0
-        for emission in self._emissions(ids, seed, skip):
-            row = emission.row
-            tokens[row] += emission.tokens
-            logprobs[row] += emission.logprob
-            forced[row] += emission.forced
-            sampled[row] += emission.sampled
-            total += len(emission.tokens)
-            if emission.finish is not None:
-                results[row] = self._generated(
-                    row // samples, row % samples, tokens[row], logprobs[row], emission.finish, emission.cut,
-                    skip[row // samples],
-                )  # fmt: skip
-                results[row] = replace(results[row], forced=forced[row], sampled=tuple(sampled[row]))
-            if on_progress is not None:
-                on_progress(Progress(total, len(results), len(tokens), time.monotonic() - started))
+        several = on_progress is None and len(tokens) > 1
+        with progress_bar(len(tokens), "sequences", shown=None if several else False) as advance:
+            for emission in self._emissions(ids, seed, skip):
+                row = emission.row
+                tokens[row] += emission.tokens
+                logprobs[row] += emission.logprob
+                forced[row] += emission.forced
+                sampled[row] += emission.sampled
+                total += len(emission.tokens)
+                if emission.finish is not None:
+                    advance(1)
+                    results[row] = self._generated(
+                        row // samples, row % samples, tokens[row], logprobs[row], emission.finish, emission.cut,
+                        skip[row // samples],
+                    )  # fmt: skip
+                    results[row] = replace(results[row], forced=forced[row], sampled=tuple(sampled[row]))
+                if on_progress is not None:
+                    on_progress(Progress(total, len(results), len(tokens), time.monotonic() - started))
         return [results[row] for row in sorted(results)]
 
     def stream(self, prompts: str | Sequence[Any], *, seed: int = 0) -> Iterator[Piece]:

@@ -62,7 +62,7 @@ def heal(
         >>> words = Vocabulary([b"</s>", b"see ", b"http", b":", b"://", b"/"], eos=[0])
         >>> healed = heal(Chain([], vocabulary=words), [[1, 2, 3]])
         >>> healed.prompts, healed.texts, healed.chain
-        ([[1, 2]], [b':'], <Chain heal>)
+        ([[1, 2]], [b':'], <Chain heal(removed=((3,),))>)
 
     References:
         S. Lundberg, "The art of prompt design: prompt boundaries and token healing", 2023;
@@ -93,7 +93,7 @@ def heal(
     links = [_healed(link, options) for link in chain.links]
     if not any(link is not before for link, before in zip(links, chain.links, strict=True)):
         at = next((i for i, link in enumerate(links) if link.declared("stage") == "warp"), len(links))
-        links[at:at] = processors.load(("heal", options)).links
+        links[at:at] = processors.load(["heal", options]).links
     healed = Chain(links, vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
     return Healed(kept, healed, removed, texts)
 
@@ -150,7 +150,7 @@ def _healed(link: Link, options: dict[str, Any]) -> Link:
             f"Token healing cannot start {link.label!r} within a token, because it has inner processors that are no "
             f"constraints. Put those into the chain itself, or leave healing out."
         )
-    (healed,) = processors.load(("heal", {**options, "inner": [link]})).links
+    (healed,) = processors.load(["heal", {**options, "inner": [link]}]).links
     return dataclasses.replace(healed, label=link.label)
 
 

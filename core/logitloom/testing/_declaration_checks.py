@@ -332,7 +332,7 @@ class OptionChecks(ProcessorSubject):
 
     def _refused(self, options: Mapping[str, Any], what: str) -> None:
         try:
-            processors.load((self.processor, options))
+            processors.load([self.processor, options])
         except errors.OptionError:
             return
         except errors.LogitloomError as error:
@@ -351,7 +351,7 @@ class OptionChecks(ProcessorSubject):
         if temporary:
             registry.register(name, self.processor)
         try:
-            chain = processors.load((name, dict(self.cases[case])), debug=False)
+            chain = processors.load([name, dict(self.cases[case])], debug=False)
             again = from_document(tomllib.loads(to_toml(chain)))
             before, after = chain.links[0], again.links[0]
             for option in opts.declared(self._class()):

@@ -58,8 +58,7 @@ class ProcessorSubject(Conformance):
     def chain(self, case: str, backend: Backend, times: int = 1, **more: Any) -> Chain:
         """A chain of this processor alone, or so many times."""
         assert self.processor is not None, f"Set {type(self).__name__}.processor to the name (or class) to test."
-        spec = (self.processor, dict(self.options(case, backend)))
-        chosen = [spec] * times
+        chosen: list[list[Any]] = [[self.processor, dict(self.options(case, backend))]] * times
         return processors.load(
             *chosen, tokenizer=self.vocabulary, model=self.model(backend), **{"debug": False, **more}
         )

@@ -97,7 +97,7 @@ class Answer(NamedTuple):
 
 def chain_named(name: str, vocabulary: Vocabulary) -> Chain:
     """One of :data:`CHAINS`, for a vocabulary that has a token for every letter and digit."""
-    specs = [(plugin, _with_ids(plugin, dict(options), vocabulary)) for plugin, options in CHAINS[name]]
+    specs = [[plugin, _with_ids(plugin, dict(options), vocabulary)] for plugin, options in CHAINS[name]]
     return processors.load(*specs, tokenizer=vocabulary)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from logitloom.html_table import html_table
 from logitloom.trace import page, plot
 from logitloom.trace.step_tree import StepTree
 
@@ -16,6 +18,12 @@ class Record(StepTree):
 
     Rows are recorded as a tree (:class:`~logitloom.trace.step_tree.StepTree`).
     """
+
+    def _repr_html_(self) -> str:
+        """The sequences, as notebooks show the record; :meth:`save` writes the whole page."""
+        rows = [(each.name, each.text, len(each.steps), each.finish or "") for each in self.sequences]
+        title = escape(f"{len(self)} steps through {' -> '.join(self.labels) or 'an empty chain'}")
+        return f"<p>{title}</p>" + html_table(["sequence", "text", "steps", "finish"], rows)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data, the same that the page shows."""
