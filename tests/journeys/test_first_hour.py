@@ -143,7 +143,7 @@ def test_a_chain_goes_into_a_file_and_comes_out(tmp_path: Path) -> None:
 
 
 def test_a_mark_is_found_in_what_generate_printed_and_in_the_text_alone(tmp_path: Path) -> None:
-    key = ["watermark_greenlist", "--set", "key=77", "--set", "bias=6.0", "--json"]
+    key = ["--set", "key=77", "--set", "bias=6.0", "--json"]
     command = [
         "logitloom",
         "generate",
@@ -159,7 +159,7 @@ def test_a_mark_is_found_in_what_generate_printed_and_in_the_text_alone(tmp_path
     (tmp_path / "told.json").write_text(told)
     (tmp_path / "text.txt").write_text(json.loads(told)[0]["text"])
     for source in ("told.json", "text.txt"):
-        found = json.loads(run(["logitloom", "detect", *key, source], tmp_path))
+        found = json.loads(run(["logitloom", "detect", "watermark_greenlist", source, *key], tmp_path))
         assert found["p_value"] < 1e-4
         assert 30 <= found["tokens"] <= 41
 

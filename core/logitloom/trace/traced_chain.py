@@ -81,6 +81,8 @@ class TracedChain(Chain):
             watched = (self._recorder.watching(step, self.links[i], i) for i, step in enumerate(steps))
             self._steps = (*watched, closing)
             self._plan_steps()
+            # Each processor is watched on whole rows: none runs in a loop over rows, or on survivors alone.
+            self._plan = self._whole
 
 
 class _Recorder(Processor):

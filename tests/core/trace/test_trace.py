@@ -14,7 +14,7 @@ from logitloom import Context, Vocabulary, load_backend, processors
 from logitloom.errors import OptionError, SequenceIndexError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom.generation.candidates import load as load_candidates
-from logitloom.trace import TracedChain
+from logitloom.trace import RecordedChain, TracedChain
 from tests.oracles.toy_model import ToyModel
 
 EOS = 16
@@ -338,3 +338,33 @@ def test_a_configured_chain_writes_into_the_same_record():
     generated(again, Greedy())
     assert tracing.record.steps
     assert {step.after.legal for step in tracing.record.steps} <= {1, 2}
+
+
+@pytest.mark.parametrize("kind", [TracedChain, RecordedChain])
+@pytest.mark.parametrize(
+    "specs",
+    [
+        (("repetition_penalty", {"penalty": 1.3}), ("top_k", {"k": 9})),
+        (("temperature", {"temperature": 0.7}), ("top_k", {"k": 20}), ("top_p", {"p": 0.8}), ("min_p", {"p": 0.05})),
+        (("top_k", {"k": 5}), "temperature"),
+    ],
+)
+def test_rows_of_a_real_width_are_recorded_as_a_chain_without_checks_gives_them(kind, specs):
+    chain = processors.load(*specs, debug=False)
+    recording, width = kind(chain), 50_000
+    dice = np.random.default_rng(3)
+    context = Context.start(np.zeros((2, width), np.float32), prompt=[[1], [2, 3]], max_length=16)
+    other, states = context, [recording.init_state(context), chain.init_state(context)]
+    for _ in range(3):
+        logits = dice.normal(size=(2, width), scale=3.0).astype(np.float32)
+        found, states[0] = recording.process(logits.copy(), states[0], context)
+        expected, states[1] = chain.process(logits.copy(), states[1], other)
+        assert np.array_equal(found > -np.inf, expected > -np.inf)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        if kind is TracedChain:
+            last = recording.record.steps[-1]
+            assert len(last.changes) == len(specs)
+            assert last.after.legal == int((found[1] > -np.inf).sum())
+            assert last.before.legal == width
+        chosen = found.argmax(axis=1)[:, None].tolist()
+        context, other = context.accept(chosen), other.accept(chosen)
