@@ -1,0 +1,237 @@
+"""How the cost of a JSON Schema grows with its size: this library and llguidance in one process, on one vocabulary.
+
+    python benchmarks/growth.py [--curves properties enums ...] [--budget 20]
+
+Each curve is a family of schemas with one size that grows: properties, required properties, listed strings, numbers
+and objects, alternatives, tagged alternatives, unique items, dependent names, nesting, lengths of strings, rows
+of a batch, and ids of the vocabulary. Per size and engine: time to compile, from there to the first mask, and the mean
+and the longest step (mask and advance) along one valid document, in ms of processor time; the median of three runs.
+The last column is the time of this library in parts of that of llguidance, for all of it together: compile, first mask
+and the steps of the document. An engine that refuses a schema, or takes more than ``--budget`` seconds, is left
+out from that size on, with the reason. Tables of the vocabulary are made before, by both engines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from conditions import heading
+from json_schema import LLGuidance, Ours, Tokenizer, table, tekken
+
+from logitloom import Vocabulary
+from logitloom.errors import LogitloomError
+
+_RUNS = 3
+_RANDOM = random.Random(4)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_TEXT = {"type": "string"}
+_WHOLE = {"type": "integer"}
+
+
+class Case(NamedTuple):
+    """A schema, and a valid document with members in schema order."""
+
+    schema: Any
+    document: Any
+    rows: int = 1
+
+
+def words(count: int) -> list[str]:
+    """Different words of 4 to 12 letters."""
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found["".join(_RANDOM.choices(_LETTERS, k=_RANDOM.randint(4, 12)))] = None
+    return list(found)
+
+
+def names(count: int) -> list[str]:
+    return [f"name{index}" for index in range(count)]
+
+
+def closed(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False, **more}
+
+
+def tagged(index: int) -> dict[str, Any]:
+    return closed({"kind": {"const": f"kind{index}"}, f"value{index}": _TEXT}, required=["kind", f"value{index}"])
+
+
+def nested(depth: int) -> Case:
+    schema: Any = closed({"end": _WHOLE}, required=["end"])
+    document: Any = {"end": 1}
+    for _ in range(depth):
+        schema, document = closed({"in": schema}, required=["in"]), {"in": document}
+    return Case(schema, document)
+
+
+def members(count: int, every: int = 1, **more: Any) -> Case:
+    """An object with many properties, of which the document has some."""
+    every_name = names(count)
+    return Case(closed(dict.fromkeys(every_name, _WHOLE), **more), dict.fromkeys(every_name[::every], 1))
+
+
+def listed_objects(count: int) -> Case:
+    values = [{"id": index, "name": f"name{index}"} for index in range(count)]
+    return Case({"enum": values}, values[count // 2])
+
+
+def alternatives(count: int) -> Case:
+    branches = [{"type": "object", "properties": {name: _TEXT}, "required": [name]} for name in names(count)]
+    return Case({"anyOf": branches}, {f"name{count // 2}": "text"})
+
+
+def dependent(count: int) -> Case:
+    every = names(count)
+    wanted = {name: [following] for name, following in zip(every, [*every[1:], every[0]], strict=True)}
+    return Case(closed(dict.fromkeys(every, _WHOLE), dependentRequired=wanted), dict.fromkeys(every, 1))
+
+
+CURVES: dict[str, tuple[tuple[int, ...], Callable[[int], Case]]] = {
+    "properties": ((10, 100, 1000), lambda n: members(n, 10)),
+    "required properties": ((10, 100, 1000), lambda n: members(n, required=names(n))),
+    "listed strings": ((100, 1000, 10000), lambda n: (lambda w: Case({"enum": w}, w[n // 2]))(words(n))),
+    "listed numbers": ((100, 800, 10000), lambda n: Case({"type": "integer", "enum": [*range(n)]}, n // 2)),
+    "listed objects": ((10, 100, 1000, 3000), listed_objects),
+    "alternatives": ((8, 32, 128), alternatives),
+    "tagged alternatives": (
+        (8, 32, 128, 512),
+        lambda n: Case({"anyOf": [*map(tagged, range(n))]}, {"kind": f"kind{n // 2}", f"value{n // 2}": "text"}),
+    ),
+    "unique items": (
+        (10, 40, 160),
+        lambda n: Case({"type": "array", "items": _WHOLE, "uniqueItems": True}, [*range(n)]),
+    ),
+    "dependent names": ((10, 50, 100), dependent),
+    "nesting": ((5, 20, 80), nested),
+    "longest string": ((100, 10_000, 1_000_000), lambda n: Case({"type": "string", "maxLength": n}, "word " * 19)),
+    "constant string": ((500, 2000), lambda n: Case({"const": "word " * (n // 5)}, "word " * (n // 5))),
+    "rows": ((1, 8, 64), lambda n: members(20, required=names(20))._replace(rows=n)),
+}
+
+
+class Found(NamedTuple):
+    """Times of one run in ms: to compile, of the first mask, and of each step along the document."""
+
+    compiled: float
+    first: float
+    steps: tuple[float, ...]
+
+    @property
+    def whole(self) -> float:
+        return self.compiled + self.first + sum(self.steps)
+
+
+def run(engine: Any, case: Case, ids: list[int], budget: float) -> Found:
+    """One run along the document, from nothing known of the schema.
+
+    Raises:
+        TimeoutError: after some seconds.
+        ValueError: if a token of the document is refused.
+    """
+    clock = time.process_time
+    begin = clock()
+    first = engine.start(case.schema)
+    compiled = clock()
+    engine.mask(first)
+    masked = clock()
+    rows = [engine.restart(first) for _ in range(case.rows)]
+    steps = []
+    for token in ids:
+        start = clock()
+        for row in rows:
+            engine.mask(row)
+            if not engine.advance(row, token):
+                raise ValueError("refuses the document")
+        steps.append(1e3 * (clock() - start))
+        if clock() - begin > budget:
+            raise TimeoutError(f"more than {budget:g} s")
+    return Found(1e3 * (compiled - begin), 1e3 * (masked - compiled), tuple(steps))
+
+
+def measured(engine: Any, case: Case, ids: list[int], budget: float) -> Found | str:
+    """The median of some runs by their whole time, or why there is none."""
+    runs = []
+    for _ in range(_RUNS):
+        gc.collect()
+        try:
+            runs.append(run(engine, case, ids, budget))
+        except (LogitloomError, ValueError, RuntimeError, TimeoutError) as error:
+            return f"{error}".partition("\n")[0][:90]
+    return sorted(runs, key=lambda found: found.whole)[_RUNS // 2]
+
+
+def smaller(vocabulary: Vocabulary, size: int) -> Vocabulary:
+    """The first ids of a vocabulary, the single bytes and end-of-sequence among them."""
+    texts = [text if index < size else b"" for index, text in enumerate(vocabulary.token_bytes)]
+    return Vocabulary(texts[:size], eos=vocabulary.eos, name=f"{vocabulary.name} of {size}")
+
+
+def lines_of(curve: str, engines: list[Any], tokenize: Tokenizer, budget: float) -> Iterator[list[Any]]:
+    """One line per size and engine."""
+    sizes, make = CURVES[curve]
+    refused: dict[str, str] = {}
+    for size in sizes:
+        case = make(size)
+        ids = tokenize(json.dumps(case.document, separators=(",", ":")).encode())
+        whole: dict[str, float] = {}
+        lines = []
+        for engine in engines:
+            found = refused.get(engine.name) or measured(engine, case, ids, budget)
+            if isinstance(found, str):
+                refused[engine.name] = found
+                lines.append([curve, size, engine.name, found, "", "", "", ""])
+                continue
+            whole[engine.name] = found.whole
+            mean, worst = float(np.mean(found.steps)), max(found.steps)
+            lines.append([curve, size, engine.name, found.compiled, found.first, mean, worst, ""])
+        if len(whole) == len(engines):
+            lines[0][-1] = whole[engines[0].name] / whole[engines[1].name]
+        yield from lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--curves", nargs="+", choices=(*CURVES, "vocabulary"), default=(*CURVES, "vocabulary"))
+    parser.add_argument("--budget", type=float, default=20.0, help="most seconds of a run")
+    given = parser.parse_args()
+    vocabulary = tekken()
+    print(heading("numba", "torch", "llguidance", "mistral-common"))
+    tokenize = Tokenizer(vocabulary)
+    engines: list[Any] = [Ours(vocabulary), LLGuidance(vocabulary)]
+    usual = members(20)
+    for engine in engines:
+        run(engine, usual, tokenize(json.dumps(usual.document, separators=(",", ":")).encode()), given.budget)
+    gc.disable()
+    lines = [
+        line for curve in given.curves if curve in CURVES for line in lines_of(curve, engines, tokenize, given.budget)
+    ]
+    for size in (2**14, 2**15, 2**16, 2**17) if "vocabulary" in given.curves else ():
+        part = vocabulary if size >= vocabulary.size else smaller(vocabulary, size)
+        ids = Tokenizer(part)(json.dumps(usual.document, separators=(",", ":")).encode())
+        found = []
+        for kind in (Ours, LLGuidance):
+            engine = kind(part)
+            run(engine, usual, ids, given.budget)
+            found.append(measured(engine, usual, ids, given.budget))
+        for engine, times in zip(engines, found, strict=True):
+            assert isinstance(times, Found)
+            ratio = found[0].whole / found[1].whole if engine is engines[0] else ""
+            row = [times.compiled, times.first, float(np.mean(times.steps)), max(times.steps), ratio]
+            lines.append(["vocabulary", part.size, engine.name, *row])
+    print(
+        table(("curve", "size", "engine", "compile ms", "first mask ms", "step ms", "longest step ms", "times"), lines)
+    )
+    last = {line[0]: line for line in lines if line[-1] != ""}
+    above = [f"{curve} ({line[-1]:.1f})" for curve, line in last.items() if line[-1] > 3]
+    print(f"\nAt their largest size above three times llguidance's time: {', '.join(above) or 'none'}.")
+
+
+if __name__ == "__main__":
+    main()
