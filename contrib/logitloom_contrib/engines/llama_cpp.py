@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import importlib
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import Chain
+from logitloom import Chain, Processor
+from logitloom.chain.links import Link
 from logitloom.engines import bind, stop_strings
-from logitloom.errors import NeedsNotMet
+from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._llama_cpp_answers import StopKeeper
 from logitloom_contrib.engines._llama_cpp_model import LlamaCppModel
@@ -32,6 +34,36 @@ GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "llama-cpp-python"
 #: What the library takes where ``max_tokens`` is not given; None is as many as fit.
 _MOST_TOKENS: Final[dict[str, int | None]] = {"create_completion": 16, "create_chat_completion": None}
+
+
+#: The processor of each chain that was given to the library without its adapter.
+_DIRECT: Final[weakref.WeakKeyDictionary[Chain, LlamaCppProcessor]] = weakref.WeakKeyDictionary()
+
+
+def direct_call(chain: Chain, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
+    """See :func:`logitloom.hookspecs.direct_call`. The library swallows errors, so the adapter takes the call."""
+    if more or [(type(each), getattr(each, "ndim", -1)) for each in given] != [(np.ndarray, 1)] * 2:
+        return None
+    processor = _DIRECT.get(chain)
+    if processor is None:
+        try:
+            processor = to_llama_cpp(chain)
+        except LogitloomError as error:
+            # The library would swallow it here; the adapter knows how to raise it.
+            processor = to_llama_cpp(chain.part([Link("refused", None, None, processor=_Refused(error))]))
+        _DIRECT[chain] = processor
+    return processor(*given)
+
+
+class _Refused(Processor):
+    """A processor that raises."""
+
+    def __init__(self, error: LogitloomError) -> None:
+        self._error = error
+
+    def process(self, logits: Any, state: Any, context: Any) -> NoReturn:
+        """Raise."""
+        raise self._error
 
 
 def to_llama_cpp(

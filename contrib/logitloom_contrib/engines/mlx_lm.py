@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from logitloom import Array, Chain, ChainState, Context
 from logitloom import state as row_state
 from logitloom.engines import WrittenText, bind, written_text
-from logitloom.errors import InvalidContext
+from logitloom.errors import InvalidContext, NeedsNotMet
 from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._mlx_lm_model import MlxModel
 from logitloom_contrib.row_tracking import RowTracker
@@ -43,6 +43,15 @@ _LAG: Final = 3
 #: Sequences that are remembered.
 _SEQUENCES: Final = 256
 _TAIL: Final = 8
+
+
+def direct_call(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> None:
+    """See :func:`logitloom.hookspecs.direct_call`."""
+    if given and type(given[0]).__module__.partition(".")[0] == "mlx":
+        raise NeedsNotMet(
+            f"{chain!r} was given to mlx-lm as if it were one of its processors. "
+            f"Give to_mlx_lm(chain, tokenizer=tokenizer) of {__name__} instead."
+        )
 
 
 def to_mlx_lm(

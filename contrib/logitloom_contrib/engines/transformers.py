@@ -39,6 +39,15 @@ _GENERATION: Final = "transformers.generation.utils"
 _LONGEST: Final = 1 << 15
 
 
+def direct_call(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> None:
+    """See :func:`logitloom.hookspecs.direct_call`."""
+    if given and type(given[0]).__module__.partition(".")[0] == "torch":
+        raise NeedsNotMet(
+            f"{chain!r} was given to transformers as if it were one of its processors. "
+            f"Give to_transformers(chain, model, tokenizer) of {__name__} instead."
+        )
+
+
 def to_transformers(
     chain: Chain,
     model: Any = None,

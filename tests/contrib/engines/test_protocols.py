@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import types
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -242,6 +244,7 @@ class SwallowingLlama:
 @pytest.mark.usefixtures("lists")
 @pytest.mark.parametrize("form", ["processor", "[processor]", "chain", "[chain]"])
 def test_llama_cpp_takes_a_chain_in_any_form(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", sys.modules.get("llama_cpp", types.ModuleType("llama_cpp")))
     monkeypatch.setattr("logitloom.chain.direct_use.load_plugin", lambda kind, name: to_llama_cpp)
     chain, model = chain_of(("regex", {"pattern": "red"})), SwallowingLlama()
     given = {"processor": to_llama_cpp(chain, model), "chain": chain}[form.strip("[]")]
@@ -256,6 +259,7 @@ def test_llama_cpp_takes_a_chain_in_any_form(form: str, monkeypatch: pytest.Monk
 def test_llama_cpp_raises_what_the_library_swallows_also_by_hand(
     direct: bool, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", sys.modules.get("llama_cpp", types.ModuleType("llama_cpp")))
     monkeypatch.setattr("logitloom.chain.direct_use.load_plugin", lambda kind, name: to_llama_cpp)
     model = SwallowingLlama()
 
@@ -303,10 +307,11 @@ def test_llama_cpp_refuses_a_grammar_that_is_given_by_hand() -> None:
 @pytest.mark.torch
 def test_a_chain_given_to_an_engine_names_the_adapter() -> None:
     torch = pytest.importorskip("torch", reason="transformers passes tensors")
+    pytest.importorskip("transformers", reason="the engine that would call is imported")
     chain = chain_of(("top_k", {"k": 5}))
     with pytest.raises(NeedsNotMet, match=r"given to transformers as if .*Give to_transformers\(chain, model"):
         chain(torch.zeros((1, 2), dtype=torch.int64), torch.zeros((1, WIDTH)))
-    with pytest.raises(NeedsNotMet, match=r"as if it were an engine's processor.*to_vllm\(chain\)"):
+    with pytest.raises(NeedsNotMet, match=r"as if it were an engine's processor.* one of .*transformers"):
         chain([1, 2], [3.0])
     [itself] = chain
     assert itself is chain
