@@ -26,7 +26,7 @@ from logitloom_plugins.json_schema.values.strings import Content
 __all__ = ["ContentWalk", "Ends"]
 
 #: Entries of a table that is worth its memory.
-_MOST_ENTRIES: Final = 1 << 20
+_MOST_ENTRIES: Final = 1 << 22
 #: Above this number of nodes a level is searched for subtrees that may be skipped.
 _MANY: Final = 64
 #: States from which all words have been walked.
