@@ -89,11 +89,11 @@ def loading(*, block: Iterable[str] = (), guard: Guard | None = None) -> Iterato
         raise OptionTypeError(f"'block' must be a list of names, but is the text {block!r}. Write block=[{block!r}].")
     before = _RULES.get()
     blocked = frozenset(names(block, "block", OptionTypeError))
-    token = _RULES.set(Rules(before.block | blocked, guard if before.guard is None else before.guard))
     try:
+        _RULES.set(Rules(before.block | blocked, guard if before.guard is None else before.guard))
         yield _RULES.get()
     finally:
-        _RULES.reset(token)
+        _RULES.set(before)
 
 
 def text_or_file(

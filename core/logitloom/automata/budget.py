@@ -72,9 +72,9 @@ def at_most(seconds: float) -> Iterator[None]:
     """
     before = _LIMITS.deadline, _LIMITS.seconds
     deadline = time.thread_time() + seconds
-    if deadline < _LIMITS.deadline:
-        _LIMITS.deadline, _LIMITS.seconds = deadline, seconds
     try:
+        if deadline < _LIMITS.deadline:
+            _LIMITS.deadline, _LIMITS.seconds = deadline, seconds
         yield
     finally:
         _LIMITS.deadline, _LIMITS.seconds = before

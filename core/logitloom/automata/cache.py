@@ -66,7 +66,7 @@ class AutomatonCache:
         directory = directory if directory is not None else os.environ.get(CACHE_DIRECTORY_VARIABLE) or None
         self.directory = None if directory is None else Path(directory)
         self._entries: OrderedDict[str, TokenAutomaton] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._entries)

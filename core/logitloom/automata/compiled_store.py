@@ -83,8 +83,8 @@ def compiled_in(directory: Path | None, most_bytes: int = 256 << 20) -> Iterator
         True
     """
     before = _STORE.directory, _STORE.most_bytes, _STORE.stored
-    _STORE.directory, _STORE.most_bytes, _STORE.stored = directory, most_bytes, Stored()
     try:
+        _STORE.directory, _STORE.most_bytes, _STORE.stored = directory, most_bytes, Stored()
         yield _STORE.stored
     finally:
         _STORE.directory, _STORE.most_bytes, _STORE.stored = before

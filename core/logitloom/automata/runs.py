@@ -94,7 +94,7 @@ class RunPaths:
     def __init__(self, automaton: ByteAutomaton, trie: Trie) -> None:
         self._runs = automaton.runs
         self._knows = type(automaton).runs is not ByteAutomaton.runs
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._numbered = 0
         self._stride = _LEVELS + 1
         self._room = _FIRST_ROOM

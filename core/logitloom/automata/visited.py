@@ -53,7 +53,7 @@ class VisitedStates:
         # Transitions are computed with one byte of each class.
         columns, first = np.unique(self.byte_class, return_index=True)
         self._byte_of = dict(zip(columns.tolist(), first.tolist(), strict=True))
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._paths: RunPaths | None = None
         self._numbers: dict[State, int] = {}
         self.values: list[State] = []

@@ -42,22 +42,23 @@ class _WalkMemory(threading.local):
     """The arrays of one thread: one set, and another set while a walk runs inside a walk."""
 
     def __init__(self) -> None:
-        self._spare = [_Room()]
+        #: ``None`` while a walk uses it, and after a walk that was interrupted.
+        self._spare: _Room | None = None
 
     def of(self, nodes: int, tokens: int) -> tuple[NDArray[np.int32], Notes]:
         """Arrays for a trie with the given numbers of nodes and tokens; the next walk of the thread overwrites them."""
-        return self._spare[-1].of(nodes, tokens)
+        if self._spare is None:
+            self._spare = _Room()
+        return self._spare.of(nodes, tokens)
 
     @contextmanager
     def room(self, nodes: int, tokens: int) -> Iterator[tuple[NDArray[np.int32], Notes]]:
         """Like :meth:`of`, but walks that begin inside the ``with`` block use other arrays."""
-        used = self._spare.pop()
-        if not self._spare:
-            self._spare.append(_Room())
+        used, self._spare = self._spare or _Room(), None
         try:
             yield used.of(nodes, tokens)
         finally:
-            self._spare = [used]
+            self._spare = used
 
 
 MEMORY: Final = _WalkMemory()

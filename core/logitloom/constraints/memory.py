@@ -270,9 +270,9 @@ class ConstraintMemory:
             )
             known = self._masks[key] = members.ids, row
             self._room -= row.nbytes
-        node.row = known[1]
         if self._compiled is not None:
-            self._compiled.add(node.state, node.row)
+            self._compiled.add(node.state, known[1])
+        node.row = known[1]
         return node.row
 
     def _with_ends(self, members: TokenSet) -> NDArray[np.int32]:

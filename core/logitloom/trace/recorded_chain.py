@@ -139,7 +139,7 @@ class _Recorder(Processor):
 
     def __init__(self, limit: int, first: bool) -> None:
         self.limit, self.first = limit, first
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._steps = 0
         self._open: OrderedDict[int, Distributions] = OrderedDict()
         #: Rows as they stood, the newest last.

@@ -49,7 +49,7 @@ class TokenCompletions:
         sums, offsets = np.append(0, np.cumsum(growth.take(vocabulary.flat_bytes))), vocabulary.offsets
         #: By how many bytes one token can move the end away.
         self._growth = int(np.max(sums.take(offsets[1:]) - sums.take(offsets[:-1]), initial=0))
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def _begin(self) -> None:
         self._recogniser = Recogniser(self._rules)

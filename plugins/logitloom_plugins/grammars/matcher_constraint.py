@@ -185,7 +185,7 @@ class MatcherConstraint(Constraint):
 
     def _begin(self) -> None:
         # Whatever another thread of the parent was doing at a fork, a child has its own lock, threads and matchers.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._buffer = np.zeros((0, self.words), dtype=np.int32)
         self._matchers: OrderedDict[TokensRead, Any] = OrderedDict()
         self._room = _CAPACITY

@@ -60,11 +60,12 @@ class Compiler:
             told: dict[str, Any] = {"seconds": seconds, "grammar": grammar}
             if tokenizer != self._tokenizer:
                 told["tokenizer"] = tokenizer
+            # A process whose answer nobody waited for would give it to the next grammar.
+            self._process = None
             answer = self._asked(process, told, _PATIENCE * (seconds + 1.0))
             if answer is None:
-                self._tokenizer = None
                 raise _ended(process.wait(), seconds)
-            self._tokenizer = tokenizer
+            self._process, self._tokenizer = process, tokenizer
         if "compiled" in answer:
             return str(answer["compiled"])
         kind = BudgetExceeded if answer["memory"] else UnsupportedGrammar
@@ -75,7 +76,6 @@ class Compiler:
             return self._process
         self._tokenizer, self._owner = None, os.getpid()
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._process = process
         self.started += 1
         atexit.register(process.kill)
         if self._asked(process, None, _START_SECONDS) is None:
@@ -92,8 +92,9 @@ class Compiler:
         assert process.stdout is not None
         timer = threading.Timer(seconds, process.kill)
         timer.daemon = True
-        timer.start()
+        line = b""
         try:
+            timer.start()
             with contextlib.suppress(BrokenPipeError):
                 if told is not None:
                     process.stdin.write(json.dumps(told).encode() + b"\n")
@@ -101,8 +102,9 @@ class Compiler:
             line = process.stdout.readline()
         finally:
             timer.cancel()
+            if not line.endswith(b"\n"):
+                process.kill()
         if not line.endswith(b"\n"):
-            process.kill()
             return None
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -92,3 +92,16 @@ def test_memory_is_limited() -> None:
     pytest.importorskip("resource")
     with pytest.raises(BudgetExceeded, match=r"cannot compile the grammar: std::bad_alloc|takes longer than"):
         constraint(ADVERSARIAL["lexemes that are hard"], max_seconds=5.0)
+
+
+def test_an_answer_that_nobody_waited_for_goes_to_no_other_grammar() -> None:
+    from logitloom_plugins.grammars import xgrammar_process
+    from tests.fuzz.interrupted import instructions, interrupted
+
+    code = "import json, sys; print('{}', flush=True)\nfor line in sys.stdin:\n    "
+    code += "print(json.dumps({'compiled': json.loads(line)['grammar']}), flush=True)"
+    compiler = xgrammar_process.Compiler([sys.executable, "-c", code])
+    count = instructions(lambda: compiler.compiled("a", "t", 1.0))
+    for number, at in enumerate(range(0, count, max(1, count // 12))):
+        interrupted(lambda number=number: compiler.compiled(f"lost {number}", "t", 1.0), at)
+        assert compiler.compiled(f"kept {number}", "t", 1.0) == f"kept {number}"

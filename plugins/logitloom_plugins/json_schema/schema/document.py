@@ -208,8 +208,10 @@ class Document:
         key = (id(node.schema), node.base, node.scope) if isinstance(node.schema, dict) else (int(node.schema), "", ())
         found = self._numbers.get(key)
         if found is None:
-            found = self._numbers[key] = len(self.nodes)
+            found = len(self._numbers)
+            del self.nodes[found:]  # left by an interruption
             self.nodes.append(node)
+            self._numbers[key] = found
             if len(self.nodes) % 64 == 0:
                 self.tracker.check_states(len(self.nodes), "subschemas")
         return found

@@ -135,9 +135,15 @@ class Keywords:
                     f"it has no meaning. Break the circle with properties or items."
                 )
             self._active.add(key)
-            known = self._known[key] = self._formula(number, kind)
-            self._active.discard(key)
+            try:
+                known = self._known[key] = self._formula(number, kind)
+            finally:
+                self._active.discard(key)
         return known
+
+    def forget_unfinished(self) -> None:
+        """Forget which formulas are being computed: none is, and an interruption may have left some noted."""
+        self._active.clear()
 
     def kinds(self, number: int) -> Sequence[str]:
         """The :data:`TYPES` that the ``type`` of a node allows: of all others it demands what none satisfies."""

@@ -85,7 +85,7 @@ class SchemaAutomaton(ByteAutomaton):
         self.machine = machine
         self.configurations: dict[Position, Configuration] = {}
         self.completions = Completions(machine)
-        self._fresh, self._is_full = True, False
+        self._fresh, self._is_full, self._visiting = True, False, False
 
     def forget(self) -> None:
         """Drop what is remembered. That changes no result."""
@@ -103,19 +103,22 @@ class SchemaAutomaton(ByteAutomaton):
             BudgetExceeded: if there is no room in an empty machine either.
         """
         with self._lock:
-            if self._is_full:
+            # An error or interruption in the middle of a visit may have left half an entry somewhere.
+            if self._is_full or self._visiting:
                 self.forget()
-            fresh, self._fresh = self._fresh, False
+            fresh, self._fresh, self._visiting = self._fresh, False, True
             try:
                 owner, position = configuration.position
                 if owner is not self.machine:
                     position = self.position(configuration)
-                return read(position, *arguments)
+                found = read(position, *arguments)
             except (BudgetExceeded, RecursionError) as error:
                 if fresh or isinstance(error, RecursionError):
                     raise _late(error) from error
                 self.forget()
                 return self.run(read, configuration, *arguments)
+            self._visiting = False
+            return found
 
     def configuration(self, position: Position) -> Configuration:
         """The value of a position."""

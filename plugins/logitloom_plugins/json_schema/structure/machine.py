@@ -123,6 +123,7 @@ class Machine:
             BudgetExceeded: if that takes too long.
         """
         tracker = BudgetTracker(self.budget, "the schema")
+        self.keywords.forget_unfinished()
         machine = Machine(self.keywords, self.whitespace, self.strings.escapes, tracker)
         tracker.stop_the_clock()
         return machine
@@ -133,7 +134,8 @@ class Machine:
         """The number of a state."""
         known = self._number.get(state)
         if known is None:
-            known = self._number[state] = len(self.states)
+            # Each state has its place before its number is known: an interruption in between leaves a place unused.
+            known = len(self.states)
             self.states.append(state)
             if state[0] in STRING_KINDS:
                 if state[1].tracks:
@@ -142,6 +144,7 @@ class Machine:
                         self.scarce.add(known)
             elif state[0] == "array" and state[2] == "open" and not is_begun(state[3]) and state[1].plan.distinct:
                 self.opening.add(known)
+            self._number[state] = known
             if known % 256 == 255:
                 self.tracker.check_states(known)
                 self.tracker.check_bytes(known * STATE_BYTES, "its states")
@@ -150,8 +153,9 @@ class Machine:
     def _operation_code(self, *operation: Any) -> int:
         known = self._operation.get(operation)
         if known is None:
-            known = self._operation[operation] = -2 - len(self.operations)
+            known = -2 - len(self.operations)
             self.operations.append(Operation(*operation))
+            self._operation[operation] = known
         return known
 
     def push(self, back: Return, state: State) -> int:
