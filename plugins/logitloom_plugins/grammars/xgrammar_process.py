@@ -39,7 +39,7 @@ class Compiler:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
         self._tokenizer: str | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         #: How many processes were started.
         self.started = 0
 
