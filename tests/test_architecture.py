@@ -192,6 +192,7 @@ FLOORS = (
         "vocabulary_memory",
         "rng",
         "loading",
+        "entry_points",
         "atomic_file",
         "fingerprint",
     },

@@ -22,6 +22,7 @@ __all__ = [
     "names",
     "number",
     "optional_ids",
+    "printable",
     "seeds",
     "shown",
     "whole",
@@ -48,6 +49,16 @@ def shown(value: Any) -> str:
         return text
     except (RecursionError, ValueError):  # nested too deeply; an integer of thousands of digits
         return f"a {type(value).__name__}"
+
+
+def printable(text: str) -> str:
+    """A text with what no reader can see, or what would steer a terminal, written out.
+
+    Example:
+        >>> printable("a\\x1b[2Jb")
+        'a\\\\x1b[2Jb'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def whole(value: Any, name: str, error: Error, *, least: int | None = None, most: int = _MOST) -> int:

@@ -6,13 +6,15 @@ those, too: blocked names, and the guard of a server that makes chains for stran
 
 from __future__ import annotations
 
+import opcode
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from logitloom.arguments import names
 from logitloom.errors import OptionError, OptionTypeError
@@ -63,6 +65,8 @@ class Rules:
     guard: Guard | None = None
 
 
+#: The instruction of a ``raise`` statement.
+_RAISE: Final = opcode.opmap["RAISE_VARARGS"]
 _RULES: ContextVar[Rules] = ContextVar("logitloom_rules", default=Rules())  # noqa: B039 - it cannot be changed
 
 
@@ -94,6 +98,29 @@ def loading(*, block: Iterable[str] = (), guard: Guard | None = None) -> Iterato
         yield _RULES.get()
     finally:
         _RULES.set(before)
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether an exception comes from someone who wants to end the program, and not from a statement of a plug-in.
+
+    Python itself raises ``KeyboardInterrupt`` at whatever instruction the program has reached, or a handler of the
+    signal does.
+
+    Example:
+        >>> try:
+        ...     raise KeyboardInterrupt
+        ... except BaseException as error:
+        ...     is_interruption(error)
+        False
+    """
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    entry = error.__traceback__
+    while entry is not None and entry.tb_next is not None:
+        entry = entry.tb_next
+    if entry is None or entry.tb_frame.f_code.co_code[entry.tb_lasti] != _RAISE:
+        return True
+    return getattr(signal.getsignal(signal.SIGINT), "__code__", None) is entry.tb_frame.f_code
 
 
 def text_or_file(

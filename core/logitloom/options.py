@@ -17,6 +17,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
+from logitloom.entry_points import PluginName
 from logitloom.errors import MissingOption, OptionError, OptionTypeError, UnknownOption
 from logitloom.loading import rules
 
@@ -36,6 +37,7 @@ def option(
     lt: float | None = None,
     choices: tuple[Any, ...] | None = None,
     unit: str | None = None,
+    remedy: str = "",
 ) -> Value:
     """Declare an option as a field of a (frozen) dataclass.
 
@@ -45,6 +47,7 @@ def option(
         ge, gt, le, lt: range of a number, or of each number in a list or table.
         choices: the allowed values.
         unit: what the number counts, for the documentation.
+        remedy: a sentence for values outside the range: what to do instead.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -54,6 +57,7 @@ def option(
         ['times: int = 1']
     """
     metadata = {"help": help, "ge": ge, "gt": gt, "le": le, "lt": lt, "choices": choices, "unit": unit}
+    metadata["remedy"] = remedy
     if isinstance(default, (list, dict, set)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -71,6 +75,7 @@ class Option:
     bounds: tuple[tuple[str, float], ...] = ()
     choices: tuple[Any, ...] | None = None
     unit: str | None = None
+    remedy: str = ""
 
     @property
     def type_text(self) -> str:
@@ -124,6 +129,7 @@ def _declared(cls: type) -> tuple[Option, ...]:
                 bounds=tuple((sign, meta[key]) for key, sign in _SIGNS if meta.get(key) is not None),
                 choices=meta.get("choices"),
                 unit=meta.get("unit"),
+                remedy=meta.get("remedy", ""),
             )
         )
     return tuple(found)
@@ -150,7 +156,7 @@ def missing(plugin: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(o.name for o in declared(plugin) if o.required and o.name not in values)
 
 
-def check(plugin: Any, values: Mapping[str, Any], owner: str) -> dict[str, Any]:
+def check(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> dict[str, Any]:
     """The values, converted to the declared types and checked; missing options are not reported here.
 
     Conversions never lose anything: int to float, list to tuple, text to Path, text keys to integer keys
@@ -180,7 +186,7 @@ def check(plugin: Any, values: Mapping[str, Any], owner: str) -> dict[str, Any]:
     return checked
 
 
-def require(plugin: Any, values: Mapping[str, Any], owner: str) -> None:
+def require(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> None:
     """Raise if a required option is not given.
 
     Raises:
@@ -195,7 +201,7 @@ def require(plugin: Any, values: Mapping[str, Any], owner: str) -> None:
         )
 
 
-def _check_one(o: Option, value: Any, owner: str) -> Any:
+def _check_one(o: Option, value: Any, owner: str | PluginName) -> Any:
     try:
         converted = _convert(o.type, value)
     except OverflowError as error:
@@ -218,7 +224,8 @@ def _check_one(o: Option, value: Any, owner: str) -> Any:
     for number in _leaves(converted) if o.bounds else ():
         if isinstance(number, (int, float)) and not isinstance(number, bool) and not _within(number, o.bounds):
             unit = f" {o.unit}" if o.unit else ""
-            raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}{unit}, but is {value!r:.100}.")
+            wrong = f"Option {o.name!r} of {owner!r} must be {o.range_text}{unit}, but is {value!r:.100}."
+            raise OptionError(f"{wrong} {o.remedy}".rstrip())
     return converted
 
 

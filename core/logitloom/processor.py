@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from logitloom import options
 from logitloom.effect import Effect
+from logitloom.entry_points import PluginName
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["NEEDS", "STAGES", "Need", "Processing", "Processor", "Stage"]
@@ -91,9 +92,8 @@ class Processor:
     compilable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        owner = type(self).__name__
         given = options.values(self)
-        for name, value in options.check(self, given, owner).items():
+        for name, value in options.check(self, given, PluginName(type(self))).items():
             if value is not given[name]:
                 object.__setattr__(self, name, value)
 

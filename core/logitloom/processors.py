@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Never
 
 from logitloom import options as opts
 from logitloom import registry
@@ -20,7 +20,7 @@ from logitloom.arguments import flag, instance, shown
 from logitloom.chain import Chain
 from logitloom.chain.links import FunctionProcessor, Link
 from logitloom.effect import Effect
-from logitloom.errors import InvalidSignature, OptionTypeError, UnknownPlugin
+from logitloom.errors import InvalidSignature, OptionTypeError, UnknownOption, UnknownPlugin
 from logitloom.loading import Rules, loading
 from logitloom.option_types import BuiltInName, BuiltInOptions
 from logitloom.processor import Processing, declaration
@@ -102,6 +102,7 @@ def load(
     model: Any = None,
     block: Iterable[str] = (),
     debug: bool | None = None,
+    **unexpected: Never,
 ) -> Chain:
     """A chain of processors, in the given order.
 
@@ -123,9 +124,18 @@ def load(
     Raises:
         UnknownPlugin, PluginBlocked, DuplicatePlugin, PluginImportError: a name cannot be loaded.
         InvalidSignature: a plug-in's methods do not fit the hooks.
-        UnknownOption, OptionTypeError, OptionError: an option is wrong.
+        UnknownOption, OptionTypeError, OptionError: an option is wrong, or stands beside the names.
         StageOrderError: guidance is not first.
     """
+    if unexpected:
+        named: dict[str, Any] = dict(unexpected)
+        given = ", ".join(f"{name}={shown(value)}" for name, value in named.items())
+        pairs = ", ".join(f"{name!r}: {shown(value)}" for name, value in named.items())
+        first = next((spec for spec in specs if isinstance(spec, str)), "top_k")
+        raise UnknownOption(
+            f"load() takes no argument {given}. Options stand with the name of their processor: "
+            f"load(({first!r}, {{{pairs}}}))."
+        )
     if options is not None and not isinstance(options, Mapping):
         raise OptionTypeError(
             f"'options' must be a table, label to options, but is {shown(options)}. Write, for example, "
@@ -185,9 +195,11 @@ def _link(label: str, name: str | None, plugin: Any, given: Mapping[str, Any], b
         return Link(label, name, None, processor=plugin)
     if callable(plugin):
         return Link(label, name, None, processor=FunctionProcessor(plugin))
+    listed = isinstance(plugin, (list, tuple)) and all(isinstance(part, str) for part in plugin)
+    several = " Give several processors as several arguments." if listed else ""
     raise InvalidSignature(
-        f"{shown(plugin)} is no processor. Give a name, a pair (name, options), an object or class with a method "
-        f"process(self, logits, state, context), or a function of logits."
+        f"{shown(plugin)} is no processor.{several} Give a name, a pair such as ('top_k', {{'k': 5}}), an object or "
+        f"class with a method process(self, logits, state, context), or a function of logits."
     )
 
 

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logitloom.arguments import shown
+from logitloom.arguments import printable, shown
 from logitloom.backend import Backend, forget_types, load_backends_with
+from logitloom.entry_points import entry_points_of, name_and_version
+from logitloom.entry_points import forget as forget_entry_points
 from logitloom.errors import (
     BackendMissing,
     DuplicatePlugin,
@@ -28,14 +30,14 @@ from logitloom.errors import (
     VocabularyError,
 )
 from logitloom.hookspecs import INTERFACE_VERSIONS
-from logitloom.loading import rules
+from logitloom.loading import is_interruption, rules
 from logitloom.masks.kernels import KernelsNotReady, MaskKernels, load_kernels_with, look_for_kernels_again
 from logitloom.plugin_manager import PluginManager
 from logitloom.vocabulary import Vocabulary
 from logitloom.vocabulary_memory import VocabularyMemory
 
 if TYPE_CHECKING:
-    from importlib.metadata import Distribution, EntryPoint  # imported where it is used: it costs half as much as NumPy
+    from importlib.metadata import EntryPoint  # imported where it is used: it costs half as much as NumPy
 
 __all__ = [
     "BLOCK_VARIABLE",
@@ -133,10 +135,8 @@ class PluginRecord:
 @cache
 def _entry_points(kind: str) -> dict[str, list[EntryPoint]]:
     """Entry points of a kind by name; one per distribution (an installation may be listed twice on sys.path)."""
-    from importlib.metadata import entry_points
-
     found: dict[str, dict[str, EntryPoint]] = {}
-    for point in entry_points(group=_group(kind)):
+    for point in entry_points_of(_group(kind)):
         found.setdefault(point.name, {}).setdefault(_distribution_of(point), point)
     return {name: list(points.values()) for name, points in sorted(found.items())}
 
@@ -144,9 +144,7 @@ def _entry_points(kind: str) -> dict[str, list[EntryPoint]]:
 @cache
 def _interface_of(distribution_name: str) -> int:
     """The interface version that a distribution declares; 1 if it declares none, 0 if what it declares is none."""
-    from importlib.metadata import distribution
-
-    declared = [p.value for p in distribution(distribution_name).entry_points if p.group == INTERFACE_GROUP]
+    declared = [p.value for p in entry_points_of(INTERFACE_GROUP) if _distribution_of(p) == distribution_name]
     if not declared:
         return 1
     found = re.fullmatch(r"v(\d+)", declared[0])
@@ -162,7 +160,7 @@ def _group(kind: str) -> str:
 def refresh() -> None:
     """Look at the installed distributions again (after installing one while Python runs)."""
     _entry_points.cache_clear()
-    _name_and_version.cache_clear()
+    forget_entry_points()
     _missing_requirements.cache_clear()
     _interface_of.cache_clear()
     _load_entry_point.cache_clear()
@@ -176,19 +174,12 @@ def _forget_loaded() -> None:
     _VOCABULARIES.clear()
 
 
-@cache
-def _name_and_version(distribution: Distribution) -> tuple[str, str]:
-    """What the metadata of a distribution says; ``importlib`` parses the file again at every question."""
-    metadata = distribution.metadata
-    return metadata["Name"], metadata["Version"]
-
-
 def _distribution_of(point: EntryPoint) -> str:
-    return _name_and_version(point.dist)[0] if point.dist is not None else "unknown"
+    return name_and_version(point.dist)[0] if point.dist is not None else "unknown"
 
 
 def _version_of(point: EntryPoint) -> str:
-    return _name_and_version(point.dist)[1] if point.dist is not None else ""
+    return name_and_version(point.dist)[1] if point.dist is not None else ""
 
 
 def _normal(distribution_name: str) -> str:
@@ -217,7 +208,11 @@ def _missing_requirements(distribution_name: str, extra: str) -> tuple[str, ...]
     from packaging.requirements import InvalidRequirement, Requirement
 
     absent = []
-    for text in distribution(distribution_name).requires or ():
+    try:
+        requirements = distribution(distribution_name).requires or ()
+    except Exception:  # damaged metadata says nothing
+        return ()
+    for text in requirements:
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
@@ -227,11 +222,10 @@ def _missing_requirements(distribution_name: str, extra: str) -> tuple[str, ...]
         if requirement.marker.evaluate({"extra": ""}):
             continue
         try:
-            version = distribution(requirement.name).version
-        except ModuleNotFoundError:
-            absent.append(text.partition(";")[0].strip())
-            continue
-        if not requirement.specifier.contains(version, prereleases=True):
+            fits = requirement.specifier.contains(distribution(requirement.name).version, prereleases=True)
+        except Exception:  # it is not there, or its metadata are damaged
+            fits = False
+        if not fits:
             absent.append(text.partition(";")[0].strip())
             continue
         for named in requirement.extras:
@@ -390,9 +384,9 @@ def _load_entry_point(kind: str, point: EntryPoint) -> Any:
         )
     try:
         return point.load()
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # sys.exit() in a module is no reason to end the program
+        if is_interruption(error):
+            raise
         remedy = f" It requires {', '.join(record.missing)}: {record.remedy}." if record.missing else ""
         raise PluginImportError(
             f"The plug-in {point.name!r} ({kind}) of {record.distribution} {record.version} could not be imported "
@@ -401,9 +395,9 @@ def _load_entry_point(kind: str, point: EntryPoint) -> Any:
 
 
 def _told(error: BaseException) -> str:
-    """What an exception says, even if saying it fails."""
+    """What an exception says, in printable characters, even if saying it fails."""
     try:
-        return str(error)
+        return printable(str(error))
     except Exception:
         return "(its text cannot be told)"
 
@@ -416,13 +410,14 @@ def _unknown_message(kind: str, name: str, wanted: str) -> str:
         have = f"it is provided by {', '.join(owners)}" if owners else "no distribution provides it"
         return f"The distribution {wanted!r} has no {singular} {name!r}; {have}."
     near = difflib.get_close_matches(name, names, 3, 0.6)
-    hint = f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+    hint = (
+        f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else " 'logitloom plugins' lists what there is."
+    )
     elsewhere = [k for k in GROUPS if k != kind and name in _entry_points(k)]
     also = f" There is a plug-in of that name among {elsewhere[0]}." if elsewhere else ""
     return (
-        f"There is no {singular} {name!r}.{hint}{also} Installed: {', '.join(names) or 'none'}. If it comes in a "
-        f"package of its own, install that with pip; it must have an entry point {name!r} in the group "
-        f"{GROUPS[kind]!r}."
+        f"There is no {singular} {shown(name)}.{hint}{also} If it comes in a package of its own, install that with "
+        f"pip; the package must have an entry point of this name in the group {GROUPS[kind]!r}."
     )
 
 
@@ -468,9 +463,9 @@ def _first_kernels(wait: bool) -> MaskKernels | None:
                 kernels: MaskKernels = plugin()
             except KernelsNotReady:
                 return None
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:  # whatever is wrong with them, NumPy can do all that they do
+                if is_interruption(error):
+                    raise
                 told = f"{type(error).__name__}: {_told(error)}"
                 warnings.warn(f"Going on with NumPy, without compiled kernels. {told}", RuntimeWarning, stacklevel=3)
                 continue
@@ -501,9 +496,9 @@ def tokenizer_readers() -> TokenizerReaders:
         try:
             reader = load_plugin("tokenizers", name)
             manager.add(reader() if isinstance(reader, type) else reader, name, required="vocabulary")
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # one broken reader is no reason to do without the others
+            if is_interruption(error):
+                raise
             broken.append(f"{name} ({type(error).__name__}: {_told(error)})")
     return TokenizerReaders(manager, names, tuple(broken))
 

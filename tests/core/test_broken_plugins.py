@@ -14,6 +14,8 @@ RAISED = {
     "sys.exit()": "import sys; sys.exit()",
     "sys.exit(3)": "import sys; sys.exit(3)",
     "a generator's end": "raise GeneratorExit('x')",
+    "an interruption": "raise KeyboardInterrupt",
+    "an interruption in a function": "def f(): raise KeyboardInterrupt('x')\nf()",
     "a cancellation": "import asyncio; raise asyncio.CancelledError()",
     "a base exception": "class Own(BaseException): pass\nraise Own('x')",
     "one that cannot be told": "class Own(Exception):\n    def __str__(self): raise ValueError\nraise Own",

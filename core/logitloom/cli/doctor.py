@@ -16,7 +16,9 @@ from logitloom import registry
 from logitloom.backend import Backend
 from logitloom.cli.server_check import check_server
 from logitloom.cli.terminal import styled, table
+from logitloom.entry_points import installed, name_and_version
 from logitloom.errors import LogitloomError
+from logitloom.loading import is_interruption
 
 __all__ = ["add_parser", "examine", "mistaken"]
 
@@ -72,11 +74,15 @@ def examine() -> dict[str, Any]:
             registry.load_plugin(record.kind, name)
             if record.kind == "backends":
                 backends.append(_backend(registry.load_backend(record.name)))
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # whatever it raises, the report goes on with the next one
+            if is_interruption(error):
+                raise
             said = str(error) if isinstance(error, LogitloomError) else f"{type(error).__name__}: {error}"
             broken.append({**told, "error": said})
+    broken += [
+        {"kind": "distributions", "name": name, "distribution": name, "error": wrong}
+        for name, wrong in installed().damage
+    ]
     broken += [
         {"kind": group, "name": name, "distribution": owner, "error": wrong} for group, name, owner, wrong in mistaken()
     ]
@@ -105,9 +111,10 @@ def mistaken() -> list[tuple[str, str, str, str]]:
     """
     known = {*registry.GROUPS.values(), registry.INTERFACE_GROUP}
     found = []
-    for group in sorted(metadata.entry_points().groups):
+    points = installed().points
+    for group in sorted({point.group for point in points}):
         near = difflib.get_close_matches(group, known, 1, 0.85)
-        for point in metadata.entry_points(group=group):
+        for point in (point for point in points if point.group == group):
             if group in known and (group == registry.INTERFACE_GROUP or re.fullmatch(r"[\w.-]+", point.name)):
                 continue
             if group in known:
@@ -120,7 +127,8 @@ def mistaken() -> list[tuple[str, str, str, str]]:
                 wrong = f"There is no group of entry points {group!r}, so nothing finds it. {hint}"
             else:
                 continue
-            found.append((group, point.name, point.dist.name if point.dist is not None else "unknown", wrong))
+            owner = "unknown" if point.dist is None else name_and_version(point.dist)[0]
+            found.append((group, point.name, owner, wrong))
     return found
 
 
@@ -136,8 +144,11 @@ def _backend(backend: Backend) -> dict[str, Any]:
 
 
 def _version_of(module: str) -> str:
-    owners = metadata.packages_distributions().get(module, [])
-    return metadata.version(owners[0]) if owners else "unknown"
+    try:
+        owners = metadata.packages_distributions().get(module, [])
+        return metadata.version(owners[0]) if owners else "unknown"
+    except Exception:  # one distribution with damaged metadata, perhaps another one
+        return str(getattr(sys.modules.get(module), "__version__", "unknown"))
 
 
 def _claimed_twice() -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from logitloom.constraints.token_limit import LimitedState, row_limits, tokens_l
 from logitloom.context import Context
 from logitloom.contract import Constraint, State
 from logitloom.effect import MASK
+from logitloom.entry_points import PluginName
 from logitloom.errors import IllegalToken, NeedsNotMet
 from logitloom.hookspecs import TextEnd
 from logitloom.processor import Processor
@@ -97,7 +98,8 @@ class ConstraintProcessor(Processor):
             return found
         if vocabulary is None:
             raise NeedsNotMet(
-                f"{type(self).__name__} needs a vocabulary: load the chain with tokenizer=..., or give the context one."
+                f"{PluginName(type(self))} needs a vocabulary: load the chain with tokenizer=..., or give the context "
+                f"one."
             )
         return self._new_memory(vocabulary, context.vocab_size)
 
@@ -144,7 +146,7 @@ class ConstraintProcessor(Processor):
         memory, backend = self.memory(context), context.backend
         on_device = memory.dense and not _in_host_memory(context)
         starts = list(self.start_states(memory.constraint, context))
-        limits = row_limits(type(self).__name__, memory.constraint, starts, self.finish_within, context)
+        limits = row_limits(PluginName(type(self)), memory.constraint, starts, self.finish_within, context)
         if on_device:
             tables = memory.device_tables
             masks = [tables.allowed] if limits is None or tables.gives_way else []
@@ -271,14 +273,14 @@ class ConstraintProcessor(Processor):
     def _too_late(self, row: int, left: int, memory: ConstraintMemory, node: StateNode) -> IllegalToken:
         least = memory.constraint.least_tokens(node.state)
         return IllegalToken(
-            f"{type(self).__name__}: row {row} has {max(left, 0)} tokens left, and the text needs "
+            f"{PluginName(type(self))}: row {row} has {max(left, 0)} tokens left, and the text needs "
             f"{'more' if least is None else least + 1} to be complete, end-of-sequence included: it accepted a token "
             f"that leads too far. Sample from the processed logits, or roll the row back.",
             row=row,
         )
 
     def _illegal(self, rows: list[int], memory: ConstraintMemory, state: Any, context: Context) -> IllegalToken:
-        name, row, illegal = type(self).__name__, rows[0], tuple(rows)
+        name, row, illegal = PluginName(type(self)), rows[0], tuple(rows)
         reached = _reached(memory, state, context.with_fields(tokens=None))[row].state
         taken = [] if context.tokens is None else context.backend.to_numpy(context.tokens)[row].tolist()
         for token in taken:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from logitloom.context import Context
 from logitloom.contract import UNKNOWN, Constraint, State
+from logitloom.entry_points import PluginName
 from logitloom.errors import GenerationError, OptionError
 from logitloom.state import Rows
 
@@ -38,7 +39,7 @@ def unlimited(state: Any) -> Any:
 
 
 def row_limits(
-    name: str, constraint: Constraint, starts: Sequence[State], own: int | None, context: Context
+    name: str | PluginName, constraint: Constraint, starts: Sequence[State], own: int | None, context: Context
 ) -> list[int] | None:
     """The tokens that each row may take; ``None`` if nobody limits them, or the constraint cannot tell what is left.
 

@@ -15,6 +15,7 @@ from logitloom.backend import NEG_INF, Array, Backend, backend_of
 from logitloom.chain import Chain, ChainState
 from logitloom.chain.links import Link
 from logitloom.context import Context
+from logitloom.entry_points import PluginName
 from logitloom.loading import loading
 
 __all__ = [
@@ -146,7 +147,7 @@ class Configured:
 
     def __post_init__(self) -> None:
         given = opts.values(self)
-        for name, value in opts.check(self, given, type(self).__name__).items():
+        for name, value in opts.check(self, given, PluginName(type(self), "logitloom.candidates")).items():
             if value is not given[name]:
                 object.__setattr__(self, name, value)
 

@@ -65,7 +65,8 @@ class Combinator(ConstraintProcessor):
         self.__dict__.update(_sections=sections, _others=others, _skeleton=None)
         if others:
             # The combinator is not a constraint, so it does not have the hooks of one.
-            named = type(type(self).__name__, (_Sections,), {})  # messages name the combinator
+            own = type(self)  # messages name the combinator
+            named = type(own.__name__, (_Sections,), {"__module__": own.__module__, "__qualname__": own.__qualname__})
             self.__dict__.update(constraint=None, states_after=None, _skeleton=named(self))
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget, BudgetTracker, at_most
 from logitloom.constraints import Constraint, ConstraintProcessor, lift
-from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern, UnsupportedSchema
+from logitloom.errors import BudgetExceeded, LogitloomError, PluginImportError, UnsupportedPattern, UnsupportedSchema
 from logitloom.fingerprint import fingerprint_of
 from logitloom.options import values
 from logitloom.registry import load_plugin
@@ -181,11 +181,12 @@ class Json(ConstraintProcessor):
                 raise
             try:
                 return None, self._by_library("llguidance", document)
-            except LogitloomError as other:
+            except PluginImportError as other:
+                raise type(error)(f"{error} Another engine might run it. {other}") from error
+            except LogitloomError:
                 if self.strict is False and isinstance(error, UnsupportedSchema):
                     return self._table(document, False), None
-                message = f"{error} The engine llguidance cannot run it either: {other}"
-                raise type(error)(message if len(message) < 500 else f"{message[:496]}...") from error
+                raise error from None
 
     def _table(self, document: Any, strict: bool) -> SchemaAutomaton:
         whitespace = Whitespace(self.whitespace, self.max_whitespace)

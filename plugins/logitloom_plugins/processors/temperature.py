@@ -42,7 +42,11 @@ class Temperature(Processor):
     stage = "warp"
 
     temperature: float = option(
-        1.0, help="Divisor of the logits; for the likeliest token alone use top_k with k = 1.", ge=1e-4, le=1e4
+        1.0,
+        help="Divisor of the logits; for the likeliest token alone use top_k with k = 1.",
+        ge=1e-4,
+        le=1e4,
+        remedy="For greedy decoding leave the processor out and do not sample, or use top_k with k = 1.",
     )
 
     @property

@@ -33,7 +33,9 @@ class TopK(Processor):
 
     stage = "warp"
 
-    k: int = option(help="How many tokens to keep.", ge=1, unit="tokens")
+    k: int = option(
+        help="How many tokens to keep.", ge=1, unit="tokens", remedy="To keep all, leave the processor out."
+    )
 
     @property
     def effect(self) -> Effect:  # type: ignore[override]

@@ -206,7 +206,7 @@ def test_whoever_overrides_the_chain_is_found_out(tiny_transformers: Any) -> Non
 
     model = tiny_transformers()
     processor = to_transformers(chain_of(("regex", {"pattern": "[0-9]{4}"})), model)
-    with pytest.raises(IllegalToken, match="Regex: row 0 accepted token 27 .'z'.*text so far is ''"):
+    with pytest.raises(IllegalToken, match="regex: row 0 accepted token 27 .'z'.*text so far is ''"):
         model.generate(
             **batch(*PROMPTS), logits_processor=LogitsProcessorList([processor, Override()]), max_new_tokens=4
         )

@@ -39,7 +39,7 @@ def generator(*specs: Any, strategy: Any = None, **more: Any) -> Generator:
 @pytest.mark.parametrize("skip", [True, False])
 def test_an_illegal_token_names_row_processor_and_the_text_so_far(skip: bool) -> None:
     made = generator(("regex", {"pattern": "[a-z]{8}"}), strategy=Insists(), skip_forced=skip)
-    with pytest.raises(IllegalToken, match=r"Sequence 1 after 'aa1'.*Regex: row 1 accepted token \d+ \('1'\)") as error:
+    with pytest.raises(IllegalToken, match=r"Sequence 1 after 'aa1'.*regex: row 1 accepted token \d+ \('1'\)") as error:
         made(PROMPTS)
     assert error.value.row == 1
 

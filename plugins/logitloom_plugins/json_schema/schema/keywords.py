@@ -381,7 +381,7 @@ class Keywords:
         if (keyword, text) not in self._sound:
             problem = self._string_problem(keyword, text, self.document.tracker.budget)
             if problem is not None:
-                self.refuse(node, keyword, problem)
+                self.refuse(node, keyword, problem.removesuffix("."))
                 return False
             self._sound.add((keyword, text))
         return True

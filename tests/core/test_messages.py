@@ -1,0 +1,51 @@
+"""What a user is told who writes the first chain as other libraries would have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logitloom import Context, processors
+from logitloom.errors import LogitloomError
+from logitloom_plugins.processors.json import Json
+from logitloom_plugins.processors.top_k import TopK
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: processors.load(("temperature", {"temperature": 0})), "For greedy decoding leave the processor out"),
+        (lambda: processors.load("top_k", k=3), "load(('top_k', {'k': 3}))"),  # type: ignore[arg-type]
+        (lambda: processors.load(["top_k", "top_p"]), "Give several processors as several arguments"),
+        (lambda: processors.load(("top_k", 3)), "a pair such as ('top_k', {'k': 5})"),
+        (lambda: processors.load("top_kk"), "Did you mean 'top_k' or 'top_p' or 'top_h'?"),
+        (lambda: TopK(k=0), "of 'top_k' must be >= 1 tokens"),
+        (lambda: Json(whitespace="none"), "of 'json' must be one of"),
+    ],
+)
+def test_a_message_names_the_remedy(call: Any, said: str) -> None:
+    with pytest.raises(LogitloomError) as caught:
+        call()
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "strin"}, {"properties": 3}, {"$ref": "#/nope"}, {"type": "string", "pattern": "("}]
+)
+def test_a_message_about_a_schema_speaks_of_the_schema_alone(schema: Any) -> None:
+    with pytest.raises(LogitloomError) as caught:
+        processors.load(("json", {"schema": schema}))
+    said = str(caught.value)
+    assert "llguidance" not in said
+    assert "\n" not in said
+    assert ".." not in said
+
+
+def test_a_constraint_without_a_vocabulary_is_named_as_it_was_loaded() -> None:
+    import numpy as np
+
+    regex = processors.load(("regex", {"pattern": "a"}))["regex"]
+    with pytest.raises(LogitloomError, match="^regex needs a vocabulary"):
+        regex.init_state(Context.start(np.zeros((1, 3), dtype=np.float32)))
