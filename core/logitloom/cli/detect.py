@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from logitloom import processors, registry
 from logitloom.cli.generate import parse_setting
-from logitloom.cli.terminal import table
+from logitloom.cli.terminal import said_by_user, table
 from logitloom.errors import OptionError
 from logitloom.generation.token_prefix import continuation_ids
+from logitloom.processor import NEEDS
 
 __all__ = ["add_parser"]
 
@@ -70,7 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
     for text in arguments.settings:
         _, option, value = parse_setting(f"{arguments.processor}.{text}")
         options[option] = value
-    mark = processors.load([arguments.processor, options])[arguments.processor]
+    chain = processors.load([arguments.processor, options])
+    chain.require(NEEDS, engine="'logitloom detect'")
+    mark = chain[chain.labels[0]]
     if not hasattr(mark, "detect"):
         raise OptionError(
             f"Processor {arguments.processor!r} leaves no mark that could be detected: it has no method 'detect'. "
@@ -157,7 +160,7 @@ def _are_ids(value: Any) -> bool:
 
 def _read(path: str) -> str:
     if path == "-":
-        return sys.stdin.read()
+        return said_by_user()
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: another encoding, or a path that no file has

@@ -17,7 +17,7 @@ from logitloom.backend import Backend
 from logitloom.cli.server_check import check_server
 from logitloom.cli.terminal import styled, table
 from logitloom.entry_points import installed, name_and_version
-from logitloom.errors import LogitloomError
+from logitloom.errors import LogitloomError, OptionError
 from logitloom.loading import is_interruption
 
 __all__ = ["add_parser", "examine", "mistaken"]
@@ -38,7 +38,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--server", metavar="URL", help="ask a running server instead for an answer that only a chain can give"
     )
-    parser.add_argument("--model", help="with --server: the model to ask; default: the first that the server names")
+    parser.add_argument(
+        "--model", metavar="NAME", help="with --server: which of its models to ask (default: the first of /v1/models)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -48,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         asked = check_server(arguments.server, model=arguments.model)
         print(json.dumps(asked, indent=2) if arguments.json else _told_of_server(asked))
         return 0 if asked["runs_chains"] else 1
+    if arguments.model is not None:
+        raise OptionError("--model names a model of a server to ask, so it needs --server.")
     report = examine()
     print(json.dumps(report, indent=2) if arguments.json else _told(report))
     return 1 if report["broken"] else 0

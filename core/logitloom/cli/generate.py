@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 import time
 import tomllib
@@ -16,10 +17,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from logitloom import document, options, processors, registry
+from logitloom.arguments import whole
 from logitloom.chain import Chain
-from logitloom.cli.terminal import harmless, say
+from logitloom.cli.schema_argument import schema_argument
+from logitloom.cli.terminal import harmless, said_by_user, say
 from logitloom.context import Context
-from logitloom.errors import LogitloomError, OptionError
+from logitloom.errors import OptionError
 from logitloom.generation import (
     BeamSearch,
     ContrastiveSearch,
@@ -34,6 +37,7 @@ from logitloom.generation import (
 )
 from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.candidates import load as load_candidates
+from logitloom.processor import NEEDS
 from logitloom.trace import Record, TracedChain
 from logitloom.trace.page import check_target
 
@@ -132,7 +136,9 @@ def _add_chain_options(parser: argparse.ArgumentParser) -> None:
     whole = chain.add_mutually_exclusive_group()
     whole.add_argument("--regex", metavar="PATTERN", help="the text matches this regular expression")
     whole.add_argument("--choice", action="append", default=[], metavar="TEXT", help="the text is one of these")
-    whole.add_argument("--json-schema", metavar="FILE", help="the text is a JSON value that satisfies this schema")
+    whole.add_argument("--json-schema", metavar="FILE|MODULE:CLASS",
+        help="the text is a JSON value that satisfies this schema, or that this class describes",
+    )  # fmt: skip
     whole.add_argument("--grammar", metavar="FILE", help="the text follows this grammar (Lark or GBNF)")
     chain.add_argument("--stop", action="append", default=[], metavar="TEXT", help="the text ends before one of these")
     chain.add_argument(
@@ -151,6 +157,7 @@ def run(arguments: argparse.Namespace) -> int:
             "leave out --trace."
         )
     chain = build_chain(arguments)
+    strategy, texts = _checked(arguments, chain), _prompts(arguments)
     loader = registry.load_plugin("models", arguments.loader)
     model = loader(arguments.model, backend=arguments.backend, device=arguments.device)
     chain = chain.configure(tokenizer=model.vocabulary, model=model)
@@ -160,13 +167,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.trace:
         chain = traced = TracedChain(chain)
         record = traced.record
-    prompts = [model.tokenizer.encode(_templated(model, text, arguments)) for text in _prompts(arguments)]
+    prompts = [model.tokenizer.encode(_templated(model, text, arguments)) for text in texts]
     statistics = Statistics()
     generator = Generator(
-        model, chain, _strategy(arguments), max_tokens=arguments.max_tokens, skip_forced=not arguments.no_skip,
+        model, chain, strategy, max_tokens=arguments.max_tokens, skip_forced=not arguments.no_skip,
         candidates=_candidates(arguments, model, loader), on_round=statistics.add if arguments.stats else None,
         on_emission=None if record is None else record.note, record=arguments.json and arguments.beams is None,
-        heal=arguments.heal, avoid=SoftBan(tuple(arguments.avoid)) if arguments.avoid else None,
+        heal=arguments.heal, avoid=_avoided(arguments),
     )  # fmt: skip
     started = time.monotonic()
     with _written(record, arguments.trace):
@@ -184,6 +191,52 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.draft:
             say(str(statistics))
     return _warned_of_cuts(generator, prompts, cut)
+
+
+class _Unread:
+    """What stands for a model before it is read."""
+
+    def forward(self) -> None:
+        """Nothing: it is not called."""
+
+    propose = forward
+
+
+def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:
+    """The strategy, after checking all that can be wrong without a model, which may take long to read.
+
+    Raises:
+        LogitloomError: arguments contradict each other, or options are missing or wrong.
+    """
+    chain.require(NEEDS, engine="'logitloom generate'")
+    whole(arguments.max_tokens, "--max-tokens", OptionError, least=0)
+    whole(arguments.seed, "--seed", OptionError)
+    if arguments.raw and arguments.system:
+        raise OptionError("--system belongs to the chat template, which --raw leaves out.")
+    if arguments.returned != 1 and arguments.beams is None:
+        raise OptionError("--return says how many sequences of --beams are printed, so it needs --beams.")
+    strategy = _strategy(arguments)
+    if arguments.stream and not arguments.json and (len(arguments.prompt) > 1 or strategy.samples > 1):
+        raise OptionError("Several sequences at once can only be streamed with --json, which tells them apart.")
+    unread: Any = _Unread()
+    Generator(
+        unread, chain, strategy, candidates=unread if arguments.draft else None, avoid=_avoided(arguments),
+        record=arguments.json and arguments.beams is None,
+    )  # fmt: skip
+    registry.load_plugin("models", arguments.loader)
+    registry.load_backend(arguments.backend)
+    given = _draft_options(arguments)
+    if arguments.draft:
+        plugin = registry.load_plugin("candidates", arguments.draft, block=arguments.block)
+        options.check(plugin, {name: value for name, value in given.items() if name != "model"}, arguments.draft)
+    for path in (arguments.model, given.get("model")):
+        if isinstance(path, str) and not os.path.exists(path):
+            raise OptionError(f"There is no model at {path!r:.100}. Give the path of a GGUF file.")
+    return strategy
+
+
+def _avoided(arguments: argparse.Namespace) -> SoftBan | None:
+    return SoftBan(tuple(arguments.avoid)) if arguments.avoid else None
 
 
 @contextlib.contextmanager
@@ -251,14 +304,9 @@ def _warn_of_no_effect(chain: Chain) -> None:
 
 def _candidates(arguments: argparse.Namespace, model: Any, loader: Any) -> CandidateGenerator | None:
     """The candidate generator that ``--draft`` and ``--draft-set`` describe."""
-    given: dict[str, Any] = {}
-    for text in arguments.draft_settings:
-        label, option, value = parse_setting(text)
-        if label != arguments.draft:
-            raise OptionError(f"--draft-set sets options of --draft, which is {arguments.draft!r}, but got {text!r}.")
-        given[option] = value
     if not arguments.draft:
         return None
+    given = _draft_options(arguments)
     wanted = {o.name for o in options.declared(registry.load_plugin("candidates", arguments.draft))}
     drafter = model
     if isinstance(given.get("model"), str):
@@ -267,6 +315,17 @@ def _candidates(arguments: argparse.Namespace, model: Any, loader: Any) -> Candi
         if name in wanted:
             given.setdefault(name, owner.tokenizer)
     return load_candidates(arguments.draft, given, block=arguments.block)
+
+
+def _draft_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options that ``--draft-set`` gives."""
+    given: dict[str, Any] = {}
+    for text in arguments.draft_settings:
+        label, option, value = parse_setting(text)
+        if label != arguments.draft:
+            raise OptionError(f"--draft-set sets options of --draft, which is {arguments.draft!r}, but got {text!r}.")
+        given[option] = value
+    return given
 
 
 def build_chain(arguments: argparse.Namespace) -> Chain:
@@ -280,7 +339,7 @@ def build_chain(arguments: argparse.Namespace) -> Chain:
     given = {
         "regex": {} if arguments.regex is None else {"pattern": arguments.regex},
         "choice": {"choices": tuple(arguments.choice)} if arguments.choice else {},
-        "json": {} if arguments.json_schema is None else {"schema": Path(arguments.json_schema)},
+        "json": {} if arguments.json_schema is None else {"schema": schema_argument(arguments.json_schema)},
         "grammar": {} if arguments.grammar is None else {"grammar": Path(arguments.grammar)},
         "stop": {"strings": tuple(arguments.stop)} if arguments.stop else {},
     }
@@ -332,13 +391,11 @@ def parse_setting(text: str) -> tuple[str, str, Any]:
 
 
 def _prompts(arguments: argparse.Namespace) -> list[str]:
-    return [sys.stdin.read() if text == "-" else text for text in arguments.prompt]
+    return [said_by_user() if text == "-" else text for text in arguments.prompt]
 
 
 def _templated(model: Any, text: str, arguments: argparse.Namespace) -> str:
     if arguments.raw:
-        if arguments.system:
-            raise OptionError("--system belongs to the chat template, which --raw leaves out.")
         return text
     messages = [{"role": "system", "content": arguments.system}] if arguments.system else []
     templated: str = model.tokenizer.apply_chat_template([*messages, {"role": "user", "content": text}])
@@ -375,8 +432,6 @@ def _whole(generator: Generator, prompts: Sequence[list[int]], arguments: argpar
 
 
 def _stream(generator: Generator, prompts: Sequence[list[int]], arguments: argparse.Namespace) -> list[Cut]:
-    if not arguments.json and (len(prompts) > 1 or generator.strategy.samples > 1):
-        raise LogitloomError("Several sequences at once can only be streamed with --json, which tells them apart.")
     found: dict[tuple[int, int], Cut] = {}
     for piece in generator.stream(prompts, seed=arguments.seed):
         key = piece.prompt, piece.sample

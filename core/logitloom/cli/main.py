@@ -8,6 +8,7 @@ end (``generate``), 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -44,26 +45,54 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stderr is None:  # closed: there is nobody to talk to
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the end of the process
+    try:
+        if sys.stdout is None:
+            complain("Standard output is closed, so there is no place for the result. Leave it open, or name a file.")
+            return 1
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _discard_output()
+        return 0  # the reader of the pipe has what it wanted
+    except OSError as error:
+        _discard_output()
+        what = "Standard output" if error.filename is None else f"{error.filename!r:.100}"
+        complain(f"{what} cannot be used: {error.strerror or error}.")
+        return 1
+
+
+def _run(given: list[str]) -> int:
     undecodable = next((text for text in given if any("\ud800" <= c <= "\udfff" for c in text)), None)
     if undecodable is not None:
-        complain(f"The argument {undecodable!r} is not in the encoding of the terminal. Give it in UTF-8.")
+        complain(f"The argument {undecodable!r:.100} is not in the encoding of the terminal. Give it in UTF-8.")
         return 2
-    parsed = parser().parse_args(given)
+    # What a terminal or file cannot show, in an encoding that is not UTF-8, is written out.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code: int = parsed.run(parsed)
-        sys.stdout.flush()
+        parsed = parser().parse_args(given)
+        return int(parsed.run(parsed))
+    except SystemExit as end:  # of argparse, after help or a message about wrong usage
+        return end.code if isinstance(end.code, int) else 0
     except LogitloomError as error:
         complain(str(error))
         return 1
     except KeyboardInterrupt:
         complain("Interrupted.")
         return 130
-    except BrokenPipeError:
-        # The reader of a pipe has gone; give the interpreter somewhere to flush to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return code
+
+
+def _discard_output() -> None:
+    """Give the interpreter a place to which it can write what is left when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import secrets
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any, Final
 
 from logitloom.errors import LogitloomError
@@ -50,7 +51,9 @@ def check_server(url: str, *, model: str | None = None, timeout: float = _SECOND
             named = _sent(f"{base}/models", None, timeout)["data"]
             model = str(named[0]["id"])
         except (_Refused, LookupError, TypeError) as error:
-            raise ServerCheckFailed(f"{base}/models names no model. Give one with --model.") from error
+            raise ServerCheckFailed(
+                f"{base}/models names no model. Name one that the server serves with --model."
+            ) from error
     nonce = "".join(secrets.choice("bdfghjkmnpqrstvwz23456789") for _ in range(12))
     chain = json.dumps([{"use": "choice", "options": {"choices": [nonce]}}])
     answers: dict[str, str] = {}
@@ -83,12 +86,12 @@ def _sent(url: str, body: dict[str, Any] | None, timeout: float) -> Any:
     if not url.startswith(("http://", "https://")):
         raise ServerCheckFailed(f"{url!r} is no address of a server. Give http://HOST:PORT.")
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
     try:
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         told = error.read(2000).decode(errors="replace")
         raise _Refused(f"HTTP {error.code}: {told}") from error
-    except (OSError, ValueError) as error:
-        raise ServerCheckFailed(f"{url} does not answer: {error}. Is the server running?") from error
+    except (OSError, ValueError, HTTPException) as error:  # ValueError: the address is none
+        raise ServerCheckFailed(f"{url:.200} does not answer: {error!s:.200}. Is the server running?") from error

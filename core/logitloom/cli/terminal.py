@@ -8,7 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-__all__ = ["complain", "harmless", "say", "styled", "table"]
+from logitloom.errors import OptionError
+
+__all__ = ["complain", "harmless", "said_by_user", "say", "styled", "table"]
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
@@ -49,6 +51,20 @@ def _written_out(found: re.Match[str]) -> str:
 def say(text: str, end: str = "\n") -> None:
     """Write to standard error."""
     print(text, end=end, file=sys.stderr, flush=True)
+
+
+def said_by_user() -> str:
+    """All of standard input.
+
+    Raises:
+        OptionError: it is closed, or no text in UTF-8.
+    """
+    if sys.stdin is None:
+        raise OptionError("Standard input is closed, so - stands for nothing. Give the text, or a file.")
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise OptionError(f"Standard input is no text in {error.encoding}: {error.reason}. Give UTF-8.") from None
 
 
 def complain(text: str) -> None:

@@ -18,6 +18,7 @@ from logitloom import processors, registry
 from logitloom.chain import Chain
 from logitloom.cli.generate import parse_setting
 from logitloom.cli.prefix import check_prefix, show_prefix
+from logitloom.cli.schema_argument import schema_argument
 from logitloom.cli.terminal import styled, table
 from logitloom.context import Context
 from logitloom.errors import LogitloomError, OptionError
@@ -47,7 +48,7 @@ def add_parser(commands: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="SCHEMA", help="a file with a JSON Schema or a response_format")
+    parser.add_argument("file", metavar="SCHEMA", help="a JSON Schema or response_format in a file, or MODULE:CLASS")
     parser.add_argument("--grammar", action="store_true", help="the file has a grammar (Lark or GBNF)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="OPTION=VALUE", dest="settings",
@@ -65,7 +66,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile with every engine, print."""
     name, source = ("grammar", "grammar") if arguments.grammar else ("json", "schema")
-    options = {source: Path(arguments.file)} | _settings(arguments.settings, name)
+    given = Path(arguments.file) if arguments.grammar else schema_argument(arguments.file)
+    options = {source: given} | _settings(arguments.settings, name)
     if arguments.prefix is not None:
         told = check_prefix(name, options, arguments.prefix)
         print(json.dumps(told, ensure_ascii=False) if arguments.json else show_prefix(told, arguments.prefix))

@@ -1,0 +1,49 @@
+"""A JSON Schema as an argument: a file, or a class of a module."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from logitloom.errors import OptionError
+from logitloom.loading import is_interruption
+
+__all__ = ["schema_argument"]
+
+
+def schema_argument(text: str) -> Any:
+    """What ``FILE`` or ``MODULE:CLASS`` stands for: a path, or the object in the module.
+
+    The module is also looked for in the current folder, as by ``python -m``.
+
+    Raises:
+        OptionError: the module cannot be imported, or has nothing of that name.
+    """
+    named = re.fullmatch(r"([\w.]+):([\w.]+)", text)
+    if named is None or os.path.exists(text):
+        return Path(text)
+    module_name, path = named.groups()
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except BaseException as error:
+        if is_interruption(error):
+            raise
+        raise OptionError(
+            f"The module {module_name!r:.100} of the schema {text!r:.100} cannot be imported: "
+            f"{type(error).__name__}: {error!s:.200}. Give MODULE:CLASS, or a file with a JSON Schema."
+        ) from error
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            near = difflib.get_close_matches(name, dir(found), 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise OptionError(f"There is no {name!r:.100} in {module_name!r:.100}.{hint}") from None
+    return found

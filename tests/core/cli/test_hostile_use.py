@@ -1,0 +1,155 @@
+"""Wrong arguments cost no reading of a model, and nothing a shell can do to the command ends in a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logitloom import registry
+from logitloom.cli.main import main
+
+LONG = "a" * 300
+
+
+@pytest.fixture
+def no_model() -> Any:
+    """A loader of models that must not be called."""
+
+    def load(*given: Any, **more: Any) -> None:
+        raise AssertionError(f"a model was read: {given}")
+
+    registry.register("unread", load, kind="models")
+    yield
+    registry.unregister("unread", kind="models")
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--max-tokens", "-1"], "at least 0"),
+        (["--seed", str(1 << 70)], "--seed"),
+        (["--use", "regex"], "misses options"),
+        (["--use", "top_k", "--set", "top_k.k=0"], "must be >= 1"),
+        (["--raw", "--system", "x"], "--system belongs"),
+        (["--model", "nowhere.gguf"], "no model at 'nowhere.gguf'"),
+        (["--model", LONG], "no model at"),
+        (["--draft", "nothing"], "no candidate 'nothing'"),
+        (["--draft", "prompt_lookup", "--draft-set", "prompt_lookup.n=3"], "has no option 'n'"),
+        (["--draft", "prompt_lookup", "--beams", "2"], "cannot use drafts"),
+        (["--draft", "assistant", "--draft-set", "assistant.model=nowhere.gguf"], "no model at 'nowhere.gguf'"),
+        (["--beams", "0"], "at least 1"),
+        (["--return", "3"], "needs --beams"),
+        (["--sample", "2", "--stream"], "only be streamed with --json"),
+        (["--avoid", ""], "is empty"),
+        (["--backend", "nothing"], "no backend 'nothing'"),
+        (["--json-schema", LONG], "File name too long"),
+        (["--json-schema", "no_such_module:Name"], "cannot be imported"),
+        (["--json-schema", "fractions:Fractoin"], "Did you mean 'Fraction'?"),
+        (["--chain", LONG], "File name too long"),
+        (["--use", LONG], "There is no processor"),
+    ],
+)
+def test_what_is_wrong_is_said_before_a_model_is_read(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", "hi", "--loader", "unread", *arguments]) == 1
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plugins", LONG],
+        ["validate", LONG],
+        ["detect", LONG],
+        ["detect", "watermark_gumbel", LONG],
+        ["automaton", "x", "--model", LONG],
+        ["doctor", "--server", "http://[::1"],
+        ["doctor", "--server", "http://local host:1"],
+        ["doctor", "--server", LONG],
+        ["doctor", "--model", "x"],
+    ],
+)
+def test_hostile_arguments_get_a_sentence(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("logitloom: ")
+    assert "Traceback" not in said
+
+
+def test_a_schema_is_a_class_of_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "import dataclasses\n@dataclasses.dataclass\nclass Cat:\n    name: str\n    lives: int\n"
+    (tmp_path / "cats_of_a_test.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    pytest.importorskip("pydantic")
+    assert main(["validate", "cats_of_a_test:Cat", "--json"]) == 0
+    assert '"engine": "table"' in capsys.readouterr().out
+
+
+def ran(*command: str, shell: str = "") -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "logitloom.cli.main", *command]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    quoted = ["bash", "-c", f'"$@" {shell}', "-", *line]
+    return subprocess.run(quoted, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize(
+    ("shell", "code", "said"),
+    [
+        ("> /dev/full", 1, "Standard output cannot be used: No space left on device."),
+        (">&-", 1, "Standard output is closed"),
+        ("| head -1; exit ${PIPESTATUS[0]}", 0, ""),
+        ("2>&- > /dev/full", 1, ""),
+        ("2> /dev/full > /dev/full", 1, ""),
+    ],
+)
+def test_output_that_nobody_takes_is_no_traceback(shell: str, code: int, said: str) -> None:
+    done = ran("plugins", shell=shell)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert bool(said) == bool(done.stderr)
+
+
+def test_closed_input_is_no_traceback() -> None:
+    done = ran("detect", "watermark_greenlist", "--ids", "-", "--vocab-size", "9", "--set", "key=1", shell="<&-")
+    assert done.returncode == 1
+    assert "Standard input is closed" in done.stderr
+
+
+def test_an_encoding_without_a_character_is_no_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    (tmp_path / "é.json").write_text("{}")
+    done = ran("validate", str(tmp_path / "é.json"))
+    assert done.returncode == 0, done.stderr
+    assert "\\xe9.json" in done.stdout
+
+
+@pytest.mark.parametrize("after", [0.08, 0.2, 0.4])
+def test_an_early_interruption_is_no_traceback(after: float) -> None:
+    code = "import logitloom_command, sys; print('begun', flush=True); sys.exit(logitloom_command.main())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "doctor"], env=environment, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert said == "logitloom: Interrupted.\n"
