@@ -6,21 +6,21 @@ import operator
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from logitloom import rng
 from logitloom.arguments import id_lists, instance, seeds, shown, whole
-from logitloom.backend import Array, Backend, BufferPool, backend_of
+from logitloom.backend import Array, Backend, BufferPool, backend_of, library_of
 from logitloom.errors import InvalidContext
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["FLOATING", "Context", "check_logits", "padded"]
+__all__ = ["Context", "check_logits", "padded"]
 
 #: Types of arrays and elements of logits that were looked at: asking a library takes longer than a step. The array's
 #: own type comes first, so that no library is asked to compare its types with those of another.
-FLOATING: set[tuple[type, Any]] = set()
+_FLOATING: set[tuple[type, Any]] = set()
 
 
 def check_logits(logits: Any) -> None:
@@ -29,6 +29,9 @@ def check_logits(logits: Any) -> None:
     Raises:
         InvalidContext: it is no array, has more than two axes, or another type than floating numbers.
     """
+    unlike = _unlike_arrays(logits)
+    if unlike:
+        raise InvalidContext(f"Logits must be an array [rows, vocab] with all of its values, but are {unlike}.")
     shape, dtype = getattr(logits, "shape", None), getattr(logits, "dtype", None)
     if shape is None or dtype is None:
         raise InvalidContext(
@@ -37,14 +40,34 @@ def check_logits(logits: Any) -> None:
         )
     if len(shape) not in (1, 2):
         raise InvalidContext(f"Logits have shape {tuple(shape)}; give [batch, vocab], or [vocab] for one sequence.")
-    if (type(logits), dtype) in FLOATING:
+    if (type(logits), dtype) in _FLOATING:
         return
     if not backend_of(logits).is_floating(logits):
         raise InvalidContext(
             f"Logits have the type {dtype}, and must be floating numbers: -inf forbids a token, and {dtype} has none. "
             f"Cast them, for example to float32."
         )
-    FLOATING.add((type(logits), dtype))
+    _FLOATING.add((type(logits), dtype))
+
+
+_UNLIKE: Final = {
+    "is_nested": "a nested tensor. Give a padded one",
+    "is_sparse": "a sparse tensor. Give logits.to_dense()",
+    "is_sparse_csr": "a sparse tensor. Give logits.to_dense()",
+    "is_meta": "a tensor on the device meta, which has no values. Give logits on a device that computes",
+}
+
+
+def _unlike_arrays(logits: Any) -> str:
+    """What something is that has a shape and a type of elements, and does not behave as an array; else nothing."""
+    kind = type(logits).__name__
+    if isinstance(logits, np.ndarray) and kind in ("matrix", "MaskedArray"):
+        return f"a {kind} of NumPy. Give numpy.asarray(logits)"
+    # As PyTorch tells of its tensors.
+    for attribute, found in _UNLIKE.items():
+        if getattr(logits, attribute, False) is True:
+            return found
+    return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +238,8 @@ class Context:
             raise InvalidContext(
                 f"Accepted tokens are integers [rows, n] or [rows], but came as {tokens.dtype}{list(tokens.shape)}."
             )
+        elif not self.compiled and library_of(tokens) not in (backend.name, "numpy"):
+            tokens = backend_of(tokens).to_numpy(tokens)
         is_numpy = isinstance(tokens, np.ndarray)
         if is_numpy or (backend.on_host and not self.compiled):
             self._check_ids(tokens)
@@ -286,7 +311,8 @@ def padded(rows: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
     """
     if isinstance(rows, np.ndarray):
         return np.ascontiguousarray(rows if rows.ndim == 2 else rows[:, None], dtype=np.int32)
-    lists = [row if hasattr(row, "__len__") and not isinstance(row, str) else [row] for row in rows]
+    lists = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
+    lists = [row if hasattr(row, "__len__") and not isinstance(row, str) else [row] for row in lists]
     width = max((len(row) for row in lists), default=0)
     if width == 1:  # the usual step
         with suppress(TypeError, OverflowError):  # told below

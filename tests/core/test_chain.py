@@ -213,7 +213,7 @@ def test_arguments_that_cannot_be_given_by_place_are_refused(method):
 
 @pytest.mark.parametrize("spec", [5, ("top_k", 5), ["a", "b"], None])
 def test_what_is_no_processor_is_refused_with_what_would_be(spec):
-    with pytest.raises(errors.InvalidSignature, match="is no processor. Give a name, a pair"):
+    with pytest.raises(errors.InvalidSignature, match=r"is no processor\..* Give a name, a pair"):
         processors.load(spec)
 
 

@@ -11,7 +11,7 @@ from logitloom import Chain, ChainState, Context
 from logitloom import state as row_state
 from logitloom.backend import NEG_INF
 from logitloom.errors import IllegalToken, NoLegalToken
-from logitloom.generation.dead_ends import closing_processor
+from logitloom.generation.dead_ends import closing_processor, truncations
 from logitloom_contrib.row_tracking.calls import Call, Match
 from logitloom_contrib.row_tracking.row_ends import RowEnds
 
@@ -34,7 +34,7 @@ class ForbiddenTokens:
         closing = [link for link in chain.links if not link.effect.keeps_last]
         self._guarded = bool(closing)
         #: Whether a row can be left nothing by processors that contradict each other; one alone tells of it by itself.
-        self.may_contradict = len(closing) > 1
+        self.may_contradict = len(closing) > 1 or bool(truncations(chain.links))
         told = all(link.is_constraint for link in closing)
         self._told = self._guarded and told and not context.get("compiled")
 

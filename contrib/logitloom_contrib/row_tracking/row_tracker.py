@@ -413,7 +413,7 @@ class RowTracker:
         """
         if not self._forbidden.may_contradict:
             return out
-        closed = context.backend.to_numpy(out).max(axis=-1) == NEG_INF
+        closed = context.backend.to_numpy(context.backend.xp.max(out, axis=-1)) == NEG_INF
         rows = np.flatnonzero(closed & ~call.ended & ~call.dead).tolist()
         if not rows:
             return out

@@ -6,16 +6,22 @@ logits, of tokens and of the state.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from logitloom import state as rows
-from logitloom.backend import Array
-from logitloom.context import FLOATING, Context, check_logits
+from logitloom.backend import Array, library_of
+from logitloom.context import Context, check_logits
 from logitloom.errors import InvalidContext, LogitloomError, StateMismatch
 
 __all__ = ["check_step", "note", "writable"]
+
+
+#: Types of arrays and elements of logits that were looked at, and of which backend: looking takes longer than a step.
+#: The array's own type comes first, so that no library is asked to compare its types with those of another.
+_TAKEN: set[tuple[type, Any, str]] = set()
 
 
 def check_step(logits: Any, state: Any, context: Context, branches: int) -> None:
@@ -28,8 +34,15 @@ def check_step(logits: Any, state: Any, context: Context, branches: int) -> None
         branches: rows of logits per sequence.
     """
     dtype = getattr(logits, "dtype", None)
-    if (type(logits), dtype) not in FLOATING or len(logits.shape) not in (1, 2):
+    key = type(logits), dtype, context.backend.name
+    if key not in _TAKEN or len(logits.shape) not in (1, 2):
         check_logits(logits)
+        if library_of(logits) != library_of(context.backend.arange(1)):
+            raise InvalidContext(
+                f"The logits are an array of {library_of(logits)}, but the generation began with {key[2]}. Give logits "
+                f"of one library from the first step to the last."
+            )
+        _TAKEN.add(key)
     shape = logits.shape
     if shape[-1] != context.vocab_size:
         raise InvalidContext(
@@ -70,6 +83,21 @@ def note(error: BaseException, label: str, doing: str, context: Context) -> None
 
 
 def writable(logits: Array) -> bool:
-    """Whether an array may be overwritten: NumPy has arrays that may not."""
+    """Whether an array may be overwritten: NumPy has arrays that may not, and views have numbers that share a place."""
     flags = getattr(logits, "flags", None)
-    return flags is None or getattr(flags, "writeable", True)
+    if flags is not None:
+        return bool(getattr(flags, "writeable", True)) and (
+            flags.c_contiguous or not _shares(logits.shape, logits.strides)
+        )
+    contiguous = getattr(logits, "is_contiguous", None)
+    return contiguous is None or contiguous() or not _shares(logits.shape, logits.stride())
+
+
+def _shares(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two entries of a strided array may be at one place, as after ``expand`` and ``broadcast_to``."""
+    reach = 0
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(strides, shape, strict=True) if size > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False

@@ -75,8 +75,9 @@ def _run(given: list[str]) -> int:
     try:
         parsed = parser().parse_args(given)
         return int(parsed.run(parsed))
-    except SystemExit as end:  # of argparse, after help or a message about wrong usage
-        return end.code if isinstance(end.code, int) else 0
+    except SystemExit:  # of argparse, after help, or after a message about wrong usage
+        sys.stdout.flush()
+        raise
     except LogitloomError as error:
         complain(str(error))
         return 1

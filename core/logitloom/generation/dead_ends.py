@@ -10,8 +10,9 @@ from logitloom.backend import NEG_INF, Array
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
 from logitloom.errors import InvalidLogits, NoLegalToken
+from logitloom.link import Link
 
-__all__ = ["closing_processor", "invalid_logits", "no_legal_token", "written"]
+__all__ = ["closing_processor", "invalid_logits", "no_legal_token", "truncations", "written"]
 
 
 def closing_processor(chain: Chain, logits: Array, before: ChainState, context: Context, row: int) -> str | None:
@@ -24,14 +25,29 @@ def closing_processor(chain: Chain, logits: Array, before: ChainState, context: 
         logits, before, context: the arguments of ``chain.process``.
         row: the row whose processed logits are all -inf.
     """
+    return _closing(chain, range(len(chain)), logits, before, context, row)
+
+
+def _closing(
+    chain: Chain, indices: Sequence[int], logits: Array, before: ChainState, context: Context, row: int
+) -> str | None:
+    """The same for some of the processors alone."""
     context = context.with_fields(donate=False, pool=None)
-    for end, link in enumerate(chain.links, 1):
-        part = Chain(chain.links[:end], vocabulary=chain.vocabulary, model=chain.model, debug=False)
-        processed, _ = part.process(logits, ChainState(before.position, before.processors[:end]), context)
+    for end, index in enumerate(indices, 1):
+        links, states = zip(*((chain.links[i], before.processors[i]) for i in indices[:end]), strict=True)
+        part = Chain(links, vocabulary=chain.vocabulary, model=chain.model, debug=False)
+        processed, _ = part.process(logits, ChainState(before.position, states), context)
         line = context.backend.to_numpy(processed[row] if processed.ndim == 2 else processed)
         if not (line > NEG_INF).any():
-            return link.label
+            return chain.labels[index]
     return None
+
+
+def truncations(links: Sequence[Link]) -> list[Link]:
+    """Processors that may leave none of the tokens that a later one allows, as a truncation before a constraint."""
+    closing = [index for index, link in enumerate(links) if not link.effect.keeps_last]
+    before = links[: closing[-1]] if closing else ()
+    return [link for link in before if link.effect.keeps_last and link.effect.forbids_only]
 
 
 def no_legal_token(
@@ -50,15 +66,23 @@ def no_legal_token(
     xp = context.backend.xp
     rows = context.batch if context.tokens is None else context.tokens.shape[0]
     blank = xp.zeros((chain.branches * rows, context.vocab_size), dtype=xp.float32)
-    label = closing_processor(chain, blank, before, context, row)
+    # What a truncation leaves depends on the logits, which are gone; what constraints leave does not.
+    hard = [index for index, link in enumerate(chain.links) if not link.effect.keeps_last]
+    label = _closing(chain, hard, blank, before, context, row)
     by = f"Processor {label!r} left" if label else "The processors of the chain together left"
+    remedy = "Loosen one of its constraints, or let the row end there."
     at = chain.labels.index(label) if label else 0
     others = [repr(link.label) for link in chain.links[:at] if not link.effect.keeps_last]
+    early = [repr(link.label) for link in truncations(chain.links)]
     if others:
         by = f"Processors {', '.join(others)} and {label!r} contradict each other: together they left"
+    elif early and label is None:
+        allowing = [repr(chain.labels[index]) for index in hard]
+        by = f"{', '.join(early)} kept no token that {' and '.join(allowing)} allows, which left"
+        remedy = f"Put {', '.join(early)} behind {allowing[-1]}."
     return NoLegalToken(
         f"{by} {name} without any legal token at position {position}{written(chain, context, tokens)}. Chain: "
-        f"{', '.join(chain.labels)}. Loosen one of its constraints, or let the row end there."
+        f"{', '.join(chain.labels)}. {remedy}"
     )
 
 

@@ -366,6 +366,14 @@ def test_a_row_without_any_legal_token_is_an_error() -> None:
         call(tracker, [[5, 0]])
 
 
+def test_a_truncation_that_leaves_no_token_of_a_constraint_is_named() -> None:
+    tracker = tracker_of(("top_k", {"k": 1}), ("regex", {"pattern": "abc"}))
+    logits = np.zeros((1, VOCAB), dtype=np.float32)
+    logits[0, 2] = 9.0
+    with pytest.raises(NoLegalToken, match="'top_k' kept no token that 'regex' allows, which left row 0 .* position 1"):
+        tracker.process(logits, np.array([[5]]))
+
+
 def test_a_draft_that_was_forbidden_closes_its_row_only() -> None:
     tracker = tracker_of(("regex", {"pattern": "abc"}))
     logits = np.zeros((1, VOCAB), dtype=np.float32)

@@ -83,7 +83,7 @@ def test_a_server_that_ignores_or_refuses_chains_fails_the_check(
 def test_what_cannot_be_asked_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with serving(None, models=()) as url:
         assert main(["doctor", "--server", url]) != 0
-        assert "names no model. Give one with --model." in capsys.readouterr().err
+        assert "names no model. Name one that the server serves with --model." in capsys.readouterr().err
     assert main(["doctor", "--server", url]) != 0
     assert "does not answer" in capsys.readouterr().err
     assert main(["doctor", "--server", "localhost:8000"]) != 0

@@ -148,6 +148,18 @@ def test_a_processor_that_objects_stops_forcing(model: ToyModel) -> None:
         Generator(model, chain, max_tokens=13, vocabulary=VOCABULARY)(PROMPTS)
 
 
+@pytest.mark.parametrize("strategy", [Greedy(), BeamSearch(2)])
+def test_a_truncation_that_leaves_no_token_of_a_constraint_is_named(model: ToyModel, strategy: Any) -> None:
+    words = Vocabulary([b"", *(bytes([97 + i]) for i in range(16))], eos=[0])
+    likeliest = int(Generator(model, max_tokens=1, vocabulary=words)([[1, 2]])[0].tokens[0])
+    rare = {"pattern": f"[^{words.decode([likeliest])}]"}
+    chain = processors.load(("top_k", {"k": 1}), ("temperature", {}), ("regex", rare), tokenizer=words)
+    with pytest.raises(
+        NoLegalToken, match=r"'top_k' kept no token that 'regex' allows, .* position 2.*Put 'top_k' behind 'regex'\."
+    ):
+        Generator(model, chain, strategy, max_tokens=3, vocabulary=words)([[1, 2]])
+
+
 def test_a_row_without_legal_token_is_an_error_that_names_row_position_and_processor(model: ToyModel) -> None:
     chain = processors.load("temperature", Cycle(forced=99))
     with pytest.raises(NoLegalToken, match=r"'Cycle' left row 0 .* at position 5 after 'a'|'Cycle' left row 0"):

@@ -1,0 +1,108 @@
+"""Arrays that are views, of another library, or no plain arrays are taken, or refused with a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import as_strided
+
+from logitloom import Chain, Context, Vocabulary, backend_of, processors
+from logitloom.errors import InvalidContext, LogitloomError
+
+WORDS = Vocabulary([b"a", b"b", b"c", b"{", b"}", b"1", b"</s>"], eos=[6])
+CHAINS: list[list[Any]] = [
+    [("temperature", {"temperature": 0.5})],
+    [("regex", {"pattern": "[ab]+"})],
+    [("top_k", {"k": 2}), ("regex", {"pattern": "[ab]+"})],
+    [("suppress_tokens", {"tokens": [1]})],
+    [("logit_bias", {"bias": {1: 2.0}})],
+    [("repetition_penalty", {"penalty": 1.5})],
+]
+
+
+def first(chain: Chain, logits: Any, **fields: Any) -> Any:
+    rows = logits.shape[0] if len(logits.shape) == 2 else 1
+    context = Context.start(logits, prompt=[[0]] * rows, max_length=20).with_fields(**fields)
+    return chain.process(logits, chain.init_state(context), context)[0]
+
+
+def views(library: str) -> list[Any]:
+    """Arrays of which several entries are at one place."""
+    line = np.arange(9, dtype=np.float32)
+    if library == "numpy":
+        return [as_strided(line[:7].copy(), (3, 7), (0, 4)), as_strided(line.copy(), (3, 7), (4, 4))]
+    torch = pytest.importorskip("torch")
+    return [torch.from_numpy(line[:7].copy()).expand(3, -1), torch.from_numpy(line.copy()).as_strided((3, 7), (1, 1))]
+
+
+@pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=pytest.mark.torch)])
+@pytest.mark.parametrize("specs", CHAINS, ids=lambda specs: "-".join(name for name, _ in specs))
+def test_donated_views_whose_entries_share_a_place_are_not_written_to(specs: list[Any], library: str) -> None:
+    chain = processors.load(*specs, tokenizer=WORDS, debug=False)
+    for view in views(library):
+        backend = backend_of(view)
+        before = np.array(backend.to_numpy(view))
+        expected = first(chain, before.copy())
+        assert np.array_equal(backend.to_numpy(first(chain, view, donate=True)), expected)
+        assert np.array_equal(backend.to_numpy(view), before)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("specs", CHAINS, ids=lambda specs: "-".join(name for name, _ in specs))
+def test_logits_of_another_library_on_a_later_step_are_refused(specs: list[Any]) -> None:
+    torch = pytest.importorskip("torch")
+    chain = processors.load(*specs, tokenizer=WORDS, debug=False)
+    pair = [np.zeros((1, 7), dtype=np.float32), torch.zeros(1, 7)]
+    for one, other in (pair, pair[::-1]):
+        context = Context.start(one, prompt=[[0]], max_length=20)
+        _, state = chain.process(one, chain.init_state(context), context)
+        with pytest.raises(InvalidContext, match=r"array of \w+, but the generation began with \w+"):
+            chain.process(other, state, context.accept([[0]]))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("specs", CHAINS, ids=lambda specs: "-".join(name for name, _ in specs))
+def test_ids_of_another_library_are_taken(specs: list[Any]) -> None:
+    torch = pytest.importorskip("torch")
+    chain = processors.load(*specs, tokenizer=WORDS, debug=False)
+    for logits, ids in (
+        (np.zeros((1, 7), dtype=np.float32), torch.tensor([[0]])),
+        (np.zeros((1, 7), dtype=np.float32), [torch.tensor([0])]),
+        (np.zeros((1, 7), dtype=np.float32), [np.array([0])]),
+        (np.zeros((1, 7), dtype=np.float32), [torch.tensor(0)]),
+        (torch.zeros(1, 7), np.array([[0]])),
+        (torch.zeros(1, 7), [np.array([0])]),
+    ):
+        backend = backend_of(logits)
+        context = Context.start(logits, prompt=[[0]], max_length=20)
+        _, state = chain.process(logits, chain.init_state(context), context)
+        found, _ = chain.process(logits, state, context.accept(ids))
+        expected, _ = chain.process(logits, state, context.accept([[0]]))
+        assert np.array_equal(backend.to_numpy(found), backend.to_numpy(expected))
+
+
+def test_a_row_that_is_an_array_of_the_id_0_is_not_an_empty_row() -> None:
+    context = Context.start(np.zeros((2, 3), dtype=np.float32))
+    assert context.accept([np.array([0]), np.array([], dtype=np.int64)]).tokens.tolist() == [[0], [-1]]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        ("torch.zeros(1, 7).to_sparse()", "sparse tensor"),
+        ("torch.zeros(1, 7, device='meta')", "on the device meta"),
+        ("torch.zeros((), dtype=torch.float32)", "have shape"),
+        ("np.zeros((1, 7), dtype=np.float32).view(np.matrix)", "a matrix of NumPy"),
+        ("np.ma.masked_array(np.zeros((1, 7), dtype=np.float32))", "a MaskedArray of NumPy"),
+        ("np.zeros((1, 1), dtype=np.float32)", "is less than the 7 ids"),
+    ],
+)
+def test_other_logits_are_refused_with_a_sentence(make: str, said: str) -> None:
+    torch = pytest.importorskip("torch")
+    logits = eval(make, {"torch": torch, "np": np})
+    chain = processors.load(("json", {"schema": {}}), tokenizer=WORDS, debug=False)
+    with pytest.raises(LogitloomError, match=said):
+        first(chain, logits)
