@@ -22,6 +22,7 @@ RAISED = {
     "recursion": "def f(): f()\nf()",
     "no memory": "raise MemoryError",
     "a syntax error": "def (",
+    "what steers a terminal": "raise ValueError('\\x1b[2J\\x9b1m')",
     "half a surrogate pair": "raise ValueError('\\ud800')",
     "nothing to find": "pass",
 }
@@ -99,6 +100,7 @@ def test_everything_else_works_beside_broken_plugins(site: Path) -> None:
     assert len(found["told"]) == len(RAISED) + 1
     assert all("Other plug-ins are not affected" in text for text in found["told"][:-1])
     assert "a_broken_0" in found["told"][-1]
+    assert not any(character in text for text in found["told"] for character in "\x1b\x9b")
     assert found["out"] == [[False, True, False]]
     assert sum("Going on with NumPy" in text for text in found["warned"]) >= 1
 

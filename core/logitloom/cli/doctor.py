@@ -13,6 +13,7 @@ from importlib import metadata
 from typing import Any
 
 from logitloom import registry
+from logitloom.arguments import printable
 from logitloom.backend import Backend
 from logitloom.cli.server_check import check_server
 from logitloom.cli.terminal import styled, table
@@ -81,7 +82,7 @@ def examine() -> dict[str, Any]:
         except BaseException as error:  # whatever it raises, the report goes on with the next one
             if is_interruption(error):
                 raise
-            said = str(error) if isinstance(error, LogitloomError) else f"{type(error).__name__}: {error}"
+            said = str(error) if isinstance(error, LogitloomError) else printable(f"{type(error).__name__}: {error}")
             broken.append({**told, "error": said})
     broken += [
         {"kind": "distributions", "name": name, "distribution": name, "error": wrong}

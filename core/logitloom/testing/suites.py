@@ -13,12 +13,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from logitloom import processors
+from logitloom.arguments import printable
 from logitloom.errors import LogitloomError
+from logitloom.loading import is_interruption
 from logitloom.registry import PluginRecord
 from logitloom.testing.conformance import Conformance, backend_names
 from logitloom.testing.processor import ProcessorConformance
@@ -116,12 +119,14 @@ def find(
         try:
             brought = [suite for suite in _brought_with(record) if suite.kind == record.kind]
             own = [suite for suite in brought if record.name in suite.subjects()] or _with_defaults(record)
-        except (ImportError, LogitloomError) as error:
-            untested.append(_finding(record, f"{type(error).__name__}: {error}"))
+        except BaseException as error:  # whatever a module of suites raises, other plug-ins are tested
+            if is_interruption(error):
+                raise
+            untested.append(_finding(record, printable(f"{type(error).__name__}: {error}")))
             continue
         if not own:
-            package = _package_of(record)
-            untested.append(_finding(record, f"no suite: derive one from logitloom.testing in {package}.conformance"))
+            place = _suites_of(record).__name__
+            untested.append(_finding(record, f"no suite: derive one from logitloom.testing in {place}"))
         for suite in own:
             if suite.kind == "backends":  # one class may stand for all backends
                 suite = type(suite.__name__, (suite,), {"backends": (record.name,)})
@@ -132,15 +137,17 @@ def find(
     return suites, untested
 
 
-def _package_of(record: PluginRecord) -> str:
-    return record.value.partition(":")[0].partition(".")[0]
+def _suites_of(record: PluginRecord) -> ModuleType:
+    """The module that brings the suites of a plug-in: ``conformance`` in its package, or the module that it is."""
+    package = importlib.import_module(record.value.partition(":")[0].partition(".")[0])
+    name = f"{package.__name__}.conformance"
+    if not hasattr(package, "__path__"):
+        return package
+    return ModuleType(name) if importlib.util.find_spec(name) is None else importlib.import_module(name)
 
 
 def _brought_with(record: PluginRecord) -> list[type[Conformance]]:
-    name = f"{_package_of(record)}.conformance"
-    if importlib.util.find_spec(name) is None:
-        return []
-    found = vars(importlib.import_module(name)).values()
+    found = vars(_suites_of(record)).values()
     return [value for value in found if isinstance(value, type) and issubclass(value, Conformance)]
 
 
@@ -279,7 +286,7 @@ class _Recorder:
             finding.skips[skip] = finding.skips.get(skip, 0) + 1
         if report.failed:
             error = call.excinfo.value if call.excinfo is not None else ""
-            message = str(error).partition("\nassert ")[0].strip() or type(error).__name__
+            message = printable(str(error)).partition("\nassert ")[0].strip() or type(error).__name__
             if not isinstance(error, AssertionError):
                 message = f"{type(error).__name__}: {message}"
             more = [str(value) for name, value in told.items() if name != "backend"]
