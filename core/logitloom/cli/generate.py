@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import os
 import sys
 import time
 import tomllib
@@ -229,9 +228,6 @@ def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:
     if arguments.draft:
         plugin = registry.load_plugin("candidates", arguments.draft, block=arguments.block)
         options.check(plugin, {name: value for name, value in given.items() if name != "model"}, arguments.draft)
-    for path in (arguments.model, given.get("model")):
-        if isinstance(path, str) and not os.path.exists(path):
-            raise OptionError(f"There is no model at {path!r:.100}. Give the path of a GGUF file.")
     return strategy
 
 

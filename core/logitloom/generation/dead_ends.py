@@ -8,9 +8,9 @@ import numpy as np
 
 from logitloom.backend import NEG_INF, Array
 from logitloom.chain import Chain, ChainState
+from logitloom.chain.links import Link
 from logitloom.context import Context
 from logitloom.errors import InvalidLogits, NoLegalToken
-from logitloom.link import Link
 
 __all__ = ["closing_processor", "invalid_logits", "no_legal_token", "truncations", "written"]
 
