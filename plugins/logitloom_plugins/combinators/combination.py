@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Final
@@ -30,6 +30,7 @@ Tags = dict[int, tuple[int, tuple[int, ...]]]
 
 #: Number of configurations, and of states, whose token sets are cached.
 _REMEMBERED: Final = 1 << 12
+_NO_IDS: Final = nothing().ids
 
 
 class Combination(Constraint):
@@ -379,7 +380,12 @@ class Combination(Constraint):
         """
         part = self._automaton.parts[config.section]
         inside = self._of_text(config, part).listed(self.vocab_size)
-        return inside, selected(self._crossing(config, part)).ids
+        return inside, selected(self._crossing(config, part)).ids if part.automaton is None else _NO_IDS
+
+    def crossed(self, config: Configuration) -> Iterable[tuple[tuple[int, ...], States]]:
+        """The tokens in which a string that ends a constrained section begins, and the readings after them."""
+        part = self._automaton.parts[config.section]
+        return [] if part.automaton is None else self._crossed(config, part)
 
     def special_tokens(self, config: Configuration) -> list[int]:
         """The special tokens that are a string that ends the section, or the next part of one."""
@@ -461,10 +467,12 @@ class Combination(Constraint):
             return []
         if part.automaton is None:
             return self._texts.ids([text for text in self._completing(config, part) if self._leads_on(config, text)])
+        return [token for ids, _ in self._crossed(config, part) for token in ids]
+
+    def _crossed(self, config: Configuration, part: Part) -> Iterator[tuple[tuple[int, ...], States]]:
         automaton = self._automaton
-        found: list[int] = []
-        if part.at_tokens and not part.automaton.accepts(config.state):
-            return []
+        if part.automaton is None or not part.exits or (part.at_tokens and not part.automaton.accepts(config.state)):
+            return
         _, trie = self._begun[config.section]
         steps: dict[tuple[Configuration, int], Configuration | None] = {}  # many tokens lead to the same states
         stack: list[tuple[_Node, Configuration | None, set[Configuration]]] = [(trie, config, set())]
@@ -480,14 +488,15 @@ class Combination(Constraint):
                         if (main, byte) not in steps:
                             steps[main, byte] = automaton.inside(main, byte)
                         inside = steps[main, byte]
-                if reached and child.ids and self._ends_well(reached):
-                    found += child.ids
+                if reached and child.ids and (ended := self._ended(reached)):
+                    yield child.ids, ended
                 if child.children and (reached or inside is not None):
                     stack.append((child, inside, reached))
-        return found
 
-    def _ends_well(self, configs: Iterable[Configuration]) -> bool:
-        return any(self._viable(after) for config in configs for after in self._automaton.at_border(config))
+    def _ended(self, configs: Iterable[Configuration]) -> States:
+        """The readings after the border of a token from which tokens can complete the text."""
+        after = (one for config in configs for one in self._automaton.at_border(config))
+        return frozenset(one for one in after if self._viable(one))
 
     def _viable(self, config: Configuration) -> bool:
         """Whether tokens can complete the text from a configuration. They always can if each byte is a token."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.constraints import UNKNOWN, Constraint
-from logitloom_plugins.combinators.automaton import Configuration, Part
+from logitloom_plugins.combinators.automaton import Configuration, Part, States
 from logitloom_plugins.combinators.characters import missing_after
 from logitloom_plugins.combinators.triggers import TriggerMatcher, textless_ids
 
@@ -237,6 +237,15 @@ class Distances:
                 kept[ids] = True
                 ids, least = listed[kept[listed]], least[kept[listed]]
         needed[ids] = self._from_inner(section, config.spent + 1, least)
+        known: dict[States, int] = {}
+        for tokens_across, reached in combination.crossed(config):
+            if self._automaton.decided:  # which readings remain depends on all of them
+                others += tokens_across
+                continue
+            if reached not in known:
+                known[reached] = self.least(reached)
+            for token in tokens_across:
+                needed[token] = min(int(needed[token]), known[reached])
         if part.matcher is not None and config.node is not None:
             left, free = _left(part, config.spent + 1), np.zeros(combination.vocab_size, dtype=bool)
             free[ids[least == 0]] = True
