@@ -21,7 +21,6 @@ __all__ = [
     "backend_adapter",
     "branch_prompts",
     "constraint",
-    "direct_call",
     "encode_text",
     "forced_tokens",
     "hookimpl",
@@ -141,26 +140,6 @@ def branch_prompts(context: Context) -> list[list[list[int]]]:  # type: ignore[e
 
     Raises:
         LogitloomError: if the context lacks something, with a sentence that says what.
-    """
-
-
-@hookspec(firstresult=True)
-def direct_call(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
-    """Answer a call of a chain that was given to an engine without its adapter (engine adapters; optional).
-
-    A function of this name in the module of the adapter. It is asked where the engine's package, which has the name of
-    the plug-in, is imported. The first result that is not None wins.
-
-    Args:
-        chain: the chain.
-        given: the positional arguments of the call.
-        more: the other arguments.
-
-    Returns:
-        What the engine expects of its own processor; None if the engine would not call a processor so.
-
-    Raises:
-        NeedsNotMet: the engine calls so, and its adapter must be used; the sentence names it.
     """
 
 

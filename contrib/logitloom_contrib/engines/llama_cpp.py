@@ -41,7 +41,7 @@ _DIRECT: Final[weakref.WeakKeyDictionary[Chain, LlamaCppProcessor]] = weakref.We
 
 
 def direct_call(chain: Chain, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
-    """See :func:`logitloom.hookspecs.direct_call`. The library swallows errors, so the adapter takes the call."""
+    """See :class:`logitloom.engines.DirectCall`. The library swallows errors, so the adapter takes the call."""
     if more or [(type(each), getattr(each, "ndim", -1)) for each in given] != [(np.ndarray, 1)] * 2:
         return None
     processor = _DIRECT.get(chain)

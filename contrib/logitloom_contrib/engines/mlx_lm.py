@@ -46,7 +46,7 @@ _TAIL: Final = 8
 
 
 def direct_call(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> None:
-    """See :func:`logitloom.hookspecs.direct_call`."""
+    """See :class:`logitloom.engines.DirectCall`."""
     if given and type(given[0]).__module__.partition(".")[0] == "mlx":
         raise NeedsNotMet(
             f"{chain!r} was given to mlx-lm as if it were one of its processors. "

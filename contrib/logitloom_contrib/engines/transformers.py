@@ -40,7 +40,7 @@ _LONGEST: Final = 1 << 15
 
 
 def direct_call(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> None:
-    """See :func:`logitloom.hookspecs.direct_call`."""
+    """See :class:`logitloom.engines.DirectCall`."""
     if given and type(given[0]).__module__.partition(".")[0] == "torch":
         raise NeedsNotMet(
             f"{chain!r} was given to transformers as if it were one of its processors. "

@@ -1,7 +1,7 @@
 """A chain that somebody gave to an engine as if it were the engine's own kind of processor.
 
 An engine that calls a chain is imported, and its plug-in has its name. So the plug-ins of imported engines are
-asked for their hook ``direct_call``: it answers the call, or tells which adapter makes what the engine takes.
+asked for their function ``direct_call``: it answers the call, or tells which adapter makes what the engine takes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def call_directly(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> A
         more: the others.
 
     Returns:
-        What the hook ``direct_call`` of an engine's plug-in returns.
+        What the function ``direct_call`` of an engine's plug-in returns.
 
     Raises:
-        NeedsNotMet: no engine answers; the sentence lists the adapters. The hook may raise it with one adapter.
+        NeedsNotMet: no engine answers; the sentence lists the adapters. The function may raise it with one adapter.
     """
     names = [record.name for record in available("engines")]
     for name in names:

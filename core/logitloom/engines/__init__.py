@@ -1,6 +1,6 @@
 """The protocol of adapters to inference engines, the check of what an engine gives, and the texts of its tokens."""
 
-from logitloom.engines.binding import EngineAdapter, bind
+from logitloom.engines.binding import DirectCall, EngineAdapter, bind
 from logitloom.engines.written_text import WrittenText, stop_strings, written_text
 
-__all__ = ["EngineAdapter", "WrittenText", "bind", "stop_strings", "written_text"]
+__all__ = ["DirectCall", "EngineAdapter", "WrittenText", "bind", "stop_strings", "written_text"]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from logitloom.chain import Chain
 from logitloom.errors import NeedsNotMet
 
-__all__ = ["EngineAdapter", "bind"]
+__all__ = ["DirectCall", "EngineAdapter", "bind"]
 
 
 class EngineAdapter(Protocol):
@@ -25,6 +25,30 @@ class EngineAdapter(Protocol):
         Raises:
             ChainIncomplete: options of the chain are missing.
             NeedsNotMet: a processor needs what the engine does not give.
+        """
+        ...
+
+
+class DirectCall(Protocol):
+    """A function ``direct_call`` in the module of an adapter: it answers calls of chains given to the engine itself.
+
+    It is optional. A chain that is called asks the plug-ins of imported engines, which have the names of their packages.
+    The first answer that is not None wins.
+    """
+
+    def __call__(self, chain: Chain, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
+        """Answer a call.
+
+        Args:
+            chain: the chain.
+            given: the positional arguments.
+            more: the other arguments.
+
+        Returns:
+            What the engine expects of its own processor; None if the engine would not call a processor so.
+
+        Raises:
+            NeedsNotMet: the engine calls so, and its adapter must be used; the sentence names it.
         """
         ...
 
