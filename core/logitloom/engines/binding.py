@@ -32,7 +32,7 @@ class EngineAdapter(Protocol):
 class DirectCall(Protocol):
     """A function ``direct_call`` in the module of an adapter: it answers calls of chains given to the engine itself.
 
-    It is optional. A chain that is called asks the plug-ins of imported engines, which have the names of their packages.
+    It is optional. A chain that is called asks the plug-ins of imported engines, which are named as their packages.
     The first answer that is not None wins.
     """
 
