@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from logitloom.automata import TokenAutomaton, compile_pattern
-from logitloom.automata.trie import Trie, vocabulary_trie
+from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.vocabulary import Vocabulary
 
 PATTERNS = {

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from logitloom import load_backend
-from logitloom.backend import Backend
+from logitloom.arrays.backend import Backend
 from logitloom.errors import LogitloomError
 
 SHAPES = ((4, 30_000), (8, 131_072))

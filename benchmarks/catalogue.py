@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from logitloom import Chain, Context, Vocabulary, load_backend, processors
 from logitloom.automata import Catalogue
-from logitloom.automata.trie import vocabulary_trie
+from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.generation import BeamSearch, Generator
 from logitloom.testing import ToyModel
 

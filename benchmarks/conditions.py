@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import logitloom
-from logitloom.registry import load_plugin
+from logitloom.host.registry import load_plugin
 
 #: The rows of the table.
 FIELDS = ("command", "date", "versions", "machine")

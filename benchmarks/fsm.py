@@ -45,7 +45,7 @@ from conditions import heading
 
 from logitloom import Context, processors
 from logitloom.automata import TokenAutomaton, compile_pattern, default_cache
-from logitloom.generation.logits_pool import LogitsPool
+from logitloom.masks.logits_pool import LogitsPool
 from logitloom.vocabulary import Vocabulary
 
 STEPS = 12

@@ -27,7 +27,7 @@ from benchmarks.automata import peer
 from benchmarks.conditions import heading
 from logitloom import Vocabulary
 from logitloom.automata import Dfa, TokenAutomaton, compile_automaton
-from logitloom.automata.trie import vocabulary_trie
+from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.constraints import lift
 from logitloom.errors import LogitloomError
 from tests.core.automata.vocabularies import tekken

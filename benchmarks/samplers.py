@@ -21,7 +21,7 @@ from comparison import Comparison, table
 from conditions import heading
 
 from logitloom import Context, load_backend, processors
-from logitloom.generation.logits_pool import LogitsPool
+from logitloom.masks.logits_pool import LogitsPool
 
 WIDTH, LENGTH = 131_072, 200
 ORDINARY = "ordinary chain"

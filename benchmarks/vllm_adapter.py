@@ -212,7 +212,7 @@ def print_peers(batches: Sequence[int], steps: int) -> None:
     from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend
 
     from logitloom import processors
-    from logitloom.registry import read_vocabulary
+    from logitloom.host.registry import read_vocabulary
     from logitloom_contrib.engines.transformers import to_transformers
     from tests.contrib.engines.vllm.smollm2_folder import smollm2_folder
 

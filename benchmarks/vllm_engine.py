@@ -53,7 +53,7 @@ class Spent:
     """Time spent in the adapter, by wrapping what the engine calls."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        from logitloom_contrib.engines.vllm.processor import LogitloomProcessor
+        from logitloom_contrib.engines.vllm.vllm_processor import LogitloomProcessor
 
         self.seconds, self.steps, self._clock = 0.0, 0, clock
         for name in ("update_state", "apply"):

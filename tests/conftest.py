@@ -23,7 +23,7 @@ import pytest
 from hypothesis import settings
 
 from logitloom import load_backend
-from logitloom.backend import Backend
+from logitloom.arrays.backend import Backend
 from logitloom.errors import LogitloomError
 
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"

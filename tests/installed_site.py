@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import logitloom
-from logitloom import registry
+from logitloom.host import registry
 
 __all__ = ["InstalledSite"]
 

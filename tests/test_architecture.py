@@ -14,8 +14,9 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from logitloom import errors, registry
+from logitloom import errors
 from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor
+from logitloom.host import registry
 
 ROOT = Path(__file__).parent.parent
 CORE, PLUGINS, CONTRIB = ROOT / "core", ROOT / "plugins", ROOT / "contrib"
@@ -141,12 +142,15 @@ def names_of_core(tree: ast.Module) -> set[str]:
 
 
 def test_names_of_core_are_found_wherever_they_stand():
-    code = "from logitloom import errors as e, Chain\ndef f():\n    from logitloom.rng import fold\n    raise e.Oops\n"
+    code = (
+        "from logitloom import errors as e, Chain\ndef f():\n    from logitloom.arrays.rng import fold\n"
+        "    raise e.Oops\n"
+    )
     assert names_of_core(ast.parse(code)) == {
         "logitloom.errors",
         "logitloom.errors.Oops",
         "logitloom.Chain",
-        "logitloom.rng.fold",
+        "logitloom.arrays.rng.fold",
     }
 
 
@@ -381,7 +385,7 @@ def means_a_constraint(module: str, name: str) -> bool:
 
 def test_classes_of_constraints_are_told_from_others():
     assert means_a_constraint("logitloom_plugins.processors.regex", "ConstraintProcessor")
-    assert means_a_constraint("logitloom.automata.token_automaton", "TokenAutomaton")
+    assert means_a_constraint("logitloom.automata.lift.token_automaton", "TokenAutomaton")
     assert not means_a_constraint("logitloom_plugins.processors.regex", "Dfa")
 
 

@@ -15,8 +15,9 @@ from typing import Protocol
 import pytest
 
 import logitloom
-from logitloom import errors, processors, registry
-from logitloom.plugin_manager import HOOKS
+from logitloom import errors, processors
+from logitloom.host import registry
+from logitloom.host.plugin_manager import HOOKS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

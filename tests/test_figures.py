@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
-from logitloom import Context, hookspecs, processors, registry
+from logitloom import Context, processors
 from logitloom.automata import Budget
 from logitloom.generation.rows import ModelRows
+from logitloom.host import hookspecs, registry
 from logitloom.testing.engine_texts import CHAINS
 from logitloom_contrib.row_tracking import RowTracker
 from tests.plugins.json_schema.schema_data import benchmark, suite

@@ -13,8 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 import pytest
 
-from logitloom import Context, Vocabulary, processors, state
+from logitloom import Context, Vocabulary, processors
 from logitloom.document import from_document, to_document
+from logitloom.rows import tree as state
 
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_DISTRIBUTIONS"
 DISTRIBUTION = "logitloom-length-ramp"

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 
 import logitloom
-from logitloom import registry
+from logitloom.host import registry
 
 #: The distribution that the tutorial makes is built with hatchling.
 pytestmark = pytest.mark.extras

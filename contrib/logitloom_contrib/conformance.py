@@ -142,7 +142,7 @@ class TestVllm(EngineConformance):
 
         compiled = CompiledChain("conformance", chain)
         engine: Any = SimpleNamespace(max_length=256, chain_of=lambda params: compiled, ends=lambda params: (0,))
-        runner, batch = RunnerV1(engine), _Batch()
+        runner, batch = RunnerV1(engine), _RunnerBatch()
 
         def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
             runner.update_state(batch.update(rows))
@@ -152,14 +152,14 @@ class TestVllm(EngineConformance):
         return call
 
 
-class _Request(NamedTuple):
+class _RunnerRequest(NamedTuple):
     """A request of vLLM: its prompt, and the list of its output, which grows."""
 
     prompt: tuple[int, ...]
     output: list[int]
 
 
-class _Batch:
+class _RunnerBatch:
     """The batch of vLLM's model runner V1, and what it tells of changes: added, removed and moved slots.
 
     A request that is there already keeps its slot or is moved, and may lose tokens. Any other row is a request that
@@ -167,7 +167,7 @@ class _Batch:
     """
 
     def __init__(self) -> None:
-        self._slots: dict[int, _Request] = {}
+        self._slots: dict[int, _RunnerRequest] = {}
         self._prompt = 0
 
     def update(self, rows: Sequence[Sequence[int]]) -> Any:
@@ -181,7 +181,7 @@ class _Batch:
         for i, (row, request) in enumerate(zip(rows, wanted, strict=True)):
             if request is None:
                 slot = free.pop(0)
-                new = _Request(tuple(row[: self._prompt]), list(row[self._prompt :]))
+                new = _RunnerRequest(tuple(row[: self._prompt]), list(row[self._prompt :]))
                 self._slots[slot] = wanted[i] = new
                 added.append((slot, params, list(new.prompt), new.output))
         removed = [slot for slot in left if slot in free]
@@ -200,7 +200,7 @@ class _Batch:
             return None
         return SimpleNamespace(batch_size=len(rows), removed=removed, added=added, moved=moved)
 
-    def _taken(self, row: Sequence[int], left: dict[int, _Request]) -> _Request | None:
+    def _taken(self, row: Sequence[int], left: dict[int, _RunnerRequest]) -> _RunnerRequest | None:
         """The request among ``left`` that this row goes on with, after its output was brought up to date."""
         prompt, output = tuple(row[: self._prompt]), list(row[self._prompt :])
         for slot, request in left.items():

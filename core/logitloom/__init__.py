@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from logitloom import errors, options, processors, state
-from logitloom.backend import Array, Backend, HostTable, backend_of
+from logitloom import errors, processors
+from logitloom.arrays.backend import Array, Backend, HostTable, backend_of
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
 from logitloom.effect import BIAS, MASK, PENALTY, REWEIGHT, SCALE, TRUNCATION, Effect
 from logitloom.errors import LogitloomError
-from logitloom.hookspecs import hookimpl
-from logitloom.options import option
+from logitloom.host import options
+from logitloom.host.hookspecs import hookimpl
+from logitloom.host.options import option
+from logitloom.host.registry import load_backend, read_vocabulary
 from logitloom.processor import Processor
-from logitloom.registry import load_backend, read_vocabulary
+from logitloom.rows import tree as state
 from logitloom.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from logitloom import rng
 from logitloom.arguments import id_lists, instance, seeds, shown, whole
-from logitloom.backend import Array, Backend, BufferPool, backend_of, library_of
+from logitloom.arrays import rng
+from logitloom.arrays.backend import Array, Backend, BufferPool, backend_of, library_of
 from logitloom.errors import InvalidContext
 from logitloom.vocabulary import Vocabulary
 

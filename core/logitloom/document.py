@@ -23,12 +23,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from logitloom import options as opts
-from logitloom import processors, registry
+from logitloom import processors
 from logitloom.arguments import instance, shown
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
 from logitloom.errors import ChainDocumentError
+from logitloom.host import options as opts
+from logitloom.host import registry
 
 __all__ = ["VERSION", "from_document", "load", "to_document", "to_json", "to_toml"]
 

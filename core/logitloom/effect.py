@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
+from logitloom.arrays.row_operations import RowOperation
 from logitloom.errors import InvalidSignature
-from logitloom.row_operations import RowOperation
 
 __all__ = ["BIAS", "MASK", "PENALTY", "REWEIGHT", "SCALE", "TRUNCATION", "Effect"]
 

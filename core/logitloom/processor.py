@@ -6,9 +6,9 @@ import dataclasses
 import functools
 from typing import Any, ClassVar, Literal, Protocol
 
-from logitloom import options
 from logitloom.effect import Effect
-from logitloom.entry_points import PluginName
+from logitloom.host import options
+from logitloom.host.entry_points import PluginName
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["NEEDS", "STAGES", "Need", "Processing", "Processor", "Stage"]

@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Never
 
-from logitloom import options as opts
-from logitloom import registry
 from logitloom.arguments import flag, instance, shown
 from logitloom.chain import Chain
 from logitloom.chain.links import FunctionProcessor, Link
 from logitloom.effect import Effect
 from logitloom.errors import InvalidSignature, OptionTypeError, UnknownOption, UnknownPlugin
-from logitloom.loading import Rules, loading
-from logitloom.option_types import BuiltInName, BuiltInOptions
+from logitloom.host import options as opts
+from logitloom.host import registry
+from logitloom.host.loading import Rules, loading
+from logitloom.host.option_types import BuiltInName, BuiltInOptions
+from logitloom.host.registry import register, unregister
 from logitloom.processor import Processing, declaration
-from logitloom.registry import register, unregister
 
 __all__ = ["Description", "Spec", "available", "describe", "load", "register", "unregister"]
 
@@ -66,7 +66,7 @@ class Description:
 
 
 def available(*, block: Iterable[str] = ()) -> list[registry.PluginRecord]:
-    """The installed and registered processors, from metadata alone; see :func:`logitloom.registry.available`."""
+    """The installed and registered processors, from metadata alone; see :func:`logitloom.host.registry.available`."""
     return registry.available("processors", block=block)
 
 

@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from logitloom import processors, registry
+from logitloom import processors
+from logitloom.host import registry
+from logitloom.host.registry import PluginRecord
 from logitloom.processors import Description
-from logitloom.registry import PluginRecord
 
 # MkDocs runs this file by its path, and its neighbour is no installed module.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logitloom import registry
+from logitloom.host import registry
 
 BROKEN = Path(__file__).parent.parent / "fixtures" / "broken_plugins"
 

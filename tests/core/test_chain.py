@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom import MASK, PENALTY, Chain, Context, Processor, errors, hookimpl, option, processors, state
+from logitloom import MASK, PENALTY, Chain, Context, Processor, errors, hookimpl, option, processors
 from logitloom.generation.dead_ends import closing_processor
+from logitloom.rows import tree as state
 
 VOCAB = 7
 NEG_INF = float("-inf")

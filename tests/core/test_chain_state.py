@@ -20,10 +20,10 @@ from logitloom.automata import TokenAutomaton, compile_pattern
 from logitloom.chain.state import _MAGIC, ChainFingerprint
 from logitloom.constraints import Constraint, ConstraintProcessor
 from logitloom.errors import StateMismatch
-from logitloom.fingerprint import fingerprint_of
+from logitloom.host.fingerprint import fingerprint_of
 from logitloom.processor import Processor
-from logitloom.state import Rows
-from logitloom.state_format import decode, encode
+from logitloom.rows.tree import Rows
+from logitloom.rows.tree_format import decode, encode
 from tests.plugins.processors.constraining import WORDS
 
 HERE = __name__.partition(".")[0]

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import Processor, errors, option, processors, registry
+from logitloom import Processor, errors, option, processors
 from logitloom.document import VERSION, from_document, load, to_document, to_json, to_toml
+from logitloom.host import registry
 
 
 class Mode(Enum):

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import logitloom
-from logitloom import Chain, Context, Vocabulary, backend_of, document, generation, load_backend, processors, state
+from logitloom import Chain, Context, Vocabulary, backend_of, document, generation, load_backend, processors
 from logitloom.errors import LogitloomError
+from logitloom.rows import tree as state
 from logitloom.testing import ToyModel
 from logitloom.trace import RecordedChain, TracedChain
 
@@ -147,9 +148,9 @@ ENTRIES: dict[str, Entry] = {
         lambda **given: chain().load_state(**given),
         {"data": chain().save_state(chain().init_state(context())), "context": context()},
     ),
-    "logitloom.state.take": Entry(state.take, {"state": (np.arange(3),), "index": [0, 2]}),
-    "logitloom.state.repeat": Entry(state.repeat, {"state": (np.arange(3),), "times": 2}),
-    "logitloom.state.concat": Entry(state.concat, {"states": [(np.arange(3),), (np.arange(2),)]}),
+    "logitloom.rows.tree.take": Entry(state.take, {"state": (np.arange(3),), "index": [0, 2]}),
+    "logitloom.rows.tree.repeat": Entry(state.repeat, {"state": (np.arange(3),), "times": 2}),
+    "logitloom.rows.tree.concat": Entry(state.concat, {"states": [(np.arange(3),), (np.arange(2),)]}),
     # Texts.
     "logitloom.generation.Generator": Entry(
         generated,
@@ -223,7 +224,7 @@ def test_any_argument_is_taken_or_refused_with_a_sentence(name: str, argument: s
 
 #: Modules of the reference whose names programs call; each name has rows above or stands in ``OTHERS``.
 CALLED = (
-    "logitloom", "logitloom.processors", "logitloom.document", "logitloom.generation", "logitloom.state",
+    "logitloom", "logitloom.processors", "logitloom.document", "logitloom.generation", "logitloom.rows.tree",
     "logitloom.trace",
 )  # fmt: skip
 OTHERS: dict[str, str] = {
@@ -242,17 +243,17 @@ OTHERS: dict[str, str] = {
 }
 #: Modules of the reference that authors of plug-ins import, or that are read and not called.
 OF_AUTHORS = {
-    "logitloom.context.padded", "logitloom.chain.links.Link", "logitloom.state_format", "logitloom.options",
+    "logitloom.context.padded", "logitloom.chain.links.Link", "logitloom.rows.tree_format", "logitloom.host.options",
     "logitloom.processor.STAGES", "logitloom.processor.Stage", "logitloom.processor.NEEDS", "logitloom.processor.Need",
-    "logitloom.processor.Processing", "logitloom.rng", "logitloom.loading", "logitloom.fingerprint",
-    "logitloom.atomic_file", "logitloom.constraints", "logitloom_plugins.combinators.finish_within.FinishWithin",
-    "logitloom.backend.NEG_INF", "logitloom.backend.TokenIds", "logitloom.backend.BufferPool",
-    "logitloom.backend.SharedMemory", "logitloom.registry",
-    "logitloom.hookspecs", "logitloom.engines", "logitloom.engines.written_text.written_text",
-    "logitloom.generation.dead_ends", "logitloom.generation.logits_pool",
+    "logitloom.processor.Processing", "logitloom.arrays.rng", "logitloom.host.loading", "logitloom.host.fingerprint",
+    "logitloom.rows.atomic_file", "logitloom.constraints", "logitloom_plugins.combinators.finish_within.FinishWithin",
+    "logitloom.arrays.backend.NEG_INF", "logitloom.arrays.backend.TokenIds", "logitloom.arrays.backend.BufferPool",
+    "logitloom.arrays.backend.SharedMemory", "logitloom.host.registry",
+    "logitloom.host.hookspecs", "logitloom.engines", "logitloom.engines.written_text.written_text",
+    "logitloom.generation.dead_ends", "logitloom.masks.logits_pool",
     "logitloom.generation.partial_values", "logitloom.generation.sampled.sampled",
     "logitloom.generation.soft_ban", "logitloom_contrib.row_tracking", "logitloom.errors", "logitloom.testing",
-    "logitloom.testing.array_namespace", "logitloom.testing.row_operations", "logitloom.row_operations",
+    "logitloom.testing.array_namespace", "logitloom.testing.row_operations", "logitloom.arrays.row_operations",
 }  # fmt: skip
 
 

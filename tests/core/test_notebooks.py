@@ -9,9 +9,9 @@ import pytest
 
 import logitloom
 from logitloom import Vocabulary, load_backend, processors
+from logitloom.display.progress import progress_bar
 from logitloom.errors import NeedsNotMet
 from logitloom.generation import Generator, Multinomial
-from logitloom.progress import progress_bar
 from logitloom.testing import ToyModel
 from logitloom.trace import TracedChain
 

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom import Context, Processor, processors, state
+from logitloom import Context, Processor, processors
 from logitloom.chain import positions
+from logitloom.rows import tree as state
 
 ROWS = st.integers(1, 4)
 TOKENS = st.lists(st.integers(0, 9), max_size=3)

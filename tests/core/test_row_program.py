@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from logitloom import Backend, Context, load_backend, processors
-from logitloom import state as rows
 from logitloom.chain.row_loop import RowLoop
-from logitloom.generation.logits_pool import LogitsPool
 from logitloom.masks.kernels import KernelFailed, load_kernels
+from logitloom.masks.logits_pool import LogitsPool
+from logitloom.rows import tree as rows
 from tests.plugins.processors.driving import random_logits
 
 pytest.importorskip("numba", reason="Numba is not installed")

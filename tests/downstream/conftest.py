@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from logitloom import registry
+from logitloom.host import registry
 from tests.contrib.engines.conftest import tiny_mlx, tiny_transformers
 
 __all__ = ["tiny_mlx", "tiny_transformers"]

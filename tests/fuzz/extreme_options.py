@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from logitloom import Context, load_backend, processors
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.testing import ProcessorConformance
 from logitloom.testing.stories import accepting
 from tests.plugins.processors.travelling import suites

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from logitloom import Context, Vocabulary, processors
-from logitloom import state as rows
 from logitloom.automata import AutomatonCache
 from logitloom.errors import LogitloomError
+from logitloom.rows import tree as rows
 from tests.contrib.engines.vllm.conftest import engine_of, params_of
 from tests.fuzz.extreme_options import BUILT_INS, extreme_options
 from tests.plugins.processors.test_grammar_budget import made_up

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from logitloom import Chain, Context, Vocabulary, document, load_backend, registry
-from logitloom.backend import NEG_INF
+from logitloom import Chain, Context, Vocabulary, document, load_backend
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import LogitloomError
 from logitloom.generation import (
     BeamSearch,
@@ -33,6 +33,7 @@ from logitloom.generation import (
     SoftBan,
     continuous,
 )
+from logitloom.host import registry
 from logitloom.testing import EngineConformance, ProcessorConformance, ToyModel, suites
 from logitloom.trace import TracedChain
 from logitloom_contrib.llama import random_model

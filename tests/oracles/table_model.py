@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from logitloom.backend import Backend
+from logitloom.arrays.backend import Backend
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from logitloom import Backend, load_backend, registry
+from logitloom import Backend, load_backend
 from logitloom.cli.new import write
+from logitloom.host import registry
 
 __all__ = ["strict_backend"]
 

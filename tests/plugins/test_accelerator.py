@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from logitloom import Chain, Context, backend_of, processors
-from logitloom import state as row_state
+from logitloom.rows import tree as row_state
 from tests.plugins.processors.catalogue import VOCAB
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch")

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from logitloom import Array, Backend
 from logitloom.errors import ModelError
-from logitloom.registry import load_backend
+from logitloom.host.registry import load_backend
 from logitloom_contrib.engines._column_cache import check_tokens
-from logitloom_contrib.engines._prefix_cache import PrefixCache
+from logitloom_contrib.engines._stored_beginnings import PrefixCache
 
 __all__ = ["LlamaCppModel"]
 
 _NO_ROOM: Final = 1
 
 
-class _Stored:
+class _LlamaSequence:
     """A sequence in the memory of llama.cpp; its number is free again when nobody refers to it any more."""
 
     __slots__ = ("_released", "length", "number")
@@ -103,13 +103,13 @@ class LlamaCppModel:
         if hasattr(self, "_close"):
             self._close.close()
 
-    def empty_cache(self, rows: int) -> PrefixCache[_Stored]:
+    def empty_cache(self, rows: int) -> PrefixCache[_LlamaSequence]:
         """A cache of ``rows`` rows without tokens."""
         return PrefixCache([(None, 0)] * rows)
 
     def forward(
-        self, tokens: NDArray[np.int32], cache: PrefixCache[_Stored], *, all_positions: bool = False
-    ) -> tuple[Array, PrefixCache[_Stored]]:
+        self, tokens: NDArray[np.int32], cache: PrefixCache[_LlamaSequence], *, all_positions: bool = False
+    ) -> tuple[Array, PrefixCache[_LlamaSequence]]:
         """Append tokens to the rows; see :class:`logitloom.generation.model.ModelAdapter`."""
         host = np.asarray(tokens)
         check_tokens(host, cache, self.vocab_size, self.max_length)
@@ -148,7 +148,7 @@ class LlamaCppModel:
                         out[(row, column) if all_positions else row] = line
         return out, PrefixCache(rows)
 
-    def _room_for(self, stored: _Stored | None, length: int, more: int) -> tuple[_Stored, int]:
+    def _room_for(self, stored: _LlamaSequence | None, length: int, more: int) -> tuple[_LlamaSequence, int]:
         """A row that is ``more`` tokens longer: the same sequence where it ends with the row, else one of its own."""
         if stored is not None and stored.length == length:
             stored.length += more
@@ -158,7 +158,7 @@ class LlamaCppModel:
                 f"All {self._rows} sequences of the context are in use: by rows, and by earlier states of them that "
                 f"are kept. Make the adapter with more: LlamaCppModel(llama, rows={2 * self._rows})."
             )
-        own = _Stored(self._free.pop(), length + more, self._released)
+        own = _LlamaSequence(self._free.pop(), length + more, self._released)
         if stored is not None:
             self._library.llama_memory_seq_cp(self._memory, stored.number, own.number, 0, length)
         return own, length + more

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Array, Backend
-from logitloom.registry import load_backend
+from logitloom.host.registry import load_backend
 from logitloom_contrib.engines._column_cache import check_tokens
-from logitloom_contrib.engines._prefix_cache import PrefixCache
+from logitloom_contrib.engines._stored_beginnings import PrefixCache
 
 __all__ = ["OnnxGenAiModel"]
 
 
-class _Stored:
+class _OnnxSequence:
     """A sequence inside a generator of the library, which owns its keys and values."""
 
     __slots__ = ("generator", "ids")
@@ -46,7 +46,7 @@ class OnnxGenAiModel:
         told = self._library.GeneratorParams(model).get_search_options()
         self.max_length = int(max_length or told["max_length"])
         self.backend: Backend = load_backend("numpy")
-        probe = _Stored(self._generator())
+        probe = _OnnxSequence(self._generator())
         self.vocab_size = int(self._read(probe, [0]).shape[-1])
 
     def _generator(self) -> Any:
@@ -54,19 +54,19 @@ class OnnxGenAiModel:
         params.set_search_options(max_length=self.max_length, batch_size=1, num_beams=1, do_sample=False)
         return self._library.Generator(self.model, params)
 
-    def _read(self, stored: _Stored, ids: Sequence[int]) -> NDArray[np.float32]:
+    def _read(self, stored: _OnnxSequence, ids: Sequence[int]) -> NDArray[np.float32]:
         """Append ids to a sequence; the logits ``[vocab]`` after the last one."""
         stored.generator.append_tokens(np.asarray(ids, dtype=np.int32))
         stored.ids.extend(ids)
         return np.array(stored.generator.get_logits(), dtype=np.float32).reshape(-1)
 
-    def empty_cache(self, rows: int) -> PrefixCache[_Stored]:
+    def empty_cache(self, rows: int) -> PrefixCache[_OnnxSequence]:
         """A cache of ``rows`` rows without tokens."""
         return PrefixCache([(None, 0)] * rows)
 
     def forward(
-        self, tokens: NDArray[np.int32], cache: PrefixCache[_Stored], *, all_positions: bool = False
-    ) -> tuple[Array, PrefixCache[_Stored]]:
+        self, tokens: NDArray[np.int32], cache: PrefixCache[_OnnxSequence], *, all_positions: bool = False
+    ) -> tuple[Array, PrefixCache[_OnnxSequence]]:
         """Append tokens to the rows; see :class:`logitloom.generation.model.ModelAdapter`."""
         host = np.asarray(tokens)
         check_tokens(host, cache, self.vocab_size, self.max_length)
@@ -78,7 +78,7 @@ class OnnxGenAiModel:
             if new:
                 if stored is None or len(stored.ids) != length:
                     begun = [] if stored is None else stored.ids[:length]
-                    stored = _Stored(self._generator())
+                    stored = _OnnxSequence(self._generator())
                     if begun:
                         self._read(stored, begun)
                 # The library keeps the logits of the last token alone.

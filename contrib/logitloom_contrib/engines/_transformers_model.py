@@ -13,7 +13,7 @@ from transformers.cache_utils import DynamicLayer
 
 from logitloom import Array, Backend
 from logitloom.errors import ModelError
-from logitloom.registry import load_backend
+from logitloom.host.registry import load_backend
 from logitloom_contrib.engines._column_cache import ColumnCache, check_tokens
 
 __all__ = ["TransformersModel"]

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Array, Chain, ChainState, Context
-from logitloom import state as row_state
 from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import InvalidContext, NeedsNotMet
+from logitloom.rows import tree as row_state
 from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._mlx_lm_model import MlxModel
 from logitloom_contrib.row_tracking import RowTracker
@@ -100,7 +100,7 @@ class _Asked(NamedTuple):
     state: ChainState
 
 
-class _Sequence:
+class _ReadSequence:
     """A sequence whose ids were read."""
 
     __slots__ = ("ids", "prompt_length", "tracker")
@@ -129,7 +129,7 @@ class MlxProcessor(MadeAnew):
         self._prompt_length = 0
         self._start: ChainState | None = None
         self._base: Context | None = None
-        self._sequences: OrderedDict[tuple[int, bytes], _Sequence] = OrderedDict()
+        self._sequences: OrderedDict[tuple[int, bytes], _ReadSequence] = OrderedDict()
         #: How many calls read ids; for tests and measurements.
         self.reads = 0
 
@@ -210,18 +210,18 @@ class MlxProcessor(MadeAnew):
         if sequence is None or len(ids) == sequence.prompt_length:
             if not self._in_turn:
                 return self._begin(tokens, logits)
-            sequence = sequence or _Sequence(ids, len(ids))
+            sequence = sequence or _ReadSequence(ids, len(ids))
         else:
             self._in_turn = True
         return self._process(sequence, ids, logits)
 
-    def _process(self, sequence: _Sequence, ids: NDArray[Any], logits: Array) -> Array:
+    def _process(self, sequence: _ReadSequence, ids: NDArray[Any], logits: Array) -> Array:
         if len(ids) - 1 == len(sequence.ids) or len(ids) == len(sequence.ids):
             self._sequences.pop(_key(sequence.ids), None)
             grown = sequence
         else:
             # It may be a sibling that shares a beginning, so the longer sequence stays.
-            grown = _Sequence(ids, sequence.prompt_length)
+            grown = _ReadSequence(ids, sequence.prompt_length)
             grown.tracker = sequence.tracker
         grown.ids = ids
         if grown.tracker is None:
@@ -240,11 +240,11 @@ class MlxProcessor(MadeAnew):
 
     def _note(self, ids: NDArray[Any], prompt_length: int) -> None:
         ids = ids.astype(np.int64)
-        self._sequences[_key(ids)] = _Sequence(ids, prompt_length)
+        self._sequences[_key(ids)] = _ReadSequence(ids, prompt_length)
         while len(self._sequences) > _SEQUENCES:
             self._sequences.popitem(last=False)
 
-    def _find(self, ids: NDArray[Any]) -> _Sequence | None:
+    def _find(self, ids: NDArray[Any]) -> _ReadSequence | None:
         """The sequence of which all but the last of these ids are a beginning."""
         for key in (_key(ids[:-1]), _key(ids)):
             known = self._sequences.get(key)

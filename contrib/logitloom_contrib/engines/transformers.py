@@ -23,7 +23,7 @@ from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import NeedsNotMet
 from logitloom.generation import Sampled, heal
 from logitloom.generation.sampled import sampled
-from logitloom.registry import read_vocabulary
+from logitloom.host.registry import read_vocabulary
 from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._transformers_model import TransformersModel
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
@@ -116,7 +116,7 @@ class _Binding:
         )
 
 
-class _Rows(MadeAnew):
+class _CallRows(MadeAnew):
     """The processor of one call of ``generate``, or of several that are told apart by their ids."""
 
     def __init__(self, binding: _Binding, max_length: int | None = None) -> None:
@@ -157,7 +157,7 @@ class _TextEnds(StoppingCriteria):  # type: ignore[misc]
     log-probability that the model gives to end-of-sequence there.
     """
 
-    def __init__(self, rows: _Rows) -> None:
+    def __init__(self, rows: _CallRows) -> None:
         self._rows = rows
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
@@ -180,16 +180,16 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         #: Per shortened prompt how many bytes it has lost (token healing).
         self._lost = lost or {}
         #: Per list that the processor is called from: the list, and its rows. By identity, as lists have no hash.
-        self._of_list: dict[int, tuple[weakref.ref[Any], _Rows]] = {}
-        self._shared = _Rows(binding)
+        self._of_list: dict[int, tuple[weakref.ref[Any], _CallRows]] = {}
+        self._shared = _CallRows(binding)
         #: How many times a call of ``generate`` took its member.
         self._taken = 0
         super().__init__([self._shared])
         _refuse_continuous_batches()
 
-    def __iter__(self) -> Iterator[_Rows]:
+    def __iter__(self) -> Iterator[_CallRows]:
         self._taken += 1
-        yield _Rows(self._binding, _longest_text(sys._getframe(1)))
+        yield _CallRows(self._binding, _longest_text(sys._getframe(1)))
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Process scores ``[rows, vocab]`` after ids ``[rows, length]``, as a member of a list or by itself."""
@@ -204,7 +204,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
             key = id(listed)
             known = self._of_list.get(key)
             if known is None or known[0]() is not listed:
-                rows = _Rows(self._binding, _longest_text(caller))
+                rows = _CallRows(self._binding, _longest_text(caller))
                 known = weakref.ref(listed, lambda _: self._of_list.pop(key, None)), rows
                 self._of_list[key] = known
         return known[1](input_ids, scores)
@@ -436,7 +436,7 @@ def _refuse_continuous_batches() -> None:
 
 
 def _holds_chain(given: Any) -> bool:
-    kinds = (TransformersProcessor, _Rows, Chain)
+    kinds = (TransformersProcessor, _CallRows, Chain)
     return isinstance(given, kinds) or (isinstance(given, list) and any(isinstance(each, kinds) for each in given))
 
 

@@ -6,10 +6,10 @@ import os
 from typing import Any
 
 from logitloom import Backend
-from logitloom.registry import load_backend
+from logitloom.host.registry import load_backend
 from logitloom_contrib.llama.gguf_file import GGUFFile
 from logitloom_contrib.llama.kv_cache import KVCache
-from logitloom_contrib.llama.model import LlamaModel, random_model
+from logitloom_contrib.llama.llama_model import LlamaModel, random_model
 from logitloom_contrib.llama.weights import LlamaConfig, default_weights, read_config, read_weights
 
 __all__ = ["KVCache", "LlamaConfig", "LlamaModel", "default_weights", "load", "random_model"]

@@ -20,7 +20,7 @@ from logitloom.automata import at_most, compiled_in
 from logitloom.document import from_document
 from logitloom.engines import bind
 from logitloom.errors import BudgetExceeded, ChainDocumentError, GenerationError, LogitloomError
-from logitloom.loading import loading
+from logitloom.host.loading import loading
 from logitloom.processors import load
 from logitloom_contrib.requests.permissions import Permissions
 from logitloom_contrib.requests.request_document import RequestDocument, RequestGuard, read
@@ -56,7 +56,7 @@ class CompiledChain(NamedTuple):
     first: bytes | None = None
 
 
-class _Refused(NamedTuple):
+class _RefusedChain(NamedTuple):
     message: str
     until: float
 
@@ -91,7 +91,7 @@ class ChainCache:
     ) -> None:
         self.permissions, self.vocabulary, self.vocab_size = permissions, vocabulary, vocab_size
         self.shared, self.engine = shared, engine
-        self._entries: OrderedDict[str, CompiledChain | _Refused] = OrderedDict()
+        self._entries: OrderedDict[str, CompiledChain | _RefusedChain] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -111,11 +111,11 @@ class ChainCache:
         """
         with at_most(self.permissions.seconds):
             known = self._found(given, admitting, tried)
-        if isinstance(known, _Refused):
+        if isinstance(known, _RefusedChain):
             raise ChainDocumentError(known.message)
         return known
 
-    def _found(self, given: Any, admitting: bool, tried: bool) -> CompiledChain | _Refused:
+    def _found(self, given: Any, admitting: bool, tried: bool) -> CompiledChain | _RefusedChain:
         """What is known of a request, or found out about it.
 
         Raises:
@@ -131,7 +131,7 @@ class ChainCache:
         reading = time.thread_time() - begin
         with self._lock:
             known = self._entries.get(request.key)
-            outdated = isinstance(known, _Refused) and known.until < time.monotonic()
+            outdated = isinstance(known, _RefusedChain) and known.until < time.monotonic()
             if outdated or (isinstance(known, CompiledChain) and known.first is None and not tried):
                 known = None
             elif known is not None:
@@ -140,7 +140,7 @@ class ChainCache:
             known = self._keep(request.key, self._compiled(request, admitting, tried, reading))
         return known
 
-    def _keep(self, key: str, made: CompiledChain | _Refused) -> CompiledChain | _Refused:
+    def _keep(self, key: str, made: CompiledChain | _RefusedChain) -> CompiledChain | _RefusedChain:
         with self._lock:
             known = self._entries.get(key)
             if not isinstance(known, CompiledChain) or known.first is None:
@@ -153,7 +153,7 @@ class ChainCache:
 
     def _compiled(
         self, request: RequestDocument, admitting: bool, tried: bool, reading: float
-    ) -> CompiledChain | _Refused:
+    ) -> CompiledChain | _RefusedChain:
         try:
             guard = RequestGuard(self.permissions)
             if self.vocabulary is not None:
@@ -174,7 +174,7 @@ class ChainCache:
                 again = reading + max(compiling - stored_seconds, 0.0) + stepping
                 self._require_time(chain, reading + taken, again)
         except Exception as error:  # as above
-            return _Refused(_sentence(error), time.monotonic() + _REFUSED_SECONDS)
+            return _RefusedChain(_sentence(error), time.monotonic() + _REFUSED_SECONDS)
         return CompiledChain(request.key, chain, first)
 
     def _require_time(self, chain: Chain, taken: float, again: float) -> None:

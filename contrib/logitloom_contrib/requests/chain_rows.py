@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from logitloom import Array, Backend, Chain, ChainState, Context, backend_of
-from logitloom import state as row_state
-from logitloom.backend import NEG_INF, BufferPool, TokenIds
+from logitloom.arrays.backend import NEG_INF, BufferPool, TokenIds
 from logitloom.errors import NoLegalToken
+from logitloom.rows import tree as row_state
 from logitloom_contrib.requests.engine_constraints import no_token_left
 from logitloom_contrib.requests.request import Request
 
@@ -64,7 +64,7 @@ class ChainRows:
 
     Identity is the engine's affair: it says which request sits where. Here rows of the state follow the requests,
     whatever rows those take in the batch, so a request that moves costs nothing, and one that leaves or joins one
-    :func:`~logitloom.state.take`.
+    :func:`~logitloom.rows.tree.take`.
 
     Args:
         chain: what they share.

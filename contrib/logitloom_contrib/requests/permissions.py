@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logitloom.errors import OptionError, UnknownPlugin
-from logitloom.registry import available
+from logitloom.host.registry import available
 
 __all__ = ["SAFE", "VARIABLES", "Permissions"]
 

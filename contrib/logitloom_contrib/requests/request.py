@@ -7,12 +7,12 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from logitloom import rng
+from logitloom.arrays import rng
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom.trace import RecordedChain
 from logitloom_contrib.requests.chain_cache import CompiledChain
 from logitloom_contrib.requests.engine_constraints import engine_constraints
-from logitloom_contrib.requests.record import record_name, write_record
+from logitloom_contrib.requests.request_record import record_name, write_record
 
 __all__ = ["LOG", "Request"]
 

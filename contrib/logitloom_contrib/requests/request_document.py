@@ -18,11 +18,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from logitloom import options as opts
 from logitloom.document import VERSION
 from logitloom.errors import ChainDocumentError, LogitloomError
-from logitloom.loading import loading
-from logitloom.registry import load_plugin
+from logitloom.host import options as opts
+from logitloom.host.loading import loading
+from logitloom.host.registry import load_plugin
 from logitloom_contrib.requests.permissions import Permissions
 from logitloom_contrib.response_format import FORMS, processors_of
 

@@ -7,8 +7,8 @@ from difflib import SequenceMatcher
 from typing import Any, Final
 
 from logitloom.errors import NeedsNotMet
-from logitloom_contrib.requests.record import RECORD_KEY
 from logitloom_contrib.requests.request_document import KEY
+from logitloom_contrib.requests.request_record import RECORD_KEY
 
 __all__ = ["is_alike", "require_right_fields", "require_right_key"]
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Array, ChainState, Context
-from logitloom import state as row_state
+from logitloom.rows import tree as row_state
 from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot, Ids
 
-__all__ = ["Call", "Generation", "Match", "Origin", "started"]
+__all__ = ["Call", "CallMatch", "Generation", "RowOrigin", "started"]
 
 #: Calls of a generation that are remembered, with or without their states.
 _MOST_CALLS: Final = 8192
@@ -23,7 +23,7 @@ _ROWS: Final = np.arange(256)
 _ZEROS: Final = np.zeros_like(_ROWS)
 
 
-class Origin(NamedTuple):
+class RowOrigin(NamedTuple):
     """What a row began with; enough, with its ids, to have its state again."""
 
     prompt: tuple[int, ...]
@@ -48,7 +48,7 @@ class Call:
         generation: Generation,
         asked: CallSnapshot,
         state: ChainState | None,
-        origin: list[Origin],
+        origin: list[RowOrigin],
         fed: NDArray[np.int64] | None,
         ended: NDArray[np.bool_],
         dead: NDArray[np.bool_],
@@ -71,7 +71,7 @@ class Call:
             self._plain = not special and bool((self.fed == self.asked.lengths).all())
         return self._plain
 
-    def one_token_more(self, asked: CallSnapshot, state: ChainState, origin: list[Origin]) -> Call:
+    def one_token_more(self, asked: CallSnapshot, state: ChainState, origin: list[RowOrigin]) -> Call:
         """The call after this plain one, if every row gained a token and stayed as plain.
 
         There may be another number of rows, in another order, with these origins.
@@ -82,7 +82,7 @@ class Call:
         return after
 
     @classmethod
-    def continuing(cls, match: Match, generation: Generation, asked: CallSnapshot) -> Call:
+    def continuing(cls, match: CallMatch, generation: Generation, asked: CallSnapshot) -> Call:
         """A call whose rows go on from those of a match; its state is still to come."""
         columns = (match.gather(name) for name in ("fed", "ended", "dead"))
         return cls(generation, asked, None, match.origins(), *columns)
@@ -92,7 +92,7 @@ class Call:
         return [len(origin.prompt) for origin in self.origin] == list(prompt_lengths)
 
 
-class Match(NamedTuple):
+class CallMatch(NamedTuple):
     """Where the rows of a call come from: row ``rows[i]`` of ``calls[which[i]]``."""
 
     calls: list[Call]
@@ -104,7 +104,7 @@ class Match(NamedTuple):
     asked: CallSnapshot | None = None
 
     @classmethod
-    def in_place(cls, call: Call) -> Match:
+    def in_place(cls, call: Call) -> CallMatch:
         """Every row goes on where it was."""
         rows = len(call.fed)
         return (
@@ -132,7 +132,7 @@ class Match(NamedTuple):
         offsets = np.cumsum([0] + [len(call.fed) for call in self.calls])
         return offsets[self.which] + self.rows
 
-    def origins(self) -> list[Origin]:
+    def origins(self) -> list[RowOrigin]:
         """What each row began with."""
         if self.grown is not None:
             return self.grown.origin
@@ -163,7 +163,7 @@ class Generation:
         "_held", "_held_bytes", "_most_calls", "_row_bytes", "base", "calls", "moved", "origins", "returned", "spare"
     )  # fmt: skip
 
-    def __init__(self, origins: list[Origin] | None, base: Context) -> None:
+    def __init__(self, origins: list[RowOrigin] | None, base: Context) -> None:
         self.origins, self.base = origins or [], base
         self._most_calls = _MOST_MIXED_CALLS if origins is None else _MOST_CALLS
         self.calls: list[Call] = []
@@ -175,14 +175,14 @@ class Generation:
         self._held_bytes = 0
         self._row_bytes = 0
 
-    def note_moves(self, match: Match, asked: CallSnapshot) -> None:
+    def note_moves(self, match: CallMatch, asked: CallSnapshot) -> None:
         """Note whether rows change order with a call."""
         newest = self.calls[-1]
         if match.grown is not newest:
             same = len(match.calls) == 1 and match.calls[0] is newest and len(asked.starts) == len(newest.fed)
             self.moved = self.moved or not (same and bool((match.rows == np.arange(len(match.rows))).all()))
 
-    def thin_out(self, match: Match, asked: CallSnapshot) -> None:
+    def thin_out(self, match: CallMatch, asked: CallSnapshot) -> None:
         """Let the newest call do without its ids, if these rows are its own, moved, with one token more each."""
         if match.grown is not None or len(match.calls) > 1 or not self.calls or match.calls[0] is not self.calls[-1]:
             return
@@ -240,7 +240,7 @@ class Generation:
             self._held_bytes -= self._held.popleft().nbytes
 
 
-def started(base: Context, origins: Sequence[Origin]) -> Context:
+def started(base: Context, origins: Sequence[RowOrigin]) -> Context:
     """The context of a start of rows with these origins."""
     return base.with_fields(
         batch=len(origins),

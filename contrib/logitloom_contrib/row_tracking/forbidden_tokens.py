@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from logitloom import Chain, ChainState, Context
-from logitloom import state as row_state
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import IllegalToken, NoLegalToken
 from logitloom.generation.dead_ends import closing_processor, truncations
-from logitloom_contrib.row_tracking.calls import Call, Match
+from logitloom.rows import tree as row_state
+from logitloom_contrib.row_tracking.calls import Call, CallMatch
 from logitloom_contrib.row_tracking.row_ends import RowEnds
 
 __all__ = ["ForbiddenTokens"]
@@ -46,7 +46,7 @@ class ForbiddenTokens:
         return self._guarded and not (self._told and context.backend.on_host)
 
     def reject_unlikely(
-        self, match: Match, call: Call, tokens: list[list[int]], tolerated: Callable[[], bool], state: ChainState
+        self, match: CallMatch, call: Call, tokens: list[list[int]], tolerated: Callable[[], bool], state: ChainState
     ) -> None:
         """Reject rows whose one new token the last call's logits forbade: without running the chain on it."""
         generation = call.generation

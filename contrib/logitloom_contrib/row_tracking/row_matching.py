@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot, Ids
-from logitloom_contrib.row_tracking.calls import Call, Generation, Match
+from logitloom_contrib.row_tracking.calls import Call, CallMatch, Generation
 
 __all__ = ["match_separately", "match_together"]
 
@@ -17,7 +17,9 @@ __all__ = ["match_separately", "match_together"]
 _MANY: Final = 3
 
 
-def match_together(generations: Iterable[Generation], ids: Ids, starts: NDArray[np.int64], reach: int) -> Match | None:
+def match_together(
+    generations: Iterable[Generation], ids: Ids, starts: NDArray[np.int64], reach: int
+) -> CallMatch | None:
     """Where the rows of a call come from, if all of them continue rows of one generation.
 
     Args:
@@ -35,7 +37,7 @@ def match_together(generations: Iterable[Generation], ids: Ids, starts: NDArray[
         if newest.asked.grew_into(ids, starts):
             if newest is generation.calls[0] and ids.shape[1] == newest.asked.width:
                 return None  # the same prompts again
-            return Match.in_place(newest)
+            return CallMatch.in_place(newest)
     asked = CallSnapshot(ids, starts, spare=known[0].take_spare() if known else None)
     most = np.full(len(ids), reach, dtype=np.int64)
     for generation in known:
@@ -45,11 +47,11 @@ def match_together(generations: Iterable[Generation], ids: Ids, starts: NDArray[
     return None
 
 
-def _match_within(generation: Generation, asked: CallSnapshot, reach: NDArray[np.int64]) -> Match | None:
+def _match_within(generation: Generation, asked: CallSnapshot, reach: NDArray[np.int64]) -> CallMatch | None:
     newest = generation.calls[-1]
     found = _found_at_once(newest, asked, reach)
     if (found >= 0).all():
-        match = Match([newest], np.zeros(len(found), dtype=np.int64), found, asked=asked)
+        match = CallMatch([newest], np.zeros(len(found), dtype=np.int64), found, asked=asked)
     else:
         calls: list[Call] = []
         which = np.zeros(len(found), dtype=np.int64)
@@ -67,7 +69,7 @@ def _match_within(generation: Generation, asked: CallSnapshot, reach: NDArray[np
             if source not in calls:
                 calls.append(source)
             which[position] = calls.index(source)
-        match = Match(calls, which, found, asked=asked)
+        match = CallMatch(calls, which, found, asked=asked)
     origins = generation.origins
     if len(found) == len(origins) and all(
         at == position and length == len(origins[position].prompt)
@@ -86,7 +88,7 @@ def _found_at_once(call: Call, asked: CallSnapshot, reach: NDArray[np.int64]) ->
 
 def match_separately(
     generation: Generation, asked: CallSnapshot, prompt_lengths: Sequence[int], begun: Callable[[list[int]], Call]
-) -> Match:
+) -> CallMatch:
     """Where the rows of an engine that tells prompt lengths come from: each on its own.
 
     Args:
@@ -98,7 +100,7 @@ def match_separately(
     reach = asked.lengths - np.asarray(prompt_lengths, dtype=np.int64)
     if not generation.calls:
         new = list(range(len(reach)))
-        return Match([begun(new)], np.zeros(len(new), dtype=np.int64), np.asarray(new), asked=asked)
+        return CallMatch([begun(new)], np.zeros(len(new), dtype=np.int64), np.asarray(new), asked=asked)
     newest = generation.calls[-1]
     found = _found_at_once(newest, asked, reach)
     calls: list[Call] = []
@@ -126,4 +128,4 @@ def match_separately(
     if new:
         which[new] = len(calls)
         calls.append(begun(new))
-    return Match(calls, which, found, asked=asked)
+    return CallMatch(calls, which, found, asked=asked)

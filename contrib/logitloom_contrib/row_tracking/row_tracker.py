@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Array, Chain, ChainState, Context
-from logitloom import state as row_state
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import IllegalToken, InvalidContext
 from logitloom.generation.dead_ends import no_legal_token
+from logitloom.rows import tree as row_state
 from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot, Ids
-from logitloom_contrib.row_tracking.calls import Call, Generation, Match, Origin, started
+from logitloom_contrib.row_tracking.calls import Call, CallMatch, Generation, RowOrigin, started
 from logitloom_contrib.row_tracking.forbidden_tokens import ForbiddenTokens
 from logitloom_contrib.row_tracking.row_ends import RowEnds
 from logitloom_contrib.row_tracking.row_matching import match_separately, match_together
@@ -324,7 +324,7 @@ class RowTracker:
         generation = self._mixed
         newest = generation.calls[-1] if generation.calls else None
         if newest is not None and newest.asked.grew_into(ids, starts) and newest.began_with(prompt_lengths):
-            match, asked = Match.in_place(newest), CallSnapshot(ids, starts, newest.asked)
+            match, asked = CallMatch.in_place(newest), CallSnapshot(ids, starts, newest.asked)
         else:
             asked = CallSnapshot(ids, starts, spare=generation.take_spare())
 
@@ -344,7 +344,7 @@ class RowTracker:
         prompts = [tuple(asked.row(i).tolist()) for i in range(rows)]
         base = self.chain.with_resources(Context.start(logits, **self._fields()))
         seeds = base.with_fields(seed=self.seed).row_seeds().tolist()
-        generation = Generation([Origin(*each) for each in zip(prompts, seeds, strict=True)], base)
+        generation = Generation([RowOrigin(*each) for each in zip(prompts, seeds, strict=True)], base)
         context = started(base, generation.origins)
         before = self.chain.init_state(context)
         out, state = self.chain.process(logits, before, context)
@@ -354,7 +354,7 @@ class RowTracker:
         return self._remember(call, out)
 
     def _step_plainly(
-        self, match: Match, asked: CallSnapshot, logits: Array, tentative: Callable[[], bool] | None
+        self, match: CallMatch, asked: CallSnapshot, logits: Array, tentative: Callable[[], bool] | None
     ) -> Array | None:
         """What plain decoding and beams do at every step: one token more in every row, none of them special.
 
@@ -378,7 +378,7 @@ class RowTracker:
         out = self._with_an_end(out, call, old, context, tentative)
         return self._remember(call, out)
 
-    def _continue(self, match: Match, call: Call, logits: Array, tentative: Callable[[], bool] | None) -> Array:
+    def _continue(self, match: CallMatch, call: Call, logits: Array, tentative: Callable[[], bool] | None) -> Array:
         """Feed the chain what is new in each row of a call, and remember the call."""
         generation, state = call.generation, self._state_of(match)
         base = generation.base
@@ -455,7 +455,7 @@ class RowTracker:
 
     # -- states --------------------------------------------------------------------------------------
 
-    def _state_of(self, match: Match) -> ChainState:
+    def _state_of(self, match: CallMatch) -> ChainState:
         states = [call.state if call.state is not None else self._replay(call) for call in match.calls]
         for call, state in zip(match.calls, states, strict=True):
             if call.state is None:
@@ -490,7 +490,7 @@ class RowTracker:
         rows = [asked.row(position) for position in new]
         lengths = [int(prompt_lengths[position]) for position in new]
         origins = [
-            Origin(tuple(row[:n].tolist()), int(seeds[position]))
+            RowOrigin(tuple(row[:n].tolist()), int(seeds[position]))
             for position, row, n in zip(new, rows, lengths, strict=True)
         ]
         accepted = [row[n:].tolist() for row, n in zip(rows, lengths, strict=True)]

@@ -27,7 +27,7 @@ from logitloom.trace import RecordedChain
 from logitloom_contrib.engines.mlx_lm import MlxProcessor, to_mlx_lm
 from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import Permissions
-from logitloom_contrib.requests.record import RECORD_KEY, admitted_record, write_record
+from logitloom_contrib.requests.request_record import RECORD_KEY, admitted_record, write_record
 from logitloom_contrib.servers.request_body import asked_chain
 from logitloom_contrib.servers.tool_calls import CallsInText, numbered
 

@@ -10,10 +10,10 @@ from logitloom import Chain
 from logitloom.errors import GenerationError
 from logitloom.generation.partial_values import ValueReader, value_reader_of
 
-__all__ = ["Answer", "CallsInText", "numbered"]
+__all__ = ["CallsInText", "ReadAnswer", "numbered"]
 
 
-class Answer(NamedTuple):
+class ReadAnswer(NamedTuple):
     """A finished answer, or the last piece of one.
 
     Attributes:
@@ -63,7 +63,7 @@ class CallsInText:
         begun, self._told = self._told, max(told, self._told)
         return self._text[begun : self._told]
 
-    def end(self) -> Answer:
+    def end(self) -> ReadAnswer:
         """The rest of the free text, and the calls; a text that was cut off within a call has none of them."""
         calls: list[dict[str, Any]] = []
         try:
@@ -73,10 +73,10 @@ class CallsInText:
         except GenerationError:
             pass  # the text was cut off: the client gets it as it is
         if not calls:
-            return Answer(self._text[self._told :], [])
+            return ReadAnswer(self._text[self._told :], [])
         at = self._text.find(self._trigger) if self._trigger else 0
         content = self._text[self._told : max(at, self._told)]
-        return Answer(content if content.strip() else "", [_call(call) for call in calls])
+        return ReadAnswer(content if content.strip() else "", [_call(call) for call in calls])
 
     def _free(self) -> int:
         """How many letters are free text for certain."""

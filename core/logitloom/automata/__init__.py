@@ -15,7 +15,6 @@ is NumPy and plain Python, and every compilation has a :class:`Budget`.
 
 from __future__ import annotations
 
-from logitloom.automata.aho_corasick import AhoCorasick, Match, StopAutomaton
 from logitloom.automata.algebra import (
     any_bytes,
     any_text,
@@ -31,20 +30,21 @@ from logitloom.automata.algebra import (
     star,
     union,
 )
-from logitloom.automata.budget import DEFAULT_BUDGET, Budget, BudgetTracker, at_most
 from logitloom.automata.cache import AutomatonCache, default_cache
-from logitloom.automata.catalogue import Catalogue
-from logitloom.automata.catalogue_constraints import catalogue_constraint
+from logitloom.automata.catalogues.catalogue import Catalogue
+from logitloom.automata.catalogues.catalogue_constraints import catalogue_constraint
 from logitloom.automata.compilation import compile_automaton, compile_pattern, compile_tree, compile_tree_automaton
-from logitloom.automata.compiled_store import compiled_in, stored_automaton, stored_values
-from logitloom.automata.dense import DenseAutomaton
-from logitloom.automata.dfa import DEAD, Dfa
-from logitloom.automata.lazy_dfa import LazyDfa
-from logitloom.automata.lazy_product import IntersectedAutomaton, UnionAutomaton, common_classes
-from logitloom.automata.minimize import minimize
-from logitloom.automata.phrases import texts_without
-from logitloom.automata.position_completions import BYTE_ORDER
-from logitloom.automata.token_automaton import TokenAutomaton
+from logitloom.automata.compilation_budget import DEFAULT_BUDGET, Budget, BudgetTracker, at_most
+from logitloom.automata.deterministic.aho_corasick import AhoCorasick, Match, StopAutomaton
+from logitloom.automata.deterministic.dense import DenseAutomaton
+from logitloom.automata.deterministic.dfa import DEAD, Dfa
+from logitloom.automata.deterministic.lazy_dfa import LazyDfa
+from logitloom.automata.deterministic.lazy_product import IntersectedAutomaton, UnionAutomaton, common_classes
+from logitloom.automata.deterministic.minimize import minimize
+from logitloom.automata.deterministic.phrases import texts_without
+from logitloom.automata.lift.token_automaton import TokenAutomaton
+from logitloom.automata.patterns.position_completions import BYTE_ORDER
+from logitloom.automata.store.compiled_store import compiled_in, stored_automaton, stored_values
 
 __all__ = [
     "BYTE_ORDER",

@@ -15,14 +15,14 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.budget import Budget, BudgetTracker
-from logitloom.automata.choice import choice, literal, nothing
 from logitloom.automata.compilation import compile_pattern
-from logitloom.automata.dense import DenseAutomaton
-from logitloom.automata.dfa import DEAD, Dfa
-from logitloom.automata.lazy_product import IntersectedAutomaton, UnionAutomaton
-from logitloom.automata.minimize import minimize
-from logitloom.automata.product import product
+from logitloom.automata.compilation_budget import Budget, BudgetTracker
+from logitloom.automata.deterministic.dense import DenseAutomaton
+from logitloom.automata.deterministic.dfa import DEAD, Dfa
+from logitloom.automata.deterministic.finite_language import choice, literal, nothing
+from logitloom.automata.deterministic.lazy_product import IntersectedAutomaton, UnionAutomaton
+from logitloom.automata.deterministic.minimize import minimize
+from logitloom.automata.deterministic.product import product
 from logitloom.contract import ByteAutomaton
 from logitloom.errors import OptionError
 

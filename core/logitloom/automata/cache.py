@@ -23,13 +23,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.atomic_file import write_whole
-from logitloom.automata.array_file import packed, unpacked, within
-from logitloom.automata.budget import Budget
 from logitloom.automata.compilation import compile_pattern
-from logitloom.automata.dfa import DEAD, Dfa
-from logitloom.automata.token_automaton import TokenAutomaton, allowed_steps
+from logitloom.automata.compilation_budget import Budget
+from logitloom.automata.deterministic.dfa import DEAD, Dfa
+from logitloom.automata.lift.token_automaton import TokenAutomaton, allowed_steps
+from logitloom.automata.store.array_file import packed, unpacked, within
 from logitloom.contract import FINISHED, TokenTables
+from logitloom.rows.atomic_file import write_whole
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["CACHE_DIRECTORY_VARIABLE", "AutomatonCache", "default_cache"]

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from logitloom.automata.alphabet import Alphabet, alphabet
-from logitloom.automata.anchors import without_decided_anchors
-from logitloom.automata.boundaries import kind_sets
-from logitloom.automata.budget import Budget, BudgetTracker
-from logitloom.automata.choice import choice
-from logitloom.automata.compiled_store import stored_automaton
-from logitloom.automata.context_nfa import context_automaton, repeated_atomic_parts, without_boundaries
-from logitloom.automata.determinize import determinize
-from logitloom.automata.dfa import Dfa
-from logitloom.automata.lazy_dfa import LazyDfa
-from logitloom.automata.minimize import minimize
-from logitloom.automata.nfa import position_automaton
-from logitloom.automata.pattern import (
+from logitloom.automata.compilation_budget import Budget, BudgetTracker
+from logitloom.automata.deterministic.alphabet import Alphabet, alphabet
+from logitloom.automata.deterministic.determinize import determinize
+from logitloom.automata.deterministic.dfa import Dfa
+from logitloom.automata.deterministic.finite_language import choice
+from logitloom.automata.deterministic.lazy_dfa import LazyDfa
+from logitloom.automata.deterministic.minimize import minimize
+from logitloom.automata.deterministic.subsets import ContextSubsets, Subsets
+from logitloom.automata.patterns.anchors import without_decided_anchors
+from logitloom.automata.patterns.boundaries import kind_sets
+from logitloom.automata.patterns.context_nfa import context_automaton, repeated_atomic_parts, without_boundaries
+from logitloom.automata.patterns.nfa import position_automaton
+from logitloom.automata.patterns.pattern import (
     LOOK_AROUND,
     Atomic,
     Boundary,
@@ -30,7 +30,7 @@ from logitloom.automata.pattern import (
     too_deep,
     unsupported,
 )
-from logitloom.automata.subsets import ContextSubsets, Subsets
+from logitloom.automata.store.compiled_store import stored_automaton
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 
 __all__ = ["compile_automaton", "compile_pattern", "compile_tree", "compile_tree_automaton"]
@@ -88,7 +88,7 @@ def _of_pattern(pattern: str, flags: int, tracker: BudgetTracker, minimal: bool)
 
 
 def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None, minimal: bool = False) -> Dfa:
-    """The automaton of a pattern that was parsed by :func:`logitloom.automata.pattern.parse_pattern`.
+    """The automaton of a pattern that was parsed by :func:`logitloom.automata.patterns.pattern.parse_pattern`.
 
     Args:
         tree: the parsed pattern; the caller may have modified it.
@@ -101,7 +101,7 @@ def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None, mini
         BudgetExceeded: if the compilation takes more states, bytes or seconds than the budget allows.
 
     Example:
-        >>> from logitloom.automata.pattern import Repeat, parse_pattern
+        >>> from logitloom.automata.patterns.pattern import Repeat, parse_pattern
         >>> digits = parse_pattern("[0-9]")
         >>> compile_tree(Repeat(digits, 4, 4, True), "[0-9]{4}").fullmatch("2024")
         True
@@ -123,7 +123,7 @@ def compile_tree_automaton(tree: Node, pattern: str, *, budget: Budget | None = 
         UnsupportedPattern, BudgetExceeded: as :func:`compile_tree`.
 
     Example:
-        >>> from logitloom.automata.pattern import Repeat, parse_pattern
+        >>> from logitloom.automata.patterns.pattern import Repeat, parse_pattern
         >>> automaton = compile_tree_automaton(Repeat(parse_pattern("a.{9}|b"), 0, None, True), "a list")
         >>> automaton.fullmatch("bb"), automaton.fullmatch("ba12345678"), automaton.fullmatch("ba123456789")
         (True, False, True)

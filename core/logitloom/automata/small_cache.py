@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["Cache"]
+__all__ = ["BoundedCache"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Cache(Generic[K, V]):
+class BoundedCache(Generic[K, V]):
     """A cache of at most ``most`` values; the oldest is removed first. Several threads may use it at the same time.
 
     Example:
-        >>> cache = Cache[str, int](1)
+        >>> cache = BoundedCache[str, int](1)
         >>> cache.add("a", 1), cache.add("b", 2), cache.get("a"), cache.get("b")
         (1, 2, None, 2)
     """

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import state as rows
 from logitloom.arguments import id_lists, shown
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.chain import positions, scoring
 from logitloom.chain.direct_use import call_directly
 from logitloom.chain.links import FunctionProcessor, Link, check_order
@@ -23,6 +22,7 @@ from logitloom.chain.state import ChainFingerprint, ChainState, check_owner, loa
 from logitloom.chain.step_arguments import check_step, note, writable
 from logitloom.chain.steps import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.context import Context
+from logitloom.display.html_table import html_table
 from logitloom.effect import Effect
 from logitloom.errors import (
     ChainIncomplete,
@@ -32,11 +32,11 @@ from logitloom.errors import (
     StateMismatch,
     UnknownPlugin,
 )
-from logitloom.hookspecs import TextEnd
-from logitloom.html_table import html_table
-from logitloom.plugin_manager import implementations
+from logitloom.host.hookspecs import TextEnd
+from logitloom.host.plugin_manager import implementations
+from logitloom.host.registry import read_vocabulary
 from logitloom.processor import NEEDS, Processor
-from logitloom.registry import read_vocabulary
+from logitloom.rows import tree as rows
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Chain", "ChainState"]
@@ -472,7 +472,7 @@ class Chain:
         """A state as bytes, for :meth:`load_state` of an equal chain in whatever process, on whatever backend.
 
         The bytes hold a version, the chain's fingerprint, a checksum over everything, and arrays and plain values; a
-        reader executes nothing that they say (see :mod:`logitloom.state_format`).
+        reader executes nothing that they say (see :mod:`logitloom.rows.tree_format`).
 
         Args:
             state: from :meth:`init_state` or :meth:`process`, after any movement of rows.

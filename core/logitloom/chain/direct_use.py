@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from logitloom.errors import NeedsNotMet
-from logitloom.registry import available, load_plugin
+from logitloom.host.registry import available, load_plugin
 
 __all__ = ["call_directly"]
 
@@ -39,6 +39,6 @@ def call_directly(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> A
                 return answer
     raise NeedsNotMet(
         f"{chain!r} was called as if it were an engine's processor. Make one of it with the engine's adapter "
-        f"(logitloom.registry.load_plugin('engines', name), name being one of {', '.join(names) or 'none installed'}); "
+        f"(logitloom.host.registry.load_plugin('engines', name), name being one of {', '.join(names) or 'none installed'}); "
         f"a loop of your own calls chain.process(logits, state, context)."
     )

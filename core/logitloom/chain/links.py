@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from logitloom import options as opts
 from logitloom.arguments import shown
-from logitloom.backend import Array
+from logitloom.arrays.backend import Array
 from logitloom.context import Context
 from logitloom.effect import Effect
 from logitloom.errors import InvalidSignature, LogitloomError, OptionError, StageOrderError
-from logitloom.loading import loading
+from logitloom.host import options as opts
+from logitloom.host.loading import loading
 from logitloom.processor import STAGES, declaration
 
 __all__ = ["FunctionProcessor", "Link", "check_order"]

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from logitloom import state as rows
-from logitloom.backend import Array, SharedMemory
+from logitloom.arrays.backend import Array, SharedMemory
 from logitloom.chain.plan import Segment
 from logitloom.context import Context
+from logitloom.rows import tree as rows
 
 __all__ = ["OnViews", "SharedStep"]
 

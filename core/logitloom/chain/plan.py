@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from logitloom.backend import Array
+from logitloom.arrays.backend import Array
 from logitloom.chain.links import Link
 from logitloom.chain.step_arguments import note
 from logitloom.chain.steps import Step

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from logitloom.backend import Array, Backend
+from logitloom.arrays.backend import Array, Backend
 from logitloom.context import Context
 
-__all__ = ["Position", "advance", "describe", "start", "states_after", "tracked"]
+__all__ = ["RowPositions", "advance", "describe", "start", "states_after", "tracked"]
 
 
-class Position(NamedTuple):
+class RowPositions(NamedTuple):
     """Where each row is: a row tree.
 
     Attributes:
@@ -32,7 +32,7 @@ def tracked(needs: Collection[str]) -> frozenset[str]:
     return frozenset(needs) & {"length", "history"}
 
 
-def start(context: Context, needs: Collection[str]) -> Position:
+def start(context: Context, needs: Collection[str]) -> RowPositions:
     """The position at the start of a generation: the prompts, or nothing if the engine does not tell them."""
     prompts = context.prompt if context.prompt is not None else ((),) * context.batch
     lengths = np.asarray([len(prompt) for prompt in prompts], dtype=np.int32)
@@ -43,10 +43,10 @@ def start(context: Context, needs: Collection[str]) -> Position:
         for row, prompt in enumerate(prompts):
             buffer[row, : len(prompt)] = prompt
         sequence = context.backend.asarray(buffer)
-    return Position(context.backend.asarray(lengths), context.backend.asarray(lengths.copy()), sequence)
+    return RowPositions(context.backend.asarray(lengths), context.backend.asarray(lengths.copy()), sequence)
 
 
-def advance(position: Position, context: Context) -> Position:
+def advance(position: RowPositions, context: Context) -> RowPositions:
     """The position after the context's tokens. Tokens beyond the capacity are counted but not kept."""
     tokens = context.tokens
     if tokens is None or tokens.shape[1] == 0:
@@ -58,15 +58,15 @@ def advance(position: Position, context: Context) -> Position:
         if not isinstance(sequence, tuple):
             index = backend.xp.where(valid, length[:, None], -1)
             sequence = backend.write_at(sequence, index, tokens, context.donate_state)
-        return Position(length + _as_int(backend, valid[:, 0]), position.prompt_length, sequence)
+        return RowPositions(length + _as_int(backend, valid[:, 0]), position.prompt_length, sequence)
     counted = backend.xp.cumulative_sum(_as_int(backend, valid), axis=1)
     if not isinstance(sequence, tuple):
         index = backend.xp.where(valid, length[:, None] + counted - 1, -1)
         sequence = backend.write_at(sequence, index, tokens, context.donate_state)
-    return Position(length + backend.cast(counted[:, -1], "int32"), position.prompt_length, sequence)
+    return RowPositions(length + backend.cast(counted[:, -1], "int32"), position.prompt_length, sequence)
 
 
-def states_after(position: Position, context: Context) -> Position:
+def states_after(position: RowPositions, context: Context) -> RowPositions:
     """The positions before the context's tokens, after the first of each row, and so on: ``(n + 1) * rows`` rows."""
     backend, xp, tokens = context.backend, context.backend.xp, context.tokens
     assert tokens is not None
@@ -79,10 +79,10 @@ def states_after(position: Position, context: Context) -> Position:
         known = backend.arange(sequence.shape[1])[None, None, :] < length[:, :, None]
         sequence = xp.reshape(xp.where(known, sequence[None, :, :], -1), (-1, sequence.shape[1]))
     prompts = xp.broadcast_to(position.prompt_length[None, :], length.shape)
-    return Position(xp.reshape(length, (-1,)), xp.reshape(prompts, (-1,)), sequence)
+    return RowPositions(xp.reshape(length, (-1,)), xp.reshape(prompts, (-1,)), sequence)
 
 
-def describe(context: Context, position: Position) -> Context:
+def describe(context: Context, position: RowPositions) -> Context:
     """The context with the position's fields filled in."""
     sequence = None if isinstance(position.sequence, tuple) else position.sequence
     return context.with_fields(sequence=sequence, length=position.length, prompt_length=position.prompt_length)

@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, Backend
+from logitloom.arrays.backend import Array, Backend
+from logitloom.arrays.row_operations import LOWER_BY_COUNT, as_arrays
 from logitloom.chain.links import Link
 from logitloom.chain.plan import Segment
 from logitloom.chain.step_arguments import note
 from logitloom.context import Context
 from logitloom.masks.kernels import KernelFailed, host_kernels
-from logitloom.row_operations import LOWER_BY_COUNT, as_arrays
 
 __all__ = ["RowLoop", "first_of_loop"]
 

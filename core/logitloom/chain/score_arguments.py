@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.arguments import shown
-from logitloom.backend import Array
+from logitloom.arrays.backend import Array
 from logitloom.context import Context, check_logits, padded
 from logitloom.errors import InvalidContext
 

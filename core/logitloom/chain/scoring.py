@@ -11,14 +11,14 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from logitloom import state as rows
-from logitloom.backend import Array
+from logitloom.arrays.backend import Array
 from logitloom.chain import positions
 from logitloom.chain.plan import Segment
 from logitloom.chain.score_arguments import Tokens
 from logitloom.chain.steps import Step
 from logitloom.context import Context
 from logitloom.errors import IllegalToken
+from logitloom.rows import tree as rows
 
 __all__ = ["score", "told_late"]
 

@@ -9,13 +9,13 @@ import struct
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
-from logitloom import state_format
 from logitloom.arguments import instance, shown
-from logitloom.backend import Backend
+from logitloom.arrays.backend import Backend
 from logitloom.chain.links import FunctionProcessor, Link
 from logitloom.context import Context
 from logitloom.errors import StateMismatch
-from logitloom.fingerprint import fingerprint_of
+from logitloom.host.fingerprint import fingerprint_of
+from logitloom.rows import tree_format as state_format
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["ChainFingerprint", "ChainState", "check_owner", "load_state", "save_state", "state_type"]

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from logitloom import state as rows
-from logitloom.backend import Array, library_of
+from logitloom.arrays.backend import Array, library_of
 from logitloom.context import Context, check_logits
 from logitloom.errors import InvalidContext, LogitloomError, StateMismatch
+from logitloom.rows import tree as rows
 
 __all__ = ["check_step", "note", "writable"]
 
@@ -58,7 +58,7 @@ def check_step(logits: Any, state: Any, context: Context, branches: int) -> None
     if held is not None and held != count:
         raise StateMismatch(
             f"The state has {held} rows, but there are logits for {count} sequences. Move the rows of the state along "
-            f"with those of the logits: logitloom.state.take(state, index)."
+            f"with those of the logits: logitloom.rows.tree.take(state, index)."
         )
     tokens = context.tokens
     if tokens is not None and tokens.shape[0] != count:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import state as rows
-from logitloom.backend import NEG_INF, Array, library_of
+from logitloom.arrays.backend import NEG_INF, Array, library_of
 from logitloom.context import Context
 from logitloom.errors import InvalidResult, InvalidSignature
+from logitloom.rows import tree as rows
 
 __all__ = ["Step", "check_state_is_taken", "checking_results", "restoring_forbidden"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.chain.links import Link
 from logitloom.chain.plan import WholeRows
 from logitloom.context import Context

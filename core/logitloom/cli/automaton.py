@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from logitloom import registry
 from logitloom.automata import TokenAutomaton, compile_pattern
-from logitloom.automata.trie import vocabulary_trie
+from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.cli.drawing import draw
+from logitloom.host import registry
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["add_parser"]

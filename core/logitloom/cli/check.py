@@ -14,10 +14,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logitloom import registry
 from logitloom.cli.terminal import say, styled, table
 from logitloom.errors import PluginImportError, UnknownPlugin
-from logitloom.registry import PluginRecord
+from logitloom.host import registry
+from logitloom.host.registry import PluginRecord
 
 if TYPE_CHECKING:
     from logitloom.testing.suites import Finding
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         records = [record for record in records if record.kind != "backends" or record.name in arguments.backends]
     say(f"Checking {len(records)} plug-in{'s' if len(records) != 1 else ''} ...")
     started = time.monotonic()
-    findings = suites.run(records, arguments.backends, _Progress())
+    findings = suites.run(records, arguments.backends, _CheckProgress())
     if sys.stderr.isatty():
         say(_BEGIN, end="")
     if arguments.json:
@@ -129,7 +129,7 @@ def _has_plugins(name: str, folder: Path) -> bool:
     return any(point.group in registry.GROUPS.values() for each in found for point in each.entry_points)
 
 
-class _Progress:
+class _CheckProgress:
     """Tells how far it is: on a terminal in one line, elsewhere in a line per plug-in, when its first check begins.
 
     pytest captures what is written while checks run, so the stream is that of the beginning.

@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from logitloom import processors, registry
+from logitloom import processors
 from logitloom.cli.generate import parse_setting
 from logitloom.cli.terminal import said_by_user, table
 from logitloom.errors import OptionError
 from logitloom.generation.token_prefix import continuation_ids
+from logitloom.host import registry
 from logitloom.processor import NEEDS
 
 __all__ = ["add_parser"]

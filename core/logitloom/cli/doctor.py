@@ -12,14 +12,14 @@ import sys
 from importlib import metadata
 from typing import Any
 
-from logitloom import registry
 from logitloom.arguments import printable
-from logitloom.backend import Backend
+from logitloom.arrays.backend import Backend
 from logitloom.cli.server_check import check_server
 from logitloom.cli.terminal import styled, table
-from logitloom.entry_points import installed, name_and_version
 from logitloom.errors import LogitloomError, OptionError
-from logitloom.loading import is_interruption
+from logitloom.host import registry
+from logitloom.host.entry_points import installed, name_and_version
+from logitloom.host.loading import is_interruption
 
 __all__ = ["add_parser", "examine", "mistaken"]
 

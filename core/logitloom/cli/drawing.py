@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from logitloom.atomic_file import write_whole
 from logitloom.automata import DEAD, Dfa
-from logitloom.automata.edges import edges, label
+from logitloom.automata.deterministic.edges import edges, label
 from logitloom.errors import BackendMissing, OptionError
+from logitloom.rows.atomic_file import write_whole
 
 __all__ = ["MOST_STATES", "draw"]
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from logitloom import document, options, processors, registry
+from logitloom import document, processors
 from logitloom.arguments import whole
 from logitloom.chain import Chain
 from logitloom.cli.schema_argument import schema_argument
@@ -36,6 +36,7 @@ from logitloom.generation import (
 )
 from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.candidates import load as load_candidates
+from logitloom.host import options, registry
 from logitloom.processor import NEEDS
 from logitloom.trace import Record, TracedChain
 from logitloom.trace.page import check_target

@@ -6,8 +6,8 @@ import argparse
 import time
 from typing import Any
 
-from logitloom import registry
 from logitloom.errors import UnknownPlugin
+from logitloom.host import registry
 
 __all__ = ["add_parser"]
 

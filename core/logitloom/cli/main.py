@@ -21,7 +21,7 @@ from logitloom.errors import LogitloomError
 __all__ = ["main", "parser"]
 
 
-class _Parser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
     """A parser whose messages repeat what was given without what would steer a terminal."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     import logitloom
 
-    top = _Parser(
+    top = _CommandParser(
         prog="logitloom",
         description="Steer language models with logits processors that are loaded by name.",
     )

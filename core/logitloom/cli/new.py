@@ -14,9 +14,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logitloom import registry
 from logitloom.cli.terminal import say
 from logitloom.errors import DuplicatePlugin, ScaffoldError, WriteError
+from logitloom.host import registry
 
 __all__ = ["add_parser", "write"]
 

@@ -8,8 +8,9 @@ import json
 import sys
 from typing import Any
 
-from logitloom import processors, registry
+from logitloom import processors
 from logitloom.cli.terminal import table
+from logitloom.host import registry
 
 __all__ = ["add_parser"]
 

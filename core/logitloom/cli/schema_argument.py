@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from logitloom.errors import OptionError
-from logitloom.loading import is_interruption
+from logitloom.host.loading import is_interruption
 
 __all__ = ["schema_argument"]
 

@@ -26,7 +26,7 @@ class ServerCheckFailed(LogitloomError):
     """A server could not be asked."""
 
 
-class _Refused(Exception):
+class _ServerRefused(Exception):
     """The server answered with an error."""
 
 
@@ -50,7 +50,7 @@ def check_server(url: str, *, model: str | None = None, timeout: float = _SECOND
         try:
             named = _sent(f"{base}/models", None, timeout)["data"]
             model = str(named[0]["id"])
-        except (_Refused, LookupError, TypeError) as error:
+        except (_ServerRefused, LookupError, TypeError) as error:
             raise ServerCheckFailed(
                 f"{base}/models names no model. Name one that the server serves with --model."
             ) from error
@@ -73,12 +73,12 @@ def _answer(base: str, model: str, field: dict[str, Any], timeout: float) -> str
     try:
         answer = _sent(f"{base}/chat/completions", asked | {"messages": messages}, timeout)
         return str(answer["choices"][0]["message"]["content"])
-    except (_Refused, LookupError, TypeError) as refused:
+    except (_ServerRefused, LookupError, TypeError) as refused:
         first = str(refused)
     try:  # models without a chat template
         answer = _sent(f"{base}/completions", asked | {"prompt": "One word: "}, timeout)
         return str(answer["choices"][0]["text"])
-    except (_Refused, LookupError, TypeError):
+    except (_ServerRefused, LookupError, TypeError):
         return first
 
 
@@ -92,6 +92,6 @@ def _sent(url: str, body: dict[str, Any] | None, timeout: float) -> Any:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         told = error.read(2000).decode(errors="replace")
-        raise _Refused(f"HTTP {error.code}: {told}") from error
+        raise _ServerRefused(f"HTTP {error.code}: {told}") from error
     except (OSError, ValueError, HTTPException) as error:  # ValueError: the address is none
         raise ServerCheckFailed(f"{url:.200} does not answer: {error!s:.200}. Is the server running?") from error

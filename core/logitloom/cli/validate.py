@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from logitloom import processors, registry
+from logitloom import processors
 from logitloom.chain import Chain
 from logitloom.cli.generate import parse_setting
 from logitloom.cli.prefix import check_prefix, show_prefix
@@ -22,6 +22,7 @@ from logitloom.cli.schema_argument import schema_argument
 from logitloom.cli.terminal import styled, table
 from logitloom.context import Context
 from logitloom.errors import LogitloomError, OptionError
+from logitloom.host import registry
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["add_parser"]

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from logitloom.automata.lift import LiftedAutomaton, lift
+from logitloom.automata.lift.lift import LiftedAutomaton, lift
+from logitloom.constraints.constraint_processor import ConstraintProcessor
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory
-from logitloom.constraints.processor import ConstraintProcessor
 from logitloom.contract import (
     FINISHED,
     UNKNOWN,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.contract import ByteAutomaton, Constraint, State, TokenSet, TokenTables
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 
 __all__ = ["LongestTokens"]
 

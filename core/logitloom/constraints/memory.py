@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, HostTable
+from logitloom.arrays.backend import Array, HostTable
 from logitloom.context import Context
 from logitloom.contract import FINISHED, UNKNOWN, Constraint, Ended, State, TokenSet
 from logitloom.masks.kernels import KernelFailed, MaskKernels, StepTables, host_kernels

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from logitloom.context import Context
 from logitloom.contract import UNKNOWN, Constraint, State
-from logitloom.entry_points import PluginName
 from logitloom.errors import GenerationError, OptionError
-from logitloom.state import Rows
+from logitloom.host.entry_points import PluginName
+from logitloom.rows.tree import Rows
 
 __all__ = ["LimitedState", "row_limits", "tokens_left", "unlimited"]
 

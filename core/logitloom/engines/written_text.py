@@ -10,7 +10,7 @@ import numpy as np
 from logitloom.chain import Chain
 from logitloom.context import Context
 from logitloom.errors import NeedsNotMet
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["WrittenText", "stop_strings", "written_text"]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logitloom import rng
-from logitloom.backend import Array, Backend
+from logitloom.arrays import rng
+from logitloom.arrays.backend import Array, Backend
 from logitloom.generation.loop import Sampler
 from logitloom.generation.multinomial import STREAM, draw
 

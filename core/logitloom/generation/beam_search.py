@@ -9,18 +9,18 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import rng
-from logitloom import state as row_state
 from logitloom.arguments import MOST_ROWS, id_lists, number, optional_ids, whole
-from logitloom.backend import NEG_INF, Array
+from logitloom.arrays import rng
+from logitloom.arrays.backend import NEG_INF, Array
 from logitloom.chain import Chain
 from logitloom.context import Context
 from logitloom.errors import GenerationError
 from logitloom.generation.dead_ends import invalid_logits, no_legal_token
-from logitloom.generation.logits_pool import LogitsPool
 from logitloom.generation.loop import FinishReason, start_context
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.rows import ModelRows
+from logitloom.masks.logits_pool import LogitsPool
+from logitloom.rows import tree as row_state
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["BeamSearch", "Carried", "Hypothesis", "beam_search"]

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from logitloom import options as opts
-from logitloom import registry
-from logitloom import state as row_state
-from logitloom.backend import NEG_INF, Array, Backend, backend_of
+from logitloom.arrays.backend import NEG_INF, Array, Backend, backend_of
 from logitloom.chain import Chain, ChainState
 from logitloom.chain.links import Link
 from logitloom.context import Context
-from logitloom.entry_points import PluginName
-from logitloom.loading import loading
+from logitloom.host import options as opts
+from logitloom.host import registry
+from logitloom.host.entry_points import PluginName
+from logitloom.host.loading import loading
+from logitloom.rows import tree as row_state
 
 __all__ = [
     "CandidateGenerator",

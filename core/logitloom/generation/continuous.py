@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import processors
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain
 from logitloom.errors import (
     ContextLengthExceeded,

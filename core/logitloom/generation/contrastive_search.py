@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.arguments import MOST_ROWS, id_lists, number, whole
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain
 from logitloom.context import Context
 from logitloom.errors import GenerationError
@@ -127,7 +127,7 @@ def contrastive_search(
         yield from batch.search()
 
 
-class _ContrastiveBatch(loop._Batch):
+class _ContrastiveBatch(loop._DecodingBatch):
     """All unfinished rows, with the hidden states of their tokens."""
 
     def __init__(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from logitloom.backend import NEG_INF, Array
+from logitloom.arrays.backend import NEG_INF, Array
 from logitloom.chain import Chain, ChainState
 from logitloom.chain.links import Link
 from logitloom.context import Context

@@ -13,6 +13,8 @@ import numpy as np
 
 from logitloom.arguments import flag, ids, instance, optional_ids, shown, whole
 from logitloom.chain import Chain
+from logitloom.display.html_table import html_table
+from logitloom.display.progress import progress_bar
 from logitloom.errors import GenerationError, VocabularyError
 from logitloom.generation.beam_search import BeamSearch, beam_search
 from logitloom.generation.candidates import CandidateGenerator
@@ -25,10 +27,8 @@ from logitloom.generation.partial_values import Partial, ValueReader, value_read
 from logitloom.generation.sampled import Sampled
 from logitloom.generation.soft_ban import SoftBan, decode_avoiding
 from logitloom.generation.speculation import Round, speculate
-from logitloom.html_table import html_table
-from logitloom.progress import progress_bar
-from logitloom.registry import read_vocabulary
-from logitloom.text_encoder import TextEncoder, text_encoder
+from logitloom.host.registry import read_vocabulary
+from logitloom.host.text_encoder import TextEncoder, text_encoder
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Generated", "Generator", "Piece", "Progress"]
@@ -110,7 +110,7 @@ class Progress:
     seconds: float
 
 
-class _Text:
+class _RowText:
     """Incremental decoding of the text of one row, without its first ``skip`` bytes.
 
     With ``special``, special tokens count as the text that they are written as.
@@ -243,7 +243,7 @@ class Generator:
             prompts: a text, token ids, or a list of either.
             seed: seed of all random draws.
             on_progress: called after every step; without it several sequences show a bar of tqdm, where that is
-                installed, in terminals and notebooks (see :func:`~logitloom.progress.progress_bar`).
+                installed, in terminals and notebooks (see :func:`~logitloom.display.progress.progress_bar`).
 
         Returns:
             All sequences, in the order of prompts and samples (of beams: best first).
@@ -306,8 +306,8 @@ class Generator:
         if self.heal:
             generator, healed = self._healed(ids)
             ids, skip = healed.prompts, [len(text) for text in healed.texts]
-        texts = [_Text(vocabulary, count) for count in skip for _ in range(samples)]
-        readers = [(self._value_reader(), _Text(vocabulary, text.skip, special=True)) for text in texts]
+        texts = [_RowText(vocabulary, count) for count in skip for _ in range(samples)]
+        readers = [(self._value_reader(), _RowText(vocabulary, text.skip, special=True)) for text in texts]
         for emission in generator._emissions(ids, seed, skip):
             text = texts[emission.row].add(emission)
             prompt, sample = divmod(emission.row, samples)

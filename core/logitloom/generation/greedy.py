@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from logitloom.arguments import MOST_ROWS, whole
-from logitloom.backend import Array, Backend
+from logitloom.arrays.backend import Array, Backend
 from logitloom.errors import GenerationError
 
 __all__ = ["Greedy"]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from logitloom import processors
 from logitloom.arguments import flag, id_lists, instance
-from logitloom.automata.trie import Trie, vocabulary_trie
+from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
 from logitloom.errors import GenerationError

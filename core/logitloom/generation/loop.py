@@ -9,18 +9,18 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from logitloom import rng
-from logitloom import state as row_state
 from logitloom.arguments import flag, id_lists, optional_ids, whole
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.arrays import rng
+from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
 from logitloom.errors import GenerationError, IllegalToken, InvalidLogits, NoLegalToken
 from logitloom.generation.dead_ends import invalid_logits, no_legal_token, written
-from logitloom.generation.logits_pool import LogitsPool
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.rows import ModelRows
 from logitloom.generation.sampled import Sampled, forced, sampled
+from logitloom.masks.logits_pool import LogitsPool
+from logitloom.rows import tree as row_state
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Emission", "FinishReason", "Sampler", "decode", "start_context"]
@@ -185,7 +185,7 @@ def decode(
     context, stop_ids = sampling_start(
         model, prompts, chain, sampler, max_tokens=max_tokens, seed=seed, eos=eos, vocabulary=vocabulary
     )
-    batch = _Batch(model, chain, context, context.prompt or (), max_tokens, stop_ids, skip_forced, record)
+    batch = _DecodingBatch(model, chain, context, context.prompt or (), max_tokens, stop_ids, skip_forced, record)
     yield from batch.begin()
     while batch.rows:
         yield from batch.step(sampler)
@@ -196,7 +196,7 @@ def wide(backend: Backend, logits: Array) -> Array:
     return logits if logits.dtype == backend.xp.float64 else backend.cast(logits, "float32")
 
 
-class _Row:
+class _DecodedRow:
     """One unfinished sequence."""
 
     __slots__ = (
@@ -241,7 +241,7 @@ class _Row:
         self.room -= len(tokens)
 
 
-class _Batch:
+class _DecodingBatch:
     """All unfinished rows, with their caches of the model and states of the chain."""
 
     def __init__(
@@ -266,7 +266,7 @@ class _Batch:
         longest = [max(len(prompt) for prompt in each) for each in zip(*self.branches, strict=True)]
         limits = [min(room, model.max_length - length) for length in longest]
         context = self.context = context.with_fields(max_new_tokens=tuple(limits))
-        self.rows = [_Row(i, len(p), n) for i, (p, n) in enumerate(zip(prompts, limits, strict=True))]
+        self.rows = [_DecodedRow(i, len(p), n) for i, (p, n) in enumerate(zip(prompts, limits, strict=True))]
         self.seeds = context.backend.asarray(context.row_seeds())
         self.state = chain.init_state(context)
         self.model_rows: ModelRows | None = None
@@ -407,7 +407,7 @@ class _Batch:
             message = f"Sequence {row.number}{self._written(row)}: {error}"
             raise IllegalToken(message, row=row.number) from error
 
-    def _written(self, row: _Row) -> str:
+    def _written(self, row: _DecodedRow) -> str:
         return written(self.chain, self.context, row.taken)
 
     def _cannot_go_on(

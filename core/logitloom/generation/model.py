@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, Backend
+from logitloom.arrays.backend import Array, Backend
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Cache", "HiddenStateModel", "LoadedModel", "ModelAdapter", "ModelLoader"]

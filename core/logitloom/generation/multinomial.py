@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from logitloom import rng
 from logitloom.arguments import MOST_ROWS, whole
-from logitloom.backend import Array, Backend
+from logitloom.arrays import rng
+from logitloom.arrays.backend import Array, Backend
 from logitloom.errors import GenerationError
 
 __all__ = ["STREAM", "Multinomial", "draw"]
@@ -20,7 +20,7 @@ STREAM = 0x5A3D1E
 class Multinomial:
     """Draw from the processed distribution by inverting its cumulative sum.
 
-    The draw of a row depends only on the row's own seed and length (see :mod:`logitloom.rng`). So a row samples the
+    The draw of a row depends only on the row's own seed and length (see :mod:`.arrays.rng`). So a row samples the
     same tokens alone, in any batch, and (up to rounding in the model) on every backend.
     """
 

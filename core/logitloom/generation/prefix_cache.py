@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, Backend
+from logitloom.arrays.backend import Array, Backend
 from logitloom.context import padded
 from logitloom.generation.model import Cache, ModelAdapter
 from logitloom.generation.token_prefix import common_prefix

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array
+from logitloom.arrays.backend import Array
 from logitloom.context import padded
 from logitloom.errors import GenerationError
 from logitloom.generation.model import Cache, ModelAdapter

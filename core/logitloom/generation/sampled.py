@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.arrays.backend import NEG_INF, Array, Backend
 
 __all__ = ["Distributions", "Sampled", "forced", "sampled"]
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from logitloom.backend import Backend
+from logitloom.arrays.backend import Backend
 
 __all__ = ["BackOff", "Policy", "Schedule", "adapted_threshold", "next_count"]
 
@@ -148,7 +148,7 @@ class BackOff(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """The drafting policy of one row: an immutable value, kept in :class:`logitloom.state.Rows`.
+    """The drafting policy of one row: an immutable value, kept in :class:`logitloom.rows.tree.Rows`.
 
     Attributes:
         num_tokens: the largest number of tokens of the next draft.

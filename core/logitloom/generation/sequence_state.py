@@ -26,7 +26,7 @@ from logitloom.generation.generator import Generator
 from logitloom.generation.model import Cache, ModelAdapter
 from logitloom.generation.state_file import SavedSequences
 from logitloom.generation.token_prefix import common_prefix, continuation_ids, retokenized
-from logitloom.text_encoder import text_encoder
+from logitloom.host.text_encoder import text_encoder
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["SequenceState"]

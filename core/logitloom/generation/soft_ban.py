@@ -20,18 +20,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logitloom import rng
-from logitloom import state as row_state
 from logitloom.arguments import id_lists, names, whole
+from logitloom.arrays import rng
+from logitloom.arrays.backend import NEG_INF, Array
 from logitloom.automata import Dfa, texts_without
-from logitloom.automata.phrases import folded
-from logitloom.backend import NEG_INF, Array
+from logitloom.automata.deterministic.phrases import folded
 from logitloom.chain import Chain, ChainState
 from logitloom.errors import GenerationError
 from logitloom.generation import loop
 from logitloom.generation.loop import Emission, FinishReason, Sampler
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.sampled import Sampled, sampled
+from logitloom.rows import tree as row_state
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["SoftBan", "decode_avoiding"]
@@ -86,7 +86,7 @@ class SoftBan:
         return next((n for n in range(1, len(text)) if self.clean.walk(text[-n:], start) == state), len(text))
 
 
-class _Step(NamedTuple):
+class _ReturnPoint(NamedTuple):
     """One step of the batch, to which rows may return.
 
     Attributes:
@@ -114,7 +114,7 @@ class _Held:
     token: int
     logprob: float
     sampled: tuple[Sampled, ...]
-    step: _Step
+    step: _ReturnPoint
     row: int
     search: int
     skip: int
@@ -122,7 +122,7 @@ class _Held:
 
 
 @dataclass(slots=True)
-class _Tail:
+class _HeldTokens:
     """The end of a row: tokens that are not emitted yet.
 
     Attributes:
@@ -186,18 +186,18 @@ def decode_avoiding(
     batch = _ReturningBatch(model, chain, context, rows, max_tokens, stop_ids, False, record)
     batch.ban = ban
     skipped = [0] * len(prompts) if skip is None else skip
-    batch.tails = {i: _Tail(ban.clean.start, skipped[i // sampler.samples]) for i in range(len(rows))}
+    batch.tails = {i: _HeldTokens(ban.clean.start, skipped[i // sampler.samples]) for i in range(len(rows))}
     yield from batch.begin()
     while batch.rows:
         yield from batch.step(sampler)
 
 
-class _ReturningBatch(loop._Batch):
+class _ReturningBatch(loop._DecodingBatch):
     """All unfinished rows, with the ends of them that may be taken back."""
 
     ban: SoftBan
     #: By row number.
-    tails: dict[int, _Tail]
+    tails: dict[int, _HeldTokens]
 
     def step(self, sampler: Sampler) -> Iterator[Emission]:
         """Choose a token for each row, let rows go back, emit what stays, and feed the model."""
@@ -208,7 +208,7 @@ class _ReturningBatch(loop._Batch):
             logits = loop.wide(backend, logits)
         with self._naming_rows():
             processed, self.state = self.chain.process(logits, before, context)
-        step = _Step(processed, logits if self.record else None, self.state)
+        step = _ReturnPoint(processed, logits if self.record else None, self.state)
         lengths = [row.length for row in self.rows]
         chosen = self._chosen(sampler, step.processed, step.logits, self.seeds, lengths)
         back: list[tuple[int, int]] = []
@@ -227,7 +227,7 @@ class _ReturningBatch(loop._Batch):
         if self.rows:
             self.model_rows.feed([row.pending for row in self.rows])
 
-    def _tail(self, i: int) -> _Tail:
+    def _tail(self, i: int) -> _HeldTokens:
         return self.tails[self.rows[i].number]
 
     def _chosen(
@@ -267,7 +267,7 @@ class _ReturningBatch(loop._Batch):
         tail.skip -= skipped
         return None
 
-    def _target(self, tail: _Tail, behind: int) -> int | None:
+    def _target(self, tail: _HeldTokens, behind: int) -> int | None:
         """The position to go back to, for a phrase that is complete ``behind`` bytes before the end of the text."""
         assert self.context.vocabulary is not None
         if tail.returns >= self.ban.returns:

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logitloom import state as row_state
 from logitloom.arguments import id_lists
-from logitloom.backend import NEG_INF, Array
+from logitloom.arrays.backend import NEG_INF, Array
 from logitloom.chain import Chain, ChainState
 from logitloom.chain.links import Link
 from logitloom.context import Context, padded
@@ -29,6 +28,7 @@ from logitloom.generation.model import ModelAdapter
 from logitloom.generation.multinomial import Multinomial
 from logitloom.generation.sampled import sampled
 from logitloom.generation.schedules import BackOff
+from logitloom.rows import tree as row_state
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Round", "Statistics", "speculate"]
@@ -177,7 +177,7 @@ def _runs_on_drafts(link: Link) -> bool:
     return link.declared("stage") != "guidance" and not link.sees_every_step
 
 
-class _SpeculativeBatch(loop._Batch):
+class _SpeculativeBatch(loop._DecodingBatch):
     """All unfinished rows, with their drafts and the target's logits at the positions of the drafts."""
 
     def __init__(

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.atomic_file import replacing
 from logitloom.errors import GenerationError, WriteError
 from logitloom.generation.model import Cache, ModelAdapter
+from logitloom.rows.atomic_file import replacing
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["SavedSequences", "load", "save"]

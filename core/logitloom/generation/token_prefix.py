@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from logitloom.errors import GenerationError, SlicingError
-from logitloom.text_encoder import text_encoder
+from logitloom.host.text_encoder import text_encoder
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["common_prefix", "continuation_ids", "kept_prefix", "retokenized"]

@@ -154,7 +154,7 @@ class MaskKernels(Protocol):
     def nucleus(
         self, x: NDArray[np.float32], top: NDArray[np.float32], p: float, threshold: NDArray[np.float32]
     ) -> None:
-        """Find the least logit of each row's nucleus; see :meth:`logitloom.backend.Backend.nucleus_threshold`.
+        """Find the least logit of each row's nucleus; see :meth:`logitloom.arrays.backend.Backend.nucleus_threshold`.
 
         Args:
             x: ``[rows, vocab]``.
@@ -198,7 +198,7 @@ class MaskKernels(Protocol):
         ids: NDArray[np.int64],
         left: NDArray[np.float32],
     ) -> int:
-        """What some operations of :mod:`logitloom.row_operations` leave of each row, which is not written to.
+        """What some operations of :mod:`logitloom.arrays.row_operations` leave of each row, which is not written to.
 
         Args:
             logits: address of ``[rows, vocab] float32``.
@@ -281,7 +281,7 @@ _load_kernels: Callable[[bool], MaskKernels | None] | None = None
 def load_kernels_with(load: Callable[[bool], MaskKernels | None]) -> None:
     """Set the function from which the installed kernels come. It is told whether to wait until they are loaded.
 
-    When :mod:`logitloom.registry` is imported, it sets a function that loads the plug-in.
+    When :mod:`logitloom.host.registry` is imported, it sets a function that loads the plug-in.
     """
     global _load_kernels
     _load_kernels = load

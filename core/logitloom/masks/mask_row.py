@@ -65,7 +65,7 @@ class MaskRow:
         self.dense = len(listed) * (_DENSE_ALLOWED if allowed else _DENSE_FORBIDDEN) > vocab
         #: Whether the mask is the list of its allowed ids.
         self.sparse = allowed and not self.dense
-        #: Passes over the row that writing it in a buffer of a :class:`~logitloom.backend.BufferPool` costs more than
+        #: Passes over the row that writing it in a buffer of a :class:`.backend.BufferPool` costs more than
         #: writing it in place. In place a sparse row takes 1 pass, a dense row 2, any other row 0. In a buffer a sparse
         #: row takes 0 passes, any other row 3.
         self.buffer_cost: int = -1 if self.sparse else 1 if self.dense else 3

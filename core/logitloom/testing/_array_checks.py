@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import state as row_state
-from logitloom.backend import NEG_INF, Array, Backend, library_of
+from logitloom.arrays.backend import NEG_INF, Array, Backend, library_of
 from logitloom.errors import StateMismatch
+from logitloom.rows import tree as row_state
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.compilation import compiled_step
 from logitloom.testing.conformance import host, host_leaves, same, watched
-from logitloom.testing.stories import Run, telling
+from logitloom.testing.stories import StoryRun, telling
 
 #: Spacing of the numbers around 1.
 _EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -168,7 +168,7 @@ class ArrayChecks(ProcessorSubject):
                 _, at = chain.process(logits, at, telling(chain, run.context.with_fields(tokens=tokens)))
         assert not moved, f"process called backend.{moved[0]}, {len(moved)} times in {len(uploaded)} steps."
 
-    def _one_by_one(self, run: Run) -> tuple[list[Any], list[Array]]:
+    def _one_by_one(self, run: StoryRun) -> tuple[list[Any], list[Array]]:
         """Logits and tokens ``[rows, 1]`` of steps in which each row accepts one token of its story, or none."""
         backend, tokens = run.backend, [[-1, *story.tokens][:4] for story in run.stories]
         lines = []

@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from logitloom import errors, processors, registry
-from logitloom import options as opts
-from logitloom.backend import NEG_INF, Backend
+from logitloom import errors, processors
+from logitloom.arrays.backend import NEG_INF, Backend
 from logitloom.chain import Chain
 from logitloom.context import Context
 from logitloom.document import from_document, to_toml
 from logitloom.effect import Effect
 from logitloom.errors import IllegalToken
+from logitloom.host import options as opts
+from logitloom.host import registry
 from logitloom.processor import NEEDS, STAGES
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same
 from logitloom.testing.row_operations import entered, operated
-from logitloom.testing.stories import Run, Story, accepting, stacked
+from logitloom.testing.stories import Story, StoryRun, accepting, stacked
 
 
 class DeclarationChecks(ProcessorSubject):
@@ -250,7 +251,7 @@ class DeclarationChecks(ProcessorSubject):
                 self._check_run(run, list(runs[0]) if runs else [])
                 run.step()
 
-    def _check_run(self, run: Run, forced: list[int]) -> None:
+    def _check_run(self, run: StoryRun, forced: list[int]) -> None:
         chain, context, state = run.chain, run.step_context(), run.state
         blank = run.backend.asarray(np.zeros((chain.branches, self.vocab_size), dtype=np.float32))
         for token in forced[:4]:
@@ -316,7 +317,7 @@ class OptionChecks(ProcessorSubject):
         """Unknown options, wrong types and values out of range are refused with an ``OptionError``.
 
         Troubleshooting: declare options with ``logitloom.option``, with their ranges, and derive from ``Processor``
-        (or call ``logitloom.options.check``).
+        (or call ``logitloom.host.options.check``).
         """
         given = dict(self.options(case, registry.load_backend("numpy")))
         declared = opts.declared(self._class())
@@ -404,7 +405,7 @@ class Probe:
     count: int
 
     @classmethod
-    def of(cls, run: Run) -> Probe:
+    def of(cls, run: StoryRun) -> Probe:
         """The next step of a run."""
         return cls(run.chain, run.backend, run.state, run.step_context(), run.vocab, len(run.stories))
 

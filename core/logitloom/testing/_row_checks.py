@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from logitloom import state as row_state
-from logitloom.backend import Backend
+from logitloom.arrays.backend import Backend
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
 from logitloom.errors import StateMismatch
 from logitloom.processor import Processor
+from logitloom.rows import tree as row_state
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same
 from logitloom.testing.stories import accepting, logits_of, siblings, stacked
@@ -38,7 +38,7 @@ class RowChecks(ProcessorSubject):
     def test_same_input_gives_same_output(self, backend: Backend, case: str) -> None:
         """Two calls with the same arguments give the same results: nothing is remembered, nothing is drawn.
 
-        Troubleshooting: keep what varies in the state; draw random numbers with ``logitloom.rng``.
+        Troubleshooting: keep what varies in the state; draw random numbers with ``logitloom.arrays.rng``.
         """
         chain = self.chain(case, backend)
         run = self.run(chain, backend, self.stories(case)[:ROWS])
@@ -217,7 +217,7 @@ class RowChecks(ProcessorSubject):
         Troubleshooting: the state holds a number of something that this processor object has counted (an index of a
         table that is filled while texts are read), or an object that only this process knows. Let the state be the
         value itself: a number that does not depend on what was visited, a tuple, or a class with ``state_parts`` and
-        ``from_state_parts`` (see :mod:`logitloom.state_format`). An option that is an object needs a ``fingerprint``.
+        ``from_state_parts`` (see :mod:`.rows.tree_format`). An option that is an object needs a ``fingerprint``.
         """
         chain, other, stories = self.chain(case, backend), self.chain(case, backend), self.stories(case)[:ROWS]
         # What the other chain has visited so far is not what this one has.

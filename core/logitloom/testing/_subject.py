@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from logitloom import processors, registry
-from logitloom.backend import NEG_INF, Backend
+from logitloom import processors
+from logitloom.arrays.backend import NEG_INF, Backend
 from logitloom.chain import Chain
+from logitloom.host import registry
 from logitloom.processor import Processing
 from logitloom.testing.conformance import Conformance
-from logitloom.testing.stories import Run, Story, accepting, logits_of
+from logitloom.testing.stories import Story, StoryRun, accepting, logits_of
 from logitloom.vocabulary import Vocabulary
 
 #: Steps of a story, and after how many of them siblings part.
@@ -106,10 +107,10 @@ class ProcessorSubject(Conformance):
             blocks.append(tuple(block))
         return Story(story.prompt, story.seed, tuple(blocks))
 
-    def run(self, chain: Chain, backend: Backend, stories: Sequence[Story], **more: Any) -> Run:
+    def run(self, chain: Chain, backend: Backend, stories: Sequence[Story], **more: Any) -> StoryRun:
         """A batch of stories on a chain."""
         fields = {"max_length": self.max_length, **more}
-        return Run(chain, backend, stories, self.vocab_size, **fields)
+        return StoryRun(chain, backend, stories, self.vocab_size, **fields)
 
     def alone(self, chain: Chain, backend: Backend, story: Story, **more: Any) -> list[Any]:
         """The processed logits of each step of a story that is decoded in a batch of one, ``[vocab]`` each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import NEG_INF, Array, Backend
+from logitloom.arrays.backend import NEG_INF, Array, Backend
 
 __all__ = ["tiny_logits", "tiny_logits_by_hand"]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from logitloom import registry
 from logitloom.chain import Chain
 from logitloom.context import Context
 from logitloom.errors import LogitloomError
+from logitloom.host import registry
 from logitloom.testing._subject import ProcessorSubject
 from logitloom.testing.stories import telling
 

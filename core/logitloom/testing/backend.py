@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from logitloom import registry
-from logitloom.backend import Array, Backend, HostTable, backend_of, library_of
-from logitloom.generation.logits_pool import LogitsPool
+from logitloom.arrays.backend import Array, Backend, HostTable, backend_of, library_of
+from logitloom.host import registry
+from logitloom.masks.logits_pool import LogitsPool
 from logitloom.masks.mask_row import MaskRow
 from logitloom.testing._namespace_checks import FUNCTION_CHECKS, OPERATOR_CHECKS
 from logitloom.testing._samples import (

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from logitloom import options as opts
-from logitloom import processors, registry
-from logitloom import state as row_state
-from logitloom.backend import Backend
+from logitloom import processors
+from logitloom.arrays.backend import Backend
 from logitloom.generation import Generator, candidates
 from logitloom.generation.candidates import DraftRequest, Drafts
+from logitloom.host import options as opts
+from logitloom.host import registry
+from logitloom.rows import tree as row_state
 from logitloom.testing.conformance import Conformance
 from logitloom.testing.toy_model import ToyModel
 from logitloom.vocabulary import Vocabulary

@@ -6,10 +6,10 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from logitloom import state as row_state
-from logitloom.backend import Array, Backend
+from logitloom.arrays.backend import Array, Backend
 from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
+from logitloom.rows import tree as row_state
 from logitloom.testing.stories import telling
 
 __all__ = ["compiled", "compiled_step"]

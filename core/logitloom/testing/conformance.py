@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from logitloom import registry
-from logitloom import state as row_state
-from logitloom.backend import Array, Backend
+from logitloom.arrays.backend import Array, Backend
 from logitloom.errors import LogitloomError
+from logitloom.host import registry
+from logitloom.rows import tree as row_state
 
 __all__ = ["EXPECT_VARIABLE", "Conformance", "backend_names", "host_leaves", "same", "watched"]
 

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from logitloom import registry
 from logitloom.constraints import ByteAutomaton, Constraint, State
-from logitloom.state import Rows
-from logitloom.state_format import decode, encode
+from logitloom.host import registry
+from logitloom.rows.tree import Rows
+from logitloom.rows.tree_format import decode, encode
 from logitloom.testing.conformance import Conformance
 
 __all__ = ["ConstraintConformance"]

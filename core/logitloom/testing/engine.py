@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from logitloom import processors
-from logitloom.backend import Array
+from logitloom.arrays.backend import Array
 from logitloom.chain import Chain
 from logitloom.context import Context
 from logitloom.effect import BIAS

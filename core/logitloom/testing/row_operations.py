@@ -1,4 +1,4 @@
-"""What the operations of :mod:`logitloom.row_operations` mean: definitions that processors and kernels equal."""
+"""What the operations of :mod:`logitloom.arrays.row_operations` mean: definitions that processors and kernels equal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.row_operations import (
+from logitloom.arrays.row_operations import (
     DIVIDE,
     KEEP_HIGHEST,
     KEEP_NEAR_TOP,
@@ -63,7 +63,7 @@ def entered(operation: RowOperation, table: NDArray[Any], tokens: NDArray[np.int
         tokens: ``[rows, n]``; negative ones, and those beyond the row, are skipped.
 
     Example:
-        >>> from logitloom.row_operations import LOWER_BY_COUNT
+        >>> from logitloom.arrays.row_operations import LOWER_BY_COUNT
         >>> entered(RowOperation(LOWER_BY_COUNT, 1), np.zeros((1, 3), np.float32), np.array([[2, -1, 2]]))
         array([[0., 0., 2.]], dtype=float32)
     """

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, Backend
+from logitloom.arrays.backend import Array, Backend
 from logitloom.chain import Chain
 from logitloom.context import Context
 
@@ -105,7 +105,7 @@ def stacked(
     return backend.asarray(together, dtype)
 
 
-class Run:
+class StoryRun:
     """A batch of stories that is decoded step by step, each row in its own story.
 
     Args:

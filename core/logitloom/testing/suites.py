@@ -21,8 +21,8 @@ import pytest
 from logitloom import processors
 from logitloom.arguments import printable
 from logitloom.errors import LogitloomError
-from logitloom.loading import is_interruption
-from logitloom.registry import PluginRecord
+from logitloom.host.loading import is_interruption
+from logitloom.host.registry import PluginRecord
 from logitloom.testing.conformance import Conformance, backend_names
 from logitloom.testing.processor import ProcessorConformance
 
@@ -99,7 +99,7 @@ def find(
     tokenizer nor model.
 
     Args:
-        records: from :func:`logitloom.registry.available`.
+        records: from :func:`logitloom.host.registry.available`.
         backends: names of the backends to test on; None for all that a suite names, or that are installed.
 
     Returns:
@@ -177,7 +177,7 @@ def run(
     """Test some plug-ins with the suites that are found for them, in this process.
 
     Args:
-        records: from :func:`logitloom.registry.available`.
+        records: from :func:`logitloom.host.registry.available`.
         backends: names of the backends to test on; None for all that a suite names, or that are installed.
         progress: called before each check, with how many were done, how many there are, and ``kind/name``.
 
@@ -196,7 +196,7 @@ def run(
         _CHOSEN.clear()
         _CHOSEN.update(suites)
         try:
-            _run_pytest(_Recorder(by_suite, progress))
+            _run_pytest(_CheckRecorder(by_suite, progress))
         finally:
             _CHOSEN.clear()
     for found in findings.values():
@@ -205,7 +205,7 @@ def run(
     return [findings[record.kind, record.name, record.distribution] for record in records]
 
 
-def _run_pytest(recorder: _Recorder) -> None:
+def _run_pytest(recorder: _CheckRecorder) -> None:
     with tempfile.TemporaryDirectory() as folder, _without_other_plugins():
         # A name of its own: pytest would take a module of an earlier run for this one.
         module = Path(folder) / f"test_{Path(folder).name}.py"
@@ -242,7 +242,7 @@ def _without_other_plugins() -> Iterator[None]:
             os.environ[name] = before
 
 
-class _Recorder:
+class _CheckRecorder:
     """A pytest plug-in that notes what becomes of each check."""
 
     def __init__(self, by_suite: dict[str, Finding], progress: Callable[[int, int, str], None] | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import Array, Backend
+from logitloom.arrays.backend import Array, Backend
 
 __all__ = ["ToyCache", "ToyModel"]
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from logitloom import registry
+from logitloom.host import registry
 from logitloom.testing.conformance import Conformance
 from logitloom.vocabulary import Vocabulary
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from logitloom.trace.distribution import Change, Distribution
 from logitloom.trace.record import Record
 from logitloom.trace.recorded_chain import RecordedChain
-from logitloom.trace.step_tree import Sequence, Step
+from logitloom.trace.step_tree import Step, TracedSequence
 from logitloom.trace.traced_chain import TracedChain
 
-__all__ = ["Change", "Distribution", "Record", "RecordedChain", "Sequence", "Step", "TracedChain"]
+__all__ = ["Change", "Distribution", "Record", "RecordedChain", "Step", "TracedChain", "TracedSequence"]

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from logitloom.automata.edges import label
+from logitloom.automata.deterministic.edges import label
 from logitloom.contract import Constraint, Ended, State
 
 __all__ = ["AutomatonState", "StateNumbers"]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 
-__all__ = ["Change", "Choice", "Distribution", "Row", "changed", "chosen", "described", "probabilities"]
+__all__ = ["Change", "ChosenToken", "Distribution", "Row", "changed", "chosen", "described", "probabilities"]
 
 Row = NDArray[Any]
 
@@ -52,7 +52,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChosenToken:
     """How likely the token was that a row took at a step.
 
     Attributes:
@@ -70,11 +70,11 @@ class Choice:
     rank_before: int
 
 
-def chosen(token: int, p: Row, q: Row) -> Choice:
+def chosen(token: int, p: Row, q: Row) -> ChosenToken:
     """The choice of a token, from the probabilities before the chain and after it, ``[vocab]`` each."""
     with np.errstate(divide="ignore"):
         logs = [float(np.log(row[token])) for row in (q, p)]
-    return Choice(token, logs[0], logs[1], *(int((row > row[token]).sum()) + 1 for row in (q, p)))
+    return ChosenToken(token, logs[0], logs[1], *(int((row > row[token]).sum()) + 1 for row in (q, p)))
 
 
 def probabilities(logits: Row) -> Row:

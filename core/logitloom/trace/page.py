@@ -9,11 +9,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from logitloom.atomic_file import write_whole
 from logitloom.errors import OptionError
+from logitloom.rows.atomic_file import write_whole
 from logitloom.trace.automaton_states import AutomatonState
-from logitloom.trace.distribution import Change, Choice, Distribution
-from logitloom.trace.step_tree import Sequence, Step, StepTree
+from logitloom.trace.distribution import Change, ChosenToken, Distribution
+from logitloom.trace.step_tree import Step, StepTree, TracedSequence
 
 __all__ = ["check_target", "data", "write"]
 
@@ -94,7 +94,7 @@ def _rounded(p: float) -> float:
     return float(f"{p:.4g}")
 
 
-def _sequence(record: StepTree, sequence: Sequence, index: dict[int, int]) -> dict[str, Any]:
+def _sequence(record: StepTree, sequence: TracedSequence, index: dict[int, int]) -> dict[str, Any]:
     return {
         "name": sequence.name,
         "prompt": record.vocabulary.decode(sequence.prompt) if record.vocabulary is not None else None,
@@ -108,7 +108,7 @@ def _sequence(record: StepTree, sequence: Sequence, index: dict[int, int]) -> di
     }
 
 
-def _choice(choice: Choice | None) -> list[Any] | None:
+def _choice(choice: ChosenToken | None) -> list[Any] | None:
     """Log-probability after and before the chain (none for a forbidden token), rank after and before."""
     if choice is None:
         return None
@@ -117,7 +117,7 @@ def _choice(choice: Choice | None) -> list[Any] | None:
 
 
 def _tokens(
-    record: StepTree, steps: Any, sequences: list[Sequence], others: dict[int, list[list[int]]]
+    record: StepTree, steps: Any, sequences: list[TracedSequence], others: dict[int, list[list[int]]]
 ) -> dict[int, str]:
     """What each id that occurs stands for."""
     ids = {i for step in steps for d in (step.before, *(c.after for c in step.changes)) for i, _ in d.top}

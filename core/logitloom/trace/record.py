@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from logitloom.html_table import html_table
+from logitloom.display.html_table import html_table
 from logitloom.trace import page, plot
 from logitloom.trace.step_tree import StepTree
 

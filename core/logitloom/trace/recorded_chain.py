@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from logitloom.arguments import flag, ids, instance, optional_ids, whole
-from logitloom.backend import Array, Backend
+from logitloom.arrays.backend import Array, Backend
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
 from logitloom.chain.state import ChainState
@@ -18,7 +18,7 @@ from logitloom.effect import Effect
 from logitloom.errors import NeedsNotMet, OptionError
 from logitloom.generation.sampled import Distributions, Sampled
 from logitloom.processor import Processor
-from logitloom.state import Rows
+from logitloom.rows.tree import Rows
 
 __all__ = ["RecordedChain"]
 
@@ -62,9 +62,9 @@ class RecordedChain(Chain):
         first = flag(first, "first", OptionError)
         if whole(limit, "limit", OptionError) < 1:
             raise OptionError(f"A record remembers at least one step of a row, but limit is {limit}.")
-        self._hold(chain, _Recorder(limit, first))
+        self._hold(chain, _DistributionRecorder(limit, first))
 
-    def _hold(self, chain: Chain, recorder: _Recorder) -> None:
+    def _hold(self, chain: Chain, recorder: _DistributionRecorder) -> None:
         self._recorded, self._recorder = chain, recorder
         links = [*chain.links, Link(_LABEL, None, None, processor=recorder)]
         super().__init__(links, vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
@@ -110,19 +110,19 @@ class RecordedChain(Chain):
         return self._recorder.sampled(list(ids(tokens, "tokens", OptionError)), wanted)
 
 
-class _Text(NamedTuple):
+class _AcceptedTokens(NamedTuple):
     """Tokens that a row accepted: the last of them, and those before it."""
 
-    before: _Text | None
+    before: _AcceptedTokens | None
     token: int
     sampled: Sampled | None
 
 
-class _Row(NamedTuple):
+class _RecordedRow(NamedTuple):
     """A row of the state: its tokens, and the step and row whose distribution its next token is chosen from."""
 
     prompt: tuple[int, ...]
-    text: _Text | None
+    text: _AcceptedTokens | None
     step: int
     row: int
 
@@ -130,7 +130,7 @@ class _Row(NamedTuple):
 _NONE: Final = -1
 
 
-class _Recorder(Processor):
+class _DistributionRecorder(Processor):
     """Stands last in the chain. What distributions were is kept beside the states, for a bounded number of steps."""
 
     stage = "warp"
@@ -143,12 +143,12 @@ class _Recorder(Processor):
         self._steps = 0
         self._open: OrderedDict[int, Distributions] = OrderedDict()
         #: Rows as they stood, the newest last.
-        self._rows: OrderedDict[tuple[int, int], _Row] = OrderedDict()
+        self._rows: OrderedDict[tuple[int, int], _RecordedRow] = OrderedDict()
 
     def init_state(self, context: Context) -> Rows:
         """Rows without tokens."""
         prompts: Iterable[Sequence[int]] = context.prompt or [()] * context.batch
-        return Rows(_Row(tuple(int(token) for token in prompt), None, _NONE, 0) for prompt in prompts)
+        return Rows(_RecordedRow(tuple(int(token) for token in prompt), None, _NONE, 0) for prompt in prompts)
 
     def process(self, logits: Array, state: Rows, context: Context) -> tuple[Array, Rows]:
         """Note the tokens that rows accepted."""
@@ -206,7 +206,7 @@ class _Recorder(Processor):
         return tuple(found)
 
     def _told(
-        self, row: _Row, tokens: list[int], found: list[Sampled | None], prompt: tuple[int, ...] | None
+        self, row: _RecordedRow, tokens: list[int], found: list[Sampled | None], prompt: tuple[int, ...] | None
     ) -> tuple[int, ...] | None:
         """Fill in what a row knows of a text; the prompt of the text, as far as it is known then."""
         own = list(_tokens(row.text))[::-1]
@@ -221,17 +221,17 @@ class _Recorder(Processor):
             prompt = row.prompt
         return prompt
 
-    def _advanced(self, row: _Row, tokens: list[int]) -> _Row:
+    def _advanced(self, row: _RecordedRow, tokens: list[int]) -> _RecordedRow:
         if not tokens:
             return row
         known = self._open.get(row.step)
-        text = _Text(row.text, tokens[0], None if known is None else known.sampled(row.row, tokens[0]))
+        text = _AcceptedTokens(row.text, tokens[0], None if known is None else known.sampled(row.row, tokens[0]))
         for token in tokens[1:]:
-            text = _Text(text, token, None)
-        return _Row(row.prompt, text, _NONE, 0)
+            text = _AcceptedTokens(text, token, None)
+        return _RecordedRow(row.prompt, text, _NONE, 0)
 
 
-def _tokens(text: _Text | None) -> Iterator[_Text]:
+def _tokens(text: _AcceptedTokens | None) -> Iterator[_AcceptedTokens]:
     """The last token, and those before it."""
     while text is not None:
         yield text

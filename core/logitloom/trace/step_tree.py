@@ -11,10 +11,10 @@ from typing import Final, Literal, cast
 from logitloom.generation.generator import Generated
 from logitloom.generation.loop import Emission
 from logitloom.trace.automaton_states import AutomatonState
-from logitloom.trace.distribution import Change, Choice, Distribution, Row, chosen
+from logitloom.trace.distribution import Change, ChosenToken, Distribution, Row, chosen
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["Origin", "Sequence", "Step", "StepTree"]
+__all__ = ["Origin", "Step", "StepTree", "TracedSequence"]
 
 Origin = Literal["sampled", "forced", "drafted"]
 
@@ -47,7 +47,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class TracedSequence:
     """One sequence and the steps that it went through.
 
     Attributes:
@@ -68,7 +68,7 @@ class Sequence:
     steps: tuple[Step, ...]
     chosen: tuple[tuple[int, ...], ...]
     origins: tuple[tuple[Origin, ...], ...]
-    choices: tuple[Choice | None, ...]
+    choices: tuple[ChosenToken | None, ...]
     leading: tuple[int, ...]
     finish: str | None
     text: str | None
@@ -100,9 +100,9 @@ class StepTree:
         self.missed = 0
         self.prompts: list[tuple[int, ...]] = []
         self.automata: dict[str, dict[int, AutomatonState]] = {}
-        self._attached: list[Sequence] = []
+        self._attached: list[TracedSequence] = []
         self._origins: dict[int, list[Origin]] = {}
-        self._choices: dict[tuple[int, int], Choice] = {}
+        self._choices: dict[tuple[int, int], ChosenToken] = {}
         # Of steps whose token may still come: the probabilities before the chain and after it.
         self._open: OrderedDict[int, tuple[Row, Row]] = OrderedDict()
 
@@ -133,7 +133,7 @@ class StepTree:
         while len(self._open) > max(_LEAST_OPEN, 4 * len(self.prompts)):
             self._open.popitem(last=False)
 
-    def _choice(self, number: int, token: int) -> Choice | None:
+    def _choice(self, number: int, token: int) -> ChosenToken | None:
         """How likely a token was after a step, if that is still known."""
         known = self._choices.get((number, token))
         if known is None and number in self._open:
@@ -178,7 +178,7 @@ class StepTree:
                 self._attached.append(self._sequence(name, path, g.tokens, g.finish, g.text, origins))
 
     @property
-    def sequences(self) -> list[Sequence]:
+    def sequences(self) -> list[TracedSequence]:
         """Those attached; else one per row, along the branch that its last steps followed."""
         if self._attached:
             return list(self._attached)
@@ -227,7 +227,7 @@ class StepTree:
         finish: str | None,
         text: str | None,
         origins: list[Origin] | None = None,
-    ) -> Sequence:
+    ) -> TracedSequence:
         leading = path[0].accepted
         ends = [*itertools.accumulate(len(step.accepted) for step in path), len(tokens)]
         spans = list(itertools.pairwise(ends))
@@ -238,7 +238,7 @@ class StepTree:
             known = origins
         row = -1 - path[0].parent
         takings = [tokens[begin:end] for begin, end in spans]
-        return Sequence(
+        return TracedSequence(
             name=name,
             prompt=self.prompts[row] if row < len(self.prompts) else (),
             steps=tuple(path),

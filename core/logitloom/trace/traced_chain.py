@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.arguments import instance, whole
-from logitloom.backend import Array
+from logitloom.arrays.backend import Array
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
 from logitloom.chain.steps import Step
@@ -53,7 +53,7 @@ class TracedChain(Chain):
     def _hold(self, chain: Chain, record: Record, top: int) -> None:
         self.record, self._traced = record, chain
         processors = {link.label: link.processor for link in chain.links}
-        self._recorder = _Recorder(self.record, processors, top, chain.branches)
+        self._recorder = _StepRecorder(self.record, processors, top, chain.branches)
         recorder = Link(_LABEL, None, None, processor=self._recorder)
         super().__init__([*chain.links, recorder], vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
         #: Makes a chain that records the same of the same.
@@ -85,7 +85,7 @@ class TracedChain(Chain):
             self._plan = self._whole
 
 
-class _Recorder(Processor):
+class _StepRecorder(Processor):
     """Stands last in the chain: closes the record of a step, and keeps its number in the state of each row."""
 
     stage = "warp"

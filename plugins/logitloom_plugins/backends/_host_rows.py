@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.backend import TokenIds
+from logitloom.arrays.backend import TokenIds
 from logitloom.masks.kernels import KernelFailed, host_kernels
 from logitloom.masks.mask_row import MaskRow, mask_rows, records_of
 
@@ -17,7 +17,7 @@ __all__ = ["bits_of", "mask_host_rows"]
 
 
 def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: Any, donate: bool) -> NDArray[Any]:
-    """:meth:`logitloom.backend.Backend.apply_token_rows` in host memory: each row costs what its mask changes.
+    """:meth:`logitloom.arrays.backend.Backend.apply_token_rows` in host memory: each row costs what its mask changes.
 
     Args:
         logits: ``[batch, vocab]`` of any element type, also bits of a type that NumPy lacks.

@@ -17,7 +17,7 @@ _MOST_BYTES: Final = 1 << 18
 
 
 def log_probability(x: NDArray[Any], index: NDArray[Any]) -> NDArray[Any]:
-    """See :meth:`logitloom.backend.Backend.log_probability`.
+    """See :meth:`logitloom.arrays.backend.Backend.log_probability`.
 
     Args:
         x: ``[batch, vocab]``.

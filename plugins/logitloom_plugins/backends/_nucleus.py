@@ -22,7 +22,7 @@ _WIDTH: Final = 1.0 / 256
 
 
 def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
-    """The least logit of each row's nucleus; see :meth:`logitloom.backend.Backend.nucleus_threshold`.
+    """The least logit of each row's nucleus; see :meth:`logitloom.arrays.backend.Backend.nucleus_threshold`.
 
     Tokens with less than ``(1 - p) / vocab`` of the mass have less than ``1 - p`` together, so none of them is in the
     nucleus, and only the others (a few hundred or thousand, for a language model) have to be sorted.
@@ -61,7 +61,7 @@ def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
 
 
 def mass_threshold(keys: NDArray[Any], mass: NDArray[Any], p: float) -> NDArray[Any]:
-    """The least of the largest keys that have a mass; see :meth:`logitloom.backend.Backend.mass_threshold`.
+    """The least of the largest keys that have a mass; see :meth:`logitloom.arrays.backend.Backend.mass_threshold`.
 
     The mass of bins of keys tells in which bin the border lies, and only that one is sorted.
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Array, Backend
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 
 __all__ = ["CupyBackend", "CupyPlugin"]
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import Array, Context, option, rng
+from logitloom import Array, Context, option
+from logitloom.arrays import rng
 from logitloom.context import padded
 from logitloom.generation import Cache, Configured, DraftRequest, Drafts, ModelAdapter, Policy, Schedule, draw
-from logitloom.state import Rows
+from logitloom.rows.tree import Rows
 
 __all__ = ["DraftOptions", "Followed", "ModelDrafts", "ModelState", "forward_shared"]
 

@@ -11,9 +11,9 @@ import numpy as np
 from logitloom import Context, Vocabulary, option
 from logitloom.errors import GenerationError
 from logitloom.generation import Cache, DraftRequest, Drafts, until_end
-from logitloom.registry import read_vocabulary
-from logitloom.state import Rows
-from logitloom.text_encoder import text_encoder
+from logitloom.host.registry import read_vocabulary
+from logitloom.host.text_encoder import text_encoder
+from logitloom.rows.tree import Rows
 from logitloom_plugins.candidates._model_drafts import DraftOptions, forward_shared
 from logitloom_plugins.candidates._retokenization import join, shown
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from logitloom import Context, option
 from logitloom.generation import Configured, DraftRequest, Drafts, legal_prefix, until_end
-from logitloom.state import Rows
+from logitloom.rows.tree import Rows
 
 __all__ = ["NgramCache"]
 

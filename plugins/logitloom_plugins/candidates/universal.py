@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Array, Backend, Context, HostTable, Vocabulary, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import GenerationError
 from logitloom.generation import ModelAdapter, carry
-from logitloom.registry import read_vocabulary
-from logitloom.text_encoder import TextEncoder, text_encoder
+from logitloom.host.registry import read_vocabulary
+from logitloom.host.text_encoder import TextEncoder, text_encoder
 from logitloom_plugins.candidates._model_drafts import ModelDrafts, ModelState
 from logitloom_plugins.candidates._retokenization import shown
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from logitloom_plugins.combinators.after import After, after
 from logitloom_plugins.combinators.between import Between, between
-from logitloom_plugins.combinators.budget import Budget, budget
+from logitloom_plugins.combinators.budget import TokenBudget, budget
 from logitloom_plugins.combinators.combinator import Combinator, CombinatorState
 from logitloom_plugins.combinators.finish_within import FinishWithin
 from logitloom_plugins.combinators.inner import Inner
@@ -26,13 +26,13 @@ from logitloom_plugins.combinators.until import Until, until
 __all__ = [
     "After",
     "Between",
-    "Budget",
     "Combinator",
     "CombinatorState",
     "Exit",
     "FinishWithin",
     "Inner",
     "Section",
+    "TokenBudget",
     "Until",
     "after",
     "between",

@@ -1,4 +1,4 @@
-"""Budget: processors that apply to a number of tokens, and the text after them."""
+"""TokenBudget: processors that apply to a number of tokens, and the text after them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from logitloom_plugins.combinators.combinator import Combinator
 from logitloom_plugins.combinators.inner import Inner
 from logitloom_plugins.combinators.section import Exit, Section
 
-__all__ = ["Budget", "budget"]
+__all__ = ["TokenBudget", "budget"]
 
 
 @dataclass(frozen=True)
-class Budget(Combinator):
+class TokenBudget(Combinator):
     """The inner processors for ``n`` tokens, then a forced text, then other processors, or free text, or the end.
 
     Tokens are counted per row from the start of the budget's section, so budgets can be nested. A budget does not end
@@ -63,9 +63,9 @@ class Budget(Combinator):
         return [Section(Inner(self.inner, self.name), budget=self.n, after=1), *forced, last]
 
 
-def budget(n: int, *inner: Any, text: str = "", then: Any = (), end: bool = False) -> Budget:
+def budget(n: int, *inner: Any, text: str = "", then: Any = (), end: bool = False) -> TokenBudget:
     """The inner processors for ``n`` tokens, then a forced text, then other processors, or free text, or the end.
 
-    Args and errors are those of :class:`Budget`; ``inner`` are processors as ``load`` takes them.
+    Args and errors are those of :class:`TokenBudget`; ``inner`` are processors as ``load`` takes them.
     """
-    return Budget(n=n, inner=list(inner), text=text, then=then, end=end)
+    return TokenBudget(n=n, inner=list(inner), text=text, then=then, end=end)

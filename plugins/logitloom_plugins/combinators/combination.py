@@ -16,11 +16,16 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.constraints import FINISHED, UNKNOWN, Constraint, LiftedAutomaton, State, TokenSet, lift
 from logitloom.errors import VocabularyError
-from logitloom.hookspecs import TextEnd
-from logitloom_plugins.combinators.automaton import CombinedAutomaton, Configuration, Part, States
+from logitloom.host.hookspecs import TextEnd
+from logitloom_plugins.combinators.allowed_sets import difference, nothing, selected, union
 from logitloom_plugins.combinators.characters import missing_by_token
-from logitloom_plugins.combinators.distances import Distances
-from logitloom_plugins.combinators.token_sets import difference, nothing, selected, union
+from logitloom_plugins.combinators.section_automaton import (
+    CombinedAutomaton,
+    SectionAutomaton,
+    SectionConfiguration,
+    States,
+)
+from logitloom_plugins.combinators.section_distances import Distances
 from logitloom_plugins.combinators.triggers import TriggerMatcher, textless_ids, token_texts
 
 __all__ = ["Combination"]
@@ -54,7 +59,7 @@ class Combination(Constraint):
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[SectionAutomaton],
         constraints: Sequence[Constraint | None],
         vocabulary: Vocabulary,
         vocab_size: int,
@@ -139,14 +144,14 @@ class Combination(Constraint):
     def advance(self, state: State, token: int) -> States | None:
         return self.read(_configs(state), token)[0] or None
 
-    def read(self, state: Iterable[Configuration], token: int) -> tuple[States, bool | None]:
+    def read(self, state: Iterable[SectionConfiguration], token: int) -> tuple[States, bool | None]:
         """The configurations after a token, and whether a section ended in it: ``None`` if only at the token's end."""
         text = self.vocabulary.token_bytes[token] if 0 <= token < self.vocabulary.size else b""
         if not text:
             return self._read_textless(state, token)
         automaton = self._automaton
         whole = {config: self._inside(config, token) for config in state if not self._may_cross(config, text)}
-        reached: Iterable[Configuration] = [config for config in state if config not in whole]
+        reached: Iterable[SectionConfiguration] = [config for config in state if config not in whole]
         moved: bool | None = False
         for n, byte in enumerate(text):
             reached, entered = automaton.read(reached, byte)
@@ -161,15 +166,15 @@ class Combination(Constraint):
         if not found and any(automaton._text_end(config).finished for config in state):
             # The text has ended, but the engine continues to generate. Count the bytes that do not belong to it.
             found = frozenset(
-                Configuration(config.section, hold=end.hold + len(text))
+                SectionConfiguration(config.section, hold=end.hold + len(text))
                 for config in state
                 if (end := automaton._text_end(config)).finished
             )
         return found, moved
 
-    def _read_textless(self, state: Iterable[Configuration], token: int) -> tuple[States, bool | None]:
-        found: list[Configuration] = []
-        entered: list[Configuration] = []
+    def _read_textless(self, state: Iterable[SectionConfiguration], token: int) -> tuple[States, bool | None]:
+        found: list[SectionConfiguration] = []
+        entered: list[SectionConfiguration] = []
         for config in state:
             exit = self._special[config.section].get(token, -1)
             if config.hold >= 0:
@@ -189,7 +194,7 @@ class Combination(Constraint):
             return frozenset(entered), None
         return frozenset(found + entered), None if entered else False
 
-    def _after_tag(self, config: Configuration, token: int) -> list[tuple[Configuration, bool]] | None:
+    def _after_tag(self, config: SectionConfiguration, token: int) -> list[tuple[SectionConfiguration, bool]] | None:
         """The configurations after a special token that is a part of strings, and whether each entered a section.
 
         ``None`` if it is no part of a string that is being written, or that may begin here.
@@ -198,7 +203,7 @@ class Combination(Constraint):
         if part.automaton is None and config.exit < 0:
             return self._after_free_tag(config, token)
         begun = [(config.exit, config.written)] if config.exit >= 0 else [(exit, 0) for exit in range(len(all_tags))]
-        found: list[tuple[Configuration, bool]] = []
+        found: list[tuple[SectionConfiguration, bool]] = []
         for exit, written in begun:
             length, ids = all_tags[exit].get(written, (0, ()))
             if token not in ids or (config.exit < 0 and not self._may_begin(config, exit)):
@@ -207,10 +212,12 @@ class Combination(Constraint):
             if written + length == len(text):
                 found += ((one, True) for one in self._automaton.enter(following))
             else:
-                found.append((Configuration(config.section, exit=exit, written=written + length), False))
+                found.append((SectionConfiguration(config.section, exit=exit, written=written + length), False))
         return found or None
 
-    def _after_free_tag(self, config: Configuration, token: int) -> list[tuple[Configuration, bool]] | None:
+    def _after_free_tag(
+        self, config: SectionConfiguration, token: int
+    ) -> list[tuple[SectionConfiguration, bool]] | None:
         """The same in free text, in which the text of the token is searched like any other."""
         part = self._automaton.parts[config.section]
         texts = {
@@ -234,21 +241,21 @@ class Combination(Constraint):
             config = config._replace(spent=config.spent + 1, counted=True)
         return [(after, False) for after in self._automaton.at_border(config)]
 
-    def _may_begin(self, config: Configuration, exit: int) -> bool:
+    def _may_begin(self, config: SectionConfiguration, exit: int) -> bool:
         """Whether a string may begin here."""
         part = self._automaton.parts[config.section]
         if part.at_start[exit]:
             return False  # a configuration of its own stands for it
         return part.automaton is None or part.automaton.accepts(config.state)
 
-    def _tokens_of_tags(self, config: Configuration) -> list[int]:
+    def _tokens_of_tags(self, config: SectionConfiguration) -> list[int]:
         """The special tokens that are the next part of a string."""
         tags = self._tags[config.section]
         at = [tags[config.exit].get(config.written)] if config.exit >= 0 else [found.get(0) for found in tags]
         ids = {token for one in at if one is not None for token in one[1]}
         return sorted(token for token in ids if self._after_tag(config, token))
 
-    def _is_trigger(self, config: Configuration, exit: int) -> bool:
+    def _is_trigger(self, config: SectionConfiguration, exit: int) -> bool:
         part = self._automaton.parts[config.section]
         if config.exit >= 0:
             return config.exit == exit and config.written == 0
@@ -256,7 +263,7 @@ class Combination(Constraint):
             return False
         return not part.at_start[exit] or (config.node is not None and config.node == (b"", True))
 
-    def _may_cross(self, config: Configuration, text: bytes) -> bool:
+    def _may_cross(self, config: SectionConfiguration, text: bytes) -> bool:
         """Whether a token must be read byte by byte because a string that ends the section may begin in it."""
         part = self._automaton.parts[config.section]
         if config.exit >= 0 or config.over or config.hold >= 0 or part.matcher is not None or part.automaton is None:
@@ -265,7 +272,7 @@ class Combination(Constraint):
             return True
         return bool(part.exits) and text in self._begun[config.section][0]
 
-    def _inside(self, config: Configuration, token: int) -> Iterable[Configuration]:
+    def _inside(self, config: SectionConfiguration, token: int) -> Iterable[SectionConfiguration]:
         """The configurations after a token inside a section."""
         part, inner = self._automaton.parts[config.section], self.constraints[config.section]
         if inner is not None:
@@ -288,7 +295,7 @@ class Combination(Constraint):
         if not end.finished and not self._automaton.decided:
             return FINISHED
         section = min(config.section for config in _configs(state))
-        return frozenset({Configuration(section, hold=end.hold if end.finished else 0)})
+        return frozenset({SectionConfiguration(section, hold=end.hold if end.finished else 0)})
 
     def text_end(self, state: State) -> TextEnd:
         return self._automaton.text_end(state)
@@ -369,11 +376,11 @@ class Combination(Constraint):
         """Whether some token may contain a text; texts across the borders of tokens are found, too."""
         return len(text) <= self._texts.longest and text in _all_texts(self.vocabulary)
 
-    def successors(self, config: Configuration) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
+    def successors(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
         """The tokens that continue a configuration, the distinct states after them, and per token the state's index."""
         return self._lifted.successors(frozenset({config}))  # type: ignore[return-value]
 
-    def inside_and_crossing(self, config: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def inside_and_crossing(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens that stay in the section of a configuration, and those in which a string that ends it begins.
 
         Special tokens that are strings, or parts of them, are in neither: see :meth:`special_tokens`.
@@ -382,12 +389,12 @@ class Combination(Constraint):
         inside = self._of_text(config, part).listed(self.vocab_size)
         return inside, selected(self._crossing(config, part)).ids if part.automaton is None else _NO_IDS
 
-    def crossed(self, config: Configuration) -> Iterable[tuple[tuple[int, ...], States]]:
+    def crossed(self, config: SectionConfiguration) -> Iterable[tuple[tuple[int, ...], States]]:
         """The tokens in which a string that ends a constrained section begins, and the readings after them."""
         part = self._automaton.parts[config.section]
         return [] if part.automaton is None else self._crossed(config, part)
 
-    def special_tokens(self, config: Configuration) -> list[int]:
+    def special_tokens(self, config: SectionConfiguration) -> list[int]:
         """The special tokens that are a string that ends the section, or the next part of one."""
         special = [token for token, exit in self._special[config.section].items() if self._is_trigger(config, exit)]
         return special + self._tokens_of_tags(config)
@@ -401,7 +408,7 @@ class Combination(Constraint):
                 return forced
         return union([self.of_configuration(config) for config in state], self.vocab_size)
 
-    def _of_configuration(self, config: Configuration) -> TokenSet:
+    def _of_configuration(self, config: SectionConfiguration) -> TokenSet:
         """The allowed tokens of a single configuration."""
         if config.hold >= 0:
             return nothing()
@@ -415,7 +422,7 @@ class Combination(Constraint):
         base, crossing = self._of_text(config, part), self._crossing(config, part)
         return union([base, selected([*crossing, *self.special_tokens(config)])], self.vocab_size)
 
-    def _of_exit(self, config: Configuration) -> TokenSet:
+    def _of_exit(self, config: SectionConfiguration) -> TokenSet:
         part = self._automaton.parts[config.section]
         rest = part.exits[config.exit][0][config.written :]
         texts = [rest[:n] for n in range(1, len(rest) + 1) if self._texts.ids_of(rest[:n])]
@@ -427,10 +434,10 @@ class Combination(Constraint):
             ids += textless_ids(self.vocabulary, self.vocab_size).tolist()
         return selected(ids)
 
-    def _leads_on(self, config: Configuration, text: bytes) -> bool:
+    def _leads_on(self, config: SectionConfiguration, text: bytes) -> bool:
         return bool(self.read([config], self._texts.ids_of(text)[0])[0])
 
-    def _of_text(self, config: Configuration, part: Part) -> TokenSet:
+    def _of_text(self, config: SectionConfiguration, part: SectionAutomaton) -> TokenSet:
         """The tokens that continue the inner text and complete no string that ends the section."""
         inner = self.constraints[config.section]
         if config.over:
@@ -451,7 +458,7 @@ class Combination(Constraint):
                 removed += range(self.vocabulary.size, self.vocab_size)
         return difference(base, removed, self.vocab_size) if removed else base
 
-    def _completing(self, config: Configuration, part: Part) -> list[bytes]:
+    def _completing(self, config: SectionConfiguration, part: SectionAutomaton) -> list[bytes]:
         """The texts of tokens that complete a string that ends the section for the first time."""
         assert part.matcher is not None
         assert config.node is not None
@@ -461,7 +468,7 @@ class Combination(Constraint):
                 found.update(dict.fromkeys(self._texts.beginning_with(part.matcher.strings[exit][written:])))
         return list(found)
 
-    def _crossing(self, config: Configuration, part: Part) -> list[int]:
+    def _crossing(self, config: SectionConfiguration, part: SectionAutomaton) -> list[int]:
         """The tokens in which a string that ends the section begins."""
         if not part.exits:
             return []
@@ -469,13 +476,17 @@ class Combination(Constraint):
             return self._texts.ids([text for text in self._completing(config, part) if self._leads_on(config, text)])
         return [token for ids, _ in self._crossed(config, part) for token in ids]
 
-    def _crossed(self, config: Configuration, part: Part) -> Iterator[tuple[tuple[int, ...], States]]:
+    def _crossed(
+        self, config: SectionConfiguration, part: SectionAutomaton
+    ) -> Iterator[tuple[tuple[int, ...], States]]:
         automaton = self._automaton
         if part.automaton is None or not part.exits or (part.at_tokens and not part.automaton.accepts(config.state)):
             return
         _, trie = self._begun[config.section]
-        steps: dict[tuple[Configuration, int], Configuration | None] = {}  # many tokens lead to the same states
-        stack: list[tuple[_Node, Configuration | None, set[Configuration]]] = [(trie, config, set())]
+        steps: dict[
+            tuple[SectionConfiguration, int], SectionConfiguration | None
+        ] = {}  # many tokens lead to the same states
+        stack: list[tuple[_TrieNode, SectionConfiguration | None, set[SectionConfiguration]]] = [(trie, config, set())]
         while stack:
             node, main, others = stack.pop()
             for byte, child in node.children.items():
@@ -493,12 +504,12 @@ class Combination(Constraint):
                 if child.children and (reached or inside is not None):
                     stack.append((child, inside, reached))
 
-    def _ended(self, configs: Iterable[Configuration]) -> States:
+    def _ended(self, configs: Iterable[SectionConfiguration]) -> States:
         """The readings after the border of a token from which tokens can complete the text."""
         after = (one for config in configs for one in self._automaton.at_border(config))
         return frozenset(one for one in after if self._viable(one))
 
-    def _viable(self, config: Configuration) -> bool:
+    def _viable(self, config: SectionConfiguration) -> bool:
         """Whether tokens can complete the text from a configuration. They always can if each byte is a token."""
         if self._texts.every_byte or config.hold >= 0:
             return True
@@ -543,7 +554,7 @@ def _configs(state: State) -> States:
     return state  # type: ignore[return-value]
 
 
-def _anywhere(part: Part) -> tuple[bytes, ...]:
+def _anywhere(part: SectionAutomaton) -> tuple[bytes, ...]:
     """The strings that end a section wherever they occur in it."""
     return tuple(text for (text, _), first in zip(part.exits, part.at_start, strict=True) if not first)
 
@@ -575,24 +586,24 @@ def _tags_in(text: bytes, shown: Mapping[bytes, Sequence[int]]) -> Tags:
     return found
 
 
-class _Node:
+class _TrieNode:
     """A node of a small prefix trie: its children by byte, and the tokens whose text ends here."""
 
     __slots__ = ("children", "ids")
 
     def __init__(self) -> None:
-        self.children: dict[int, _Node] = {}
+        self.children: dict[int, _TrieNode] = {}
         self.ids: tuple[int, ...] = ()
 
 
 @lru_cache(maxsize=64)
-def _begun(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> tuple[frozenset[bytes], _Node]:
+def _begun(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> tuple[frozenset[bytes], _TrieNode]:
     """The texts of tokens in which one of several strings begins (with ``first_only`` at their first byte)."""
-    texts, root = token_texts(vocabulary), _Node()
+    texts, root = token_texts(vocabulary), _TrieNode()
     found = frozenset(text for string in strings for text in texts.begun_in(string, first_only))
     for text in found:
         node = root
         for byte in text:
-            node = node.children.setdefault(byte, _Node())
+            node = node.children.setdefault(byte, _TrieNode())
         node.ids = tuple(texts.ids_of(text))
     return found, root

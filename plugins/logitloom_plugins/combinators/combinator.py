@@ -9,14 +9,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from logitloom import MASK, Array, Context, Effect, Vocabulary, option
-from logitloom import state as rows
 from logitloom.constraints import Constraint, ConstraintProcessor, State
 from logitloom.errors import IllegalToken, OptionError
-from logitloom.hookspecs import TextEnd
-from logitloom_plugins.combinators.automaton import Part
+from logitloom.host.hookspecs import TextEnd
+from logitloom.rows import tree as rows
 from logitloom_plugins.combinators.combination import Combination
 from logitloom_plugins.combinators.inner import Inner
 from logitloom_plugins.combinators.section import Section
+from logitloom_plugins.combinators.section_automaton import SectionAutomaton
 from logitloom_plugins.combinators.token_steps import at_tokens
 from logitloom_plugins.combinators.triggers import check_triggers
 
@@ -66,7 +66,9 @@ class Combinator(ConstraintProcessor):
         if others:
             # The combinator is not a constraint, so it does not have the hooks of one.
             own = type(self)  # messages name the combinator
-            named = type(own.__name__, (_Sections,), {"__module__": own.__module__, "__qualname__": own.__qualname__})
+            named = type(
+                own.__name__, (_SectionConstraints,), {"__module__": own.__module__, "__qualname__": own.__qualname__}
+            )
             self.__dict__.update(constraint=None, states_after=None, _skeleton=named(self))
 
     @property
@@ -127,7 +129,7 @@ class Combinator(ConstraintProcessor):
         for section in self.__dict__["_sections"]:
             inner = None if section.inner is None else section.inner.constraint(vocabulary, vocab_size)
             automaton = None if inner is None else inner.automaton()
-            part = Part(
+            part = SectionAutomaton(
                 automaton,
                 None if inner is None else section.inner.start(inner),
                 "" if inner is None else section.inner.written,
@@ -154,7 +156,7 @@ class Combinator(ConstraintProcessor):
 
     def constraint_fingerprint(self, vocabulary: Vocabulary | None, vocab_size: int | None) -> tuple[int, bytes] | None:
         """The fingerprint of the combination; the options distinguish other inner processors."""
-        skeleton: _Sections | None = self.__dict__["_skeleton"]
+        skeleton: _SectionConstraints | None = self.__dict__["_skeleton"]
         if skeleton is None:
             return super().constraint_fingerprint(vocabulary, vocab_size)
         return skeleton.constraint_fingerprint(vocabulary, vocab_size)
@@ -171,12 +173,12 @@ class Combinator(ConstraintProcessor):
 
     def constraint_for(self, context: Context) -> Constraint:
         """The combination that a generation with this context uses."""
-        skeleton: _Sections | None = self.__dict__["_skeleton"]
+        skeleton: _SectionConstraints | None = self.__dict__["_skeleton"]
         return super().constraint_for(context) if skeleton is None else skeleton.constraint_for(context)
 
     def host_states(self, state: Any, context: Context) -> list[Any]:
         """Per row the combination's state after the accepted tokens."""
-        skeleton: _Sections | None = self.__dict__["_skeleton"]
+        skeleton: _SectionConstraints | None = self.__dict__["_skeleton"]
         if skeleton is None:
             return super().host_states(state, context)
         return skeleton.host_states(state.states, context)
@@ -309,7 +311,7 @@ class _Track:
 
 
 @dataclass(frozen=True)
-class _Sections(ConstraintProcessor):
+class _SectionConstraints(ConstraintProcessor):
     """The constraints of a combinator that also has inner processors that are not constraints."""
 
     owner: Any = option(help="The combinator.")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.constraints import FINISHED, Constraint, State, TokenSet
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 
 __all__ = ["FinishWithin"]
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from logitloom import Array, Chain, Context, Vocabulary, processors
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.chain.links import Link
 from logitloom.constraints import Constraint, LongestTokens, State
 from logitloom.errors import ChainIncomplete, NeedsNotMet, OptionError, StageOrderError
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 from logitloom_plugins.combinators.finish_within import FinishWithin
 from logitloom_plugins.combinators.intersection import Intersection
 from logitloom_plugins.combinators.token_steps import AtTokens, at_tokens

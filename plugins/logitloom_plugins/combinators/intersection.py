@@ -13,7 +13,7 @@ import numpy as np
 from logitloom.automata import IntersectedAutomaton
 from logitloom.constraints import Constraint, LiftedAutomaton, State, TokenSet
 from logitloom.errors import OptionError
-from logitloom_plugins.combinators.token_sets import selected, union
+from logitloom_plugins.combinators.allowed_sets import selected, union
 from logitloom_plugins.combinators.token_steps import at_tokens
 from logitloom_plugins.combinators.triggers import textless_ids
 

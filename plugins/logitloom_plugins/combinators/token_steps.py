@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.constraints import ByteAutomaton, Constraint, State, TokenSet
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 from logitloom_plugins.combinators.triggers import token_texts
 
 __all__ = ["AtTokens", "at_tokens"]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
-from logitloom.automata.trie import vocabulary_trie
+from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.errors import OptionError, VocabularyError
 
 __all__ = ["TokenTexts", "TriggerMatcher", "check_triggers", "textless_ids", "token_texts", "trigger_texts"]

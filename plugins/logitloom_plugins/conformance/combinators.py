@@ -9,7 +9,7 @@ import importlib.util
 import pytest
 
 from logitloom import Vocabulary
-from logitloom_plugins.conformance.processors import AB, ConstraintConformance
+from logitloom_plugins.conformance.processors import AB, ConstraintProcessorConformance
 
 #: Single bytes, so that everything can be written.
 BYTES = Vocabulary([b"", *(bytes([byte]) for byte in range(256))], eos=[0], name="bytes")
@@ -29,7 +29,7 @@ _TAG = {"begin": "<a", "content": {"type": "json_schema", "json_schema": _NESTED
 _BRACKETS = 'root ::= "a" root "b" | "1"'
 
 
-class _OverAB(ConstraintConformance):
+class _OverAB(ConstraintProcessorConformance):
     vocabulary = AB
     vocab_size = 8
 
@@ -61,7 +61,7 @@ class TestGrammarOnXgrammar(_OverAB):
     cases = {"brackets": {"grammar": _BRACKETS, "engine": "xgrammar"}}
 
 
-class _OverBytes(ConstraintConformance):
+class _OverBytes(ConstraintProcessorConformance):
     vocabulary = BYTES
     vocab_size = BYTES.size + 3
 

@@ -35,7 +35,7 @@ def by_prefix(row: int, ids: NDArray[np.int32]) -> list[int]:
     return [first, first + 1, first + 3]
 
 
-class ConstraintConformance(ProcessorConformance):
+class ConstraintProcessorConformance(ProcessorConformance):
     """Constraints over a vocabulary that is narrower than the logits, as that of a padded model."""
 
     vocabulary = LETTERS
@@ -72,7 +72,7 @@ class TestAlternatingCodebooks(ProcessorConformance):
         return int(dice.choice(allowed))
 
 
-class TestBadWords(ConstraintConformance):
+class TestBadWords(ConstraintProcessorConformance):
     processor = "bad_words"
     vocabulary = AB
     vocab_size = 8
@@ -93,7 +93,7 @@ class TestCfg(GuidanceConformance):
     }
 
 
-class TestChoice(ConstraintConformance):
+class TestChoice(ConstraintProcessorConformance):
     processor = "choice"
     cases = {
         "texts": {"choices": ["abc", "ab", "a12é", "é-é-"]},
@@ -101,7 +101,7 @@ class TestChoice(ConstraintConformance):
     }
 
 
-class TestChoiceOfCatalogue(ConstraintConformance):
+class TestChoiceOfCatalogue(ConstraintProcessorConformance):
     processor = "choice"
     cases = {
         "texts": {"choices": Catalogue.of_texts(["abc", "ab", "a12é", "é-é-"])},
@@ -210,7 +210,7 @@ class TestFrequencyPenalty(ProcessorConformance):
     cases = {"all": {"penalty": 0.7}, "window": {"penalty": 0.7, "window": 3, "include_prompt": True}}
 
 
-class TestFsm(ConstraintConformance):
+class TestFsm(ConstraintProcessorConformance):
     processor = "fsm"
     cases = {
         "difference": {
@@ -220,7 +220,7 @@ class TestFsm(ConstraintConformance):
     in_documents = False  # an automaton is an option
 
 
-class TestHeal(ConstraintConformance):
+class TestHeal(ConstraintProcessorConformance):
     processor = "heal"
     cases = {
         "free": {"removed": [[2, 5]]},
@@ -229,7 +229,7 @@ class TestHeal(ConstraintConformance):
     }
 
 
-class TestJson(ConstraintConformance):
+class TestJson(ConstraintProcessorConformance):
     processor = "json"
     cases = {
         "table": {
@@ -303,7 +303,7 @@ class TestQuadratic(ProcessorConformance):
     cases = {"square": {"factor": 0.3}, "curve": {"factor": 0.1, "curve": 1.7}}
 
 
-class TestRegex(ConstraintConformance):
+class TestRegex(ConstraintProcessorConformance):
     processor = "regex"
     cases = {
         "text": {"pattern": "(ab|a1)+é?|[12]{2}-[12]{2}"},
@@ -331,7 +331,7 @@ class TestSequenceBias(ProcessorConformance):
     }
 
 
-class TestStop(ConstraintConformance):
+class TestStop(ConstraintProcessorConformance):
     processor = "stop"
     vocabulary = AB
     vocab_size = 8
@@ -341,7 +341,7 @@ class TestStop(ConstraintConformance):
     }
 
 
-class TestStopRepetition(ConstraintConformance):
+class TestStopRepetition(ConstraintProcessorConformance):
     processor = "stop_repetition"
     vocabulary = AB
     vocab_size = 8

@@ -22,12 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import BYTE_ORDER, BudgetTracker
-from logitloom.automata.utf8 import byte_sequences
+from logitloom.automata.patterns.utf8 import byte_sequences
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.grammars.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, children, nullable
+from logitloom_plugins.grammars.context_free import (
+    Chars,
+    ContextFreeGrammar,
+    Node,
+    Reference,
+    RuleChoice,
+    RuleRepeat,
+    children,
+    nullable,
+)
 from logitloom_plugins.grammars.context_free import is_nullable as stands_for_nothing
 
-__all__ = ["BEGIN", "END", "ORDER", "ByteRules", "Part"]
+__all__ = ["BEGIN", "END", "ORDER", "ByteRules", "NodeDraft"]
 
 #: The positions before a whole text and after it.
 BEGIN: Final = 0
@@ -42,7 +51,7 @@ _MOST_FOLLOWED: Final = 2_000_000
 ORDER: Final = bytes(sorted(range(256), key=BYTE_ORDER.__getitem__))
 
 
-class Part(NamedTuple):
+class NodeDraft(NamedTuple):
     """A node in the making.
 
     Attributes:
@@ -79,7 +88,7 @@ class ByteRules:
         BudgetExceeded: if the grammar has too many positions or rules, or a shortest text is too long.
     """
 
-    def __init__(self, grammar: Grammar, usable: Iterable[int]) -> None:
+    def __init__(self, grammar: ContextFreeGrammar, usable: Iterable[int]) -> None:
         self._tracker = BudgetTracker(subject="the grammar")
         self._rules = dict(grammar.rules)
         self._empty = nullable(grammar)
@@ -128,11 +137,11 @@ class ByteRules:
         for position in before:
             self._follow[position] += after
 
-    def _call(self, name: str, empty: bool) -> Part:
+    def _call(self, name: str, empty: bool) -> NodeDraft:
         position = self._leaf(0, self._number[name])
-        return Part(empty, [position], [position])
+        return NodeDraft(empty, [position], [position])
 
-    def _own_rule(self, node: Node) -> Part:
+    def _own_rule(self, node: Node) -> NodeDraft:
         """A node as a rule of its own, the same for equal nodes."""
         if node not in self._made:
             name = f" {len(self._made)}"  # no rule of a grammar begins with a blank
@@ -141,40 +150,40 @@ class ByteRules:
             self._number[name] = len(self._number)
         return self._call(self._made[node], stands_for_nothing(node, self._empty))
 
-    def _part(self, node: Node) -> Part:
+    def _part(self, node: Node) -> NodeDraft:
         if isinstance(node, Chars):
             return self._characters(node)
         if isinstance(node, Reference):
             return self._call(node.name, node.name in self._empty)
-        if isinstance(node, Repeat):
+        if isinstance(node, RuleRepeat):
             return self._repeated(node)
-        if isinstance(node, Choice):
+        if isinstance(node, RuleChoice):
             parts = [self._own_rule(each) if _is_long(each) else self._part(each) for each in node.options]
             first = [position for part in parts for position in part.first]
-            return Part(any(part.empty for part in parts), first, [last for part in parts for last in part.last])
-        found = Part(True, [], [])
+            return NodeDraft(any(part.empty for part in parts), first, [last for part in parts for last in part.last])
+        found = NodeDraft(True, [], [])
         for each in node.parts:
             part = self._own_rule(each) if _is_long(each) else self._part(each)
             self._link(found.last, part.first)
             first = found.first + part.first if found.empty else found.first
-            found = Part(found.empty and part.empty, first, part.last + found.last if part.empty else part.last)
+            found = NodeDraft(found.empty and part.empty, first, part.last + found.last if part.empty else part.last)
         return found
 
-    def _repeated(self, node: Repeat) -> Part:
+    def _repeated(self, node: RuleRepeat) -> NodeDraft:
         copies = max(node.least, 1) if node.most is None else node.most
         simple = isinstance(node.part, (Chars, Reference)) or copies == 1
         parts = [self._part(node.part) if simple else self._own_rule(node.part) for _ in range(copies)]
         if not parts:
-            return Part(True, [], [])
+            return NodeDraft(True, [], [])
         for one, other in itertools.pairwise(parts):
             self._link(one.last, other.first)
         if node.most is None:
             self._link(parts[-1].last, parts[-1].first)
         empty = parts[0].empty or not node.least
         enough = 0 if empty else node.least - 1
-        return Part(empty, parts[0].first, [last for part in parts[enough:] for last in part.last])
+        return NodeDraft(empty, parts[0].first, [last for part in parts[enough:] for last in part.last])
 
-    def _characters(self, node: Chars) -> Part:
+    def _characters(self, node: Chars) -> NodeDraft:
         """The positions of a character."""
         tails: dict[tuple[tuple[int, int], ...], int] = {}
         for low, high in node.ranges:
@@ -188,7 +197,7 @@ class ByteRules:
                 before, position = position, self._leaf(_mask(each), -1)
                 self._link([before], [position])
             last.append(position)
-        return Part(False, first, last)
+        return NodeDraft(False, first, last)
 
     # --- shortest texts -------------------------------------------------------------------------------------------
 
@@ -300,7 +309,7 @@ class ByteRules:
 
 
 def _is_long(node: Node) -> bool:
-    return isinstance(node, Choice) and len(children(node)) > _MANY
+    return isinstance(node, RuleChoice) and len(children(node)) > _MANY
 
 
 def _mask(span: tuple[int, int]) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN, State, lift
 from logitloom_plugins.grammars.byte_rules import ByteRules
-from logitloom_plugins.grammars.context_free import Grammar
+from logitloom_plugins.grammars.context_free import ContextFreeGrammar
 from logitloom_plugins.grammars.recogniser import Recogniser
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 
@@ -39,7 +39,7 @@ class TokenCompletions:
         VocabularyError: if no sequence of tokens writes a text of the grammar.
     """
 
-    def __init__(self, grammar: Grammar, vocabulary: Vocabulary, vocab_size: int) -> None:
+    def __init__(self, grammar: ContextFreeGrammar, vocabulary: Vocabulary, vocab_size: int) -> None:
         usable = {text[0] for text in vocabulary.token_bytes if len(text) == 1}
         self._rules = ByteRules(grammar, usable)
         self._vocabulary, self._vocab_size = vocabulary, vocab_size

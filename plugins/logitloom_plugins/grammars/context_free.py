@@ -12,13 +12,13 @@ __all__ = [
     "LAST",
     "SURROGATES",
     "Chars",
-    "Choice",
-    "Grammar",
+    "ContextFreeGrammar",
     "Node",
     "Ranges",
     "Reference",
-    "Repeat",
-    "Sequence",
+    "RuleChoice",
+    "RuleRepeat",
+    "RuleSequence",
     "character_set",
     "children",
     "ending",
@@ -53,21 +53,21 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class RuleSequence:
     """One after the other; none of them is the empty text."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RuleChoice:
     """One of several; without any, no text at all."""
 
     options: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class RuleRepeat:
     """``least`` to ``most`` times, without a limit if that is ``None``."""
 
     part: Node
@@ -75,12 +75,12 @@ class Repeat:
     most: int | None
 
 
-Node: TypeAlias = Chars | Reference | Sequence | Choice | Repeat
+Node: TypeAlias = Chars | Reference | RuleSequence | RuleChoice | RuleRepeat
 Predicate: TypeAlias = Callable[[Node], bool]
 
 
 @dataclass(frozen=True)
-class Grammar:
+class ContextFreeGrammar:
     """Rules by name, and the one that a whole text follows."""
 
     rules: dict[str, Node]
@@ -108,11 +108,11 @@ def character_set(ranges: Iterable[tuple[int, int]], others: bool = False) -> Ra
 
 def children(node: Node) -> tuple[Node, ...]:
     """The parts of a node."""
-    if isinstance(node, Sequence):
+    if isinstance(node, RuleSequence):
         return node.parts
-    if isinstance(node, Choice):
+    if isinstance(node, RuleChoice):
         return node.options
-    return (node.part,) if isinstance(node, Repeat) else ()
+    return (node.part,) if isinstance(node, RuleRepeat) else ()
 
 
 def references(node: Node) -> Iterator[str]:
@@ -129,7 +129,7 @@ def references(node: Node) -> Iterator[str]:
         stack += reversed(children(node))
 
 
-def nullable(grammar: Grammar) -> frozenset[str]:
+def nullable(grammar: ContextFreeGrammar) -> frozenset[str]:
     """Rules that can stand for the empty text."""
     return _least_fixpoint(grammar, _may_be_empty)
 
@@ -139,12 +139,12 @@ def is_nullable(node: Node, known: frozenset[str]) -> bool:
     return _holds(node, known, _may_be_empty)
 
 
-def ending(grammar: Grammar) -> frozenset[str]:
+def ending(grammar: ContextFreeGrammar) -> frozenset[str]:
     """Rules that stand for some text: those that do not always contain one that must go on."""
     return _least_fixpoint(grammar, _ends)
 
 
-def pruned(grammar: Grammar) -> Grammar:
+def pruned(grammar: ContextFreeGrammar) -> ContextFreeGrammar:
     """The grammar without what no text can ever complete, and without rules that the start does not reach.
 
     What remains of a rule that stands for no text is a choice without options; if the start is such a rule, the
@@ -157,38 +157,38 @@ def pruned(grammar: Grammar) -> Grammar:
             return node if node.ranges else None
         if isinstance(node, Reference):
             return node if node.name in alive else None
-        if isinstance(node, Repeat):
+        if isinstance(node, RuleRepeat):
             part = cut(node.part)
             if part is None:
-                return Sequence(()) if node.least == 0 else None
+                return RuleSequence(()) if node.least == 0 else None
             return replace(node, part=part)
-        if isinstance(node, Choice):
+        if isinstance(node, RuleChoice):
             options = tuple(option for part in node.options if (option := cut(part)) is not None)
-            return None if not options else options[0] if len(options) == 1 else Choice(options)
+            return None if not options else options[0] if len(options) == 1 else RuleChoice(options)
         parts = [cut(part) for part in node.parts]
-        return None if None in parts else Sequence(tuple(part for part in parts if part is not None))
+        return None if None in parts else RuleSequence(tuple(part for part in parts if part is not None))
 
     reached: dict[str, Node] = {}
     waiting = [grammar.start]
     while waiting:
         name = waiting.pop()
         if name not in reached:
-            reached[name] = cut(grammar.rules[name]) or Choice(())
+            reached[name] = cut(grammar.rules[name]) or RuleChoice(())
             waiting += references(reached[name])
-    return Grammar({name: reached[name] for name in grammar.rules if name in reached}, grammar.start)
+    return ContextFreeGrammar({name: reached[name] for name in grammar.rules if name in reached}, grammar.start)
 
 
-def recursive(grammar: Grammar) -> frozenset[str]:
+def recursive(grammar: ContextFreeGrammar) -> frozenset[str]:
     """Rules that contain themselves, or a rule that does."""
     return frozenset(grammar.rules) - frozenset(_outside_circles(grammar))
 
 
-def written_out(grammar: Grammar) -> int:
+def written_out(grammar: ContextFreeGrammar) -> int:
     """Leaves of the largest rule that contains no circle, where each rule that it names is written out.
 
     Example:
-        >>> twice = {"start": Sequence((Reference("a"),) * 2), "a": Sequence((Chars(((97, 97),)),) * 3)}
-        >>> written_out(Grammar(twice, "start"))
+        >>> twice = {"start": RuleSequence((Reference("a"),) * 2), "a": RuleSequence((Chars(((97, 97),)),) * 3)}
+        >>> written_out(ContextFreeGrammar(twice, "start"))
         6
     """
     size: dict[str, int] = {}
@@ -203,7 +203,7 @@ def _leaves(node: Node, size: Mapping[str, int]) -> int:
     return 1 if isinstance(node, Chars) else sum(_leaves(part, size) for part in children(node))
 
 
-def naming_depth(grammar: Grammar) -> int:
+def naming_depth(grammar: ContextFreeGrammar) -> int:
     """How many rules with circles are begun and not ended at a time, where each is followed once, depth first."""
     circles = recursive(grammar)
     if grammar.start not in circles:
@@ -220,7 +220,7 @@ def naming_depth(grammar: Grammar) -> int:
     return deepest
 
 
-def _outside_circles(grammar: Grammar) -> list[str]:
+def _outside_circles(grammar: ContextFreeGrammar) -> list[str]:
     """Rules that neither contain themselves nor a rule that does, each after those that it names."""
     left = {name: len(set(references(node))) for name, node in grammar.rules.items()}
     users = _users(grammar)
@@ -233,7 +233,7 @@ def _outside_circles(grammar: Grammar) -> list[str]:
     return outside
 
 
-def _users(grammar: Grammar) -> dict[str, list[str]]:
+def _users(grammar: ContextFreeGrammar) -> dict[str, list[str]]:
     """For each rule those that name it."""
     users: dict[str, list[str]] = {}
     for name, node in grammar.rules.items():
@@ -247,10 +247,10 @@ def _ends(node: Node) -> bool:
 
 
 def _may_be_empty(node: Node) -> bool:
-    return isinstance(node, Repeat) and node.least == 0
+    return isinstance(node, RuleRepeat) and node.least == 0
 
 
-def _least_fixpoint(grammar: Grammar, base: Predicate) -> frozenset[str]:
+def _least_fixpoint(grammar: ContextFreeGrammar, base: Predicate) -> frozenset[str]:
     known: set[str] = set()
     users, tracker = _users(grammar), BudgetTracker(subject="the grammar")
     asked: Iterable[str] = grammar.rules
@@ -267,8 +267,8 @@ def _holds(node: Node, known: Set[str], base: Predicate) -> bool:
         return True
     if isinstance(node, Reference):
         return node.name in known
-    if isinstance(node, Repeat):
+    if isinstance(node, RuleRepeat):
         return _holds(node.part, known, base)
-    if isinstance(node, Choice):
+    if isinstance(node, RuleChoice):
         return any(_holds(option, known, base) for option in node.options)
-    return isinstance(node, Sequence) and all(_holds(part, known, base) for part in node.parts)
+    return isinstance(node, RuleSequence) and all(_holds(part, known, base) for part in node.parts)

@@ -1,7 +1,7 @@
 """What a grammar engine is to a processor: it reads a schema or a grammar, or refuses it, and gives a constraint.
 
 An engine plug-in (entry-point group ``logitloom.grammars``) is a class that is an :class:`Engine`. What it has read is
-a :class:`Grammar`, which is bound to a vocabulary once and is then a :class:`~logitloom.constraints.Constraint` like
+a :class:`CheckedGrammar`, which is bound to a vocabulary once and is then a :class:`.constraints.Constraint` like
 any other.
 """
 
@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from logitloom import Vocabulary
 from logitloom.constraints import Constraint
-from logitloom_plugins.grammars.context_free import Grammar as ContextFree
+from logitloom_plugins.grammars.context_free import ContextFreeGrammar as ContextFree
 
-__all__ = ["Engine", "Grammar"]
+__all__ = ["CheckedGrammar", "Engine"]
 
 
-class Grammar(Protocol):
+class CheckedGrammar(Protocol):
     """A grammar that an engine has checked."""
 
     def bind(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
@@ -31,7 +31,7 @@ class Grammar(Protocol):
 class Engine(Protocol):
     """What an engine plug-in can be asked; whatever it cannot enforce exactly it refuses."""
 
-    def json_schema(self, schema: Any, *, whitespace: str, formats: bool, strict: bool) -> Grammar:
+    def json_schema(self, schema: Any, *, whitespace: str, formats: bool, strict: bool) -> CheckedGrammar:
         """The grammar of a JSON Schema.
 
         Args:
@@ -45,7 +45,7 @@ class Engine(Protocol):
         """
         ...
 
-    def lark(self, text: str, *, start: str, max_items: int) -> Grammar:
+    def lark(self, text: str, *, start: str, max_items: int) -> CheckedGrammar:
         """The grammar that a Lark text describes, in which the longest match decides where a terminal ends.
 
         Args:
@@ -58,7 +58,7 @@ class Engine(Protocol):
         """
         ...
 
-    def context_free(self, grammar: ContextFree, *, max_items: int) -> Grammar:
+    def context_free(self, grammar: ContextFree, *, max_items: int) -> CheckedGrammar:
         """The grammar that rules over characters describe, whatever notation they were read from.
 
         Raises:

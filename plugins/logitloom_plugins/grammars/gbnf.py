@@ -20,12 +20,12 @@ from logitloom_plugins.grammars.context_free import (
     LAST,
     SURROGATES,
     Chars,
-    Choice,
-    Grammar,
+    ContextFreeGrammar,
     Node,
     Reference,
-    Repeat,
-    Sequence,
+    RuleChoice,
+    RuleRepeat,
+    RuleSequence,
     character_set,
 )
 from logitloom_plugins.grammars.source_text import refusal
@@ -47,7 +47,7 @@ _DIGITS: Final = {"x": 2, "u": 4, "U": 8}
 _ANY: Final = Chars(((0, SURROGATES[0] - 1), (SURROGATES[1] + 1, LAST)))
 
 
-def parse_gbnf(text: str, *, start: str = "root") -> Grammar:
+def parse_gbnf(text: str, *, start: str = "root") -> ContextFreeGrammar:
     """The grammar that a GBNF text describes.
 
     Args:
@@ -62,10 +62,10 @@ def parse_gbnf(text: str, *, start: str = "root") -> Grammar:
         >>> sorted(parse_gbnf('root ::= "(" root ")" | digit+\\ndigit ::= [0-9]').rules)
         ['digit', 'root']
     """
-    return _Parser(text).grammar(start)
+    return _GbnfParser(text).grammar(start)
 
 
-class _Parser:
+class _GbnfParser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
@@ -73,7 +73,7 @@ class _Parser:
         self.named: list[tuple[str, int]] = []
         self.tracker = BudgetTracker(subject="the grammar")
 
-    def grammar(self, start: str) -> Grammar:
+    def grammar(self, start: str) -> ContextFreeGrammar:
         rules: dict[str, Node] = {}
         self._skip(_WIDE_GAP)
         while self.at < len(self.text):
@@ -105,7 +105,7 @@ class _Parser:
                 f"The grammar has no rule {start!r} to start from; it has {have}. Name the first rule {start!r}, or "
                 f"give the option start."
             )
-        return Grammar(rules, start)
+        return ContextFreeGrammar(rules, start)
 
     def _choice(self, nested: bool) -> Node:
         options = [self._sequence(nested)]
@@ -113,7 +113,7 @@ class _Parser:
             self.at += 1
             self._skip(_WIDE_GAP)
             options.append(self._sequence(nested))
-        return options[0] if len(options) == 1 else Choice(tuple(options))
+        return options[0] if len(options) == 1 else RuleChoice(tuple(options))
 
     def _next_is_bar(self, nested: bool) -> bool:
         # A line that begins with | cannot be a rule, so it goes on with the one before.
@@ -133,7 +133,7 @@ class _Parser:
             self.tracker.check_time()
             part = self._element()
             if part is None:
-                return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+                return parts[0] if len(parts) == 1 else RuleSequence(tuple(parts))
             parts.append(self._repeated(part, gap))
 
     def _element(self) -> Node | None:
@@ -174,7 +174,7 @@ class _Parser:
         sign, position = self.text[self.at : self.at + 1], self.at
         if sign and sign in "*+?":
             self.at += 1
-            return Repeat(part, 1 if sign == "+" else 0, 1 if sign == "?" else None)
+            return RuleRepeat(part, 1 if sign == "+" else 0, 1 if sign == "?" else None)
         if sign != "{":
             return part
         bounds = _BOUNDS.match(self.text, self.at)
@@ -187,7 +187,7 @@ class _Parser:
         most = least if bounds[2] is None else int(bounds[3]) if bounds[3] else None
         if most is not None and most < least:
             raise self._refusal(f"At least {least} and at most {most} repetitions contradict each other.", position)
-        return Sequence(()) if most == 0 else part if (least, most) == (1, 1) else Repeat(part, least, most)
+        return RuleSequence(()) if most == 0 else part if (least, most) == (1, 1) else RuleRepeat(part, least, most)
 
     def _literal(self) -> Node:
         position = self.at
@@ -203,7 +203,7 @@ class _Parser:
                 self.tracker.check_time()
             chars.append(Chars(((code, code),)))
         self.at += 1
-        return chars[0] if len(chars) == 1 else Sequence(tuple(chars))
+        return chars[0] if len(chars) == 1 else RuleSequence(tuple(chars))
 
     def _class(self) -> Node:
         position = self.at

@@ -27,12 +27,12 @@ from logitloom.automata import DEAD, Budget, BudgetTracker, Dfa, compile_pattern
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.grammars.context_free import (
     Chars,
-    Choice,
-    Grammar,
+    ContextFreeGrammar,
     Node,
     Reference,
-    Repeat,
-    Sequence,
+    RuleChoice,
+    RuleRepeat,
+    RuleSequence,
     children,
     is_nullable,
     nullable,
@@ -42,7 +42,7 @@ from logitloom_plugins.grammars.context_free import (
 
 __all__ = ["Lexed", "Lexeme", "lexed"]
 
-_EMPTY: Final = Sequence(())
+_EMPTY: Final = RuleSequence(())
 _LARGEST: Final = 3_000
 _MOST_STEPS: Final = 50_000
 _BUDGET: Final = Budget(states=2_000, seconds=1.0)
@@ -76,7 +76,7 @@ class Lexed:
     parts: dict[str, Node]
 
 
-def lexed(grammar: Grammar) -> Lexed:
+def lexed(grammar: ContextFreeGrammar) -> Lexed:
     """The grammar over lexemes.
 
     Args:
@@ -111,7 +111,9 @@ def lexed(grammar: Grammar) -> Lexed:
 class _Cutting:
     """One attempt: the grammar with some regular parts cut into smaller ones."""
 
-    def __init__(self, grammar: Grammar, circles: frozenset[str], cut: set[Node], tracker: BudgetTracker) -> None:
+    def __init__(
+        self, grammar: ContextFreeGrammar, circles: frozenset[str], cut: set[Node], tracker: BudgetTracker
+    ) -> None:
         self.grammar = grammar
         self.circles = circles
         self.cut = cut
@@ -129,15 +131,15 @@ class _Cutting:
             return self._regular(node)
         if isinstance(node, Reference):
             return node
-        if isinstance(node, Repeat):
-            return Repeat(self._converted(node.part), node.least, node.most)
-        if isinstance(node, Choice):
+        if isinstance(node, RuleRepeat):
+            return RuleRepeat(self._converted(node.part), node.least, node.most)
+        if isinstance(node, RuleChoice):
             inner = [option for option in node.options if self._is_regular(option)]
             outer = tuple(self._converted(option) for option in node.options if not self._is_regular(option))
             if not inner:
-                return Choice(outer)
-            return Choice((*outer, self._regular(inner[0] if len(inner) == 1 else Choice(tuple(inner)))))
-        return Sequence(tuple(self._runs(children(node))))
+                return RuleChoice(outer)
+            return RuleChoice((*outer, self._regular(inner[0] if len(inner) == 1 else RuleChoice(tuple(inner)))))
+        return RuleSequence(tuple(self._runs(children(node))))
 
     def _runs(self, parts: tuple[Node, ...]) -> list[Lexical]:
         found: list[Lexical] = []
@@ -147,7 +149,7 @@ class _Cutting:
                 run.append(part)
                 continue
             if run:
-                found.append(self._regular(run[0] if len(run) == 1 else Sequence(tuple(run))))
+                found.append(self._regular(run[0] if len(run) == 1 else RuleSequence(tuple(run))))
                 run = []
             if part is not None:
                 found.append(self._converted(part))
@@ -163,25 +165,25 @@ class _Cutting:
             return Lexeme(self._numbers.setdefault(node, self._number(node)))
         if isinstance(node, Reference):
             return self._regular(self.grammar.rules[node.name])
-        if isinstance(node, Choice):
-            return Choice(tuple(self._regular(option) for option in node.options))
-        if isinstance(node, Sequence):
+        if isinstance(node, RuleChoice):
+            return RuleChoice(tuple(self._regular(option) for option in node.options))
+        if isinstance(node, RuleSequence):
             if not node.parts:
                 return _EMPTY
             if empty or all(isinstance(part, Chars) for part in node.parts):
-                return Sequence(tuple(self._regular(part) for part in node.parts))
+                return RuleSequence(tuple(self._regular(part) for part in node.parts))
             front = node.parts[:-1]
-            return Sequence(
-                (self._regular(front[0] if len(front) == 1 else Sequence(front)), self._regular(node.parts[-1]))
+            return RuleSequence(
+                (self._regular(front[0] if len(front) == 1 else RuleSequence(front)), self._regular(node.parts[-1]))
             )
-        if not isinstance(node, Repeat):
+        if not isinstance(node, RuleRepeat):
             raise AssertionError("A single character is never cut.")
         if is_nullable(node.part, self.nullable):
-            return Repeat(self._regular(node.part), 0, node.most)
+            return RuleRepeat(self._regular(node.part), 0, node.most)
         if empty:
-            some = node.part if node.most == 1 else Repeat(node.part, 1, node.most)
-            return Choice((_EMPTY, self._regular(some)))
-        return Repeat(self._regular(node.part), node.least, node.most)
+            some = node.part if node.most == 1 else RuleRepeat(node.part, 1, node.most)
+            return RuleChoice((_EMPTY, self._regular(some)))
+        return RuleRepeat(self._regular(node.part), node.least, node.most)
 
     def _number(self, node: Node) -> int:
         if node not in self._numbers:
@@ -233,9 +235,9 @@ class _Cutting:
             return {node.number}
         if isinstance(node, Reference):
             return firsts[node.name]
-        if isinstance(node, Repeat):
+        if isinstance(node, RuleRepeat):
             return self._first(node.part, firsts, empty)
-        if isinstance(node, Choice):
+        if isinstance(node, RuleChoice):
             return set().union(*(self._first(option, firsts, empty) for option in node.options))
         found: set[int] = set()
         for part in node.parts:
@@ -252,10 +254,10 @@ class _Cutting:
             following[node.number] |= then
         elif isinstance(node, Reference):
             after[node.name] |= then
-        elif isinstance(node, Repeat):
+        elif isinstance(node, RuleRepeat):
             again = self._first(node.part, firsts, empty) if node.most != 1 else set()
             self._spread(node.part, then | again, firsts, empty, after, following)
-        elif isinstance(node, Choice):
+        elif isinstance(node, RuleChoice):
             for option in node.options:
                 self._spread(option, then, firsts, empty, after, following)
         else:
@@ -323,18 +325,18 @@ class _Cutting:
             if node.name not in known:
                 known[node.name] = self._size(self.grammar.rules[node.name], known)
             return known[node.name]
-        if isinstance(node, Repeat):
+        if isinstance(node, RuleRepeat):
             return self._size(node.part, known) * max(node.least, node.most or 1)
-        return sum(self._size(part, known) for part in (node.parts if isinstance(node, Sequence) else node.options))
+        return sum(self._size(part, known) for part in (node.parts if isinstance(node, RuleSequence) else node.options))
 
     def _pattern(self, node: Node) -> str:
         if isinstance(node, Chars):
             return "[" + "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in node.ranges) + "]"
         if isinstance(node, Reference):
             return self._pattern(self.grammar.rules[node.name])
-        if isinstance(node, Repeat):
+        if isinstance(node, RuleRepeat):
             return f"(?:{self._pattern(node.part)}){{{node.least},{'' if node.most is None else node.most}}}"
-        if isinstance(node, Choice):
+        if isinstance(node, RuleChoice):
             return "(?:" + "|".join(map(self._pattern, node.options)) + ")"
         return "".join(map(self._pattern, node.parts))
 

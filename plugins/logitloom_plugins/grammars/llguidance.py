@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
-from logitloom_plugins.grammars.context_free import Grammar
+from logitloom_plugins.grammars.context_free import ContextFreeGrammar
 from logitloom_plugins.grammars.lexemes import lexed
 from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
 from logitloom_plugins.grammars.notation import to_lark
@@ -98,7 +98,7 @@ class LLGuidance:
         grammar = self._checked(whole, text, max_items)
         return LLGuidanceGrammar(grammar, max_items, unlimited=_LARK)
 
-    def context_free(self, grammar: Grammar, *, max_items: int = 50_000) -> LLGuidanceGrammar:
+    def context_free(self, grammar: ContextFreeGrammar, *, max_items: int = 50_000) -> LLGuidanceGrammar:
         """The grammar that rules over characters describe, exactly."""
         text = f'{to_lark(lexed(grammar))}\n%llguidance {{"no_forcing": true}}'
         return LLGuidanceGrammar(self._checked(text, text, max_items), max_items, grammar)
@@ -139,7 +139,7 @@ class LLGuidanceGrammar:
     """A grammar that the engine has accepted, and its rules, or why they are not known."""
 
     def __init__(
-        self, grammar: str, max_items: int = 50_000, rules: Grammar | None = None, unlimited: str = ""
+        self, grammar: str, max_items: int = 50_000, rules: ContextFreeGrammar | None = None, unlimited: str = ""
     ) -> None:
         self.grammar = grammar
         self.max_items = max_items

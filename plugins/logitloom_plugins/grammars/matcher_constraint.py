@@ -23,7 +23,7 @@ from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN, Constraint, State, TokenSet
 from logitloom.errors import BudgetExceeded, StateMismatch, VocabularyError
 from logitloom_plugins.grammars.completions import TokenCompletions
-from logitloom_plugins.grammars.context_free import Grammar as ContextFree
+from logitloom_plugins.grammars.context_free import ContextFreeGrammar as ContextFree
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 
 __all__ = ["MatcherConstraint"]

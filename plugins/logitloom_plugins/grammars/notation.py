@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from logitloom_plugins.grammars.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, references
+from logitloom_plugins.grammars.context_free import (
+    Chars,
+    ContextFreeGrammar,
+    Node,
+    Reference,
+    RuleChoice,
+    RuleRepeat,
+    references,
+)
 from logitloom_plugins.grammars.lexemes import Lexed, Lexeme
 
 __all__ = ["to_ebnf", "to_lark"]
@@ -44,7 +52,7 @@ def to_lark(grammar: Lexed) -> str:
     return "\n".join(lines)
 
 
-def to_ebnf(grammar: Grammar) -> str:
+def to_ebnf(grammar: ContextFreeGrammar) -> str:
     """The grammar in the notation of xgrammar; its first rule is ``root``.
 
     Example:
@@ -73,15 +81,15 @@ def _span(low: int, high: int, escape: Callable[[int], str]) -> str:
 def _written(node: Any, leaf: Callable[[Any], str]) -> str:
     if isinstance(node, (Chars, Reference, Lexeme)):
         return leaf(node)
-    if isinstance(node, Choice):
+    if isinstance(node, RuleChoice):
         return "(" + " | ".join(_written(option, leaf) for option in node.options) + ")"
-    if isinstance(node, Repeat):
+    if isinstance(node, RuleRepeat):
         inner = _written(node.part, leaf)
         return f"{inner if isinstance(node.part, (Chars, Reference, Lexeme)) else f'({inner})'}{_count(node)}"
     return " ".join(_written(part, leaf) for part in node.parts) or '""'
 
 
-def _count(node: Repeat) -> str:
+def _count(node: RuleRepeat) -> str:
     if node.most is None:
         return {0: "*", 1: "+"}.get(node.least, f"{{{node.least},}}")
     return "?" if (node.least, node.most) == (0, 1) else f"{{{node.least},{node.most}}}"

@@ -16,23 +16,23 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from logitloom.automata import pattern as regular
+from logitloom.automata.patterns import pattern as regular
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.grammars.context_free import (
     Chars,
-    Choice,
-    Grammar,
+    ContextFreeGrammar,
     Node,
     Reference,
-    Repeat,
-    Sequence,
+    RuleChoice,
+    RuleRepeat,
+    RuleSequence,
     references,
 )
 
 __all__ = ["regular_tree"]
 
 
-class _Part(NamedTuple):
+class _CountedTree(NamedTuple):
     """A tree, and the number of its character sets when counted repeats are written out; shared parts count again."""
 
     tree: Any
@@ -47,19 +47,19 @@ class _Linear(NamedTuple):
         factors: by rule.
     """
 
-    constant: _Part | None
-    factors: dict[str, _Part]
+    constant: _CountedTree | None
+    factors: dict[str, _CountedTree]
 
 
 class _NotLinear(Exception):
     """A rule stands where a linear equation has none."""
 
 
-_EMPTY: Final = _Part(regular.Concatenation(()), 0)
+_EMPTY: Final = _CountedTree(regular.Concatenation(()), 0)
 
 
-def regular_tree(grammar: Grammar, *, most: int) -> regular.Node | None:
-    """The language of a grammar as a tree of :mod:`logitloom.automata.pattern`; ``None`` where it may not be regular.
+def regular_tree(grammar: ContextFreeGrammar, *, most: int) -> regular.Node | None:
+    """The language of a grammar as a tree of :mod:`.patterns.pattern`; ``None`` where it may not be regular.
 
     Args:
         grammar: without useless parts (``pruned``).
@@ -77,11 +77,11 @@ def regular_tree(grammar: Grammar, *, most: int) -> regular.Node | None:
         >>> regular_tree(parse_gbnf('root ::= "(" root ")" | "b"'), most=100) is None
         True
     """
-    known: dict[str, _Part] = {}
+    known: dict[str, _CountedTree] = {}
     for group in _groups(grammar):
         for backwards in (False, True):
             try:
-                known |= _Group(grammar, group, known, most, backwards).solved()
+                known |= _RuleGroup(grammar, group, known, most, backwards).solved()
                 break
             except _NotLinear:
                 continue
@@ -91,7 +91,7 @@ def regular_tree(grammar: Grammar, *, most: int) -> regular.Node | None:
     return tree
 
 
-class _Group:
+class _RuleGroup:
     """Rules that contain each other (or one rule), as equations.
 
     Args:
@@ -103,11 +103,16 @@ class _Group:
     """
 
     def __init__(
-        self, grammar: Grammar, group: frozenset[str], known: Mapping[str, _Part], most: int, backwards: bool
+        self,
+        grammar: ContextFreeGrammar,
+        group: frozenset[str],
+        known: Mapping[str, _CountedTree],
+        most: int,
+        backwards: bool,
     ) -> None:
         self.grammar, self.group, self.known, self.most, self.backwards = grammar, group, known, most, backwards
 
-    def solved(self) -> dict[str, _Part]:
+    def solved(self) -> dict[str, _CountedTree]:
         """The tree of each rule.
 
         Raises:
@@ -120,14 +125,14 @@ class _Group:
                 if other != name and name in equations[other].factors:
                     equations[other] = self._substituted(equations[other], name, equations[name])
         # Every equation is a constant now, as each rule was put in for its name.
-        return {name: one.constant or _Part(regular.Alternation(()), 0) for name, one in equations.items()}
+        return {name: one.constant or _CountedTree(regular.Alternation(()), 0) for name, one in equations.items()}
 
     def _without_itself(self, name: str, one: _Linear) -> _Linear:
         factors = dict(one.factors)
         again = factors.pop(name, None)
         if again is None:
             return one
-        loop = _Part(regular.Repeat(again.tree, 0, None, True), again.size)
+        loop = _CountedTree(regular.Repeat(again.tree, 0, None, True), again.size)
         return self._times(loop, _Linear(one.constant, factors))
 
     def _substituted(self, one: _Linear, name: str, value: _Linear) -> _Linear:
@@ -139,56 +144,56 @@ class _Group:
             return _Linear(None, {node.name: _EMPTY})
         if self.group.isdisjoint(references(node)):
             return _Linear(self._tree(node), {})
-        if isinstance(node, Choice):
+        if isinstance(node, RuleChoice):
             return self._either([self._linear(option) for option in node.options])
-        if isinstance(node, Sequence):
+        if isinstance(node, RuleSequence):
             first, last = (node.parts[1:], node.parts[0]) if self.backwards else (node.parts[:-1], node.parts[-1])
             if any(not self.group.isdisjoint(references(part)) for part in first):
                 raise _NotLinear
             return self._times(self._joined([self._tree(part) for part in first]), self._linear(last))
-        if isinstance(node, Repeat) and node.most == 1:
+        if isinstance(node, RuleRepeat) and node.most == 1:
             found = self._linear(node.part)
             return self._either([found, _Linear(_EMPTY, {})]) if node.least == 0 else found
         raise _NotLinear
 
     # --- regular operations ---------------------------------------------------------------------------------------
 
-    def _tree(self, node: Node) -> _Part:
+    def _tree(self, node: Node) -> _CountedTree:
         """The tree of a node that names known rules only."""
         if isinstance(node, Reference):
             return self.known[node.name]
         if isinstance(node, Chars):
-            return _Part(_characters(node.ranges), 1)
-        if isinstance(node, Repeat):
+            return _CountedTree(_characters(node.ranges), 1)
+        if isinstance(node, RuleRepeat):
             part = self._tree(node.part)
             count = max(node.least, 1) if node.most is None else node.most
             return self._checked(regular.Repeat(part.tree, node.least, node.most, True), part.size * count)
-        if isinstance(node, Choice):
+        if isinstance(node, RuleChoice):
             return self._alternatives([self._tree(option) for option in node.options])
         return self._joined([self._tree(part) for part in node.parts])
 
-    def _checked(self, tree: Any, size: int) -> _Part:
+    def _checked(self, tree: Any, size: int) -> _CountedTree:
         if size > self.most:
             raise BudgetExceeded(
                 f"The grammar has more than {self.most} characters where every rule is written out. Shorten it, or "
                 f"use an engine that follows rules."
             )
-        return _Part(tree, size)
+        return _CountedTree(tree, size)
 
-    def _joined(self, parts: Iterable[_Part]) -> _Part:
+    def _joined(self, parts: Iterable[_CountedTree]) -> _CountedTree:
         kept = [part for part in parts if part is not _EMPTY]
         if len(kept) == 1:
             return kept[0]
         found = self._checked(regular.Concatenation(tuple(part.tree for part in kept)), sum(part.size for part in kept))
         return found if kept else _EMPTY
 
-    def _alternatives(self, parts: list[_Part]) -> _Part:
+    def _alternatives(self, parts: list[_CountedTree]) -> _CountedTree:
         if len(parts) == 1:
             return parts[0]
         return self._checked(regular.Alternation(tuple(part.tree for part in parts)), sum(part.size for part in parts))
 
-    def _times(self, factor: _Part, one: _Linear) -> _Linear:
-        def times(part: _Part) -> _Part:
+    def _times(self, factor: _CountedTree, one: _Linear) -> _Linear:
+        def times(part: _CountedTree) -> _CountedTree:
             return self._joined((part, factor) if self.backwards else (factor, part))
 
         constant = None if one.constant is None else times(one.constant)
@@ -208,7 +213,7 @@ def _characters(ranges: tuple[tuple[int, int], ...]) -> regular.Node:
     return regular.parse_pattern("[" + "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges) + "]")
 
 
-def _groups(grammar: Grammar) -> list[frozenset[str]]:
+def _groups(grammar: ContextFreeGrammar) -> list[frozenset[str]]:
     """Groups of rules that contain each other, each after those that it names (Tarjan's algorithm, with a stack)."""
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata import BudgetTracker
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
-from logitloom_plugins.grammars.context_free import Grammar, Node, Reference, Repeat, children
+from logitloom_plugins.grammars.context_free import ContextFreeGrammar, Node, Reference, RuleRepeat, children
 from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
 from logitloom_plugins.grammars.notation import to_ebnf
 from logitloom_plugins.grammars.xgrammar_keywords import problems
@@ -106,7 +106,7 @@ class XGrammar:
             f"texts. Write the grammar in GBNF, or use the engine 'llguidance'."
         )
 
-    def context_free(self, grammar: Grammar, *, max_items: int | None = None) -> XGrammarGrammar:
+    def context_free(self, grammar: ContextFreeGrammar, *, max_items: int | None = None) -> XGrammarGrammar:
         """The grammar that rules over characters describe.
 
         Args:
@@ -130,7 +130,7 @@ class XGrammar:
             raise UnsupportedGrammar(f"{_NAME} refuses the grammar: {_last_line(error)}") from error
 
 
-def _nested_counts(grammar: Grammar) -> int:
+def _nested_counts(grammar: ContextFreeGrammar) -> int:
     """The largest product of counts of repetitions that stand in each other; 1 if none stands in another."""
     products: dict[str, tuple[int, int]] = {}
 
@@ -142,7 +142,7 @@ def _nested_counts(grammar: Grammar) -> int:
                 products[node.name] = measured(grammar.rules[node.name])
             return products[node.name]
         product, depth = max((measured(part) for part in children(node)), default=(1, 0))
-        count = max(node.least, node.most or 0) if isinstance(node, Repeat) else 1
+        count = max(node.least, node.most or 0) if isinstance(node, RuleRepeat) else 1
         return (product * count, depth + 1) if count > 1 else (product, depth)
 
     return max((product for product, depth in map(measured, grammar.rules.values()) if depth > 1), default=1)
@@ -157,7 +157,7 @@ def _last_line(error: Exception) -> str:
 class XGrammarGrammar:
     """A grammar that the engine has accepted, and its rules if it was read from rules."""
 
-    def __init__(self, grammar: Any, rules: Grammar | None = None) -> None:
+    def __init__(self, grammar: Any, rules: ContextFreeGrammar | None = None) -> None:
         self.grammar = grammar
         self.rules = rules
 
@@ -211,7 +211,7 @@ def estimated_seconds(text: str, vocab_size: int) -> float:
 
 
 class _XGrammarConstraint(MatcherConstraint):
-    def __init__(self, grammar: Any, vocabulary: Vocabulary, vocab_size: int, rules: Grammar | None) -> None:
+    def __init__(self, grammar: Any, vocabulary: Vocabulary, vocab_size: int, rules: ContextFreeGrammar | None) -> None:
         self._grammar = grammar
         super().__init__(vocabulary, vocab_size, f"{_NAME}: {grammar}", rules, "" if rules else _SCHEMA)
 

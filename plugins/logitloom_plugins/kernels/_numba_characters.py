@@ -1,6 +1,6 @@
 """Loops over tables of the bytes of characters, compiled by Numba.
 
-They are functions of :class:`logitloom.automata.kernels.AutomatonKernels`.
+They are functions of :class:`logitloom.automata.automaton_kernels.AutomatonKernels`.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _alike_columns(table: Any, root: Any, one: int, other: int) -> bool:  # prag
     nogil=True,
 )
 def partition(edges: Any, set_starts: Any) -> tuple[Any, ...]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.automata.kernels.AutomatonKernels.partition`."""
+    """See :meth:`logitloom.automata.automaton_kernels.AutomatonKernels.partition`."""
     bounds, label, held = _classes(edges, set_starts)
     table, root = _compress(bounds, label)
     column_of = np.empty(128, dtype=np.uint8)
@@ -187,7 +187,7 @@ def partition(edges: Any, set_starts: Any) -> tuple[Any, ...]:  # pragma: no cov
     nogil=True,
 )
 def regroup(nodes: Any, root: Any, codes: Any) -> tuple[Any, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.automata.kernels.AutomatonKernels.regroup`."""
+    """See :meth:`logitloom.automata.automaton_kernels.AutomatonKernels.regroup`."""
     known, columns = nodes.shape
     # What each entry becomes: from the front nodes, from the end classes, before these -1.
     meaning = np.empty(known + len(codes) + 1, dtype=np.int64)

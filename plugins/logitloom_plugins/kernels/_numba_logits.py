@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from numba import types
 
-from logitloom.row_operations import DIVIDE, KEEP_HIGHEST, KEEP_NEAR_TOP, LOWER_BY_COUNT, LOWER_SEEN
+from logitloom.arrays.row_operations import DIVIDE, KEEP_HIGHEST, KEEP_NEAR_TOP, LOWER_BY_COUNT, LOWER_SEEN
 from logitloom_plugins.kernels._numba_loops import compiled, elements_at, read_only
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Loops in host memory, compiled by Numba: the functions of :class:`logitloom.automata.kernels.HostKernels`.
+"""Loops in host memory, compiled by Numba: the functions of :class:`logitloom.automata.automaton_kernels.HostKernels`.
 
 Numba compiles them when this module is first imported and caches them on disk, beside this file or in the user's cache
 folder. :mod:`logitloom_plugins.kernels.numba` decides when that is.
@@ -16,8 +16,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from logitloom.automata import DEAD
-from logitloom.automata.kernels import Notes, Paths, Progress
-from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
+from logitloom.automata.automaton_kernels import Notes, Paths, WalkProgress
+from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
 from logitloom.constraints import FINISHED
 from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, ByteTable, StepTables
 
@@ -78,7 +78,7 @@ def _mark(listed: Any, marked: Any) -> None:  # pragma: no cover - compiled
 def _walk(
     automaton: Any, nodes: Any, byte: Any, paths: Any, pairs: Any, notes: Any, progress: Any, limit: int
 ) -> tuple[int, int, int, int, int]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.automata.kernels.AutomatonKernels.walk`; Numba resolves plain tuples faster than records."""
+    """See :meth:`.AutomatonKernels.walk`; Numba resolves plain tuples faster than records."""
     listed, marked = notes
     table, ready, byte_class = automaton
     low, high, marks, row_of_height, known, stride = paths
@@ -139,11 +139,18 @@ def _walk(
 
 
 def walk(
-    automaton: ByteTable, nodes: Any, byte: Any, paths: Paths, pairs: Any, notes: Notes, progress: Progress, limit: int
-) -> Progress:
-    """See :meth:`logitloom.automata.kernels.AutomatonKernels.walk`."""
+    automaton: ByteTable,
+    nodes: Any,
+    byte: Any,
+    paths: Paths,
+    pairs: Any,
+    notes: Notes,
+    progress: WalkProgress,
+    limit: int,
+) -> WalkProgress:
+    """See :meth:`logitloom.automata.automaton_kernels.AutomatonKernels.walk`."""
     plain = tuple(automaton), nodes, byte, tuple(paths), pairs, tuple(notes), tuple(progress), limit
-    return Progress(*_walk(*plain))
+    return WalkProgress(*_walk(*plain))
 
 
 @compiled(
@@ -158,7 +165,7 @@ def walk(
 def paths(
     source: Any, ascii_part: Any, split: int, kinds: Any, given: Any, levels: int
 ) -> tuple[Any, Any, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.automata.kernels.AutomatonKernels.paths`."""
+    """See :meth:`logitloom.automata.automaton_kernels.AutomatonKernels.paths`."""
     columns, sizes, bits = ascii_part
     known = len(source)
     width = known + 1
@@ -280,7 +287,7 @@ def _leads_off(
 
 @compiled(types.uint8[::1](_TABLE, _BYTES, _INTS, _KINDS), cache=True, nogil=True)
 def marks(table: Any, byte_class: Any, default: Any, kinds: Any) -> Any:  # pragma: no cover - compiled
-    """See :meth:`logitloom.automata.kernels.AutomatonKernels.marks`."""
+    """See :meth:`logitloom.automata.automaton_kernels.AutomatonKernels.marks`."""
     _, root, column_of, _, _ = kinds
     every = np.int64(HIGH_WORD | HIGH_OTHER)
     uniform = np.full((len(table), 3), _UNKNOWN, dtype=np.int32)
@@ -314,7 +321,7 @@ _FACTOR: Final = types.Tuple((_TABLE, types.int64, types.boolean))
     types.Tuple((types.int64[:, ::1], types.int32[:, ::1]))(_FACTOR, _FACTOR, types.int64), cache=True, nogil=True
 )
 def product(one_factor: Any, other_factor: Any, limit: int) -> tuple[Any, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.automata.kernels.AutomatonKernels.product`."""
+    """See :meth:`logitloom.automata.automaton_kernels.AutomatonKernels.product`."""
     first, start_first, needs_first = one_factor
     second, start_second, needs_second = other_factor
     dead_first, dead_second = len(first) - 1, len(second) - 1
@@ -437,7 +444,7 @@ def _forget(many: int, ragged: Any, sets: Any, columns: Any) -> None:  # pragma:
     nogil=True,
 )
 def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no cover - compiled
-    """See :meth:`logitloom.automata.kernels.AutomatonKernels.determinize`."""
+    """See :meth:`logitloom.automata.automaton_kernels.AutomatonKernels.determinize`."""
     first, following, set_at, ragged, classes = automaton
     one, none = np.uint64(1), np.uint64(0)
     words, kinds = (len(set_at) + 63) // 64, len(ragged[1]) - 1
@@ -544,7 +551,7 @@ def _collect(
 
 
 def collect(notes: Notes, order: Any, found: int, ends: Any, textless: Any, size: int) -> tuple[bool, Any]:
-    """See :meth:`logitloom.automata.kernels.AutomatonKernels.collect`."""
+    """See :meth:`logitloom.automata.automaton_kernels.AutomatonKernels.collect`."""
     ids: tuple[bool, Any] = _collect(tuple(notes), order, found, ends, textless, size)
     return ids
 

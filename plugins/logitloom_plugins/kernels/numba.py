@@ -24,9 +24,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from logitloom.atomic_file import write_whole
 from logitloom.errors import BackendUnsupported, LogitloomError
 from logitloom.masks.kernels import KernelsNotReady, look_for_kernels_again
+from logitloom.rows.atomic_file import write_whole
 
 __all__ = ["NumbaKernels"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.constraints import ByteAutomaton, Constraint, State, TokenSet, lift
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 
 __all__ = ["AfterPrompt", "AnyBytes", "Rest"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from logitloom import Array, Backend, Context
 from logitloom.context import padded
 from logitloom.errors import InvalidContext, OptionError
-from logitloom.state import Rows
+from logitloom.rows.tree import Rows
 
 __all__ = [
     "Branch",

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from logitloom import Context
 from logitloom.errors import InvalidContext, OptionError
-from logitloom.text_encoder import text_encoder
+from logitloom.host.text_encoder import text_encoder
 from logitloom_plugins.processors._token_table import check_ids
 
 __all__ = ["BranchPrompt", "Prompt", "has_text", "normalized", "per_row", "shared_out"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from logitloom import Array, Backend, Context
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32
 
 __all__ = ["contrast", "like", "plausible_contrast"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logitloom import Array, Backend
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 
 __all__ = ["entropy"]
 

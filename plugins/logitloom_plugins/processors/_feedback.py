@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from logitloom import Array, Backend, Context
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 
 __all__ = ["Observation", "Observe", "nothing_told", "observed", "told"]
 

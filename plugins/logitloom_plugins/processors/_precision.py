@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from logitloom import Array, Backend
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 
 __all__ = ["at_least_float32", "in_dtype_of", "is_float16", "lowered_to_fit", "saturated"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from logitloom import Array, Backend, Context
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 
 __all__ = ["fill_forbidden"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from logitloom import REWEIGHT, Array, Context, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._feedback import nothing_told, observed, told
 from logitloom_plugins.processors._precision import in_dtype_of
 

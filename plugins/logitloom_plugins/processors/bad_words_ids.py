@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from logitloom import MASK, Array, Context, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.occurrences import Recent, windows
 from logitloom_plugins.processors._sequences import Sequences

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from logitloom_plugins.combinators import Budget
+from logitloom_plugins.combinators import TokenBudget
 
-__all__ = ["Budget"]
+__all__ = ["TokenBudget"]

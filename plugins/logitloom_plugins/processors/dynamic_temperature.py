@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import Array, Context, Effect, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.processors._entropy import entropy
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of, is_float16, lowered_to_fit

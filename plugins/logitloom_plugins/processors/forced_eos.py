@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import MASK, Array, Context, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
 
 __all__ = ["ForcedEos"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logitloom import PENALTY, Array, Context, Effect, Processor, option
-from logitloom.row_operations import LOWER_BY_COUNT, RowOperation
+from logitloom.arrays.row_operations import LOWER_BY_COUNT, RowOperation
 from logitloom_plugins.occurrences import Recent, Seen, count, recent, seen, seen_after, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
 

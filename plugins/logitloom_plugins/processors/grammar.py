@@ -12,12 +12,12 @@ from logitloom import Vocabulary, option
 from logitloom.automata import Budget, BudgetTracker, Dfa, LazyDfa, TokenAutomaton, at_most, compile_tree_automaton
 from logitloom.constraints import Constraint, ConstraintProcessor, lift
 from logitloom.errors import BudgetExceeded, OptionError, PluginImportError, UnsupportedGrammar
-from logitloom.fingerprint import fingerprint_of
-from logitloom.loading import text_or_file
-from logitloom.options import values
-from logitloom.registry import load_plugin
-from logitloom_plugins.grammars.context_free import Choice, naming_depth, pruned, written_out
-from logitloom_plugins.grammars.context_free import Grammar as ContextFree
+from logitloom.host.fingerprint import fingerprint_of
+from logitloom.host.loading import text_or_file
+from logitloom.host.options import values
+from logitloom.host.registry import load_plugin
+from logitloom_plugins.grammars.context_free import ContextFreeGrammar as ContextFree
+from logitloom_plugins.grammars.context_free import RuleChoice, naming_depth, pruned, written_out
 from logitloom_plugins.grammars.engine import Engine
 from logitloom_plugins.grammars.gbnf import parse_gbnf
 from logitloom_plugins.grammars.regular import regular_tree
@@ -137,7 +137,7 @@ class Grammar(ConstraintProcessor):
     def _gbnf(self, text: str) -> Any:
         start = self.start or "root"
         rules = pruned(parse_gbnf(text, start=start))
-        if rules.rules[start] == Choice(()):
+        if rules.rules[start] == RuleChoice(()):
             raise UnsupportedGrammar(
                 f"No text follows the rule {start!r}: each of its alternatives is endless. Give the recursion an "
                 f"alternative that ends."

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from logitloom import REWEIGHT, Array, Context, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import InvalidContext, OptionError
 from logitloom_plugins.processors import _branch, _branch_prompt
 from logitloom_plugins.processors._branch import Branch

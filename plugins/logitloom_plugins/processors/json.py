@@ -10,16 +10,16 @@ from logitloom import Vocabulary, option
 from logitloom.automata import Budget, BudgetTracker, at_most
 from logitloom.constraints import Constraint, ConstraintProcessor, lift
 from logitloom.errors import BudgetExceeded, LogitloomError, PluginImportError, UnsupportedPattern, UnsupportedSchema
-from logitloom.fingerprint import fingerprint_of
-from logitloom.options import values
-from logitloom.registry import load_plugin
-from logitloom_plugins.grammars.engine import Engine, Grammar
-from logitloom_plugins.json_schema.schema.document import asserting_only
-from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
+from logitloom.host.fingerprint import fingerprint_of
+from logitloom.host.options import values
+from logitloom.host.registry import load_plugin
+from logitloom_plugins.grammars.engine import CheckedGrammar, Engine
+from logitloom_plugins.json_schema.schema.schema_document import asserting_only
 from logitloom_plugins.json_schema.structure.machine import STATE_BYTES, Machine
+from logitloom_plugins.json_schema.structure.schema_automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.whitespace import POLICIES, Whitespace
-from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint, can_write
+from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint, can_write
 from logitloom_plugins.json_text.json_reader import JsonReader
 from logitloom_plugins.schema_sources.inputs import check_keywords
 from logitloom_plugins.schema_sources.sources import plain_schema, schema_of
@@ -165,7 +165,7 @@ class Json(ConstraintProcessor):
         """Equal for equal options, where a schema counts by its document, wherever that came from."""
         return fingerprint_of({**values(self), "schema": self.__dict__["_document"]}, "options of 'json'")
 
-    def _compiled(self) -> tuple[SchemaAutomaton | None, Grammar | None]:
+    def _compiled(self) -> tuple[SchemaAutomaton | None, CheckedGrammar | None]:
         """The automaton made for the schema, or the grammar of an engine."""
         document = schema_of(self.schema)
         check_keywords(document, error=bool(self.strict))
@@ -196,7 +196,7 @@ class Json(ConstraintProcessor):
         budget = Budget(states=self.max_states, seconds=self.max_seconds)
         return SchemaAutomaton(compile_schema(document, options, budget))
 
-    def _by_library(self, name: str, document: Any) -> Grammar:
+    def _by_library(self, name: str, document: Any) -> CheckedGrammar:
         unlike = [
             f"{option}={value!r}"
             for option, value, only in (

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from logitloom import BIAS, MASK, Array, Context, Effect, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom.processor import Stage
 from logitloom_plugins.processors._precision import is_float16, saturated

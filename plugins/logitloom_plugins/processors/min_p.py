@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import TRUNCATION, Array, Context, Effect, Processor, option
-from logitloom.backend import NEG_INF
-from logitloom.row_operations import KEEP_NEAR_TOP, RowOperation
+from logitloom.arrays.backend import NEG_INF
+from logitloom.arrays.row_operations import KEEP_NEAR_TOP, RowOperation
 from logitloom_plugins.processors._precision import at_least_float32
 
 __all__ = ["MinP"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from logitloom import TRUNCATION, Array, Context, HostTable, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._feedback import Observe, told
 from logitloom_plugins.processors.mirostat_v2 import MirostatState, began, corrected
 

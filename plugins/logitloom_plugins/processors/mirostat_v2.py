@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from logitloom import TRUNCATION, Array, Context, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._feedback import Observe, nothing_told, observed, told
 
 __all__ = ["MirostatState", "MirostatV2"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget, Dfa, LazyDfa, compile_automaton, default_cache
-from logitloom.automata.pattern import shortened
+from logitloom.automata.patterns.pattern import shortened
 from logitloom.constraints import Constraint, ConstraintProcessor, lift
 from logitloom.errors import UnsupportedPattern
 

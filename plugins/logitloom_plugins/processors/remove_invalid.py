@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import Array, Context, Effect, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._precision import in_dtype_of
 
 __all__ = ["RemoveInvalid"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from logitloom import PENALTY, Array, Backend, Context, Effect, Processor, option
-from logitloom.row_operations import RESCALE_SEEN, RowOperation
+from logitloom.arrays.row_operations import RESCALE_SEEN, RowOperation
 from logitloom_plugins.occurrences import Recent, Seen, mark, recent, seen, seen_after, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
 

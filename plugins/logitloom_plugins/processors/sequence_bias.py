@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from logitloom import BIAS, MASK, Array, Context, Effect, HostTable, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.occurrences import Recent, windows
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of

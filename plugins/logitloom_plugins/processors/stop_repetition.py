@@ -11,7 +11,7 @@ import numpy as np
 from logitloom import Vocabulary, option
 from logitloom.constraints import Constraint, ConstraintProcessor, State, TokenSet
 from logitloom.errors import OptionError
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 
 __all__ = ["StopRepetition"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from logitloom import MASK, Array, Context, HostTable, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._token_table import TokenTable, check_ids
 
 __all__ = ["SuppressTokens"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logitloom import SCALE, Array, Context, Effect, Processor, option
-from logitloom.backend import NEG_INF
-from logitloom.row_operations import DIVIDE, RowOperation
+from logitloom.arrays.backend import NEG_INF
+from logitloom.arrays.row_operations import DIVIDE, RowOperation
 from logitloom_plugins.processors._precision import in_dtype_of, is_float16, lowered_to_fit
 
 __all__ = ["LARGEST", "SHARP", "Temperature"]

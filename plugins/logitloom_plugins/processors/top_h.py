@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import TRUNCATION, Array, Context, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 
 __all__ = ["TopH"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import TRUNCATION, Array, Backend, Context, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32
 from logitloom_plugins.processors._row_blocks import fill_forbidden
 

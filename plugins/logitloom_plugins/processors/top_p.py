@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import TRUNCATION, Array, Context, Effect, Processor, option
-from logitloom.backend import NEG_INF
-from logitloom.row_operations import KEEP_NUCLEUS, RowOperation
+from logitloom.arrays.backend import NEG_INF
+from logitloom.arrays.row_operations import KEEP_NUCLEUS, RowOperation
 
 __all__ = ["TopP"]
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logitloom import Array, Context, Effect, Processor, load_backend, option, rng
-from logitloom.backend import NEG_INF
+from logitloom import Array, Context, Effect, Processor, load_backend, option
+from logitloom.arrays import rng
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32
 from logitloom_plugins.watermarks.detection import Detection, gamma
 from logitloom_plugins.watermarks.keyed_context import (

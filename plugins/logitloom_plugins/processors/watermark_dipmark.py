@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from logitloom import REWEIGHT, Array, Context, Processor, load_backend, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
 from logitloom_plugins.watermarks.detection import Detection, binomial
 from logitloom_plugins.watermarks.keyed_context import (

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import BIAS, Array, Context, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.occurrences import Recent, recent, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.watermarks.detection import Detection, binomial

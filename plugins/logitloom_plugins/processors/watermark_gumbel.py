@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logitloom import Array, Context, Effect, Processor, load_backend, option, rng
-from logitloom.backend import NEG_INF
+from logitloom import Array, Context, Effect, Processor, load_backend, option
+from logitloom.arrays import rng
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.occurrences import Recent, recent, slide, windows
 from logitloom_plugins.watermarks.detection import Detection, gamma
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import REWEIGHT, Array, Context, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.processors._precision import in_dtype_of
 from logitloom_plugins.watermarks.detection import Detection, binomial

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from logitloom import MASK, Array, Context, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._token_table import check_ids
 
 __all__ = ["WhisperNoSpeech", "WhisperNoSpeechState"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from logitloom import MASK, Array, Context, Processor, option
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import OptionError
 
 __all__ = ["WhisperTimestamps", "WhisperTimestampsState"]

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from logitloom import TRUNCATION, Array, Context, Effect, Processor, option, rng
-from logitloom.backend import NEG_INF
+from logitloom import TRUNCATION, Array, Context, Effect, Processor, option
+from logitloom.arrays import rng
+from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._token_table import TokenTable
 
 __all__ = ["Xtc", "XtcState"]

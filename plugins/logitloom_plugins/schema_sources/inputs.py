@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from logitloom.errors import OptionError, UnsupportedSchema
-from logitloom_plugins.json_schema.schema.document import subschemas
+from logitloom_plugins.json_schema.schema.schema_document import subschemas
 
 __all__ = ["check_keywords", "check_strict", "closed", "unwrapped"]
 

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Final, get_type_hints, is_typeddict
 
 from logitloom.errors import OptionError
-from logitloom.loading import text_or_file
+from logitloom.host.loading import text_or_file
 from logitloom_plugins.schema_sources.inputs import closed, unwrapped
 
 __all__ = ["is_plain", "plain_schema", "schema_of"]

@@ -9,13 +9,13 @@ from typing import Any, Final, NamedTuple
 
 from logitloom.errors import GenerationError
 from logitloom.generation.partial_values import Partial, Path
-from logitloom_plugins.combinators.automaton import CombinedAutomaton, Configuration
+from logitloom_plugins.combinators.section_automaton import CombinedAutomaton, SectionConfiguration
 from logitloom_plugins.json_text.json_reader import JsonReader
 
-__all__ = ["CallMeaning", "CallReader", "Content", "Event"]
+__all__ = ["CallMeaning", "CallReader", "Event", "SectionContent"]
 
 
-class Content(NamedTuple):
+class SectionContent(NamedTuple):
     """What the text of a section means.
 
     Attributes:
@@ -59,12 +59,12 @@ class CallMeaning:
 
     name_key: str
     arguments_key: str
-    contents: dict[int, Content] = field(default_factory=dict)
+    contents: dict[int, SectionContent] = field(default_factory=dict)
     events: dict[tuple[int, int], tuple[Event, ...]] = field(default_factory=dict)
     after: int | None = None
 
 
-class _Part(NamedTuple):
+class _EndedSection(NamedTuple):
     """A section that has ended: its number, where its text was, the string that ended it, and the section after it."""
 
     section: int
@@ -74,7 +74,7 @@ class _Part(NamedTuple):
     following: int
 
 
-class _Reading(NamedTuple):
+class _TextReading(NamedTuple):
     """One reading of the text.
 
     Attributes:
@@ -85,7 +85,7 @@ class _Reading(NamedTuple):
         end: the position at which the string that may end the section begins; -1 if none has begun.
     """
 
-    configuration: Configuration
+    configuration: SectionConfiguration
     past: Any
     ended: int
     start: int
@@ -105,7 +105,7 @@ class CallReader:
     def __init__(self, automaton: CombinedAutomaton, meaning: CallMeaning) -> None:
         self._automaton, self._meaning = automaton, meaning
         self._data = bytearray()
-        self._readings = [_Reading(configuration, None, 0, 0, -1) for configuration in automaton.start()]
+        self._readings = [_TextReading(configuration, None, 0, 0, -1) for configuration in automaton.start()]
         self._read = 0
         self._calls: list[dict[str, Any]] = []
         self._completed: list[Path] = []
@@ -129,7 +129,7 @@ class CallReader:
         last = next((one for one in self._readings if self._automaton.may_end(one.configuration)), None)
         if last is not None:
             end = len(self._data) if last.end < 0 else last.end
-            closing = _Part(last.configuration.section, last.start, end, -1, -1)
+            closing = _EndedSection(last.configuration.section, last.start, end, -1, -1)
             self._readings = [last._replace(past=(last.past, closing), ended=last.ended + 1, start=end)]
         partial = self._partial()
         if last is None:
@@ -143,7 +143,7 @@ class CallReader:
     def _step(self, byte: int) -> None:
         at = len(self._data)
         self._data.append(byte)
-        found: dict[Configuration, _Reading] = {}
+        found: dict[SectionConfiguration, _TextReading] = {}
         for reading in self._readings:
             for after in self._after(reading, byte, at):
                 found.setdefault(after.configuration, after)
@@ -154,7 +154,7 @@ class CallReader:
             )
         self._readings = list(found.values())
 
-    def _after(self, reading: _Reading, byte: int, at: int) -> Iterator[_Reading]:
+    def _after(self, reading: _TextReading, byte: int, at: int) -> Iterator[_TextReading]:
         automaton, configuration = self._automaton, reading.configuration
         inside = automaton.inside(configuration, byte)
         if inside is not None:
@@ -171,10 +171,10 @@ class CallReader:
                 exit = max(ends, key=lambda i: len(part.exits[i][0]))
                 begun = at + 1 - len(part.exits[exit][0])
             following = part.exits[exit][1]
-            past = _Part(configuration.section, reading.start, begun, exit, following)
+            past = _EndedSection(configuration.section, reading.start, begun, exit, following)
             # A string that ends a section only at its start may be what comes.
             end = at + 1 if found.exit >= 0 else -1
-            yield _Reading(found, (reading.past, past), reading.ended + 1, at + 1, end)
+            yield _TextReading(found, (reading.past, past), reading.ended + 1, at + 1, end)
 
     # --- the value --------------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class CallReader:
         completed, self._completed = tuple(self._completed), []
         return Partial(calls, path, completed)
 
-    def _now(self, reading: _Reading, depth: int) -> tuple[int, int, int]:
+    def _now(self, reading: _TextReading, depth: int) -> tuple[int, int, int]:
         """The section after a number of others in a reading, and where its text is so far."""
         if reading.ended == depth:
             return reading.configuration.section, reading.start, reading.end if reading.end >= 0 else len(self._data)
@@ -209,7 +209,7 @@ class CallReader:
     def _path(self) -> Path:
         return self._open[-1] if self._open else ()
 
-    def _finish(self, part: _Part) -> None:
+    def _finish(self, part: _EndedSection) -> None:
         """A section has ended."""
         content = self._meaning.contents.get(part.section)
         if content is not None and (part.end > part.start or content.kind == "text"):
@@ -249,7 +249,7 @@ class CallReader:
             self._completed += [(len(self._calls) - 1, "arguments"), (len(self._calls) - 1,)]
         self._open.clear()
 
-    def _follow(self, content: Content, start: int, end: int, *, final: bool) -> Partial:
+    def _follow(self, content: SectionContent, start: int, end: int, *, final: bool) -> Partial:
         if self._value is None:
             self._value = _Value(content, start)
         found = self._value.read(self._data, end, final=final)
@@ -261,7 +261,7 @@ class CallReader:
                 self._completed.append(placed)
         return found
 
-    def _placed(self, content: Content, path: Path) -> Path:
+    def _placed(self, content: SectionContent, path: Path) -> Path:
         """The path in the list of calls of a path in the value of a section."""
         if content.kind == "calls":
             first = len(self._calls)
@@ -277,7 +277,7 @@ class CallReader:
         names = {meaning.name_key: "name", meaning.arguments_key: "arguments"}
         return (names.get(str(path[0]), path[0]), *path[1:]) if path else ()
 
-    def _with(self, content: Content, value: Partial) -> tuple[list[dict[str, Any]], Path]:
+    def _with(self, content: SectionContent, value: Partial) -> tuple[list[dict[str, Any]], Path]:
         """The calls with the value of the section that is being read."""
         begun = value.path is not None or value.complete
         if content.kind in ("call", "calls"):
@@ -325,7 +325,7 @@ def _placed(whole: Any, path: Path, value: Any) -> Any:
     return {**whole, key: _placed(whole.get(key), rest, value)}
 
 
-def _past(reading: _Reading, depth: int) -> Any:
+def _past(reading: _TextReading, depth: int) -> Any:
     """The linked list of a number of sections in a reading, without those after them."""
     past = reading.past
     for _ in range(reading.ended - depth):
@@ -343,7 +343,7 @@ def _count(whole: Any, path: Path) -> int:
 class _Value:
     """The value of the text of one section."""
 
-    def __init__(self, content: Content, start: int) -> None:
+    def __init__(self, content: SectionContent, start: int) -> None:
         self.content, self.fed = content, start
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.text, self.reader = "", JsonReader()

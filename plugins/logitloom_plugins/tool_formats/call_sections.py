@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from logitloom.errors import OptionError
 from logitloom_plugins.combinators import Exit, Inner, Section
-from logitloom_plugins.tool_formats.call_reader import CallMeaning, Content, Event
+from logitloom_plugins.tool_formats.call_reader import CallMeaning, Event, SectionContent
 from logitloom_plugins.tool_formats.parameters import Way, check_array, mark_of, ways_of
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
-from logitloom_plugins.tool_formats.tools import Choice, Property, Tool, call_schema, members_of, property_schemas
+from logitloom_plugins.tool_formats.tools import Property, Tool, ToolChoice, call_schema, members_of, property_schemas
 
 __all__ = ["call_sections"]
 
@@ -20,7 +20,7 @@ _MOST_SECTIONS: Final = 4096
 
 
 def call_sections(
-    form: ToolFormat, choice: Choice, *, parallel: bool, reasoning: str | None, style: Mapping[str, Any], owner: str
+    form: ToolFormat, choice: ToolChoice, *, parallel: bool, reasoning: str | None, style: Mapping[str, Any], owner: str
 ) -> tuple[Sequence[Section], CallMeaning]:
     """The sections of a text in which tools are called, and what they mean.
 
@@ -179,7 +179,7 @@ class _CallSections:
     def _json(self, number: int, tools: Sequence[Tool], after: list[_Next], written: str) -> None:
         """A JSON value: the call or calls, or the arguments of one."""
         kind = "arguments" if self.form.by_name else "calls" if self.form.style == "array" else "call"
-        self.meaning.contents[number] = Content(kind, written=written)
+        self.meaning.contents[number] = SectionContent(kind, written=written)
         options = {**self.style, "schema": call_schema(tools, self.form, parallel=self.parallel)}
         inner = Inner(("json", options), self.owner, written=written)
         self.draft(number, Section(inner, may_end=not (self.form.end or self.form.close)), after)

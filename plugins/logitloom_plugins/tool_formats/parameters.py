@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from logitloom.automata import Dfa, compile_pattern, complement
 from logitloom.errors import OptionError
-from logitloom_plugins.tool_formats.call_reader import Content
+from logitloom_plugins.tool_formats.call_reader import SectionContent
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
 from logitloom_plugins.tool_formats.tools import Property, without_tags
 
@@ -48,7 +48,7 @@ class Way:
     kind: str
     type: str
     inner: Any = None
-    content: Content | None = None
+    content: SectionContent | None = None
     of: Property | None = None
 
 
@@ -109,7 +109,7 @@ def _json(
         texts |= {word: _WORDS[word] for word in form.words}
         values = [True, False, None] if listed is None else listed
         texts = {text: one for text, one in texts.items() if one in values and _TYPES[type(one)] in types}
-        content = Content("listed", key, texts=tuple(texts.items()))
+        content = SectionContent("listed", key, texts=tuple(texts.items()))
         return Way("text", kind, [("choice", {"choices": tuple(texts)})], content)
     schema = value.schema
     if not whole and listed is not None:
@@ -122,7 +122,7 @@ def _json(
     if types == {"number"} and all(_named_types(one.known) == {"integer"} for one in _alternatives(value)):
         # 9.0 is an integer to JSON Schema, and not to those who read parameters.
         inner.append(("regex", {"pattern": "-?[0-9]+"}))
-    return Way("json", kind, inner, Content("json", key))
+    return Way("json", kind, inner, SectionContent("json", key))
 
 
 def _containers(
@@ -232,9 +232,9 @@ def _text(schema: Any, strings: list[str] | None, form: ToolFormat, key: str | N
                 raise OptionError(
                     f"{subject} may be {one!r}, which {why} in this format of 'tool_call'. Leave that value out."
                 )
-        content = Content("text", key)
+        content = SectionContent("text", key)
         if not all(isinstance(one, str) for one in values):
-            content = Content("listed", key, texts=tuple(zip(texts, values, strict=True)))
+            content = SectionContent("listed", key, texts=tuple(zip(texts, values, strict=True)))
         return Way("text", "string", [("choice", {"choices": tuple(texts)})], content)
     # Bans and complements speak of bytes; the patterns of all texts and of trimmed ones leave whole characters.
     inner: list[Any] = [("bad_words", {"phrases": banned})]
@@ -250,7 +250,7 @@ def _text(schema: Any, strings: list[str] | None, form: ToolFormat, key: str | N
         inner.append(("regex", {"pattern": rf"[\s\S]{{{least},{most}}}"}))
     if pattern is not None:
         inner.append(("regex", {"pattern": _searched(pattern)}))
-    return Way("text", "string", inner, Content("text", key))
+    return Way("text", "string", inner, SectionContent("text", key))
 
 
 @cache

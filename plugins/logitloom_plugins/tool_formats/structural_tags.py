@@ -92,8 +92,8 @@ def sections_of(given: Mapping[str, Any], style: Mapping[str, Any]) -> Sequence[
     Raises:
         OptionError: naming the pointer of what is wrong, or of what cannot be enforced.
     """
-    made = _Sections(style)
-    made.nodes[_START] = _Node(made.compile(given, "format", [("", _END)]), forced=True)
+    made = _SectionBuilder(style)
+    made.nodes[_START] = _OpenSection(made.compile(given, "format", [("", _END)]), forced=True)
     return made.sections()
 
 
@@ -102,7 +102,7 @@ def _texts(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class _Node:
+class _OpenSection:
     """A section that is not finished, because what follows it may not be known yet.
 
     Attributes:
@@ -120,10 +120,10 @@ class _Node:
     pointer: str = ""
 
 
-class _Sections:
+class _SectionBuilder:
     def __init__(self, style: Mapping[str, Any]) -> None:
         self.style = style
-        self.nodes: list[_Node] = [_Node([]), _Node([])]
+        self.nodes: list[_OpenSection] = [_OpenSection([]), _OpenSection([])]
 
     # --- formats ----------------------------------------------------------------------------------------------------
 
@@ -278,7 +278,7 @@ class _Sections:
         begun = [(string, self.choice(rest)) for string, rest in rules if rest]
         excluded = tuple(given.get("excludes", ()))
         inner = [("bad_words", {"phrases": excluded})] if excluded else None
-        self.nodes[number] = _Node([*begun, *after], inner, pointer=pointer)
+        self.nodes[number] = _OpenSection([*begun, *after], inner, pointer=pointer)
 
     def _separated(self, given: Mapping[str, Any], pointer: str, after: _Next) -> _Next:
         again = self._reserve(pointer)
@@ -286,7 +286,7 @@ class _Sections:
         begins = [
             pair for begin, rest in self._tags(given, pointer, [*more, *after]) for pair in self._before(begin, rest)
         ]
-        self.nodes[again] = _Node(begins, forced=True)
+        self.nodes[again] = _OpenSection(begins, forced=True)
         return begins if given.get("at_least_one") else [*begins, *after]
 
     def _repeated(
@@ -303,7 +303,7 @@ class _Sections:
         if most == -1:
             again = self._reserve(pointer)
             begin = self.compile(content, pointer, [("", again)])
-            self.nodes[again] = _Node([*begin, *after], forced=True)
+            self.nodes[again] = _OpenSection([*begin, *after], forced=True)
             following: _Next = [("", again)]
         else:
             following = after
@@ -319,12 +319,12 @@ class _Sections:
     def _reserve(self, pointer: str) -> int:
         if len(self.nodes) == _MOST_SECTIONS:
             raise OptionError(f"{pointer} of a structural tag needs more than {_MOST_SECTIONS} sections. Repeat less.")
-        self.nodes.append(_Node([], pointer=pointer))
+        self.nodes.append(_OpenSection([], pointer=pointer))
         return len(self.nodes) - 1
 
     def _text(self, inner: Any, after: _Next, pointer: str, budget: int | None = None) -> _Next:
         number = self._reserve(pointer)
-        self.nodes[number] = _Node(after, inner, budget=budget, pointer=pointer)
+        self.nodes[number] = _OpenSection(after, inner, budget=budget, pointer=pointer)
         return [("", number)]
 
     def choice(self, after: _Next) -> int:
@@ -332,7 +332,7 @@ class _Sections:
         if len(after) == 1 and not after[0][0] and after[0][1] != _END:
             return after[0][1]
         number = self._reserve("format")
-        self.nodes[number] = _Node(after, forced=True)
+        self.nodes[number] = _OpenSection(after, forced=True)
         return number
 
     def _before(self, string: str, after: _Next) -> _Next:
@@ -349,7 +349,7 @@ class _Sections:
             found.append(Section(ends=True) if number == _END else self._section(number, node))
         return found
 
-    def _section(self, number: int, node: _Node) -> Section:
+    def _section(self, number: int, node: _OpenSection) -> Section:
         following = node.next if node.forced else self._expanded(number)
         targets: dict[str, list[int]] = {}
         for string, section in following:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from logitloom.errors import OptionError, UnknownPlugin
-from logitloom.registry import available, load_plugin
+from logitloom.host.registry import available, load_plugin
 
 __all__ = ["NESTED", "STYLES", "ToolFormat", "find_format", "tool_format"]
 

@@ -11,15 +11,15 @@ from urllib.parse import quote
 
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import OptionError
-from logitloom_plugins.json_schema.schema.document import Document, Node, escape_pointer
+from logitloom_plugins.json_schema.schema.schema_document import Document, SchemaNode, escape_pointer
 from logitloom_plugins.schema_sources.inputs import check_strict
 from logitloom_plugins.schema_sources.sources import is_plain, schema_of
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
 
 __all__ = [
-    "Choice",
     "Property",
     "Tool",
+    "ToolChoice",
     "call_schema",
     "chosen",
     "members_of",
@@ -114,7 +114,7 @@ def plain_tools(given: Any) -> Any:
     return json.dumps([{"name": tool.name, "parameters": tool.parameters} for tool in tools_of(given)])
 
 
-class Choice(NamedTuple):
+class ToolChoice(NamedTuple):
     """Which tools may be called.
 
     Attributes:
@@ -128,7 +128,7 @@ class Choice(NamedTuple):
     may: bool = True
 
 
-def chosen(tools: Sequence[Tool], choice: Any) -> Choice:
+def chosen(tools: Sequence[Tool], choice: Any) -> ToolChoice:
     """The tools that a choice leaves.
 
     Args:
@@ -148,11 +148,11 @@ def chosen(tools: Sequence[Tool], choice: Any) -> Choice:
         (['zip'], True)
     """
     if choice in ("auto", "required", "none"):
-        return Choice(list(tools), choice == "required", choice != "none")
+        return ToolChoice(list(tools), choice == "required", choice != "none")
     allowed = choice.get("allowed_tools") if isinstance(choice, Mapping) else None
     if isinstance(allowed, Mapping):
         named = [tool for one in allowed.get("tools", ()) for tool in chosen(tools, one).tools]
-        return Choice(named, allowed.get("mode", "auto") == "required") if named else chosen(tools, None)
+        return ToolChoice(named, allowed.get("mode", "auto") == "required") if named else chosen(tools, None)
     function = choice.get("function", choice) if isinstance(choice, Mapping) else choice
     name = function.get("name") if isinstance(function, Mapping) else function
     found = [tool for tool in tools if tool.name == name]
@@ -161,7 +161,7 @@ def chosen(tools: Sequence[Tool], choice: Any) -> Choice:
             f"Option 'choice' of 'tool_call' is {choice!r}; give 'auto', 'required', 'none' or the name of a tool: "
             f"{', '.join(tool.name for tool in tools)}."
         )
-    return Choice(found, True)
+    return ToolChoice(found, True)
 
 
 def call_schema(tools: Sequence[Tool], form: ToolFormat, *, parallel: bool) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class Property(NamedTuple):
     known: Any
     required: bool
     references: _References | None = None
-    node: Node | None = None
+    node: SchemaNode | None = None
 
     def part(self, schema: Any, pointer: str) -> Property:
         """A subschema of ``known`` at a relative JSON pointer.
@@ -291,10 +291,10 @@ class _References:
         self._document = Document(self._whole, BudgetTracker(Budget(), "the parameters of a tool"))
 
     @property
-    def root(self) -> Node:
+    def root(self) -> SchemaNode:
         return self._document.nodes[self._document.root]
 
-    def property(self, parent: Node, schema: Any, pointer: str) -> Property:
+    def property(self, parent: SchemaNode, schema: Any, pointer: str) -> Property:
         """The property whose schema stands at a relative JSON pointer."""
         found = self._document.nodes[self._document.child(parent, schema, pointer)]
         node, seen = found, set[int]()

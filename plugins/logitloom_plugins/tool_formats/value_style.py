@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from logitloom.errors import OptionError
-from logitloom.registry import load_plugin
+from logitloom.host.registry import load_plugin
 
 __all__ = ["check_style"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from logitloom.rng import fold
+from logitloom.arrays.rng import fold
 
 __all__ = ["Detection", "binomial", "gamma"]
 

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from logitloom import Array, Backend, Context, rng
+from logitloom import Array, Backend, Context
+from logitloom.arrays import rng
 from logitloom_plugins.occurrences import Recent, recent, slide
 
 __all__ = ["KeyedContext", "advance", "first_grams", "hashes", "seeds_of", "start", "unmarked_yet"]

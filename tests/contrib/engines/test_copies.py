@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from logitloom import processors
-from logitloom.registry import available
+from logitloom.host.registry import available
 from logitloom.testing import EngineConformance
 from logitloom.testing.engine import Follow
 from logitloom_contrib import conformance

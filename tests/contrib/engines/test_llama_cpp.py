@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Processor, processors, state
+from logitloom import Processor, processors
 from logitloom.errors import IllegalToken, ModelError, NeedsNotMet
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, candidates
+from logitloom.rows import tree as state
 from tests.contrib.engines.conftest import PATTERNS
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="the package llama-cpp-python is not installed")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from logitloom import state as row_state
 from logitloom.errors import ModelError
-from logitloom_contrib.engines._prefix_cache import PrefixCache
+from logitloom.rows import tree as row_state
+from logitloom_contrib.engines._stored_beginnings import PrefixCache
 
 
 def test_rows_move_join_and_shorten_as_a_list_does() -> None:

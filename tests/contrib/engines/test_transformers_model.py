@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import processors, state
+from logitloom import processors
 from logitloom.errors import ModelError, NeedsNotMet
 from logitloom.generation import BeamSearch, ContrastiveSearch, Generator, Greedy, Multinomial, candidates
+from logitloom.rows import tree as state
 from tests.contrib.engines.conftest import EOS, PATTERNS, VOCABULARY, encode
 
 torch = pytest.importorskip("torch", reason="transformers needs PyTorch")

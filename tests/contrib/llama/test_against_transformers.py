@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from logitloom import load_backend
-from logitloom.backend import Backend
+from logitloom.arrays.backend import Backend
 from logitloom_contrib.llama import LlamaModel, default_weights, load
 from logitloom_contrib.llama.tokenizer import LlamaTokenizer
 

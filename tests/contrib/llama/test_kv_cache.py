@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom.backend import Backend
+from logitloom.arrays.backend import Backend
 from logitloom.errors import ModelError
 from logitloom_contrib.llama import KVCache, LlamaModel, random_model
 

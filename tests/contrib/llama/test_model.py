@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logitloom.backend import Backend
+from logitloom.arrays.backend import Backend
 from logitloom.errors import ModelError
 from logitloom_contrib.llama import LlamaModel, random_model
 from logitloom_contrib.llama.weights import LlamaConfig, random_weights
@@ -119,7 +119,7 @@ def test_long_prompts_in_several_passes_give_what_one_pass_gives(monkeypatch, ba
     tokens = np.random.default_rng(3).integers(0, 64, (2, 40)).astype(np.int32)
     tokens[1, 13:] = -1
     expected, last = decode(model, tokens, all_positions=True), decode(model, tokens)
-    monkeypatch.setattr("logitloom_contrib.llama.model._TOKENS_PER_PASS", 16)
+    monkeypatch.setattr("logitloom_contrib.llama.llama_model._TOKENS_PER_PASS", 16)
     found = decode(model, tokens, all_positions=True)
     np.testing.assert_allclose(found[0], expected[0], atol=1e-4)
     np.testing.assert_allclose(found[1, :13], expected[1, :13], atol=1e-4)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from logitloom import processors
-from logitloom.options import declared
-from logitloom.registry import available, load_plugin
+from logitloom.host.options import declared
+from logitloom.host.registry import available, load_plugin
 from tests.contrib.engines.vllm.conftest import engine_of, one, params_of
 
 COMBINATORS = {

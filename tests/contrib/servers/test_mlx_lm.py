@@ -26,7 +26,7 @@ from logitloom import processors  # noqa: E402
 from logitloom.errors import NeedsNotMet  # noqa: E402
 from logitloom.generation import Generator  # noqa: E402
 from logitloom_contrib.engines.mlx_lm import MlxModel  # noqa: E402
-from logitloom_contrib.requests.record import read_record  # noqa: E402
+from logitloom_contrib.requests.request_record import read_record  # noqa: E402
 from logitloom_contrib.servers import mlx_lm as ours  # noqa: E402
 from logitloom_contrib.servers.request_body import asked_chain  # noqa: E402
 from logitloom_plugins.processors.tool_call import ToolCall  # noqa: E402

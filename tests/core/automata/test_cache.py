@@ -92,7 +92,7 @@ def test_a_file_gives_back_the_same_automaton(tmp_path: Path, monkeypatch: pytes
     built = AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed(), vocab_size=400)
     lifted = AutomatonCache(directory=tmp_path).automaton(literal("ab"), mixed())
     monkeypatch.setattr("logitloom.automata.cache.compile_pattern", None)
-    monkeypatch.setattr("logitloom.automata.token_automaton.token_classes", None)
+    monkeypatch.setattr("logitloom.automata.lift.token_automaton.token_classes", None)
     read = AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed(), vocab_size=400)
     assert read is not built
     assert same(read, built)
@@ -126,7 +126,8 @@ def test_damaged_files_are_built_anew(tmp_path: Path, damage: str) -> None:
 def _signed(payload: bytes) -> bytes:
     import hashlib
 
-    from logitloom.automata import array_file, cache
+    from logitloom.automata import cache
+    from logitloom.automata.store import array_file
 
     return cache._FORMAT + hashlib.blake2b(payload, digest_size=array_file._DIGEST).digest() + payload
 
@@ -191,7 +192,8 @@ def forged(good: bytes, **changes: object) -> bytes:
     """A file with the right checksum and other arrays; ``None`` leaves one out."""
     import io
 
-    from logitloom.automata import array_file, cache
+    from logitloom.automata import cache
+    from logitloom.automata.store import array_file
 
     with np.load(io.BytesIO(good[len(cache._FORMAT) + array_file._DIGEST :])) as stored:
         arrays = {name: stored[name].copy() for name in stored.files}

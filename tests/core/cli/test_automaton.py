@@ -44,7 +44,7 @@ def test_ignoring_case_changes_the_automaton(capsys: pytest.CaptureFixture[str])
 def test_a_model_adds_token_classes_and_tables(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitloom.registry.read_vocabulary", lambda path: mixed())
+    monkeypatch.setattr("logitloom.host.registry.read_vocabulary", lambda path: mixed())
     found = told(capsys, "ab|12", "--model", "some.gguf")
     assert found["vocabulary_size"] == mixed().size
     assert found["token_classes"] > 2

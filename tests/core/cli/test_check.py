@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import SCALE, Processor, processors, registry
+from logitloom import SCALE, Processor, processors
 from logitloom.cli.check import select
 from logitloom.cli.main import main
 from logitloom.cli.new import write
 from logitloom.errors import UnknownPlugin
+from logitloom.host import registry
 from logitloom.testing import ProcessorConformance
 
 

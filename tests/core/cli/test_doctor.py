@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from logitloom import processors, registry
+from logitloom import processors
 from logitloom.cli import doctor
 from logitloom.cli.main import main
+from logitloom.host import registry
 
 
 @pytest.fixture(autouse=True)

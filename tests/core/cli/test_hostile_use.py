@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from logitloom import registry
 from logitloom.cli.main import main
+from logitloom.host import registry
 
 LONG = "a" * 300
 

@@ -60,7 +60,7 @@ def test_options_are_those_of_the_processor(file: Any, capsys: pytest.CaptureFix
 def test_a_vocabulary_adds_the_first_mask(
     file: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitloom.registry.read_vocabulary", lambda path: mixed())
+    monkeypatch.setattr("logitloom.host.registry.read_vocabulary", lambda path: mixed())
     found = told(capsys, file({"const": "ab"}), "--model", "some.gguf")
     assert found["vocabulary_size"] == mixed().size
     runs = [entry for entry in found["engines"] if entry["runs"]]

@@ -180,7 +180,7 @@ def test_a_generator_without_tokenizer_leaves_that_of_the_state(model: Any) -> N
 
 
 def test_drafts_go_on_from_the_cache_too(model: Any) -> None:
-    from logitloom import registry
+    from logitloom.host import registry
 
     counting = Counting(model)
     drafting = registry.load_plugin("candidates", "prompt_lookup")()

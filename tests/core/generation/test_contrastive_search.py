@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from logitloom import Vocabulary, load_backend, processors
-from logitloom.backend import Backend
+from logitloom.arrays.backend import Backend
 from logitloom.errors import GenerationError, InvalidLogits, NoLegalToken
 from logitloom.generation import BeamSearch, ContrastiveSearch, Generator, Greedy, candidates, continuous
 from logitloom_contrib.llama import LlamaModel, random_model

@@ -9,7 +9,7 @@ import pytest
 from logitloom import MASK, Context, Processor, Vocabulary, load_backend, option, processors
 from logitloom.errors import GenerationError, InvalidLogits, NoLegalToken
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, Progress
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 from tests.oracles.toy_model import ToyModel
 
 EOS = 16

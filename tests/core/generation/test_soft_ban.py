@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Context, Vocabulary, load_backend, processors, rng
+from logitloom import Backend, Context, Vocabulary, load_backend, processors
+from logitloom.arrays import rng
 from logitloom.errors import GenerationError, OptionError
 from logitloom.generation import BeamSearch, Generated, Generator, Greedy, Multinomial, SoftBan
 from logitloom.generation.candidates import load as load_candidates

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Context, Vocabulary, load_backend, processors, rng
+from logitloom import Context, Vocabulary, load_backend, processors
+from logitloom.arrays import rng
 from logitloom.chain import Chain
 from logitloom.generation import Generator, Multinomial, Statistics, candidates
 from logitloom.generation.acceptance import accept_sampled

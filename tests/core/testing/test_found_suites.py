@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logitloom import registry
+from logitloom.host import registry
 from logitloom.testing import suites
 
 HALVE = "class Halve:\n    def process(self, logits, state, context): return logits / 2, state\n"

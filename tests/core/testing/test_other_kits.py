@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from logitloom import Vocabulary, load_backend, option
-from logitloom.backend import HostTable
+from logitloom.arrays.backend import HostTable
 from logitloom.generation import candidates
 from logitloom.generation.candidates import Configured, Drafts
 from logitloom.testing import BackendConformance, CandidateConformance, EngineConformance, VocabularyConformance

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from logitloom import BIAS, MASK, PENALTY, SCALE, TRUNCATION, Array, Context, Effect, Processor, load_backend, option
-from logitloom.backend import NEG_INF
-from logitloom.row_operations import DIVIDE, RowOperation
+from logitloom.arrays.backend import NEG_INF
+from logitloom.arrays.row_operations import DIVIDE, RowOperation
 from logitloom.testing import ProcessorConformance
 from tests.core.testing.failing import SKIPPED, checks_of, failure
 

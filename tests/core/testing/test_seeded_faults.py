@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from logitloom import load_backend, registry
+from logitloom import load_backend
+from logitloom.host import registry
 from logitloom.masks import kernels
 from logitloom.testing import BackendConformance, ProcessorConformance
 from logitloom_plugins.conformance import processors as suites
@@ -108,9 +109,10 @@ PROCESSORS: list[tuple[str, Fault]] = [
                                 "test_sequences_score_as_they_are_decoded", "all")),
     ("top_k", Fault(P + "top_k", "return self.k\n", "return self.k - 1\n",
                     "test_survivors_are_enough_where_that_is_declared", "half")),
-    ("regex", Fault("logitloom.constraints.processor", "xp.where(token >= 0, after, state)", "after",
+    ("regex", Fault("logitloom.constraints.constraint_processor", "xp.where(token >= 0, after, state)", "after",
                     "test_compiled_equals_eager", "text")),
-    ("regex", Fault("logitloom.constraints.processor", "nodes = _reached(memory, unlimited(state), context)\n",
+    ("regex", Fault("logitloom.constraints.constraint_processor", 
+                    "nodes = _reached(memory, unlimited(state), context)\n",
                     "nodes = _reached(memory, unlimited(state), context.with_fields(tokens=None))\n",
                     "test_forced_tokens_are_the_only_legal_ones", "longest")),
     ("quadratic", Fault(P + "quadratic", "xp.max(x, axis=-1, keepdims=True)", "xp.max(x)",

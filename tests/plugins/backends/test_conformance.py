@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logitloom import registry
+from logitloom.host import registry
 from logitloom_plugins.conformance import backends as suites
 from logitloom_plugins.conformance.backends import *  # noqa: F403
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from logitloom import load_backend
-from logitloom.backend import HostTable, backend_of, library_of
+from logitloom.arrays.backend import HostTable, backend_of, library_of
 
 jax = pytest.importorskip("jax", reason="needs JAX")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logitloom_plugins.backends._survivors import kth_largest, survivors
+from logitloom_plugins.backends._highest_logits import kth_largest, survivors
 
 
 def drawn(dice: np.random.Generator) -> np.ndarray:

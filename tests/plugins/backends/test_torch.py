@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from logitloom import load_backend
-from logitloom.backend import Backend, HostTable, backend_of
+from logitloom.arrays.backend import Backend, HostTable, backend_of
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logitloom import registry
+from logitloom.host import registry
 from logitloom_plugins.conformance import candidates as suites
 from logitloom_plugins.conformance.candidates import *  # noqa: F403
 

@@ -13,7 +13,7 @@ import pytest
 from logitloom import Backend, Vocabulary, load_backend, processors
 from logitloom.errors import ModelError
 from logitloom.generation import Generated, Generator, Multinomial, Statistics, candidates
-from logitloom.registry import read_vocabulary
+from logitloom.host.registry import read_vocabulary
 from logitloom_contrib.llama import default_weights, load
 from logitloom_plugins.candidates.universal import translation
 from tests.cases import first

@@ -18,7 +18,7 @@ from logitloom import MASK, Context, Vocabulary, option, processors
 from logitloom.automata import AhoCorasick, TokenAutomaton
 from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, State, TokenSet, lift
 from logitloom.errors import BudgetExceeded, OptionError, VocabularyError
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 from logitloom_plugins.combinators import after, between, budget, until
 
 _TEXTS = [bytes([byte]) for byte in range(256)]
@@ -173,7 +173,7 @@ class Masking:
         self.phrases = [phrase.encode() for phrase in phrases]
 
     def init_state(self, context: Context) -> Any:
-        from logitloom.state import Rows
+        from logitloom.rows.tree import Rows
 
         return Rows([b""] * context.batch)
 

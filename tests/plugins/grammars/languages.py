@@ -11,9 +11,17 @@ import pytest
 from hypothesis import strategies as st
 
 from logitloom.constraints import FINISHED, Constraint, State
-from logitloom.registry import load_plugin
+from logitloom.host.registry import load_plugin
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.grammars.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, Sequence
+from logitloom_plugins.grammars.context_free import (
+    Chars,
+    ContextFreeGrammar,
+    Node,
+    Reference,
+    RuleChoice,
+    RuleRepeat,
+    RuleSequence,
+)
 from tests.core.automata.vocabularies import mixed, smollm2
 
 ENGINES = ("llguidance", "xgrammar")
@@ -174,7 +182,7 @@ def accepts(constraint: Constraint, text: str) -> bool:
     return constraint.may_end(state)
 
 
-def language(grammar: Grammar, letters: str, longest: int) -> set[str]:
+def language(grammar: ContextFreeGrammar, letters: str, longest: int) -> set[str]:
     """All texts of a grammar up to a length, by growing what each rule is known to stand for until nothing is new."""
     known: dict[str, set[str]] = {name: set() for name in grammar.rules}
 
@@ -186,14 +194,14 @@ def language(grammar: Grammar, letters: str, longest: int) -> set[str]:
             return {c for c in letters if any(low <= ord(c) <= high for low, high in node.ranges)}
         if isinstance(node, Reference):
             return known[node.name]
-        if isinstance(node, Choice):
+        if isinstance(node, RuleChoice):
             return set().union(*map(texts, node.options))
         found = {""}
-        if isinstance(node, Sequence):
+        if isinstance(node, RuleSequence):
             for part in node.parts:
                 found = joined(found, texts(part))
             return found
-        assert isinstance(node, Repeat)
+        assert isinstance(node, RuleRepeat)
         once, total = texts(node.part), set()
         for count in range(longest + 1 if node.most is None else node.most + 1):
             total |= found if count >= node.least else set()

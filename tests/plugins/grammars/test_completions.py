@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom.constraints import UNKNOWN
-from logitloom.registry import load_plugin
+from logitloom.host.registry import load_plugin
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammars.byte_rules import ByteRules
 from logitloom_plugins.grammars.completions import TokenCompletions
-from logitloom_plugins.grammars.context_free import Grammar, pruned
+from logitloom_plugins.grammars.context_free import ContextFreeGrammar, pruned
 from logitloom_plugins.grammars.gbnf import parse_gbnf
 from logitloom_plugins.grammars.recogniser import Recogniser
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
@@ -41,7 +41,7 @@ def reached(recogniser: Recogniser, text: str) -> Any:
 
 @given(grammar=GRAMMARS)
 @settings(max_examples=60)
-def test_random_grammars_have_exactly_their_texts_and_the_shortest_completions(grammar: Grammar) -> None:
+def test_random_grammars_have_exactly_their_texts_and_the_shortest_completions(grammar: ContextFreeGrammar) -> None:
     recogniser, texts = Recogniser(ByteRules(grammar, range(256))), language(grammar, "ab", 6)
     for text in TEXTS:
         state = reached(recogniser, text)
@@ -59,7 +59,7 @@ def test_random_grammars_have_exactly_their_texts_and_the_shortest_completions(g
 
 @given(grammar=GRAMMARS, text=st.text("ab", max_size=12))
 @settings(max_examples=100)
-def test_a_completion_counts_down_and_bounds_hold(grammar: Grammar, text: str) -> None:
+def test_a_completion_counts_down_and_bounds_hold(grammar: ContextFreeGrammar, text: str) -> None:
     rules = ByteRules(grammar, range(256))
     recogniser = Recogniser(rules)
     assert rules.growth is not None
@@ -101,7 +101,7 @@ def fewest(completions: Recogniser, words: Vocabulary, most: int) -> int | None:
 
 @given(grammar=GRAMMARS)
 @settings(max_examples=30)
-def test_tokens_are_few(grammar: Grammar) -> None:
+def test_tokens_are_few(grammar: ContextFreeGrammar) -> None:
     """At most one more than the fewest, in these grammars: the shortest text by bytes may have more tokens."""
     least = TokenCompletions(grammar, AB, AB.size).least(NOTHING_READ)
     wanted = fewest(Recogniser(ByteRules(grammar, range(256))), AB, 8)
@@ -145,7 +145,7 @@ def test_every_text_of_an_engine_is_finished(engine: Any, vocabulary: Vocabulary
 @pytest.mark.parametrize("name", ENGINES)
 @given(grammar=GRAMMARS, seed=st.integers(0, 99))
 @settings(max_examples=25)
-def test_random_grammars_are_finished_on_engines(name: str, grammar: Grammar, seed: int) -> None:
+def test_random_grammars_are_finished_on_engines(name: str, grammar: ContextFreeGrammar, seed: int) -> None:
     pytest.importorskip(name, reason=f"the package {name} is not installed")
     made = load_plugin("grammars", name)().context_free(grammar, max_items=50_000)
     bound, recogniser = made.bind(AB, AB.size), Recogniser(ByteRules(grammar, range(256)))

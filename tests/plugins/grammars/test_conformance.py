@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from logitloom.automata import compile_pattern
 from logitloom.errors import LogitloomError, StateMismatch, VocabularyError
-from logitloom.registry import load_plugin
+from logitloom.host.registry import load_plugin
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.grammars.context_free import Choice, pruned
+from logitloom_plugins.grammars.context_free import RuleChoice, pruned
 from logitloom_plugins.grammars.gbnf import parse_gbnf
 from tests.core.automata.vocabularies import mixed, smollm2
 from tests.oracles.walk import walked
@@ -298,7 +298,7 @@ def test_what_goes_on_for_ever_is_cut_away() -> None:
     grammar = pruned(parse_gbnf('root ::= "a" | "b" loop | "c" loop* | unused2\nloop ::= "x" loop\nunused2 ::= [0-9]'))
     assert language(grammar, "abcx0", 3) == {"a", "c", "0"}
     assert set(grammar.rules) == {"root", "unused2"}
-    assert pruned(parse_gbnf('root ::= "a" root')).rules["root"] == Choice(())
+    assert pruned(parse_gbnf('root ::= "a" root')).rules["root"] == RuleChoice(())
 
 
 SCHEMAS: list[Any] = [
@@ -318,8 +318,8 @@ INSTANCES: list[str] = [
 
 @pytest.mark.parametrize("number", range(len(SCHEMAS)))
 def test_engines_agree_with_the_table_on_schemas_that_they_take(engine: Any, number: int) -> None:
-    from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
     from logitloom_plugins.json_schema.structure.machine import accepts as accepts_bytes
+    from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
     from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 
     schema = SCHEMAS[number]

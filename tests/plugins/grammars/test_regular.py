@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from logitloom import processors
 from logitloom.automata import compile_tree
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar
-from logitloom_plugins.grammars.context_free import Chars, Choice, Grammar, Node, Reference, Repeat, Sequence, pruned
+from logitloom_plugins.grammars.context_free import (
+    Chars,
+    ContextFreeGrammar,
+    Node,
+    Reference,
+    RuleChoice,
+    RuleRepeat,
+    RuleSequence,
+    pruned,
+)
 from logitloom_plugins.grammars.gbnf import parse_gbnf
 from logitloom_plugins.grammars.regular import regular_tree
 from tests.cases import EXHAUSTIVE
@@ -86,21 +95,21 @@ def test_other_recursion_is_left_to_engines(name: str) -> None:
 
 
 A, B = Chars(((97, 97),)), Chars(((98, 98),))
-LEAVES = st.sampled_from([A, B, Sequence(()), Reference("root"), Reference("other")])
+LEAVES = st.sampled_from([A, B, RuleSequence(()), Reference("root"), Reference("other")])
 NODES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
-        st.lists(inner, min_size=2, max_size=3).map(lambda parts: Choice(tuple(parts))),
-        st.lists(inner.filter(lambda part: part != Sequence(())), min_size=2, max_size=3).map(
-            lambda parts: Sequence(tuple(parts))
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: RuleChoice(tuple(parts))),
+        st.lists(inner.filter(lambda part: part != RuleSequence(())), min_size=2, max_size=3).map(
+            lambda parts: RuleSequence(tuple(parts))
         ),
-        inner.filter(lambda part: part != Sequence(())).map(lambda part: Repeat(part, 0, 1)),
+        inner.filter(lambda part: part != RuleSequence(())).map(lambda part: RuleRepeat(part, 0, 1)),
     ),
     max_leaves=6,
 )
 
 
-def texts_of(grammar: Grammar, longest: int) -> set[str]:
+def texts_of(grammar: ContextFreeGrammar, longest: int) -> set[str]:
     """All texts up to a length, by putting in what the rules are known to stand for until nothing is new."""
     known: dict[str, set[str]] = {name: set() for name in grammar.rules}
 
@@ -109,9 +118,9 @@ def texts_of(grammar: Grammar, longest: int) -> set[str]:
             return {chr(node.ranges[0][0])}
         if isinstance(node, Reference):
             return known[node.name]
-        if isinstance(node, Choice):
+        if isinstance(node, RuleChoice):
             return set().union(*map(of, node.options))
-        if isinstance(node, Repeat):
+        if isinstance(node, RuleRepeat):
             return of(node.part) | {""}
         found = {""}
         for part in node.parts:
@@ -129,8 +138,8 @@ def texts_of(grammar: Grammar, longest: int) -> set[str]:
 @settings(max_examples=300 if EXHAUSTIVE else 120)
 @given(root=NODES, other=NODES)
 def test_random_grammars_have_their_texts(root: Node, other: Node) -> None:
-    grammar = pruned(Grammar({"root": root, "other": other}, "root"))
-    if grammar.rules["root"] == Choice(()):
+    grammar = pruned(ContextFreeGrammar({"root": root, "other": other}, "root"))
+    if grammar.rules["root"] == RuleChoice(()):
         return
     tree = regular_tree(grammar, most=10_000)
     if tree is None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logitloom.errors import UnsupportedSchema
-from logitloom.registry import load_plugin
+from logitloom.host.registry import load_plugin
 from logitloom_plugins.grammars.xgrammar_keywords import problems
 from tests.plugins.json_schema.peers import XGrammar
 from tests.plugins.json_schema.schema_data import benchmark, suite

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from logitloom import processors
 from logitloom.generation import BeamSearch, Generated, Generator, Greedy, Multinomial
-from logitloom.registry import load_plugin
+from logitloom.host.registry import load_plugin
 from logitloom_plugins.json_schema.structure.machine import Machine, read
 
 #: What ends things is favoured, because a small model left alone goes on and on.

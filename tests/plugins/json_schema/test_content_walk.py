@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import Budget, any_text
-from logitloom.automata.above_ascii import _above_ascii
-from logitloom.automata.budget import BudgetTracker
-from logitloom.automata.char_sets import category
+from logitloom.automata.compilation_budget import BudgetTracker
+from logitloom.automata.lift.above_ascii import _above_ascii
+from logitloom.automata.patterns.char_sets import category
 from logitloom.errors import LogitloomError
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.value_reader import Position
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens import content_walk

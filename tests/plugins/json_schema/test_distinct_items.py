@@ -12,11 +12,12 @@ import pytest
 from logitloom import Vocabulary
 from logitloom.automata import Budget
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
-from logitloom_plugins.json_schema.structure import automaton, distinct_items
+from logitloom_plugins.json_schema.structure import distinct_items
+from logitloom_plugins.json_schema.structure import schema_automaton as automaton
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
-from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import accepts, read
 from logitloom_plugins.json_schema.structure.members import ValueConstraint
+from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.value_counts import values_of
 from logitloom_plugins.json_schema.structure.value_reader import Position, number_of
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace

@@ -18,13 +18,13 @@ import pytest
 from logitloom import Context, processors
 from logitloom.automata import Budget
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.structure import automaton
-from logitloom_plugins.json_schema.structure.automaton import Configuration, SchemaAutomaton
-from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.names import Chain
+from logitloom_plugins.json_schema.structure import schema_automaton as automaton
+from logitloom_plugins.json_schema.structure.names import Linked
+from logitloom_plugins.json_schema.structure.schema_automaton import Configuration, SchemaAutomaton
+from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
-from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
-from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
+from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
+from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
 from tests.core.automata.vocabularies import mixed
 
 WORDS = mixed()
@@ -192,9 +192,9 @@ def test_deep_and_long_texts_are_compared_and_pickled_without_recursion() -> Non
     assert pickle.loads(pickle.dumps(at)) == at
     chains = []
     for _ in range(2):
-        chain: Chain[int] | None = None
+        chain: Linked[int] | None = None
         for entry in range(5000):
-            chain = Chain(entry, chain)
+            chain = Linked(entry, chain)
         chains.append(chain)
     assert chains[0] == chains[1] == pickle.loads(pickle.dumps(chains[0]))
 
@@ -244,7 +244,7 @@ def test_shared_token_sets_are_bounded_and_may_be_dropped(monkeypatch: pytest.Mo
 
     before = listed(2, 3)
     assert listed(2, 3) is before
-    monkeypatch.setattr("logitloom_plugins.json_schema.tokens.token_sets._MOST_BYTES", 1000)
+    monkeypatch.setattr("logitloom_plugins.json_schema.tokens.shared_token_sets._MOST_BYTES", 1000)
     for token in range(100):
         listed(token)
         assert sum(known.ids.nbytes for known in sets._known.values()) < 2000

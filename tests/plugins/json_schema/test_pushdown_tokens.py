@@ -12,8 +12,8 @@ import pytest
 
 from logitloom.automata import Budget
 from logitloom_plugins.json_schema.structure import objects
-from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import read
+from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.value_reader import Position
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens.string_rows import string_tables

@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom.automata import Budget, BudgetTracker, compiled_in, compiled_store
-from logitloom.automata.array_file import checked, with_checksum
-from logitloom.backend import backend_of
+from logitloom.arrays.backend import backend_of
+from logitloom.automata import Budget, BudgetTracker, compiled_in
+from logitloom.automata.store import compiled_store
+from logitloom.automata.store.array_file import checked, with_checksum
 from logitloom.errors import LogitloomError
-from logitloom.state_format import decode, encode
+from logitloom.rows.tree_format import decode, encode
 from logitloom_plugins.json_schema.structure import satisfiability
-from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
+from logitloom_plugins.json_schema.structure.schema_automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.values import ecma_pattern, formats, moore_machine, numbers, strings
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import accepts
+from logitloom_plugins.json_schema.structure.schema_automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 
 FORMS: list[dict[str, Any]] = [{"separators": (",", ":")}, {}, {"indent": 2}, {"indent": 4}]

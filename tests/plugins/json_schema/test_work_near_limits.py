@@ -13,12 +13,12 @@ import pytest
 from logitloom import Vocabulary
 from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.json_schema.structure import completion
-from logitloom_plugins.json_schema.structure.automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.structure.compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.schema_automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
-from logitloom_plugins.json_schema.tokens import distances
-from logitloom_plugins.json_schema.tokens.constraint import SchemaConstraint
+from logitloom_plugins.json_schema.tokens import token_distances as distances
+from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 
 _DICE = random.Random(0)
 _SYLLABLES = [a + b for a in "bcdfg" for b in "aeiou"]

@@ -13,20 +13,20 @@ from logitloom import Context, Vocabulary, load_backend, processors
 from logitloom.automata import (
     Dfa,
     TokenAutomaton,
-    alphabet,
     any_text,
     compile_automaton,
     compile_pattern,
     difference,
     intersection,
-    utf8,
 )
-from logitloom.automata.kernels import HostKernels
-from logitloom.automata.lift import lift
-from logitloom.automata.small_cache import Cache
-from logitloom.automata.trie import vocabulary_trie
-from logitloom.generation.logits_pool import LogitsPool
+from logitloom.automata.automaton_kernels import HostKernels
+from logitloom.automata.deterministic import alphabet
+from logitloom.automata.lift.lift import lift
+from logitloom.automata.lift.trie import vocabulary_trie
+from logitloom.automata.patterns import utf8
+from logitloom.automata.small_cache import BoundedCache
 from logitloom.masks import kernels
+from logitloom.masks.logits_pool import LogitsPool
 from tests.core.automata.vocabularies import small
 
 pytestmark = pytest.mark.extras
@@ -128,8 +128,8 @@ def told(broken: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[
     monkeypatch.setattr(kernels, "_load_kernels", lambda wait: broken)
     kernels.look_for_kernels_again()
     vocabulary_trie.__globals__["_CACHE"].clear()
-    monkeypatch.setattr(alphabet, "_alphabets", Cache(256))
-    monkeypatch.setattr(utf8, "_partitions", Cache(256))
+    monkeypatch.setattr(alphabet, "_alphabets", BoundedCache(256))
+    monkeypatch.setattr(utf8, "_partitions", BoundedCache(256))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         return everything(), [str(each.message) for each in caught if "NumPy" in str(each.message)]

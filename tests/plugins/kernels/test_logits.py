@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from logitloom.masks.kernels import load_kernels
-from logitloom_plugins.backends import _log_probability, _nucleus, _survivors
+from logitloom_plugins.backends import _highest_logits as _survivors
+from logitloom_plugins.backends import _log_probability, _nucleus
 
 pytest.importorskip("numba", reason="Numba is not installed")
 

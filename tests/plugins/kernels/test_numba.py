@@ -13,43 +13,40 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.automata.test_pattern import supported
+from tests.core.automata.test_token_automaton import PRACTICAL
 
-from logitloom import Context, load_backend, processors, registry
-from logitloom.automata import (
-    TokenAutomaton,
-    compile_automaton,
-    compile_pattern,
-    default_cache,
-    determinize,
-    row_walk,
-    utf8,
-)
-from logitloom.automata.above_ascii import marks_above_ascii
-from logitloom.automata.alphabet import alphabet
-from logitloom.automata.budget import Budget, BudgetTracker
-from logitloom.automata.char_sets import ANY, HighSet, category, literal, normalized
-from logitloom.automata.kernels import AutomatonKernels, Factor, HostKernels
-from logitloom.automata.nfa import position_automaton
-from logitloom.automata.pattern import parse_pattern
-from logitloom.automata.product import _found, _padded
-from logitloom.automata.row_walk import RowWalk
-from logitloom.automata.subsets import Subsets
-from logitloom.automata.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
-from logitloom.automata.utf8 import HighPartition
-from logitloom.automata.walk_memory import MEMORY
-from logitloom.constraints import ConstraintMemory, lift, processor
+from logitloom import Context, load_backend, processors
+from logitloom.automata import TokenAutomaton, compile_automaton, compile_pattern, default_cache
+from logitloom.automata.automaton_kernels import AutomatonKernels, Factor, HostKernels
+from logitloom.automata.compilation_budget import Budget, BudgetTracker
+from logitloom.automata.deterministic import determinize
+from logitloom.automata.deterministic.alphabet import alphabet
+from logitloom.automata.deterministic.product import _found, _padded
+from logitloom.automata.deterministic.subsets import Subsets
+from logitloom.automata.lift import row_walk
+from logitloom.automata.lift.above_ascii import marks_above_ascii
+from logitloom.automata.lift.row_walk import RowWalk
+from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
+from logitloom.automata.lift.walk_memory import MEMORY
+from logitloom.automata.patterns import utf8
+from logitloom.automata.patterns.char_sets import ANY, HighSet, category, literal, normalized
+from logitloom.automata.patterns.nfa import position_automaton
+from logitloom.automata.patterns.pattern import parse_pattern
+from logitloom.automata.patterns.utf8 import HighPartition
+from logitloom.constraints import ConstraintMemory, lift
+from logitloom.constraints import constraint_processor as processor
 from logitloom.errors import BudgetExceeded, IllegalToken, InvalidContext, PluginImportError, UnsupportedPattern
-from logitloom.generation.logits_pool import LogitsPool
+from logitloom.host import registry
 from logitloom.masks import kernels
 from logitloom.masks.kernels import host_kernels, load_kernels, look_for_kernels_again
+from logitloom.masks.logits_pool import LogitsPool
 from logitloom.masks.mask_row import MaskRow
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.backends._host_buffer import HostBuffer
 from logitloom_plugins.backends._host_rows import mask_host_rows
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from tests.core.automata.patterns import patterns
-from tests.core.automata.test_pattern import supported
-from tests.core.automata.test_token_automaton import PRACTICAL
 from tests.core.automata.vocabularies import mixed, tekken
 from tests.oracles.walk import Walk, walked
 from tests.plugins.json_schema.characters import after_characters
@@ -136,10 +133,10 @@ def test_rows_of_practical_patterns_on_a_real_vocabulary(pattern: str) -> None:
 def test_states_that_are_numbered_anew_in_the_middle_of_a_walk(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     automaton = compile_automaton(pattern)
     expected = lift(automaton, tekken()).allowed(automaton.start())
-    monkeypatch.setattr("logitloom.automata.lift._MOST_TABLE_BYTES", 0)
+    monkeypatch.setattr("logitloom.automata.lift.lift._MOST_TABLE_BYTES", 0)
     found = lift(automaton, tekken()).allowed(automaton.start())
     assert (found.allowed, found.ids.tolist()) == (expected.allowed, expected.ids.tolist())
-    monkeypatch.setattr("logitloom.automata.lift.automaton_kernels", lambda work=0: None)
+    monkeypatch.setattr("logitloom.automata.lift.lift.automaton_kernels", lambda work=0: None)
     plain = lift(automaton, tekken()).allowed(automaton.start())
     assert (plain.allowed, plain.ids.tolist()) == (expected.allowed, expected.ids.tolist())
 

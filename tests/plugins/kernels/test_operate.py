@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom.masks.kernels import load_kernels
-from logitloom.row_operations import (
+from logitloom.arrays.row_operations import (
     DIVIDE,
     KEEP_HIGHEST,
     KEEP_NEAR_TOP,
@@ -21,6 +20,7 @@ from logitloom.row_operations import (
     RESCALE_SEEN,
     RowOperation,
 )
+from logitloom.masks.kernels import load_kernels
 from logitloom.testing.row_operations import entered, operated
 
 pytest.importorskip("numba", reason="Numba is not installed")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from logitloom import Context, load_backend, processors
-from logitloom import state as rows
 from logitloom.chain.numpy_views import OnViews
 from logitloom.chain.row_loop import RowLoop
-from logitloom.generation.logits_pool import LogitsPool
+from logitloom.masks.logits_pool import LogitsPool
+from logitloom.rows import tree as rows
 from tests.plugins.processors.driving import random_logits
 
 pytestmark = pytest.mark.torch

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from logitloom import Backend, Vocabulary, load_backend, processors
 from logitloom.automata import Catalogue, TokenAutomaton
-from logitloom.automata.catalogue_constraints import TextCatalogue
+from logitloom.automata.catalogues.catalogue_constraints import TextCatalogue
 from logitloom.errors import LogitloomError, OptionError
-from logitloom.state import take
+from logitloom.rows.tree import take
 from tests.plugins.processors.constraining import WIDTH, WORDS, begin, step
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from logitloom import MASK, Context, Vocabulary, document, errors, processors
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 from logitloom_plugins.combinators import Between, after, between, budget, until
 from tests.core.automata.vocabularies import mixed, small
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Context, load_backend, processors, state
+from logitloom import Backend, Context, load_backend, processors
+from logitloom.rows import tree as state
 from tests.plugins.processors.catalogue import SPECS, VOCAB
 from tests.plugins.processors.driving import random_logits
 
@@ -121,7 +122,7 @@ def test_sampling_inside_the_loop_draws_what_it_draws_outside() -> None:
     jax = pytest.importorskip("jax", reason="needs jax")
     import jax.numpy as jnp
 
-    from logitloom import rng
+    from logitloom.arrays import rng
 
     backend = load_backend("jax")
     chain, context, at, logits = begin(backend, ["temperature", "top_p", "xtc", "frequency_penalty"])

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from logitloom import Backend, Context, Vocabulary, load_backend, processors
-from logitloom import state as row_state
 from logitloom.automata import compile_pattern
 from logitloom.errors import GenerationError, OptionError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
-from logitloom.registry import load_plugin
+from logitloom.host.registry import load_plugin
+from logitloom.rows import tree as row_state
 from tests.oracles.toy_model import ToyModel
 from tests.plugins.processors.constraining import WIDTH, WORDS, begin, step
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom import Backend, load_backend, state
+from logitloom import Backend, load_backend
 from logitloom.errors import IllegalToken
+from logitloom.rows import tree as state
 from tests.plugins.processors.constraining import (
     SPECS,
     WIDTH,

@@ -9,7 +9,7 @@ import pytest
 
 from logitloom import Chain, Context, Vocabulary, load_backend, processors
 from logitloom.automata import compile_pattern
-from logitloom.registry import load_plugin
+from logitloom.host.registry import load_plugin
 from tests.cases import first
 from tests.plugins.processors.catalogue import SPECS, VOCAB
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Context, load_backend, processors, state
+from logitloom import Backend, Context, load_backend, processors
 from logitloom.errors import (
     BudgetExceeded,
     GenerationError,
@@ -21,6 +21,7 @@ from logitloom.errors import (
 )
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom.generation.candidates import load as load_candidates
+from logitloom.rows import tree as state
 from tests.oracles.toy_model import ToyModel
 from tests.plugins.grammars.languages import ARITHMETIC, BRACKETS, RECURSIVE, are_brackets, is_arithmetic
 from tests.plugins.processors.constraining import WIDTH, WORDS, begin, step
@@ -299,7 +300,7 @@ def test_the_start_may_be_any_rule(text: str) -> None:
 def test_without_llguidance_gbnf_runs_on_xgrammar(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("xgrammar", reason="the package xgrammar is not installed")
     from logitloom.errors import PluginImportError
-    from logitloom.registry import load_plugin
+    from logitloom.host.registry import load_plugin
 
     def without(kind: str, name: str) -> Any:
         if name == "llguidance":

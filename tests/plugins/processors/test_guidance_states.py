@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom import Backend, Chain, Context, load_backend, processors, state
+from logitloom import Backend, Chain, Context, load_backend, processors
 from logitloom.generation import BeamSearch, Generator
+from logitloom.rows import tree as state
 from logitloom_contrib.llama import random_model
 from tests.oracles.guidance import greedy_guided, guided_uncached, uncached
 from tests.oracles.toy_model import ToyModel

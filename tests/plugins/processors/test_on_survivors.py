@@ -9,7 +9,7 @@ import pytest
 
 from logitloom import Backend, Context, load_backend, processors
 from logitloom.chain.survivors import split
-from logitloom.generation.logits_pool import LogitsPool
+from logitloom.masks.logits_pool import LogitsPool
 from tests.plugins.processors.driving import random_logits
 
 WIDTH = 4096

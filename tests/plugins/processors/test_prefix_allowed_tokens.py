@@ -9,7 +9,7 @@ import pytest
 
 from logitloom import Backend, Context, Vocabulary, load_backend, processors
 from logitloom.errors import OptionError, OptionTypeError
-from logitloom.state import take
+from logitloom.rows.tree import take
 
 WIDTH = 12
 

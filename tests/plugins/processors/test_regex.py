@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom import Backend, Context, backend_of, load_backend, processors
-from logitloom.automata import compile_pattern, default_cache, token_automaton
+from logitloom.automata import compile_pattern, default_cache
+from logitloom.automata.lift import token_automaton
 from logitloom.errors import BudgetExceeded, LogitloomError, NeedsNotMet, OptionError, UnsupportedPattern
 from tests.core.automata.patterns import TEXTS, patterns
 from tests.core.automata.vocabularies import smollm2

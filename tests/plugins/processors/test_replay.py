@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from logitloom import Backend, Context, processors, state
+from logitloom import Backend, Context, processors
+from logitloom.rows import tree as state
 from tests.plugins.processors.catalogue import VOCAB
 from tests.plugins.processors.driving import random_logits
 

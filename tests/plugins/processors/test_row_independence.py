@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Chain, Context, processors, state
+from logitloom import Backend, Chain, Context, processors
+from logitloom.rows import tree as state
 from tests.plugins.processors.catalogue import SPECS, VOCAB
 
 CAPACITY = 32

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from logitloom import Backend, load_backend, processors
 from logitloom.errors import NeedsNotMet, OptionError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 from tests.oracles.toy_model import ToyModel
 from tests.plugins.processors.constraining import WIDTH, WORDS, begin, step
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from logitloom import Context, Vocabulary, load_backend, processors
 from logitloom.errors import OptionError
 from logitloom.generation import Generator
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 from tests.oracles.toy_model import ToyModel
 
 EOS, SPECIAL = 0, 4

@@ -14,7 +14,7 @@ from logitloom import Context, Vocabulary, load_backend, processors
 from logitloom.errors import IllegalToken
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom.generation.candidates import CandidateGenerator
-from logitloom.registry import load_plugin
+from logitloom.host.registry import load_plugin
 from tests.cases import first
 from tests.oracles.toy_model import ToyModel
 

@@ -12,7 +12,7 @@ import pytest
 from logitloom import Context, Vocabulary, processors
 from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom.generation import BeamSearch, Generator
-from logitloom.registry import load_plugin
+from logitloom.host.registry import load_plugin
 from tests.cases import first
 
 jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")

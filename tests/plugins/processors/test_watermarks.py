@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Context, Vocabulary, load_backend, processors, rng
+from logitloom import Backend, Context, Vocabulary, load_backend, processors
+from logitloom.arrays import rng
 from logitloom.errors import OptionError
 from logitloom.generation import BeamSearch, Generator, Multinomial, candidates, decode, speculate
 from logitloom_plugins.watermarks.detection import binomial, gamma

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Backend, Chain, Context, load_backend
-from logitloom.backend import NEG_INF
+from logitloom.arrays.backend import NEG_INF
 from logitloom.testing import ProcessorConformance
 from logitloom.testing.stories import accepting
 from logitloom_plugins.conformance import combinators, processors

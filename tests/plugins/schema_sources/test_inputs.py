@@ -13,7 +13,7 @@ import pytest
 from logitloom import Vocabulary, processors
 from logitloom.document import from_document, to_document
 from logitloom.errors import OptionError, UnsupportedSchema
-from logitloom.loading import loading
+from logitloom.host.loading import loading
 from logitloom_plugins.schema_sources.inputs import check_keywords, check_strict
 from logitloom_plugins.schema_sources.sources import schema_of
 from logitloom_plugins.tool_formats.tools import tools_of

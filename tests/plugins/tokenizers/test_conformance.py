@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logitloom import registry
+from logitloom.host import registry
 from logitloom_plugins.conformance import tokenizers as suites
 from logitloom_plugins.conformance.tokenizers import *  # noqa: F403
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Vocabulary, processors, registry
+from logitloom import Vocabulary, processors
 from logitloom.errors import OptionError, UnsupportedSchema
-from logitloom.registry import available, load_plugin
+from logitloom.host import registry
+from logitloom.host.registry import available, load_plugin
 from logitloom_plugins.processors.tool_call import ToolCall
 from logitloom_plugins.tool_formats.builtin import rows
 from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format

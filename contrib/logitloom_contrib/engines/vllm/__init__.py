@@ -18,8 +18,8 @@ from typing import Any, Final
 from logitloom import Chain
 from logitloom.document import to_document, to_json
 from logitloom.engines import bind
-from logitloom_contrib.requests.record import RECORD_KEY, read_record, record_name
 from logitloom_contrib.requests.request_document import KEY
+from logitloom_contrib.requests.request_record import RECORD_KEY, read_record, record_name
 
 __all__ = ["ENGINE", "GIVES", "read_record", "to_vllm"]
 

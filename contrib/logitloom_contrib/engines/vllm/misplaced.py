@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines.vllm.shared_folder import offer_shared_folder
-from logitloom_contrib.requests.record import RECORD_KEY
 from logitloom_contrib.requests.request_document import KEY
 from logitloom_contrib.requests.request_key import is_alike, require_right_fields, require_right_key
+from logitloom_contrib.requests.request_record import RECORD_KEY
 
 __all__ = ["require_chain", "require_right_place", "watch"]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from logitloom import Array, backend_of
-from logitloom.backend import TokenIds
+from logitloom.arrays.backend import TokenIds
 from logitloom.masks.mask_row import MaskRow
 from logitloom.trace import RecordedChain
 from logitloom_contrib.engines.vllm import batch_order
@@ -19,7 +19,7 @@ from logitloom_contrib.requests.request import Request
 __all__ = ["RunnerV1", "begin"]
 
 
-class _Group(NamedTuple):
+class _RequestGroup(NamedTuple):
     """What requests have in common whose rows are processed together."""
 
     key: str
@@ -38,7 +38,7 @@ class RunnerV1:
         self.engine = engine
         #: Row of the batch -> request with a chain.
         self.requests: dict[int, Request] = {}
-        self._groups: dict[_Group, ChainRows] = {}
+        self._groups: dict[_RequestGroup, ChainRows] = {}
         #: Per group its rows of the batch, and those as an index of the logits.
         self._rows: list[tuple[ChainRows, list[int], Any]] = []
         self._changed = False
@@ -127,13 +127,13 @@ class RunnerV1:
         return scratch[:rows]
 
     def _regroup(self, logits: Array) -> None:
-        wanted: dict[_Group, list[int]] = {}
+        wanted: dict[_RequestGroup, list[int]] = {}
         for row in sorted(self.requests):
             request = self.requests[row]
             if request.failure is None and request.compiled is not None:
                 chain = request.compiled.chain
                 room = request.capacity if "history" in chain.needs else 0
-                wanted.setdefault(_Group(request.compiled.key, room, request.record is not None), []).append(row)
+                wanted.setdefault(_RequestGroup(request.compiled.key, room, request.record is not None), []).append(row)
         self._groups = {key: self._groups.get(key) or self._group(key, rows) for key, rows in wanted.items()}
         self._rows = []
         row_of = {request: row for row, request in self.requests.items()}
@@ -148,7 +148,7 @@ class RunnerV1:
                 self._rows.append((group, rows, backend_of(logits).asarray(np.asarray(rows, dtype=np.int64))))
         self._changed = False
 
-    def _group(self, key: _Group, rows: Sequence[int]) -> ChainRows:
+    def _group(self, key: _RequestGroup, rows: Sequence[int]) -> ChainRows:
         compiled = self.requests[rows[0]].compiled
         assert compiled is not None
         chain = RecordedChain(compiled.chain, first=False) if key.recorded else compiled.chain

@@ -15,18 +15,18 @@ from typing import Any, Final
 from logitloom import Chain, Vocabulary
 from logitloom.engines import stop_strings
 from logitloom.errors import LogitloomError, NeedsNotMet
-from logitloom.registry import read_vocabulary
+from logitloom.host.registry import read_vocabulary
 from logitloom_contrib.engines.vllm.shared_folder import shared_folder
 from logitloom_contrib.requests.chain_cache import ChainCache, CompiledChain
 from logitloom_contrib.requests.engine_constraints import require_agreement
 from logitloom_contrib.requests.permissions import Permissions
-from logitloom_contrib.requests.record import RECORD_KEY, admitted_record
 from logitloom_contrib.requests.request_document import KEY
+from logitloom_contrib.requests.request_record import RECORD_KEY, admitted_record
 
 __all__ = ["CLASS_PATH", "ServedEngine", "config_of_caller"]
 
 #: How vLLM's option ``--logits-processors`` names the class.
-CLASS_PATH: Final = "logitloom_contrib.engines.vllm.processor:LogitloomProcessor"
+CLASS_PATH: Final = "logitloom_contrib.engines.vllm.vllm_processor:LogitloomProcessor"
 #: Set to 1 where a release of vLLM does not show its configuration to ``validate_params``.
 UNCHECKED_VARIABLE: Final = "LOGITLOOM_VLLM_UNCHECKED"
 _FRAMES: Final = 12

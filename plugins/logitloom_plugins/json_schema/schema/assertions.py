@@ -10,9 +10,9 @@ import json
 from fractions import Fraction
 from typing import Any, Final
 
-from logitloom_plugins.json_schema.schema.document import Node, escape_pointer
 from logitloom_plugins.json_schema.schema.formula import Formula, conjunction, disjunction, negation, parts_of
 from logitloom_plugins.json_schema.schema.keywords import Keywords
+from logitloom_plugins.json_schema.schema.schema_document import SchemaNode, escape_pointer
 
 __all__ = ["MOST_UNIQUE", "array_formulas", "finite", "number_formulas", "object_formulas", "string_formulas"]
 
@@ -21,7 +21,7 @@ MOST_UNIQUE: Final = 20
 _MOST_CHARACTERS: Final = {"hostname": 253}
 
 
-def number_formulas(keywords: Keywords, node: Node) -> list[Formula]:
+def number_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
     """What a node demands of numbers, as parts of a conjunction over ``ge gt le lt mult``."""
     parts: list[Formula] = []
     for keyword, strict, atom in (("minimum", "exclusiveMinimum", "g"), ("maximum", "exclusiveMaximum", "l")):
@@ -40,7 +40,7 @@ def number_formulas(keywords: Keywords, node: Node) -> list[Formula]:
     return parts
 
 
-def string_formulas(keywords: Keywords, node: Node) -> list[Formula]:
+def string_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
     """What a node demands of strings, as parts of a conjunction over ``len pat fmt``."""
     schema = node.schema
     parts: list[Formula] = []
@@ -61,7 +61,7 @@ def string_formulas(keywords: Keywords, node: Node) -> list[Formula]:
     return parts
 
 
-def array_formulas(keywords: Keywords, node: Node) -> list[Formula]:
+def array_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
     """What a node demands of arrays, as parts of a conjunction over ``item rest contains mini maxi unique``."""
     schema, modern = node.schema, node.dialect.number >= 9
     parts: list[Formula] = []
@@ -93,7 +93,9 @@ def array_formulas(keywords: Keywords, node: Node) -> list[Formula]:
     return [part for part in parts if not (part[0] in ("item", "rest") and part[2] is True)]
 
 
-def _unique(keywords: Keywords, node: Node, prefix: list[Any], rest: Any, named: tuple[str, str]) -> list[Formula]:
+def _unique(
+    keywords: Keywords, node: SchemaNode, prefix: list[Any], rest: Any, named: tuple[str, str]
+) -> list[Formula]:
     """``uniqueItems``; where items have few possible values: none of them more than once."""
     children = [keywords.child(node, part, f"{named[0]}/{i}") for i, part in enumerate(prefix)]
     children.append(True if rest is None else keywords.child(node, rest, named[1]))
@@ -132,14 +134,14 @@ def finite(keywords: Keywords, formula: Formula) -> list[Any] | None:
     return values
 
 
-def _names(keywords: Keywords, node: Node, keyword: str) -> list[str]:
+def _names(keywords: Keywords, node: SchemaNode, keyword: str) -> list[str]:
     names = node.schema[keyword]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise keywords.malformed(node, keyword, "a list of property names")
     return names
 
 
-def object_formulas(keywords: Keywords, node: Node) -> list[Formula]:
+def object_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
     """What a node demands of objects, as parts of a conjunction over ``prop patp addl names req minp maxp``."""
     schema, dialect = node.schema, node.dialect
     parts: list[Formula] = []
@@ -170,7 +172,7 @@ def object_formulas(keywords: Keywords, node: Node) -> list[Formula]:
     return parts + _dependencies(keywords, node)
 
 
-def _dependencies(keywords: Keywords, node: Node) -> list[Formula]:
+def _dependencies(keywords: Keywords, node: SchemaNode) -> list[Formula]:
     schema = node.schema
     parts: list[Formula] = []
     modern = node.dialect.number >= 8

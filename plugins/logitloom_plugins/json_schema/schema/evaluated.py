@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from logitloom_plugins.json_schema.schema.document import Node, escape_pointer
 from logitloom_plugins.json_schema.schema.formula import Formula, conjunction, disjunction, negation
 from logitloom_plugins.json_schema.schema.keywords import Keywords
+from logitloom_plugins.json_schema.schema.schema_document import SchemaNode, escape_pointer
 
 __all__ = ["evaluated_items", "evaluated_properties"]
 
@@ -46,17 +46,17 @@ class _Case(NamedTuple):
         )
 
 
-def evaluated_properties(keywords: Keywords, node: Node) -> list[Formula]:
+def evaluated_properties(keywords: Keywords, node: SchemaNode) -> list[Formula]:
     """``unevaluatedProperties`` of a node: what it demands of properties that no keyword beside it has evaluated."""
     return _evaluated(keywords, node, "Properties")
 
 
-def evaluated_items(keywords: Keywords, node: Node) -> list[Formula]:
+def evaluated_items(keywords: Keywords, node: SchemaNode) -> list[Formula]:
     """``unevaluatedItems`` of a node: what it demands of items that no keyword beside it has evaluated."""
     return _evaluated(keywords, node, "Items")
 
 
-def _evaluated(keywords: Keywords, node: Node, about: str) -> list[Formula]:
+def _evaluated(keywords: Keywords, node: SchemaNode, about: str) -> list[Formula]:
     keyword = f"unevaluated{about}"
     if keyword not in node.schema or node.dialect.number < 8:
         return []
@@ -74,7 +74,7 @@ def _evaluated(keywords: Keywords, node: Node, about: str) -> list[Formula]:
     return [disjunction([conjunction([keywords.of_nodes(case.condition, kind), demand(case)]) for case in cases])]
 
 
-def _cases(keywords: Keywords, node: Node, about: str, top: bool = False, depth: int = 0) -> list[_Case]:
+def _cases(keywords: Keywords, node: SchemaNode, about: str, top: bool = False, depth: int = 0) -> list[_Case]:
     schema = node.schema
     if isinstance(schema, bool) or depth > 32:
         return [_Case()]
@@ -125,7 +125,7 @@ def _cases(keywords: Keywords, node: Node, about: str, top: bool = False, depth:
     return cases
 
 
-def _own_case(keywords: Keywords, node: Node, about: str, top: bool) -> _Case:
+def _own_case(keywords: Keywords, node: SchemaNode, about: str, top: bool) -> _Case:
     schema = node.schema
     if about == "Properties":
         everything = "additionalProperties" in schema or (not top and "unevaluatedProperties" in schema)

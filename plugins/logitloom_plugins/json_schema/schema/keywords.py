@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from logitloom.automata import Budget
 from logitloom.errors import UnsupportedSchema
-from logitloom_plugins.json_schema.schema.document import Document, Node, escape_pointer
 from logitloom_plugins.json_schema.schema.formula import (
     Formula,
     Selection,
@@ -33,11 +32,12 @@ from logitloom_plugins.json_schema.schema.formula import (
     parts_of,
     substitute,
 )
+from logitloom_plugins.json_schema.schema.schema_document import Document, SchemaNode, escape_pointer
 
 __all__ = ["MANY_BRANCHES", "TYPES", "Assertions", "Keywords", "StringProblem", "are_equal", "type_of"]
 
 #: By type of value, what reads the keywords that speak of that type only.
-Assertions = Mapping[str, Sequence[Callable[["Keywords", Node], list[Formula]]]]
+Assertions = Mapping[str, Sequence[Callable[["Keywords", SchemaNode], list[Formula]]]]
 #: Why the value of ``pattern``, ``patternProperties`` or ``format`` cannot be enforced; ``None`` if it can.
 StringProblem = Callable[[str, str, Budget | None], str | None]
 
@@ -183,7 +183,7 @@ class Keywords:
             parts += assertions(self, node)
         return conjunction([*parts, *self._logic(node, kind)])
 
-    def _types(self, node: Node, kind: str) -> Formula:
+    def _types(self, node: SchemaNode, kind: str) -> Formula:
         wanted = node.schema.get("type")
         if wanted is None:
             return True
@@ -197,7 +197,7 @@ class Keywords:
             return ("int", node.dialect.number == 4)
         return fitting
 
-    def _values(self, node: Node, kind: str) -> Formula:
+    def _values(self, node: SchemaNode, kind: str) -> Formula:
         schema = node.schema
         parts: list[Formula] = []
         if "enum" in schema:
@@ -215,7 +215,7 @@ class Keywords:
             parts.append(self._equals(node, value, "/const") if type_of(value) == kind else False)
         return conjunction(parts)
 
-    def _equals(self, node: Node, value: Any, relative: str) -> Formula:
+    def _equals(self, node: SchemaNode, value: Any, relative: str) -> Formula:
         kind = type_of(value)
         if kind in ("null", "true", "false"):
             return True
@@ -243,7 +243,7 @@ class Keywords:
             ]
         )
 
-    def _logic(self, node: Node, kind: str) -> list[Formula]:
+    def _logic(self, node: SchemaNode, kind: str) -> list[Formula]:
         schema = node.schema
         parts = [self.of(number, kind) for number in self.document.references(node)]
 
@@ -265,7 +265,9 @@ class Keywords:
             parts += [disjunction([negation(condition), inner("then")]), disjunction([condition, inner("else")])]
         return parts
 
-    def _branches(self, node: Node, branches: list[Formula], joined: Callable[[list[Formula]], Formula]) -> Formula:
+    def _branches(
+        self, node: SchemaNode, branches: list[Formula], joined: Callable[[list[Formula]], Formula]
+    ) -> Formula:
         """Several schemas as one formula, in which what all of them have in common stands once."""
         if joined is not conjunction:
             branches = [branch for branch in branches if branch is not False]
@@ -290,7 +292,7 @@ class Keywords:
         return conjunction([*order, found])
 
     def _selected(
-        self, node: Node, branches: list[Formula], joined: Callable[[list[Formula]], Formula]
+        self, node: SchemaNode, branches: list[Formula], joined: Callable[[list[Formula]], Formula]
     ) -> Formula | None:
         """Branches over objects as a selection by the first member of which each of them lists the values, if any."""
         if len(branches) < _LEAST_SELECTED:
@@ -307,7 +309,12 @@ class Keywords:
         return None
 
     def _by_value(
-        self, node: Node, branches: list[Formula], joined: Callable[[list[Formula]], Formula], name: str, listed: Any
+        self,
+        node: SchemaNode,
+        branches: list[Formula],
+        joined: Callable[[list[Formula]], Formula],
+        name: str,
+        listed: Any,
     ) -> Formula | None:
         """The selection of branches by a member, of which each branch lists the values by their type."""
         holders: dict[tuple[str, Any], list[int]] = {}
@@ -372,11 +379,11 @@ class Keywords:
 
     # --- the values of keywords -------------------------------------------------------------------------------
 
-    def refuse(self, node: Node, keyword: str, reason: str) -> None:
+    def refuse(self, node: SchemaNode, keyword: str, reason: str) -> None:
         """Note that a keyword cannot be enforced."""
         self.problems.setdefault((node.pointer + "/" + escape_pointer(keyword), keyword), reason)
 
-    def is_sound(self, node: Node, keyword: str, text: str) -> bool:
+    def is_sound(self, node: SchemaNode, keyword: str, text: str) -> bool:
         """Whether a pattern or a format can be enforced; if not, that is noted."""
         if (keyword, text) not in self._sound:
             problem = self._string_problem(keyword, text, self.document.tracker.budget)
@@ -386,30 +393,30 @@ class Keywords:
             self._sound.add((keyword, text))
         return True
 
-    def pattern_properties(self, node: Node) -> dict[str, Any]:
+    def pattern_properties(self, node: SchemaNode) -> dict[str, Any]:
         """The ``patternProperties`` of a node of which automata can be made."""
         table = self.table(node, "patternProperties")
         return {name: part for name, part in table.items() if self.is_sound(node, "patternProperties", name)}
 
-    def table(self, node: Node, keyword: str) -> dict[str, Any]:
+    def table(self, node: SchemaNode, keyword: str) -> dict[str, Any]:
         """The value of a keyword that must be an object; empty without it."""
         table = node.schema.get(keyword, {})
         if not isinstance(table, dict):
             raise self.malformed(node, keyword, "an object")
         return table
 
-    def malformed(self, node: Node, keyword: str, wanted: str) -> UnsupportedSchema:
+    def malformed(self, node: SchemaNode, keyword: str, wanted: str) -> UnsupportedSchema:
         """The error for a keyword whose value is of the wrong kind."""
         return UnsupportedSchema(
             f"The keyword {keyword!r} at {node.pointer or '#'} has the value {node.schema[keyword]!r:.60}, and "
             f"{wanted} is expected. Correct the schema."
         )
 
-    def constant(self, node: Node, value: Any, relative: str) -> int:
+    def constant(self, node: SchemaNode, value: Any, relative: str) -> int:
         """The number of a node that only one value satisfies."""
         return self.document.made(node, {"enum": [value]}, relative)
 
-    def child(self, node: Node, schema: Any, relative: str) -> Formula:
+    def child(self, node: SchemaNode, schema: Any, relative: str) -> Formula:
         """A subschema as a formula over nodes."""
         if isinstance(schema, bool):
             return schema
@@ -417,7 +424,7 @@ class Keywords:
             return True
         return ("s", self.document.child(node, schema, relative))
 
-    def number(self, node: Node, keyword: str) -> Decimal | None:
+    def number(self, node: SchemaNode, keyword: str) -> Decimal | None:
         """The value of a keyword that must be a number; ``None`` without it."""
         value = node.schema.get(keyword)
         if value is None:
@@ -426,7 +433,7 @@ class Keywords:
             raise self.malformed(node, keyword, "a number")
         return _exact(value)
 
-    def count(self, node: Node, keyword: str) -> int | None:
+    def count(self, node: SchemaNode, keyword: str) -> int | None:
         """The value of a keyword that must be a whole number, 0 or more; ``None`` without it."""
         value = self.number(node, keyword)
         if value is None:

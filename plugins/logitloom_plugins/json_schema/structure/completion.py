@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from logitloom.automata.reach import steps_to
+from logitloom.automata.deterministic.reach import steps_to
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure import objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.structure.names import Chain
+from logitloom_plugins.json_schema.structure.names import Linked
 from logitloom_plugins.json_schema.structure.value_reader import (
     BACKSLASH,
     BLANKS,
@@ -22,8 +22,8 @@ from logitloom_plugins.json_schema.structure.value_reader import (
     QUOTE,
     Container,
     ItemPosition,
+    ItemReader,
     Position,
-    ValueReader,
     goes_on,
 )
 
@@ -41,7 +41,7 @@ _SOME: Final[Candidates] = frozenset([None])
 _NONE: Final[Candidates] = frozenset()
 
 
-class DistinctItems(ValueReader):
+class DistinctItems(ItemReader):
     """The items of the arrays with ``uniqueItems`` in the texts of one machine.
 
     Args:
@@ -52,7 +52,7 @@ class DistinctItems(ValueReader):
         super().__init__()
         self._machine = machine
         #: By container, for names and for values.
-        self._ordered: dict[tuple[Chain[Container], bool], list[bytes]] = {}
+        self._ordered: dict[tuple[Linked[Container], bool], list[bytes]] = {}
         self._remembered = 0
         self._completions: dict[Position, bool] = {}
 
@@ -79,7 +79,7 @@ class DistinctItems(ValueReader):
             return _SOME if any(self.values[value][0] == "number" for value in values) else _NONE
         return _SOME if any(value.startswith(text) for value in values) else _NONE
 
-    def _strings(self, frame: Chain[Container], names: bool) -> list[bytes]:
+    def _strings(self, frame: Linked[Container], names: bool) -> list[bytes]:
         """The strings, in order, with which an earlier item can recur as the next value, or name, in a container."""
         known = self._ordered.get((frame, names))
         if known is None:

@@ -16,7 +16,7 @@ from logitloom.automata import Budget, BudgetTracker
 from logitloom_plugins.json_schema.schema.keywords import Keywords
 from logitloom_plugins.json_schema.structure.distinct_items import DistinctItems
 from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
-from logitloom_plugins.json_schema.structure.names import Chain, Name
+from logitloom_plugins.json_schema.structure.names import Linked, Name
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame, counted
 from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, StringStates
@@ -98,7 +98,7 @@ class Machine:
         self._returns: dict[Any, Return] = {}
         #: What is remembered after each push, so that equal stacks are seldom different objects.
         self._laid_out: dict[tuple[int, int], int] = {}
-        self.pushed: dict[tuple[Return, Stack], Chain[tuple[Any, frozenset[str]]]] = {}
+        self.pushed: dict[tuple[Return, Stack], Linked[tuple[Any, frozenset[str]]]] = {}
         done = self.returning({(): DONE})
         self.root = ValueConstraint(("s", keywords.document.root)) if root is None else root
         self.satisfiable = self.values.possible(self.root)
@@ -213,10 +213,10 @@ class Machine:
                 "array": values.array_plan,
             }
             return make[kind](*parts)
-        if isinstance(value, Chain):
-            found: Chain[Any] | None = None
+        if isinstance(value, Linked):
+            found: Linked[Any] | None = None
             for entry in value.entries():
-                found = Chain(self.adopted(entry), found)
+                found = Linked(self.adopted(entry), found)
             return found
         if isinstance(value, tuple):
             parts = [self.adopted(part) for part in value]
@@ -273,7 +273,7 @@ class Machine:
             key = value, stack
             pushed = self.pushed.get(key)
             if pushed is None:
-                pushed = self.pushed[key] = Chain((value, NO_NAMES), stack)
+                pushed = self.pushed[key] = Linked((value, NO_NAMES), stack)
             return target, pushed
         assert stack is not None
         back, names = stack.entry
@@ -288,7 +288,7 @@ class Machine:
             name = name_of(written)
             if name in names:
                 return DEAD, stack
-            stack = Chain((back, names | {name}), stack.before)
+            stack = Linked((back, names | {name}), stack.before)
         return target, stack
 
     def has_another_name(self, state: int, names: frozenset[str], written: bytes) -> bool:

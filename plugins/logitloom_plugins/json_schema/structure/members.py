@@ -89,7 +89,7 @@ def answer(frame: Any, value: Callable[[Any], Formula]) -> TruthVector | None:
     return truth if truth in frame.wanted else None
 
 
-class _Choice(NamedTuple):
+class _AtomAnswer(NamedTuple):
     """The replacement of an atom after a member: ``met`` or ``unmet``, as entry ``answer`` of the truth vector says."""
 
     answer: int
@@ -127,7 +127,7 @@ class Effects:
         if isinstance(child, bool):
             self.of[atom] = met if child else unmet
         else:
-            self.of[atom] = _Choice(self.asked.setdefault(child, len(self.asked)), met, unmet)
+            self.of[atom] = _AtomAnswer(self.asked.setdefault(child, len(self.asked)), met, unmet)
 
     def select(self, atom: Formula) -> None:
         """Replace a selection by the case of the member's value."""
@@ -139,7 +139,7 @@ class Effects:
 
         def value(atom: Any) -> Formula:
             found = self.of.get(atom, atom)
-            if isinstance(found, _Choice):
+            if isinstance(found, _AtomAnswer):
                 return found.met if truth[found.answer] else found.unmet
             if isinstance(found, _Selected):
                 number = sum(truth[answer] << place for place, answer in enumerate(found.answers))

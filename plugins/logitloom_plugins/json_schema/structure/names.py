@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Chain", "Name"]
+__all__ = ["Linked", "Name"]
 
 Entry = TypeVar("Entry", bound=Hashable)
 
@@ -33,7 +33,7 @@ class Name(frozenset[tuple[Any, ...]]):
         return Name, (self.parts,)
 
     def state_parts(self) -> tuple[Any, ...]:
-        """What :meth:`logitloom.Chain.save_state` writes."""
+        """What :meth:`logitloom.Linked.save_state` writes."""
         return self.parts
 
     @staticmethod
@@ -45,22 +45,22 @@ class Name(frozenset[tuple[Any, ...]]):
         return f"{type(self).__name__}{self.parts}"
 
 
-class Chain(frozenset[int], Generic[Entry]):
+class Linked(frozenset[int], Generic[Entry]):
     """A persistent list: an entry, and the chain of those before it; ``None`` is the empty chain.
 
     Comparing and pickling take no recursion, so a chain may have any length. As a set it holds the hash of its entries
     alone, because Python caches the hash of a frozen set.
 
     Example:
-        >>> Chain(2, Chain(1, None)) == Chain(2, Chain(1, None)), Chain(2, Chain(1, None)).entries()
+        >>> Linked(2, Linked(1, None)) == Linked(2, Linked(1, None)), Linked(2, Linked(1, None)).entries()
         (True, (1, 2))
     """
 
     entry: Entry
-    before: Chain[Entry] | None
+    before: Linked[Entry] | None
     length: int
 
-    def __new__(cls, entry: Entry, before: Chain[Entry] | None) -> Chain[Entry]:
+    def __new__(cls, entry: Entry, before: Linked[Entry] | None) -> Linked[Entry]:
         """A chain with one more entry."""
         chain = super().__new__(cls, (hash((entry, before)),))
         chain.entry, chain.before = entry, before
@@ -70,7 +70,7 @@ class Chain(frozenset[int], Generic[Entry]):
     def entries(self) -> tuple[Entry, ...]:
         """The entries, the first one first."""
         found: list[Entry] = []
-        chain: Chain[Entry] | None = self
+        chain: Linked[Entry] | None = self
         while chain is not None:
             found.append(chain.entry)
             chain = chain.before
@@ -81,10 +81,10 @@ class Chain(frozenset[int], Generic[Entry]):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, Chain) or hash(self) != hash(other) or self.length != other.length:
+        if not isinstance(other, Linked) or hash(self) != hash(other) or self.length != other.length:
             return False
-        one: Chain[Entry] | None = self
-        two: Chain[Entry] | None = other
+        one: Linked[Entry] | None = self
+        two: Linked[Entry] | None = other
         while one is not two and one is not None and two is not None:
             if one.entry != two.entry:
                 return False
@@ -95,20 +95,20 @@ class Chain(frozenset[int], Generic[Entry]):
         return _chain, (self.entries(),)
 
     def state_parts(self) -> tuple[Any, ...]:
-        """What :meth:`logitloom.Chain.save_state` writes."""
+        """What :meth:`logitloom.Linked.save_state` writes."""
         return self.entry, self.before
 
     @staticmethod
-    def from_state_parts(entry: Any, before: Any) -> Chain[Any]:
+    def from_state_parts(entry: Any, before: Any) -> Linked[Any]:
         """The chain of its parts."""
-        return Chain(entry, before)
+        return Linked(entry, before)
 
     def __repr__(self) -> str:
-        return f"Chain{self.entries()}"
+        return f"Linked{self.entries()}"
 
 
-def _chain(entries: Sequence[Any]) -> Chain[Any] | None:
+def _chain(entries: Sequence[Any]) -> Linked[Any] | None:
     chain = None
     for entry in entries:
-        chain = Chain(entry, chain)
+        chain = Linked(entry, chain)
     return chain

@@ -13,7 +13,7 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
-from logitloom_plugins.json_schema.structure.names import Chain
+from logitloom_plugins.json_schema.structure.names import Linked
 
 __all__ = [
     "BACKSLASH",
@@ -24,9 +24,9 @@ __all__ = [
     "QUOTE",
     "Container",
     "ItemPosition",
+    "ItemReader",
     "Position",
     "Stack",
-    "ValueReader",
     "characters_of",
     "goes_on",
     "number_of",
@@ -47,7 +47,7 @@ _MOST_LISTED: Final = 1 << 18
 #: One character as it is escaped.
 _COMPLETE: Final = re.compile(rb"\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u]")
 #: What is remembered of open strings, objects and arrays: a return for each, and names that must not come again in it.
-Stack = Chain[tuple[Any, frozenset[str]]] | None
+Stack = Linked[tuple[Any, frozenset[str]]] | None
 
 
 class Container(NamedTuple):
@@ -61,7 +61,7 @@ class Container(NamedTuple):
     """
 
     kind: str
-    done: Chain[Any] | None = None
+    done: Linked[Any] | None = None
     name: bytes | None = None
     candidates: frozenset[bytes] = frozenset()
 
@@ -77,7 +77,7 @@ class ItemPosition(NamedTuple):
         escape: what has been read of an escape in it.
     """
 
-    frame: Chain[Container] | None
+    frame: Linked[Container] | None
     phase: str = "open"
     text: bytes = b""
     escape: bytes = b""
@@ -96,7 +96,7 @@ class Position(NamedTuple):
     items: ItemPosition = OUTSIDE
 
 
-class ValueReader:
+class ItemReader:
     """The values that texts have written.
 
     Attributes:
@@ -108,12 +108,12 @@ class ValueReader:
     def __init__(self) -> None:
         self.values: dict[bytes, tuple[str, Any]] = {}
         self.digits = 0
-        self._listed: dict[Chain[Any], tuple[Any, ...]] = {}
+        self._listed: dict[Linked[Any], tuple[Any, ...]] = {}
         self._listed_size = 0
 
     def begin(self) -> ItemPosition:
         """The position after the bracket that begins an outermost array."""
-        return ItemPosition(Chain(Container("distinct"), None))
+        return ItemPosition(Linked(Container("distinct"), None))
 
     def learn(self, position: ItemPosition) -> None:
         """Read the values that another reader has read before a position."""
@@ -122,7 +122,7 @@ class ValueReader:
             kind, done, *_ = frame.entry
             for entry in self.listed(done):
                 text = entry[1] if kind == "object" else entry
-                reached: ItemPosition | None = ItemPosition(Chain(Container("array"), None))
+                reached: ItemPosition | None = ItemPosition(Linked(Container("array"), None))
                 for byte in text + b"," if text not in self.values else b"":
                     assert reached is not None
                     reached = self.step(reached, byte, False)
@@ -164,7 +164,7 @@ class ValueReader:
         if byte in b"[{":
             kind = "object" if byte == ord("{") else "array"
             candidates = frozenset([value for value in self.recurring(frame.entry) if self.values[value][0] == kind])
-            return ItemPosition(Chain(Container("distinct" if distinct else kind, None, None, candidates), frame))
+            return ItemPosition(Linked(Container("distinct" if distinct else kind, None, None, candidates), frame))
         return ItemPosition(frame, "name" if is_object and phase == "open" else phase, bytes([byte]))
 
     def _in_string(self, position: ItemPosition, byte: int) -> ItemPosition | None:
@@ -187,28 +187,28 @@ class ValueReader:
         if any(name == other for other, _ in self.listed(frame.entry.done)):
             return None
         left = [w for w in frame.entry.candidates if any(name == other for other, _ in self.values[w][1])]
-        return ItemPosition(Chain(frame.entry._replace(name=name, candidates=frozenset(left)), frame.before), "colon")
+        return ItemPosition(Linked(frame.entry._replace(name=name, candidates=frozenset(left)), frame.before), "colon")
 
-    def _number_ended(self, frame: Chain[Container], text: bytes) -> ItemPosition | None:
+    def _number_ended(self, frame: Linked[Container], text: bytes) -> ItemPosition | None:
         negative, digits, exponent = number_of(text)
         if not isinstance(exponent, bytes):
             self.digits = max(self.digits, -exponent)
             exponent = b"%d" % exponent
         return self._ended(frame, b"-" * negative + (digits or b"0") + b"e" + exponent, "number", None)
 
-    def _ended(self, frame: Chain[Container], text: bytes, kind: str, content: Any) -> ItemPosition | None:
+    def _ended(self, frame: Linked[Container], text: bytes, kind: str, content: Any) -> ItemPosition | None:
         """The position after a value with some canonical text."""
         self.values[text] = kind, content
         container, done, name, candidates = frame.entry
         if container == "distinct" and text in self.listed(done):
             return None
         entry = (name, text) if container == "object" else text
-        following: Chain[Any] = Chain(entry, done)
+        following: Linked[Any] = Linked(entry, done)
         if container == "object":
             left = [whole for whole in candidates if entry in self.values[whole][1]]
         else:
             left = [whole for whole in candidates if self.values[whole][1][following.length - 1 :][:1] == (entry,)]
-        return ItemPosition(Chain(Container(container, following, None, frozenset(left)), frame.before), "next")
+        return ItemPosition(Linked(Container(container, following, None, frozenset(left)), frame.before), "next")
 
     def recurring(self, container: Container) -> set[bytes]:
         """The values of the next item, or of the member whose name was read, with which an earlier item can recur."""
@@ -222,7 +222,7 @@ class ValueReader:
             *(self.listed(done) if kind == "distinct" else ()),
         }
 
-    def _closed(self, frame: Chain[Container]) -> ItemPosition | None:
+    def _closed(self, frame: Linked[Container]) -> ItemPosition | None:
         if frame.before is None:
             return OUTSIDE
         entries = self.listed(frame.entry.done)
@@ -231,14 +231,14 @@ class ValueReader:
             return self._ended(frame.before, text, "object", frozenset(entries))
         return self._ended(frame.before, b"[" + b",".join(entries) + b"]", "array", entries)
 
-    def listed(self, done: Chain[Any] | None) -> tuple[Any, ...]:
+    def listed(self, done: Linked[Any] | None) -> tuple[Any, ...]:
         """Some items, or some members as pairs of a name and a value, as a tuple."""
         if done is None:
             return ()
         known = self._listed.get(done)
         if known is None:
             found: list[Any] = []
-            at: Chain[Any] | None = done
+            at: Linked[Any] | None = done
             before = None
             while at is not None and before is None:
                 found.append(at.entry)

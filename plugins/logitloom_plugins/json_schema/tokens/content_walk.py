@@ -1,6 +1,6 @@
 """The walk of a trie inside strings: one table of next states per content, and no machine state for each of them.
 
-The compiled loop is that of patterns (:class:`logitloom.automata.kernels.AutomatonKernels`); without it whole levels of
+The compiled loop is that of patterns (:class:`.automaton_kernels.AutomatonKernels`); without it whole levels of
 the trie are walked at once. All words below a node are allowed without a visit if their characters lead along a path
 that is known. Quotes and backslashes are left to the caller, who knows what follows the string.
 """
@@ -13,11 +13,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.above_ascii import marks_above_ascii
-from logitloom.automata.kernels import ENDLESS, NO_PATHS, SHORT, AutomatonKernels, Paths, Progress, automaton_kernels
-from logitloom.automata.row_walk import ascii_columns, default_transitions, followed, levels_of, reads_on
-from logitloom.automata.trie import HIGH_PARTIAL, Trie, joined, members
-from logitloom.automata.walk_memory import MEMORY
+from logitloom.automata.automaton_kernels import (
+    ENDLESS,
+    NO_PATHS,
+    SHORT,
+    AutomatonKernels,
+    Paths,
+    WalkProgress,
+    automaton_kernels,
+)
+from logitloom.automata.lift.above_ascii import marks_above_ascii
+from logitloom.automata.lift.row_walk import ascii_columns, default_transitions, followed, levels_of, reads_on
+from logitloom.automata.lift.trie import HIGH_PARTIAL, Trie, joined, members
+from logitloom.automata.lift.walk_memory import MEMORY
 from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom_plugins.json_schema.structure.string_states import DEAD, NameContext, StringContext
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
@@ -161,7 +169,7 @@ class ContentWalk:
     ) -> tuple[NDArray[Any], list[list[int]]]:
         pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
         pairs[: len(begun)] = begun
-        at, paths, limit = Progress(0, len(begun), 0, len(pairs), 0), NO_PATHS, SHORT
+        at, paths, limit = WalkProgress(0, len(begun), 0, len(pairs), 0), NO_PATHS, SHORT
         while at.begin < at.end:
             at = kernels.walk(table.automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
             if at.begin < at.end:

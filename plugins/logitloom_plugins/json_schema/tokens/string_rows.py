@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.automata import BudgetTracker
-from logitloom.automata.above_ascii import kinds
-from logitloom.automata.kernels import automaton_kernels
-from logitloom.automata.trie import Trie, joined, members, vocabulary_trie
+from logitloom.automata.automaton_kernels import automaton_kernels
+from logitloom.automata.lift.above_ascii import kinds
+from logitloom.automata.lift.trie import Trie, joined, members, vocabulary_trie
 from logitloom.constraints import TokenSet
 from logitloom_plugins.json_schema.structure.machine import DEAD, NO_NAMES, Machine, read
 from logitloom_plugins.json_schema.structure.members import ValueConstraint
-from logitloom_plugins.json_schema.structure.names import Chain
+from logitloom_plugins.json_schema.structure.names import Linked
 from logitloom_plugins.json_schema.structure.string_states import NameContext, TextContext
 from logitloom_plugins.json_schema.structure.value_reader import Stack
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
-from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
+from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
 from logitloom_plugins.json_schema.tokens.token_walk import Pending, TokenWalk, Words
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
@@ -218,7 +218,7 @@ class StringRows:
     def _name(self, context: NameContext, content_state: int, stack: Stack) -> TokenSet:
         tables = self._names
         if stack is not None and stack.entry[1]:
-            stack = Chain((stack.entry[0], NO_NAMES), stack.before)
+            stack = Linked((stack.entry[0], NO_NAMES), stack.before)
         other = self._machine.number(("colon", context.frame, ("other", ()), context.used))
         rests = self._allowed_rests(tables, other, stack)
         completed: list[tuple[int, bool]] = []

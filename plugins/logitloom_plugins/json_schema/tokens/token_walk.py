@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.trie import Trie, joined, members
+from logitloom.automata.lift.trie import Trie, joined, members
 from logitloom.constraints import TokenSet
 from logitloom_plugins.json_schema.structure.string_states import (
     DEAD,
@@ -26,7 +26,7 @@ from logitloom_plugins.json_schema.structure.string_states import (
 )
 from logitloom_plugins.json_schema.structure.value_reader import Stack
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Ends
-from logitloom_plugins.json_schema.tokens.token_sets import TokenSets
+from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
 from logitloom_plugins.json_schema.values.moore_machine import UNESCAPED
 
 __all__ = ["Found", "Pending", "TokenWalk", "Words"]

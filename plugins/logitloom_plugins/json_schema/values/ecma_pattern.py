@@ -27,7 +27,7 @@ from logitloom.automata import (
     stored_automaton,
     union,
 )
-from logitloom.automata.pattern import (
+from logitloom.automata.patterns.pattern import (
     Alternation,
     Boundary,
     Characters,

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import DEAD, BudgetTracker, Dfa
-from logitloom.automata.product import product
-from logitloom.automata.reach import ends_reachable, steps_to
-from logitloom.automata.utf8 import byte_sequences
+from logitloom.automata.deterministic.product import product
+from logitloom.automata.deterministic.reach import ends_reachable, steps_to
+from logitloom.automata.patterns.utf8 import byte_sequences
 
 __all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "Columns", "MooreMachine", "Output", "encodable", "joint"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import Budget, BudgetTracker, Dfa, any_text, choice, compile_pattern, nothing
-from logitloom.automata.reach import ends_reachable
+from logitloom.automata.deterministic.reach import ends_reachable
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, memberships, parts_of
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length

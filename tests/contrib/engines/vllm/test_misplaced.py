@@ -8,7 +8,7 @@ import pytest
 
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines.vllm.misplaced import require_right_key, watch
-from logitloom_contrib.engines.vllm.processor import LogitloomProcessor
+from logitloom_contrib.engines.vllm.vllm_processor import LogitloomProcessor
 from tests.contrib.engines.vllm.conftest import one, params_of
 
 

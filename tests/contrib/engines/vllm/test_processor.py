@@ -13,10 +13,11 @@ import pytest
 
 from logitloom import processors
 from logitloom.errors import NeedsNotMet
-from logitloom_contrib.engines.vllm import interfaces, processor, served_engine, to_vllm
-from logitloom_contrib.engines.vllm.processor import LogitloomProcessor
+from logitloom_contrib.engines.vllm import interfaces, served_engine, to_vllm
+from logitloom_contrib.engines.vllm import vllm_processor as processor
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
 from logitloom_contrib.engines.vllm.served_engine import CLASS_PATH, ServedEngine, config_of_caller
+from logitloom_contrib.engines.vllm.vllm_processor import LogitloomProcessor
 from tests.contrib.engines.conftest import VOCABULARY
 from tests.contrib.engines.vllm.conftest import config_of, engine_of, one, params_of
 
@@ -53,7 +54,7 @@ def test_the_entry_point_is_the_class() -> None:
 def test_the_class_is_importable_without_an_array_library() -> None:
     code = (
         "import sys; sys.modules.update(torch=None, vllm=None); "
-        "import logitloom_contrib.engines.vllm.processor as found; print(found.MISSING)"
+        "import logitloom_contrib.engines.vllm.vllm_processor as found; print(found.MISSING)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

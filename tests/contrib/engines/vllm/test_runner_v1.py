@@ -28,8 +28,8 @@ from logitloom.errors import NeedsNotMet  # noqa: E402
 from logitloom.generation import Sampled  # noqa: E402
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1  # noqa: E402
 from logitloom_contrib.requests.chain_rows import ChainRows  # noqa: E402
-from logitloom_contrib.requests.record import read_record, write_record  # noqa: E402
 from logitloom_contrib.requests.request import Request  # noqa: E402
+from logitloom_contrib.requests.request_record import read_record, write_record  # noqa: E402
 from logitloom_plugins.processors.frequency_penalty import FrequencyPenalty  # noqa: E402
 from logitloom_plugins.processors.repetition_penalty import RepetitionPenalty  # noqa: E402
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode  # noqa: E402
@@ -87,7 +87,7 @@ class Oracle:
             specs = [(entry["use"], entry["options"]) for entry in sequence.chain]
             self.loaded[key] = processors.load(*specs, tokenizer=VOCABULARY)
         chain = self.loaded[key]
-        from logitloom import rng
+        from logitloom.arrays import rng
 
         context = Context.start(
             line[None], prompt=[sequence.prompt], max_length=MAX_LENGTH, seed=[rng.fold(sequence.params.seed)],

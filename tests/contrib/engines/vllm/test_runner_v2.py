@@ -16,7 +16,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="vLLM hands over torch tensors")
 
-from logitloom import Context, load_backend, processors, rng  # noqa: E402
+from logitloom import Context, load_backend, processors  # noqa: E402
+from logitloom.arrays import rng  # noqa: E402
 from logitloom_contrib.engines.vllm.runner_v2 import RunnerV2  # noqa: E402
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode  # noqa: E402
 from tests.contrib.engines.vllm.conftest import MAX_LENGTH, engine_of, one, params_of  # noqa: E402

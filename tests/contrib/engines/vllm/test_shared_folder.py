@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from logitloom.automata import compilation, compiled_in, compiled_store
+from logitloom.automata import compilation, compiled_in
+from logitloom.automata.store import compiled_store
 from logitloom_contrib.engines.vllm import shared_folder as shared
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
 from logitloom_contrib.requests import chain_cache

@@ -7,7 +7,7 @@ from typing import Any
 
 from logitloom import Vocabulary, option
 from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, State, lift
-from logitloom.hookspecs import TextEnd
+from logitloom.host.hookspecs import TextEnd
 
 __all__ = ["TheirBadWords", "TheirRegex", "TheirStop"]
 

@@ -1,0 +1,1 @@
+"""Catalogues: large sets of items as constraints."""

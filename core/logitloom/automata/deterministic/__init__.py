@@ -1,0 +1,1 @@
+"""Deterministic automata over bytes: built whole or lazily, made minimal, and combined."""

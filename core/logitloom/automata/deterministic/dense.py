@@ -1,0 +1,83 @@
+"""A DFA with a whole table as an implementation of :class:`~logitloom.constraints.ByteAutomaton`."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.deterministic.dfa import Dfa
+from logitloom.contract import ByteAutomaton, State
+from logitloom.host.hookspecs import TextEnd
+
+__all__ = ["DenseAutomaton"]
+
+
+class DenseAutomaton(ByteAutomaton):
+    """A :class:`~logitloom.automata.Dfa` as a :class:`~logitloom.constraints.ByteAutomaton`; states are its numbers.
+
+    Args:
+        dfa: the automaton.
+        closing: ``[states] bool``, whether the text must end at a token border in the state.
+        hold: ``[states] int32``, the number of bytes at the end of the text that do not belong to it (in closing
+            states) or may not belong to it (in other states).
+
+    Example:
+        >>> from logitloom.automata import compile_pattern
+        >>> automaton = DenseAutomaton(compile_pattern("ab"))
+        >>> state = automaton.step(automaton.start(), ord("a"))
+        >>> automaton.accepts(state), automaton.step(state, ord("a"))
+        (False, None)
+    """
+
+    def __init__(
+        self, dfa: Dfa, closing: NDArray[np.bool_] | None = None, hold: NDArray[np.int32] | None = None
+    ) -> None:
+        self.dfa = dfa
+        self.closing = np.zeros(dfa.states, dtype=bool) if closing is None else closing
+        self.hold = hold
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """A hash of the tables."""
+        digest = hashlib.blake2b(digest_size=16, person=b"dense automaton")
+        for part in (self.dfa.fingerprint.encode(), self.closing.tobytes()):
+            digest.update(part)
+        digest.update(b"" if self.hold is None else self.hold.tobytes())
+        return digest.digest()
+
+    def start(self) -> int:
+        """The start state."""
+        return self.dfa.start
+
+    def step(self, state: State, byte: int) -> int | None:
+        """The next state in the table, ``None`` if there is none."""
+        number: int = state  # type: ignore[assignment]
+        after = self.dfa.row_list(number)[self._columns[byte]]
+        return None if after < 0 else after
+
+    @cached_property
+    def _columns(self) -> list[int]:
+        columns: list[int] = self.dfa.byte_class.tolist()
+        return columns
+
+    def accepts(self, state: State) -> bool:
+        """Whether the text may end."""
+        number: int = state  # type: ignore[assignment]
+        return bool(self.dfa.accepting[number] or self.closing[number])
+
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """The byte classes of the table."""
+        return self.dfa.byte_class
+
+    def must_end(self, state: State) -> bool:
+        """Whether the state is closing."""
+        return bool(self.closing[state])  # type: ignore[call-overload]
+
+    def text_end(self, state: State) -> TextEnd:
+        """Whether the state is closing, and the entry of ``hold``."""
+        if self.hold is None:
+            return TextEnd(False, 0)
+        return TextEnd(self.must_end(state), int(self.hold[state]))  # type: ignore[call-overload]

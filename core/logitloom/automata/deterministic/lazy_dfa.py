@@ -1,0 +1,211 @@
+"""A lazy DFA: a deterministic automaton over bytes whose states are computed when they are visited.
+
+It accepts the same texts as the whole automaton (:class:`logitloom.automata.Dfa`) of the same pattern. Only the
+position automaton is built in advance, so patterns whose DFA would have millions of states are supported: each byte
+adds at most one state.
+
+Between two characters a state is a set of positions, packed as bytes. Between the bytes of one character it is a pair
+of the state before that character and a node of the trie of UTF-8 encodings.
+
+References:
+    K. Thompson, "Regular expression search algorithm", 1968: sets of positions, computed while the text is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.deterministic.alphabet import Alphabet
+from logitloom.automata.deterministic.subsets import SubsetAutomaton
+from logitloom.automata.lift.runs import PositionRuns
+from logitloom.automata.patterns.position_completions import BYTE_ORDER
+from logitloom.automata.patterns.utf8 import DEAD
+from logitloom.contract import ByteAutomaton, Run, State
+
+__all__ = ["LazyDfa"]
+
+#: The approximate size in bytes above which the cache of rows is cleared.
+_MOST_BYTES: Final = 16 << 20
+
+
+class _TransitionRow(NamedTuple):
+    """The transitions of a state between two characters.
+
+    Attributes:
+        ascii: the next state by ASCII class.
+        root, nodes: the transitions of the bytes of characters above ASCII, as in :class:`.utf8.Shape`.
+        targets: the next state of each group of the shape.
+    """
+
+    ascii: list[bytes | None]
+    root: list[int]
+    nodes: NDArray[np.intp]
+    targets: list[bytes]
+
+
+class LazyDfa(ByteAutomaton):
+    """The lazy DFA of a pattern; made by :func:`logitloom.automata.compile_automaton`.
+
+    Args:
+        subsets: the automaton over classes of characters.
+        letters: the classes of characters.
+        name: the name in the ``repr``.
+
+    Example:
+        >>> from logitloom.automata import compile_automaton
+        >>> lazy = compile_automaton(r"(?:.*a.{9}b){2}")
+        >>> state = lazy.start()
+        >>> for byte in b"xa123456789ba123456789b":
+        ...     state = lazy.step(state, byte)
+        >>> lazy.accepts(state)
+        True
+    """
+
+    def __init__(self, subsets: SubsetAutomaton[Any], letters: Alphabet, name: str = "a pattern") -> None:
+        self._subsets = subsets
+        self._letters = letters
+        self._name = name
+        self._split = letters.ascii_classes
+        self._column_of: list[int] = letters.byte_class.tolist()
+        self._start = subsets.packed(subsets.start)
+        self._known: dict[bytes, _TransitionRow] = {}
+        self._known_bytes = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_runs"} | {
+            "_known": {},
+            "_known_bytes": 0,
+        }
+
+    def __repr__(self) -> str:
+        return f"LazyDfa({self._name})"
+
+    @property
+    def fingerprint(self) -> bytes:
+        """A hash of the position automaton."""
+        return hashlib.blake2b(b"lazy" + self._subsets.fingerprint, digest_size=16).digest()
+
+    def start(self) -> State:
+        """The start state: the positions with which a text may begin."""
+        return self._start
+
+    def step(self, state: State, byte: int) -> State | None:
+        """The state after one more byte."""
+        column = self._column_of[byte]
+        if type(state) is bytes:
+            row = self._known.get(state) or self._row(state)
+            if column < self._split:
+                return row.ascii[column]
+            node = row.root[column - self._split]
+            return None if node == DEAD else (state, node)
+        origin, node = cast(tuple[bytes, int], state)
+        if column < self._split:
+            return None
+        row = self._known.get(origin) or self._row(origin)
+        code = int(row.nodes[node, column - self._split])
+        if code >= 0:
+            return (origin, code)
+        return None if code == DEAD else row.targets[-2 - code]
+
+    def accepts(self, state: State) -> bool:
+        """Whether the text may end here."""
+        return type(state) is bytes and self._subsets.accepts(self._subsets.unpacked(state))
+
+    def alternatives(self, state: State) -> Sequence[State]:
+        """One state per position of the state; within a character the state itself."""
+        if type(state) is not bytes:
+            return (state,)
+        return [self._subsets.packed(part) for part in self._subsets.members(self._subsets.unpacked(state))]
+
+    def completion(self, state: State) -> bytes | None:
+        """The shortest text to the end; ``None`` for patterns with boundaries and very many transitions."""
+        completions = self._subsets.completions
+        if completions is None:
+            return None
+        if type(state) is bytes:
+            # There are none where the pattern matches no text.
+            positions = self._subsets.read_next(self._subsets.unpacked(state))
+            return completions.shortest(positions) if positions else None
+        found = [tail + (self.completion(after) or b"") for tail, after in self._tails(*cast(tuple[bytes, int], state))]
+        return min(found, key=lambda text: (len(text), text.translate(BYTE_ORDER)))
+
+    def longest_completion(self, state: State, read: int, writable: frozenset[int]) -> int | None:
+        """By the positions of the state; within a character by those before it."""
+        completions = self._subsets.completions
+        if completions is None:
+            return None
+        origin = state if type(state) is bytes else cast(tuple[bytes, int], state)[0]
+        positions = self._subsets.read_next(self._subsets.unpacked(origin))
+        return completions.longest(positions, read, writable) if positions else None
+
+    def _tails(self, origin: bytes, node: int) -> Iterator[tuple[bytes, bytes]]:
+        """The first of the bytes that end a character and lead to a state, for each such state."""
+        row = self._known.get(origin) or self._row(origin)
+        reached: set[int] = set()
+        codes = row.nodes[node].tolist()
+        for byte in range(0x80, 0xC0):
+            code = codes[self._column_of[byte] - self._split]
+            if code == DEAD or code in reached:
+                continue
+            reached.add(code)
+            if code < 0:
+                yield bytes([byte]), row.targets[-2 - code]
+            else:
+                yield from ((bytes([byte]) + tail, after) for tail, after in self._tails(origin, code))
+
+    def runs(self, state: State) -> Sequence[Run]:
+        """The largest runs of single positions of the state; within a character none."""
+        return self._runs.of(self._subsets.positions(self._subsets.unpacked(state))) if type(state) is bytes else ()
+
+    def beginnings(self, state: State, length: int) -> Hashable:
+        """By the positions of the state; within a character ``None``."""
+        return self._subsets.beginnings(self._subsets.unpacked(state), length) if type(state) is bytes else None
+
+    @cached_property
+    def _runs(self) -> PositionRuns:
+        return PositionRuns(self._subsets, self._letters)
+
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """The byte classes of the pattern's character sets."""
+        return self._letters.byte_class
+
+    def fullmatch(self, text: bytes | str) -> bool:
+        """Whether the whole text is accepted. A ``str`` that UTF-8 cannot encode is not accepted."""
+        if isinstance(text, str):
+            try:
+                text = text.encode()
+            except UnicodeEncodeError:
+                return False
+        state: State | None = self._start
+        for byte in text:
+            state = self.step(state, byte)
+            if state is None:
+                return False
+        return self.accepts(state)
+
+    def _row(self, state: bytes) -> _TransitionRow:
+        subsets, split = self._subsets, self._split
+        found, group_of = subsets.targets(subsets.unpacked(state))
+        packed = [subsets.packed(target) for target in found]
+        by_class: list[bytes | None] = [*packed, None]  # index -1
+        # Groups with the same target are merged.
+        number: dict[bytes, int] = {}
+        high = tuple([DEAD if g < 0 else number.setdefault(packed[g], len(number)) for g in group_of[split:]])
+        shape = self._letters.high.shape(high) if number else None
+        row = _TransitionRow(
+            [by_class[group] for group in group_of[:split]],
+            [DEAD] * self._letters.high.columns if shape is None else shape.root.tolist(),
+            np.zeros((0, 0), dtype=np.intp) if shape is None else shape.nodes,
+            list(number),
+        )
+        if self._known_bytes > _MOST_BYTES:
+            self._known, self._known_bytes = {}, 0
+        self._known[state] = row
+        self._known_bytes += len(state) + sum(map(len, packed)) + 8 * len(group_of) + 500
+        return row

@@ -1,0 +1,260 @@
+"""Lazy unions and intersections of automata over bytes: product states are computed when they are visited.
+
+A state of a product is a tuple of states. In a union every state can be completed, because one of its components can.
+In an intersection some states cannot be completed; a search at construction finds those that can. An automaton whose
+states are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for this search. A set of
+positions can be completed exactly if one of its positions can. So the search visits tuples of positions; their number
+is at most the product of the patterns' lengths. See :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
+
+References:
+    Y. Bar-Hillel, M. Perles, E. Shamir, "On formal properties of simple phrase structure grammars", 1961: the product
+    of nondeterministic automata accepts the intersection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.compilation_budget import BudgetTracker
+from logitloom.contract import ByteAutomaton, State
+from logitloom.errors import BudgetExceeded, OptionError
+from logitloom.host.hookspecs import TextEnd
+
+__all__ = ["IntersectedAutomaton", "UnionAutomaton", "common_classes"]
+
+#: The largest number of transitions that the search visits, which takes about a second.
+_MOST_STEPS: Final = 600_000
+#: Number of states for which it is cached whether they can be completed.
+_REMEMBERED: Final = 1 << 16
+
+States = tuple[State, ...]
+
+
+def common_classes(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint8]:
+    """``[256] uint8``: byte classes such that bytes of one class have equal entries in each of the arrays ``[256]``."""
+    classes: NDArray[Any] = np.unique(np.stack(columns), axis=1, return_inverse=True)[1]
+    return classes.ravel().astype(np.uint8)
+
+
+class _LazyProduct(ByteAutomaton):
+    """The product of several automata."""
+
+    def __init__(self, automata: Sequence[ByteAutomaton]) -> None:
+        self.automata = tuple(automata)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """A hash of the fingerprints of the automata."""
+        parts = repr([automaton.fingerprint for automaton in self.automata]).encode()
+        return hashlib.blake2b(parts, digest_size=16, person=type(self).__name__.encode()[:16]).digest()
+
+    def start(self) -> State:
+        """The tuple of all start states."""
+        return tuple(automaton.start() for automaton in self.automata)
+
+    def byte_classes(self) -> NDArray[np.uint8] | None:
+        """The byte classes that no automaton distinguishes; ``None`` if an automaton has none."""
+        columns = [column for automaton in self.automata if (column := automaton.byte_classes()) is not None]
+        return common_classes(columns) if len(columns) == len(self.automata) else None
+
+
+class UnionAutomaton(_LazyProduct):
+    """The union of several automata. A component of a state is ``None`` if its automaton is dead.
+
+    Args:
+        automata: at least two. Their methods for token borders and ends of texts are not used.
+
+    Example:
+        >>> from logitloom.automata import DenseAutomaton, compile_pattern
+        >>> both = UnionAutomaton([DenseAutomaton(compile_pattern(one)) for one in ("ab", "a+")])
+        >>> state = both.step(both.start(), ord("a"))
+        >>> both.accepts(state), both.step(state, ord("b")) is None, both.step(state, ord("c")) is None
+        (True, False, True)
+    """
+
+    def step(self, state: State, byte: int) -> State | None:
+        """The tuple of next states, with ``None`` for dead automata; ``None`` if all are dead."""
+        parts = zip(self.automata, _parts(state), strict=True)
+        after = tuple(None if part is None else automaton.step(part, byte) for automaton, part in parts)
+        return None if all(part is None for part in after) else after
+
+    def accepts(self, state: State) -> bool:
+        """Whether one of the automata accepts."""
+        parts = zip(self.automata, _parts(state), strict=True)
+        return any(part is not None and automaton.accepts(part) for automaton, part in parts)
+
+    def alternatives(self, state: State) -> Sequence[State]:
+        """The alternatives of each component, with all other components dead."""
+        return [
+            tuple(one if i == index else None for i in range(len(self.automata)))
+            for index, (automaton, part) in enumerate(zip(self.automata, _parts(state), strict=True))
+            if part is not None
+            for one in automaton.alternatives(part)
+        ]
+
+
+class IntersectedAutomaton(_LazyProduct):
+    """The intersection of several automata. A state is a tuple of their states from which acceptance is reachable.
+
+    Args:
+        automata: at least two.
+        subject: the name of the automata in messages.
+
+    Raises:
+        OptionError: if the intersection is empty.
+        BudgetExceeded: if a bounded search cannot decide which states can be completed.
+
+    Example:
+        >>> from logitloom.automata import DenseAutomaton, compile_pattern
+        >>> both = IntersectedAutomaton([DenseAutomaton(compile_pattern(one)) for one in ("a*b", "..")])
+        >>> state = both.step(both.start(), ord("a"))
+        >>> both.step(state, ord("a")) is None, both.accepts(both.step(state, ord("b")))
+        (True, True)
+    """
+
+    def __init__(self, automata: Sequence[ByteAutomaton], subject: str = "automata of this intersection") -> None:
+        super().__init__(automata)
+        classes = self.byte_classes()
+        self._column: list[int] = list(range(256)) if classes is None else classes.tolist()
+        self._bytes = list({column: byte for byte, column in enumerate(self._column)}.values())
+        #: Per tuple that the search visited, whether it can be completed. Later results are cached in ``_known``.
+        self._found: dict[States, bool] = {}
+        self._known: dict[States, bool] = {}
+        self._search(subject)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_known": {}}
+
+    def completion(self, state: State) -> bytes | None:
+        """The completion of one of the automata that all others accept, too."""
+        parts: States = state  # type: ignore[assignment]
+        if self._has_borders:
+            return None
+        for automaton, part in zip(self.automata, parts, strict=True):
+            text = automaton.completion(part)
+            reached: State | None = state
+            for byte in text or b"":
+                reached = None if reached is None else self.step(reached, byte)
+            if text is not None and reached is not None and self.accepts(reached):
+                return text
+        return None
+
+    def _search(self, subject: str) -> None:
+        """Find the completable tuples: visit all reachable ones, then search backwards from the accepting ones."""
+        start = tuple(automaton.start() for automaton in self.automata)
+        before: dict[States, list[States]] = {part: [] for part in self._split(start)}
+        queue, tracker = [*before], BudgetTracker(None, f"the {subject}")
+        for number, state in enumerate(queue):
+            if number % 256 == 0:
+                tracker.check_time()
+            for byte in self._bytes:
+                after = self._stepped(state, byte)
+                if after is None:
+                    continue
+                # An automaton that counts tokens has other states within a token than at its border.
+                ended = self._bordered(after) if self._has_borders else after
+                for found in {after, ended} - {None}:
+                    assert found is not None
+                    for part in self._split(found):
+                        if part not in before:
+                            before[part] = []
+                            queue.append(part)
+                        if found == ended:
+                            before[part].append(state)
+            if len(queue) * len(self._bytes) > _MOST_STEPS:
+                raise BudgetExceeded(
+                    f"The {subject} have more than {len(queue) - 1} states together, too many to find the texts that "
+                    f"satisfy all. Write them as one constraint."
+                )
+        live = {state for state in queue if self.accepts(state)}
+        queue = [*live]
+        for state in queue:
+            for earlier in before[state]:
+                if earlier not in live:
+                    live.add(earlier)
+                    queue.append(earlier)
+        self._found = {state: state in live for state in before}
+        if not self._can_end(start):
+            raise OptionError(f"No text satisfies all {subject}. Leave one out.")
+
+    def _split(self, states: States) -> Iterator[States]:
+        return product(*[one.alternatives(part) for one, part in zip(self.automata, states, strict=True)])
+
+    def _can_end(self, states: States) -> bool:
+        """Whether a text can be completed from a tuple of states, which may be sets that the search did not visit."""
+        known = self._found.get(states)
+        known = self._known.get(states) if known is None else known
+        if known is None:
+            parts = [*self._split(states)]
+            if parts == [states]:
+                # A state within a character cannot be split. The search visited single positions only, so read on.
+                after = (self._stepped(states, byte) for byte in self._bytes)
+                known = any(one is not None and self._can_end(one) for one in after)
+            else:
+                known = any(
+                    self._found.get(part) or (part not in self._found and self._can_end(part)) for part in parts
+                )
+            if len(self._known) >= _REMEMBERED:
+                self._known = {}
+            self._known[states] = known
+        return known
+
+    @cached_property
+    def _has_borders(self) -> bool:
+        return any(type(automaton).token_border is not ByteAutomaton.token_border for automaton in self.automata)
+
+    def step(self, state: State, byte: int) -> State | None:
+        """The tuple of next states, if acceptance is reachable from it; else ``None``."""
+        after = self._stepped(_parts(state), byte)
+        return after if after is not None and (self._has_borders or self._can_end(after)) else None
+
+    def _stepped(self, states: States, byte: int) -> States | None:
+        reached = []
+        for automaton, state in zip(self.automata, states, strict=True):
+            after = automaton.step(state, byte)
+            if after is None:
+                return None
+            reached.append(after)
+        return tuple(reached)
+
+    def accepts(self, state: State) -> bool:
+        """Whether all automata accept."""
+        return all(automaton.accepts(part) for automaton, part in zip(self.automata, _parts(state), strict=True))
+
+    def alternatives(self, state: State) -> Sequence[State]:
+        """Every tuple of alternatives that can be completed."""
+        return [part for part in self._split(_parts(state)) if self._has_borders or self._can_end(part)]
+
+    def must_end(self, state: State) -> bool:
+        """Whether the text must end in one of the automata."""
+        return any(automaton.must_end(part) for automaton, part in zip(self.automata, _parts(state), strict=True))
+
+    def token_border(self, state: State) -> State | None:
+        """The states of all automata after a token border, if acceptance is reachable from them; else ``None``."""
+        after = self._bordered(_parts(state)) if self._has_borders else _parts(state)
+        return after if after is not None and self._can_end(after) else None
+
+    def _bordered(self, states: States) -> States | None:
+        reached = []
+        for automaton, state in zip(self.automata, states, strict=True):
+            after = automaton.token_border(state)
+            if after is None:
+                return None
+            reached.append(after)
+        return tuple(reached)
+
+    def text_end(self, state: State) -> TextEnd:
+        """The end according to an automaton for which the text has ended, or else the one that holds most bytes."""
+        found = [automaton.text_end(part) for automaton, part in zip(self.automata, _parts(state), strict=True)]
+        return max(found, key=lambda end: (end.finished, end.hold))
+
+
+def _parts(state: State) -> States:
+    return state  # type: ignore[return-value]

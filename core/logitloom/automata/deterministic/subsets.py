@@ -1,0 +1,583 @@
+"""Sets of positions as the states of a deterministic automaton over classes of characters.
+
+A state is a set of positions of a pattern. Its transitions are computed from the positions alone.
+:func:`logitloom.automata.deterministic.determinize.determinize` visits all states and builds the whole automaton.
+:class:`.lazy_dfa.LazyDfa` computes only the states that a text visits. Both use the same sets.
+
+A position is left out of a set if another position of the set permits all texts that it permits
+(:data:`.nfa.Order`), or if no text can end after it. So the sets stay small for counted repeats that
+can begin at many positions, such as ``.{0,100}`` after a word that may occur again.
+
+References:
+    M. O. Rabin and D. Scott, "Finite automata and their decision problems", 1959.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.patterns.boundaries import ALL_CONTEXTS, BEGIN, END, KINDS, LAST_NEWLINE, NEWLINE, context_bit
+from logitloom.automata.patterns.char_sets import HIGH_ALL, NEVER, CharSet
+from logitloom.automata.patterns.context_completions import PlainPositions, without_contexts
+from logitloom.automata.patterns.context_nfa import ContextAutomaton
+from logitloom.automata.patterns.nfa import END_POSITION, Order, PositionAutomaton
+from logitloom.automata.patterns.position_beginnings import position_beginnings
+from logitloom.automata.patterns.position_completions import PositionCompletions
+from logitloom.automata.patterns.utf8 import DEAD
+
+__all__ = ["ContextSubsets", "PositionsRead", "Runs", "SubsetAutomaton", "Subsets", "numbered_sets"]
+
+S = TypeVar("S", bound=Hashable)
+
+_EMPTY: Final[frozenset[int]] = frozenset()
+#: The most positions that are divided by what they begin, which takes a microsecond or more for each.
+_MOST_DIVIDED: Final = 4096
+
+
+class Runs(NamedTuple):
+    """What each position of a pattern reads whatever comes next, and the position after it.
+
+    Attributes:
+        sets: the sets of characters; the last is empty.
+        set_at: ``[positions]``: the index of the set of each position.
+        then: ``[positions]``: the next position.
+    """
+
+    sets: list[CharSet]
+    set_at: NDArray[np.intp]
+    then: NDArray[np.intp]
+
+
+class SubsetAutomaton(Protocol[S]):
+    """A deterministic automaton over classes of characters, state by state."""
+
+    classes: int
+
+    @property
+    def start(self) -> S:
+        """The state before the first character."""
+        ...
+
+    def accepts(self, state: S) -> bool:
+        """Whether a text may end in a state."""
+        ...
+
+    def targets(self, state: S) -> tuple[list[S], Sequence[int]]:
+        """The distinct next states of a state, and per class the index of its next state, -1 for none."""
+        ...
+
+    def size(self, state: S) -> int:
+        """The number of positions of a state."""
+        ...
+
+    def members(self, state: S) -> list[S]:
+        """The states with one position each whose union is the state."""
+        ...
+
+    def packed(self, state: S) -> bytes:
+        """A state as bytes, equal in every process."""
+        ...
+
+    def unpacked(self, data: bytes) -> S:
+        """The inverse of :meth:`packed`."""
+        ...
+
+    def positions(self, state: S) -> list[int]:
+        """The positions of a state, as indices of :attr:`runs`."""
+        ...
+
+    @property
+    def runs(self) -> Runs:
+        """What each position reads whatever comes next."""
+        ...
+
+    @property
+    def completions(self) -> PositionCompletions | None:
+        """The shortest texts of positions; ``None`` where they are not known."""
+        ...
+
+    def read_next(self, state: S) -> Collection[int]:
+        """The positions with which a text may go on from a state, as :attr:`completions` numbers them."""
+        ...
+
+    def beginnings(self, state: S, length: int) -> Hashable:
+        """Equal for states that begin the same texts of up to ``length`` characters; ``None`` if that is unknown."""
+        ...
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Equal for equal automata with equal states."""
+        ...
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether each character leads to at most one position, so that there are about as many states as positions."""
+        ...
+
+
+def numbered_sets(chars: list[CharSet]) -> tuple[list[CharSet], list[int]]:
+    """The distinct sets, and the index of each set among them.
+
+    The copies of a counted repeat share one object, so sets are compared by identity first.
+    """
+    numbers: dict[CharSet, int] = {}
+    of_object = {key: numbers.setdefault(one, len(numbers)) for key, one in {id(one): one for one in chars}.items()}
+    return list(numbers), [of_object[id(one)] for one in chars]
+
+
+def _undominated(positions: frozenset[int], order: Order) -> frozenset[int]:
+    """A set without the positions that are redundant according to ``order``."""
+    level = 0
+    while True:
+        best: dict[int, tuple[int, int]] = {}
+        dropped = set()
+        for p in positions:
+            entries = order.get(p, ())
+            if len(entries) > level:
+                key, rank = entries[level]
+                known = best.get(key)
+                if known is None:
+                    best[key] = rank, p
+                elif rank < known[0]:
+                    best[key] = rank, p
+                    dropped.add(known[1])
+                else:
+                    dropped.add(p)
+        if not best:
+            return positions
+        if dropped:
+            positions -= dropped
+        level += 1
+
+
+class _Plan(NamedTuple):
+    """The groups of classes that a combination of sets does not distinguish.
+
+    Attributes:
+        groups: per group the sets that contain it.
+        group_of: the group of each class, -1 for a class in none of the sets.
+    """
+
+    groups: list[tuple[int, ...]]
+    group_of: list[int]
+
+
+def _plan(sets: Iterable[int], classes_of: list[tuple[int, ...]], classes: int) -> _Plan:
+    holding: dict[int, list[int]] = {}
+    for s in sets:
+        for c in classes_of[s]:
+            holding.setdefault(c, []).append(s)
+    number: dict[tuple[int, ...], int] = {}
+    group_of = [DEAD] * classes
+    for c in sorted(holding):
+        group_of[c] = number.setdefault(tuple(holding[c]), len(number))
+    return _Plan(list(number), group_of)
+
+
+def _is_deterministic(follow: Iterable[Collection[int]], set_at: list[int], classes_of: list[tuple[int, ...]]) -> bool:
+    for positions in follow:
+        if len(positions) > 1:
+            seen: set[int] = set()
+            for p in positions:
+                classes = classes_of[set_at[p]]
+                if not seen.isdisjoint(classes):
+                    return False
+                seen.update(classes)
+    return True
+
+
+def _longest_runs(
+    following: Sequence[Collection[int]], sets: list[CharSet], set_at: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Of each list the position with the largest set; of several the first, which has the most positions after it.
+
+    Where no set has characters it is position 0.
+    """
+    of_set = [s.ascii.bit_count() + min(len(s.high.ranges), 64) + 128 * (s.high is HIGH_ALL) for s in sets]
+    count = len(set_at)
+    # The larger the rank, the larger the set, or the lower the position.
+    rank = np.array(of_set).take(set_at) * count + np.arange(count)[::-1]
+    rank[0] = count - 1
+    best = np.full(len(following), rank[0])
+    positions = np.fromiter(chain.from_iterable(following), dtype=np.intp)
+    np.maximum.at(best, np.arange(len(following)).repeat([*map(len, following)]), rank.take(positions))
+    found: NDArray[np.intp] = count - 1 - best % count
+    return found
+
+
+def _digest(*parts: Any) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(repr(part).encode() + b"\n")
+    return digest.digest()
+
+
+def _described(chars: list[CharSet]) -> tuple[list[tuple[int, Any]], list[int]]:
+    sets, set_at = numbered_sets(chars)
+    return [(s.ascii, s.high.ranges) for s in sets], set_at
+
+
+class Subsets:
+    """The subset automaton of a pattern without boundaries.
+
+    A state is the set of positions that may be read next; position 0 stands for the end of the text.
+
+    Args:
+        nfa: the position automaton; the end of the text can be reached from each position.
+        members: the classes of each character set in ``nfa``.
+        classes: number of classes.
+    """
+
+    def __init__(self, nfa: PositionAutomaton, members: Mapping[CharSet, tuple[int, ...]], classes: int) -> None:
+        self.nfa = nfa
+        self.classes = classes
+        self._sets, self._set_at = numbered_sets(nfa.chars)
+        self.classes_of = [members[chars] for chars in self._sets]
+        self._plans: dict[tuple[int, ...], _Plan] = {}
+        self._beginnings: dict[int, list[int]] = {}
+        self.start: frozenset[int] = _undominated(nfa.first, nfa.order) if nfa.order else nfa.first
+
+    def accepts(self, state: frozenset[int]) -> bool:
+        """See :class:`SubsetAutomaton`."""
+        return END_POSITION in state
+
+    def size(self, state: frozenset[int]) -> int:
+        """See :class:`SubsetAutomaton`."""
+        return len(state)
+
+    def members(self, state: frozenset[int]) -> list[frozenset[int]]:
+        """See :class:`SubsetAutomaton`."""
+        return [frozenset((position,)) for position in state]
+
+    def packed(self, state: frozenset[int]) -> bytes:
+        """See :class:`SubsetAutomaton`."""
+        return struct.pack(f"<{len(state)}i", *sorted(state))
+
+    def unpacked(self, data: bytes) -> frozenset[int]:
+        """See :class:`SubsetAutomaton`."""
+        return frozenset(struct.unpack(f"<{len(data) // 4}i", data))
+
+    def positions(self, state: frozenset[int]) -> list[int]:
+        """See :class:`SubsetAutomaton`."""
+        return list(state)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """See :class:`SubsetAutomaton`. A position of a state is read next; none is read at the end of the text."""
+        set_at = np.array(self._set_at)
+        then = _longest_runs(self.nfa.follow, self._sets, set_at)
+        set_at[END_POSITION] = len(self._sets)
+        return Runs([*self._sets, NEVER], set_at, then)
+
+    @cached_property
+    def completions(self) -> PositionCompletions | None:
+        """See :class:`SubsetAutomaton`."""
+        return PositionCompletions(self.nfa)
+
+    def read_next(self, state: frozenset[int]) -> Collection[int]:
+        """See :class:`SubsetAutomaton`."""
+        return state
+
+    def beginnings(self, state: frozenset[int], length: int) -> Hashable:
+        """See :class:`SubsetAutomaton`. All positions are divided when the first state is asked for."""
+        if len(self.nfa.chars) > _MOST_DIVIDED:
+            return None
+        known = self._beginnings.get(length)
+        if known is None:
+            known = self._beginnings[length] = position_beginnings(self.nfa, self._set_at, length)
+        return frozenset([known[position] for position in state if position != END_POSITION])
+
+    @cached_property
+    def is_deterministic(self) -> bool:
+        """See :class:`SubsetAutomaton`."""
+        return _is_deterministic([self.nfa.first, *self.nfa.follow], self._set_at, self.classes_of)
+
+    @property
+    def is_unordered(self) -> bool:
+        """Whether no position is left out of a set because another one permits its texts.
+
+        Copies of a position read the same characters, so where characters determine positions no set holds two copies.
+        """
+        return not self.nfa.order or self.is_deterministic
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """See :class:`SubsetAutomaton`."""
+        nfa = self.nfa
+        return _digest(_described(nfa.chars), sorted(nfa.first), [*map(sorted, nfa.follow)], sorted(nfa.order.items()))
+
+    def targets(self, state: frozenset[int]) -> tuple[list[frozenset[int]], Sequence[int]]:
+        """See :class:`SubsetAutomaton`."""
+        follow, set_at = self.nfa.follow, self._set_at
+        read: dict[int, list[frozenset[int]]] = {}
+        for p in state:
+            if p != END_POSITION:
+                s = set_at[p]
+                if s in read:
+                    read[s].append(follow[p])
+                else:
+                    read[s] = [follow[p]]
+        combined = tuple(sorted(read)) if len(read) > 1 else tuple(read)
+        plan = self._plans.get(combined)
+        if plan is None:
+            plan = self._plans[combined] = _plan(combined, self.classes_of, self.classes)
+        order = self.nfa.order
+        found = []
+        for group in plan.groups:
+            followers = read[group[0]] if len(group) == 1 else [positions for s in group for positions in read[s]]
+            target = followers[0] if len(followers) == 1 else followers[0].union(*followers[1:])
+            found.append(_undominated(target, order) if order and len(target) > 1 else target)
+        return found, plan.group_of
+
+
+class _ReadableSet(NamedTuple):
+    """A character set that may be read next.
+
+    Attributes:
+        set: the number of the set.
+        going: the kinds of characters, as bits, after which the text can be completed.
+        ends: whether a newline that is the last character may be read.
+    """
+
+    set: int
+    going: int
+    ends: bool
+
+
+class _ContextPlan(NamedTuple):
+    """The groups of classes that a combination of readings does not distinguish.
+
+    Attributes:
+        groups: per group the kind of its characters, the readings that continue, and those that end the text.
+        group_of: the group of each class, -1 for a class without a transition.
+    """
+
+    groups: list[tuple[int, tuple[_ReadableSet, ...], tuple[_ReadableSet, ...]]]
+    group_of: list[int]
+
+
+class PositionsRead(NamedTuple):
+    """A state of a pattern with boundaries.
+
+    Attributes:
+        before: the kind of the character before.
+        positions: the positions just read.
+        ending: the positions that read a newline as the last character: they may accept and have no transitions.
+    """
+
+    before: int
+    positions: frozenset[int]
+    ending: frozenset[int]
+
+
+class ContextSubsets:
+    """The subset automaton of a pattern with anchors or word boundaries.
+
+    Args:
+        nfa: the positions and the contexts of their transitions.
+        members: the classes of each character set in ``nfa``.
+        kind_of: the kind of each class.
+        classes: number of classes.
+    """
+
+    def __init__(
+        self,
+        nfa: ContextAutomaton,
+        members: Mapping[CharSet, tuple[int, ...]],
+        kind_of: list[int],
+        classes: int,
+    ) -> None:
+        self.nfa = nfa
+        self.classes = classes
+        self._kind_of = kind_of
+        self._classes_at = [members[chars] for chars in nfa.chars]
+        self._sets, self._set_at = numbered_sets(nfa.chars)
+        self._classes_of = [members[chars] for chars in self._sets]
+        self._after: dict[tuple[int, int], list[tuple[_ReadableSet, tuple[int, ...]]]] = {}
+        self._plans: dict[tuple[_ReadableSet, ...], _ContextPlan] = {}
+        self._alive = self._living()
+        self.start = PositionsRead(BEGIN, frozenset([END_POSITION]), _EMPTY)
+
+    def _living(self) -> list[int]:
+        """Per position the kinds, as bits, of the character read there after which the text can be completed."""
+        nfa = self.nfa
+        kinds_at = [sum({1 << self._kind_of[c] for c in classes}) for classes in self._classes_at]
+        kinds_at[END_POSITION] = 1 << BEGIN
+        self._kinds_at = kinds_at
+        alive = [0] * len(nfa.chars)
+        before: list[list[tuple[int, int]]] = [[] for _ in nfa.chars]
+        ends = context_bit(NEWLINE, END)
+        last = [
+            bool(accept & ends and kinds >> NEWLINE & 1) for accept, kinds in zip(nfa.accept, kinds_at, strict=True)
+        ]
+        kinds = range(KINDS + 1)
+        #: Per set of contexts and kind after, the kinds before that are in a context with it, as bits.
+        fitting: dict[tuple[int, int], int] = {}
+
+        def fits(contexts: int, after: int) -> int:
+            found = fitting.get((contexts, after))
+            if found is None:
+                found = sum(1 << kind for kind in kinds if contexts & context_bit(kind, after))
+                fitting[contexts, after] = found
+            return found
+
+        queue = []
+        for p, following in enumerate(nfa.follow):
+            living = fits(nfa.accept[p], END)
+            for q, contexts in following.items():
+                before[q].append((p, contexts))
+                if last[q]:
+                    living |= fits(contexts, LAST_NEWLINE)
+            alive[p] = living & kinds_at[p]
+            queue += [(p, kind) for kind in kinds if alive[p] >> kind & 1]
+        for q, after in queue:
+            for p, contexts in before[q]:
+                new = fits(contexts, after) & kinds_at[p] & ~alive[p]
+                if new:
+                    alive[p] |= new
+                    queue += [(p, kind) for kind in kinds if new >> kind & 1]
+        return alive
+
+    def accepts(self, state: PositionsRead) -> bool:
+        """See :class:`SubsetAutomaton`."""
+        at_end, accept = context_bit(state.before, END), self.nfa.accept
+        return any(accept[p] & at_end for p in state.positions) or any(accept[p] & at_end for p in state.ending)
+
+    def size(self, state: PositionsRead) -> int:
+        """See :class:`SubsetAutomaton`."""
+        return len(state.positions) + len(state.ending)
+
+    def members(self, state: PositionsRead) -> list[PositionsRead]:
+        """See :class:`SubsetAutomaton`."""
+        return [
+            *(PositionsRead(state.before, frozenset((position,)), _EMPTY) for position in state.positions),
+            *(PositionsRead(state.before, _EMPTY, frozenset((position,))) for position in state.ending),
+        ]
+
+    def packed(self, state: PositionsRead) -> bytes:
+        """See :class:`SubsetAutomaton`."""
+        numbers = (state.before, len(state.positions), *sorted(state.positions), *sorted(state.ending))
+        return struct.pack(f"<{len(numbers)}i", *numbers)
+
+    def unpacked(self, data: bytes) -> PositionsRead:
+        """See :class:`SubsetAutomaton`."""
+        before, count, *positions = struct.unpack(f"<{len(data) // 4}i", data)
+        return PositionsRead(before, frozenset(positions[:count]), frozenset(positions[count:]))
+
+    def positions(self, state: PositionsRead) -> list[int]:
+        """See :class:`SubsetAutomaton`."""
+        return list(state.positions)
+
+    @cached_property
+    def _plain(self) -> PlainPositions | None:
+        return without_contexts(self.nfa, self._alive)
+
+    @cached_property
+    def completions(self) -> PositionCompletions | None:
+        """See :class:`SubsetAutomaton`."""
+        return None if self._plain is None else PositionCompletions(self._plain.nfa)
+
+    def read_next(self, state: PositionsRead) -> Collection[int]:
+        """See :class:`SubsetAutomaton`."""
+        assert self._plain is not None
+        after = self._plain.after
+        found = _EMPTY.union(*[after[position, state.before] for position in state.positions])
+        return found | {END_POSITION} if self.accepts(state) else found
+
+    def beginnings(self, state: PositionsRead, length: int) -> Hashable:
+        """See :class:`SubsetAutomaton`."""
+        del state, length
+        return None
+
+    @cached_property
+    def runs(self) -> Runs:
+        """See :class:`SubsetAutomaton`. A position of a state was read before."""
+        alive, kinds_at = self._alive, self._kinds_at
+        always = [
+            [q for q, contexts in following.items() if contexts == ALL_CONTEXTS and alive[q] == kinds_at[q]]
+            for following in self.nfa.follow
+        ]
+        set_at = np.array(self._set_at)
+        then = _longest_runs(always, self._sets, set_at)
+        there = np.where([*map(bool, always)], set_at.take(then), len(self._sets))
+        return Runs([*self._sets, NEVER], there, then)
+
+    @property
+    def is_deterministic(self) -> bool:
+        """See :class:`SubsetAutomaton`."""
+        return _is_deterministic(self.nfa.follow, self._set_at, self._classes_of)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """See :class:`SubsetAutomaton`."""
+        nfa = self.nfa
+        follow = [sorted(following.items()) for following in nfa.follow]
+        return _digest(_described(nfa.chars), follow, nfa.accept, sorted(nfa.order.items()))
+
+    def targets(self, state: PositionsRead) -> tuple[list[PositionsRead], Sequence[int]]:
+        """See :class:`SubsetAutomaton`."""
+        read: dict[_ReadableSet, set[int]] = {}
+        for p in state.positions:
+            for reading, positions in self._readings(state.before, p):
+                known = read.get(reading)
+                if known is None:
+                    read[reading] = set(positions)
+                else:
+                    known.update(positions)
+        combined = tuple(sorted(read))
+        plan = self._plans.get(combined)
+        if plan is None:
+            plan = self._plans[combined] = self._plan(combined)
+        index: dict[PositionsRead, int] = {}
+        numbers = []
+        for kind, going, stopping in plan.groups:
+            target = PositionsRead(kind, self._united(read, going), self._united(read, stopping))
+            numbers.append(index.setdefault(target, len(index)))
+        numbers.append(DEAD)  # index -1
+        return list(index), [numbers[group] for group in plan.group_of]
+
+    def _readings(self, before: int, p: int) -> list[tuple[_ReadableSet, tuple[int, ...]]]:
+        """The readings that are possible after a position, each with the positions that read it."""
+        known = self._after.get((before, p))
+        if known is None:
+            contexts = [context_bit(before, kind) for kind in range(KINDS)]
+            at_last, newline_end = context_bit(before, LAST_NEWLINE), context_bit(NEWLINE, END)
+            found: dict[_ReadableSet, list[int]] = {}
+            for q, mask in self.nfa.follow[p].items():
+                fitting = sum(1 << kind for kind in range(KINDS) if mask & contexts[kind])
+                ends = not fitting >> NEWLINE & 1 and mask & at_last and self.nfa.accept[q] & newline_end
+                reading = _ReadableSet(self._set_at[q], fitting & self._alive[q], bool(ends))
+                if reading.going or reading.ends:
+                    found.setdefault(reading, []).append(q)
+            known = self._after[before, p] = [(reading, tuple(positions)) for reading, positions in found.items()]
+        return known
+
+    def _plan(self, readings: tuple[_ReadableSet, ...]) -> _ContextPlan:
+        going: dict[int, list[_ReadableSet]] = {}
+        stopping: dict[int, list[_ReadableSet]] = {}
+        for reading in readings:
+            for c in self._classes_of[reading.set]:
+                if reading.going >> self._kind_of[c] & 1:
+                    going.setdefault(c, []).append(reading)
+                elif reading.ends and self._kind_of[c] == NEWLINE:
+                    stopping.setdefault(c, []).append(reading)
+        number: dict[tuple[int, tuple[_ReadableSet, ...], tuple[_ReadableSet, ...]], int] = {}
+        group_of = [DEAD] * self.classes
+        for c in sorted(going.keys() | stopping.keys()):
+            group = (self._kind_of[c], tuple(going.get(c, ())), tuple(stopping.get(c, ())))
+            group_of[c] = number.setdefault(group, len(number))
+        return _ContextPlan(list(number), group_of)
+
+    def _united(self, read: Mapping[_ReadableSet, set[int]], readings: tuple[_ReadableSet, ...]) -> frozenset[int]:
+        return self._reduced(_EMPTY.union(*[read[reading] for reading in readings])) if readings else _EMPTY
+
+    def _reduced(self, positions: frozenset[int]) -> frozenset[int]:
+        return _undominated(positions, self.nfa.order) if len(positions) > 1 and self.nfa.order else positions

@@ -1,0 +1,159 @@
+"""The states that characters above ASCII lead to in an automaton over bytes; each such character has 2 to 4 bytes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache, lru_cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.automaton_kernels import automaton_kernels
+from logitloom.automata.compilation_budget import BudgetTracker
+from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
+from logitloom.automata.patterns.char_sets import category
+from logitloom.automata.patterns.utf8 import high_partition
+from logitloom.masks.kernels import KernelFailed
+
+__all__ = ["EVERYTHING", "Kinds", "kinds", "marks_above_ascii"]
+
+#: All bits of ``Trie.marks``.
+EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)
+_VARIOUS: Final = -2
+#: The largest number of states that are tested for self-loops on all word characters; a test takes a millisecond.
+_MOST_ASKED: Final = 16
+
+
+class Kinds(NamedTuple):
+    """The byte automaton of all characters above ASCII, in which word characters are distinguished from others.
+
+    Attributes:
+        nodes: ``[K, columns] int32``, as in :class:`logitloom.automata.patterns.utf8.Shape`.
+        root: ``[columns] int32``.
+        column_of: ``[128] uint8``, the column of each byte from 0x80.
+        of_group: ``[groups] uint8``, the kind of the characters of each group, as a bit of ``Trie.marks``.
+        below: ``[K] uint8``, the kinds of the characters below each node.
+    """
+
+    nodes: NDArray[np.int32]
+    root: NDArray[np.int32]
+    column_of: NDArray[np.uint8]
+    of_group: NDArray[np.uint8]
+    below: NDArray[np.uint8]
+
+
+@cache
+def kinds() -> Kinds:
+    """The :class:`Kinds`, computed once per process."""
+    words, others = category("w", 0).high, category("W", 0).high
+    partition = high_partition(frozenset([words, others]), BudgetTracker())
+    nodes, root = partition.shape(tuple(range(partition.classes)))
+    of_group = np.zeros(partition.classes, dtype=np.uint8)
+    of_group[list(partition.members[words])] = HIGH_WORD
+    of_group[list(partition.members[others])] = HIGH_OTHER
+    below = np.zeros(len(nodes) + 1, dtype=np.uint8)
+    completing = nodes < -1
+    # A character has at most three bytes below a node.
+    for _ in range(3):
+        kind = np.where(completing, of_group[np.where(completing, -2 - nodes, 0)], below[np.maximum(nodes, -1)])
+        below[:-1] = np.bitwise_or.reduce(kind, axis=1)
+    return Kinds(nodes.astype(np.int32), root.astype(np.int32), partition.column_of, of_group, below[:-1])
+
+
+def marks_above_ascii(
+    table: NDArray[np.int32], byte_class: NDArray[np.uint8], default: NDArray[np.int32]
+) -> NDArray[np.uint8]:
+    """Which kinds of characters above ASCII can take another than the default transition.
+
+    Args:
+        table: ``[states, classes] int32``, next states, -1 for none.
+        byte_class: ``[256] uint8``.
+        default: ``[states] int32``, the target of the default transition, -1 for none.
+
+    Returns:
+        ``[states] uint8``, bits of ``Trie.marks``. Without compiled kernels a bit may be set needlessly.
+    """
+    kernels = automaton_kernels()
+    if kernels is not None:
+        given = np.ascontiguousarray(table), byte_class, default.astype(np.int32, copy=False)
+        with suppress(KernelFailed):
+            return kernels.marks(*given, tuple(kinds()))
+    states = np.arange(len(table))
+    same = _above_ascii(table, byte_class, states)
+    marks = np.where((default >= 0) & (same == default), np.uint8(MALFORMED), EVERYTHING)
+    # A state that loops on the letter U+00E9 and not on the sign U+00D7 may loop on exactly the word characters.
+    at = (default == states).nonzero()[0]
+    next_state = np.append(table, np.full((1, table.shape[1]), -1, dtype=np.int32), axis=0)
+    one = next_state[at, byte_class[0xC3]]
+    letter, sign = next_state[one, byte_class[0xA9]], next_state[one, byte_class[0x97]]
+    for state in at[(letter == at) & (sign != at)][:_MOST_ASKED].tolist():
+        if _reads_words(state, next_state, byte_class):
+            marks[state] = MALFORMED | HIGH_OTHER | HIGH_PARTIAL
+    return marks
+
+
+def _above_ascii(
+    table: NDArray[np.int32], byte_class: NDArray[np.uint8], reached: NDArray[np.integer[Any]]
+) -> NDArray[np.integer[Any]]:
+    """Per state, the value that all targets of characters above ASCII share; -1 for no target, -2 for differing values.
+
+    Args:
+        table, byte_class: as above.
+        reached: ``[states]``, the value of each state.
+    """
+    classes, end = byte_class.tobytes(), np.array([-1])
+
+    def after(reached: NDArray[Any], low: int, high: int) -> NDArray[Any]:
+        known = np.concatenate((reached, end))
+        return _same(known.take(table.take(_columns(classes, low, high), axis=1)))
+
+    one = after(reached, 0x80, 0xBF)
+    two = after(one, 0x80, 0xBF)
+    three = after(two, 0x80, 0xBF)
+    # Lead bytes, each with its legal continuations: no overlong forms, no surrogates, nothing above U+10FFFF.
+    leads = [
+        after(one, 0xC2, 0xDF),
+        after(after(one, 0xA0, 0xBF), 0xE0, 0xE0),
+        after(two, 0xE1, 0xEC),
+        after(after(one, 0x80, 0x9F), 0xED, 0xED),
+        after(two, 0xEE, 0xEF),
+        after(after(two, 0x90, 0xBF), 0xF0, 0xF0),
+        after(three, 0xF1, 0xF3),
+        after(after(two, 0x80, 0x8F), 0xF4, 0xF4),
+    ]
+    return _same(np.stack(leads, axis=1))
+
+
+@lru_cache(maxsize=512)
+def _columns(byte_class: bytes, low: int, high: int) -> NDArray[np.uint8]:
+    """The table columns of a range of bytes."""
+    return np.unique(np.frombuffer(byte_class, dtype=np.uint8)[low : high + 1])
+
+
+def _same(each: NDArray[Any]) -> NDArray[Any]:
+    return np.where((each == each[:, :1]).all(axis=1), each[:, 0], _VARIOUS)
+
+
+def _reads_words(state: int, next_state: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> bool:
+    """Whether every word character above ASCII leads from the state back to the state."""
+    partition = high_partition(frozenset([category("w", 0).high]), BudgetTracker())
+    nodes, root = partition.shape((0,))
+    by_byte = next_state[:, byte_class[128:]]
+    columns = partition.column_of
+    reached = np.full(len(nodes), -1, dtype=np.int64)
+    level, rows = np.array([state]), root[None]
+    while True:
+        here = by_byte[level]
+        expected = rows[:, columns]
+        if (here[expected == -2] != state).any():
+            return False
+        inner = expected >= 0
+        children, index = np.unique(expected[inner], return_index=True)
+        if not len(children):
+            return True
+        reached[children] = here[inner][index]
+        # Each node of the shape must stand for one state. A level of the shape is entered only from the level above.
+        if (reached[expected[inner]] != here[inner]).any() or (reached[children] < 0).any():
+            return False
+        level, rows = reached[children], nodes[children]

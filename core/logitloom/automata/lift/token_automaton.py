@@ -1,0 +1,441 @@
+"""A DFA with a whole table, lifted to the tokens of a vocabulary.
+
+Tokens are byte strings, so a token leads from a state to the state after its bytes, and is allowed if that state
+exists. Token sets are computed when a state is first visited, or all at once as tables for devices. Both methods give
+the same results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from logitloom.automata.compilation_budget import Budget, BudgetTracker
+from logitloom.automata.deterministic.dense import DenseAutomaton
+from logitloom.automata.deterministic.dfa import DEAD, Dfa
+from logitloom.automata.deterministic.reach import ends_reachable, steps_to
+from logitloom.automata.lift.row_walk import SORTED_BY_MASK, RowWalk
+from logitloom.automata.lift.token_tables import token_classes
+from logitloom.automata.lift.traps import every_state_can_go_on
+from logitloom.automata.lift.trie import vocabulary_trie
+from logitloom.contract import (
+    FINISHED,
+    UNKNOWN,
+    ByteAutomaton,
+    CompiledStep,
+    Constraint,
+    State,
+    TokenSet,
+    TokenTables,
+)
+from logitloom.errors import BudgetExceeded, VocabularyError
+from logitloom.host.hookspecs import TextEnd
+from logitloom.masks.kernels import ByteTable
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["TokenAutomaton", "allowed_steps"]
+
+_FINISHED: Final = FINISHED.value
+_MEMO_LIMIT: Final = 1 << 16
+_SET_BYTES_LIMIT: Final = 64 << 20
+#: What a token's text takes as an object, its place in the list of texts and its offset.
+_BYTES_OF_TEXT: Final = 49
+_NO_STATES: Final = np.zeros(0, dtype=np.int32)
+_NO_IDS: Final = np.zeros(0, dtype=np.int32)
+_NO_IDS.setflags(write=False)
+
+#: The cost of a token set is proportional to its number of tokens, at least a tenth of and at most one "expensive row",
+#: which has an eighth of the vocabulary. After ``_EXPENSIVE_ROWS`` such rows (more if there are many states) all rows
+#: are computed as tables. The cost of compiled walks is the number of visited trie nodes, and their limit is higher.
+_EXPENSIVE_PART: Final = 8
+_CHEAPEST: Final = 0.1
+_EXPENSIVE_ROWS: Final = 4
+_EXPENSIVE_NODES: Final = 20_000
+_COMPILED_EXPENSIVE_ROWS: Final = 96
+_STATES_PER_ROW: Final = 500
+
+
+def allowed_steps(table: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """The allowed entries of ``TokenTables.next``: all that are not dead; in the finished state the last class only."""
+    allowed: NDArray[np.bool_] = table != DEAD
+    allowed[_FINISHED, :-1] = False
+    return allowed
+
+
+class TokenAutomaton(Constraint):
+    """A constraint from an automaton over bytes with a whole table.
+
+    A state is the number of a state of ``dfa``. Ids without text (special tokens, unused ids, padding of the
+    vocabulary) are never allowed if the constraint restricts; otherwise they are allowed and do not change the state.
+
+    Args:
+        dfa: an automaton over bytes; without ``closing`` it is trimmed.
+        vocabulary: the bytes of each id.
+        vocab_size: width of the model's logits, at least ``vocabulary.size`` (padded vocabularies).
+        restricts: whether the text must be in a language. If not, the text is only observed (every state of ``dfa``
+            accepts).
+        closing: states of ``dfa`` in which a text must end: no token is allowed there, although further bytes of the
+            same token may follow. If an engine continues the text anyway, the state still advances.
+        ended: ``[states] int32``, the state after end-of-sequence, which can record how the text ended; these states
+            are closing and never left. Default: the finished state.
+        hold: ``[states] int32``, the number of bytes at the end of the text that do not belong to it (in closing
+            states) or may not belong to it (in other states).
+        budget: the limits of later, larger computations.
+        tables: the result of :meth:`tables` for equal arguments, if it is known.
+
+    Raises:
+        VocabularyError: if no sequence of tokens writes an accepted text, or an id is out of range.
+
+    Example:
+        >>> from logitloom.automata import compile_pattern
+        >>> words = Vocabulary([b"", b"a", b"b", b"ab"], eos=[0])
+        >>> automaton = TokenAutomaton(compile_pattern("(ab)+"), words)
+        >>> automaton.row(automaton.start()).tolist()
+        [1, 3]
+        >>> automaton.row(automaton.advance(automaton.start(), 3)).tolist()
+        [0, 1, 3]
+        >>> from logitloom.automata import AhoCorasick
+        >>> words = Vocabulary([b"", b"<pad>", b"b", b"ad"], eos=[0], special=[1])
+        >>> matcher = TokenAutomaton(AhoCorasick(["bad"]).avoiding(), words, restricts=False)
+        >>> matcher.row(matcher.advance(matcher.start(), 2)).tolist()
+        [0, 1, 2]
+    """
+
+    def __init__(
+        self,
+        dfa: Dfa,
+        vocabulary: Vocabulary,
+        vocab_size: int | None = None,
+        *,
+        restricts: bool = True,
+        closing: ArrayLike | None = None,
+        ended: ArrayLike | None = None,
+        hold: ArrayLike | None = None,
+        budget: Budget | None = None,
+        tables: TokenTables | None = None,
+    ) -> None:
+        if closing is None and restricts:
+            dfa = dfa.trimmed()
+        self.dfa = dfa
+        self.vocabulary = vocabulary
+        self.vocab_size = vocabulary.size if vocab_size is None else int(vocab_size)
+        self.eos: tuple[int, ...] = vocabulary.eos
+        self.budget = budget
+        self.restricts = restricts
+        self.states = dfa.states
+        self.closing: NDArray[np.bool_] = np.zeros(dfa.states, dtype=bool)
+        if closing is not None:
+            self.closing[np.asarray(closing, dtype=np.int64)] = True
+        self.ended: NDArray[np.int32] = np.asarray(
+            np.full(dfa.states, _FINISHED) if ended is None else ended, dtype=np.int32
+        )
+        self.hold = None if hold is None else np.asarray(hold, dtype=np.int32)
+        self.ends_texts = hold is not None
+        self._check_arguments()
+        self.accepting: NDArray[np.bool_] = np.zeros(dfa.states + 2, dtype=bool)
+        np.logical_or(dfa.accepting, self.closing, out=self.accepting[:-2])
+        self.accepting[-2] = True
+        self._trie = vocabulary_trie(vocabulary)
+        self._walk = RowWalk(dfa, self._trie)
+        self._sets: dict[int, TokenSet] = {}
+        self._set_bytes = 0
+        self._expensive_rows = 0.0
+        self._class_sets: dict[bytes, TokenSet] = {}
+        self._memo: dict[tuple[int, int], int] = {}
+        # If single-byte tokens can make every transition of the automaton, no state is a trap. Otherwise traps are
+        # found and removed once, on the whole table.
+        if tables is not None:
+            self.__dict__["_tables"] = tables
+        self._pruned = restricts and not every_state_can_go_on(dfa, self._trie)
+        if self._pruned and not self.tables().allowed[dfa.start].any():
+            raise VocabularyError(self._no_text_message())
+
+    def _check_arguments(self) -> None:
+        name, size = self.vocabulary.name, self.vocabulary.size
+        self.vocabulary.check_width(self.vocab_size)
+        if not self.eos:
+            raise VocabularyError(
+                f"{name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
+            )
+        for token in self.eos:
+            if not 0 <= token < self.vocab_size or (token < size and self.vocabulary.token_bytes[token]):
+                raise VocabularyError(
+                    f"The end-of-sequence id {token} is not one of the {self.vocab_size} ids, or it stands for text "
+                    f"in {name}. Give ids without text."
+                )
+        if self.dfa.is_empty and not self.closing.any():
+            raise VocabularyError(
+                "The automaton accepts no text at all, so every token would be forbidden. Check the pattern: an "
+                "anchor inside it, or an intersection, may contradict the rest."
+            )
+
+    def _no_text_message(self) -> str:
+        example = self.dfa.shortest()
+        return (
+            f"No sequence of tokens of {self.vocabulary.name} writes a text that the automaton accepts; a "
+            f"shortest such text is {example!r}. Use a vocabulary that has its bytes, or a pattern "
+            f"that needs no others."
+        )
+
+    def __repr__(self) -> str:
+        return f"TokenAutomaton({self.dfa!r}, {self.vocabulary.name!r}, vocab_size={self.vocab_size})"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables and of the token sets that are remembered."""
+        tables: TokenTables | None = self.__dict__.get("_tables")
+        whole = () if tables is None else (tables.token_class, tables.next, tables.allowed)
+        return self.dfa.next.nbytes + self._set_bytes + sum(array.nbytes for array in whole)
+
+    @property
+    def vocabulary_bytes(self) -> int:
+        """Bytes of the vocabulary and its trie, which automata over one vocabulary share."""
+        return self._trie.nbytes + self.vocabulary.flat_bytes.nbytes + _BYTES_OF_TEXT * self.vocabulary.size
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """A hash of the automaton, the vocabulary and the width."""
+        digest = hashlib.blake2b(digest_size=16, person=b"token automaton")
+        for part in (self.automaton().fingerprint, self.vocabulary.fingerprint.encode(), self.ended.tobytes()):
+            digest.update(part)
+        digest.update(repr((self.vocab_size, self.restricts)).encode())
+        return digest.digest()
+
+    def automaton(self) -> ByteAutomaton:
+        """The automaton over bytes."""
+        return self._automaton
+
+    @cached_property
+    def _automaton(self) -> DenseAutomaton:
+        return DenseAutomaton(self.dfa, self.closing, self.hold)
+
+    # --- token sets -----------------------------------------------------------------------------------------------
+
+    def allowed(self, state: State) -> TokenSet:
+        """The ids allowed in a state, without end-of-sequence."""
+        number: int = state  # type: ignore[assignment]
+        known = self._sets.get(number)
+        if known is None:
+            known = self._find_set(number)
+            if known.ids.flags.writeable:  # not shared with a set that was added before
+                known.ids.setflags(write=False)
+                self._set_bytes += known.ids.nbytes
+                if self._set_bytes > _SET_BYTES_LIMIT:
+                    self._sets.clear()
+                    self._class_sets.clear()
+                    self._set_bytes = known.ids.nbytes
+            self._sets[number] = known
+            self._count_cost(known)
+        return known
+
+    def may_end(self, state: State) -> bool:
+        """Whether the state accepts."""
+        return bool(self.accepting[state])  # type: ignore[call-overload]
+
+    def _find_set(self, state: int) -> TokenSet:
+        if self.closing[state]:
+            return TokenSet(True, _NO_IDS)
+        if not self.restricts:
+            if (self.dfa.next != DEAD).all():
+                return TokenSet(False, self._ends)
+            forbidden = ~self._walked(state).mask(self.vocab_size)
+            forbidden[self._textless] = False
+            forbidden[self._ends] = True
+            return TokenSet(False, forbidden.nonzero()[0].astype(np.int32))
+        if "_tables" in self.__dict__:
+            return self._set_of_classes(self._tables.allowed[state])
+        return self._walked(state)
+
+    def _walked(self, state: int) -> TokenSet:
+        """The tokens after whose bytes the text can be continued, by a walk of the trie."""
+        return TokenSet(*self._walk.token_row(state, _NO_IDS, self._textless, self.vocab_size))
+
+    def _count_cost(self, found: TokenSet) -> None:
+        """Compute all rows as tables once single rows have cost about as much."""
+        visited = self._walk.visited
+        limit = _EXPENSIVE_ROWS if visited is None else _COMPILED_EXPENSIVE_ROWS
+        limit += self.dfa.states // _STATES_PER_ROW
+        if self._expensive_rows >= limit:
+            return
+        if visited is not None:
+            self._expensive_rows = visited / _EXPENSIVE_NODES
+        else:
+            part = _EXPENSIVE_PART * len(found.ids) / self.vocab_size if found.allowed else 1.0
+            self._expensive_rows += min(1.0, max(part, _CHEAPEST))
+        if self._expensive_rows >= limit:
+            with contextlib.suppress(BudgetExceeded):
+                self.tables()
+
+    @cached_property
+    def _class_members(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The ids in the order of their classes, and the index at which each class begins (and the last one ends)."""
+        token_class = self._tables.token_class
+        sizes = np.bincount(token_class, minlength=self._tables.next.shape[1])
+        return token_class.argsort(kind="stable").astype(np.int32), np.append(0, sizes.cumsum())
+
+    def _set_of_classes(self, allowed: NDArray[np.bool_]) -> TokenSet:
+        """The token set of the given classes; states with the same classes share one object."""
+        allowed = allowed.copy()
+        allowed[-1] = False  # end-of-sequence
+        key = allowed.tobytes()
+        known = self._class_sets.get(key)
+        if known is None:
+            order, starts = self._class_members
+            sizes = np.diff(starts)
+            shorter = 2 * int(sizes[allowed].sum()) <= self.vocab_size
+            classes = (allowed if shorter else ~allowed).nonzero()[0]
+            if sizes[classes].sum() > SORTED_BY_MASK:
+                mask = allowed[self._tables.token_class]
+                ids = (mask if shorter else ~mask).nonzero()[0].astype(np.int32)
+            else:
+                ids = np.concatenate([order[:0], *[order[starts[c] : starts[c + 1]] for c in classes.tolist()]])
+                ids.sort()
+            known = TokenSet(shorter, ids)
+            self._class_sets[key] = known
+        return known
+
+    @cached_property
+    def _textless(self) -> NDArray[np.int32]:
+        """Ids without bytes: special tokens, unused ids, padding of the vocabulary."""
+        padding = np.arange(self.vocabulary.size, self.vocab_size, dtype=np.int32)
+        return np.concatenate([self._trie.textless, padding])
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int32]:
+        ends = np.array(sorted(self.eos), dtype=np.int32)
+        ends.setflags(write=False)
+        return ends
+
+    # --- steps ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> int:
+        """The start state of ``dfa``."""
+        return self.dfa.start
+
+    def advance(self, state: State, token: int) -> int | None:
+        """The state after the bytes of a token."""
+        key: tuple[int, int] = (state, token)  # type: ignore[assignment]
+        known = self._memo.get(key)
+        if known is None:
+            if len(self._memo) >= _MEMO_LIMIT:
+                self._memo.clear()
+            known = self._memo[key] = self._advance(*key)
+        return None if known == DEAD else known
+
+    def _advance(self, state: int, token: int) -> int:
+        if not 0 <= token < self.vocab_size:
+            return DEAD
+        if "_tables" in self.__dict__:
+            return int(self._tables.next[state, self._tables.token_class[token]])
+        text = self.vocabulary.token_bytes[token] if token < self.vocabulary.size else b""
+        if not text:
+            return DEAD if self.restricts else state
+        return DEAD if self.closing[state] and self.restricts else self.dfa.walk(text, state)
+
+    def finish(self, state: State) -> State:
+        """The finished state, or the state in ``ended``, which records how the text ended."""
+        ended = int(self.ended[state])  # type: ignore[call-overload]
+        return super().finish(state) if ended == _FINISHED else ended
+
+    def text_end(self, state: State) -> TextEnd:
+        """Whether the state is closing, and the bytes at its end that do not, or may not, belong to the text."""
+        return self.automaton().text_end(state)
+
+    def compiled_step(self) -> CompiledStep | None:
+        """The byte table, unless traps were removed or ids without text are followed."""
+        if self._pruned or not self.restricts:
+            return None
+        dfa = self.dfa
+        # Rows that are filled later are filled in the same table.
+        return CompiledStep(ByteTable(dfa.rows(_NO_STATES), dfa.ready, dfa.byte_class), self.accepting, self.closing)
+
+    # --- distance to the end --------------------------------------------------------------------------------------
+
+    def least_tokens(self, state: State) -> int | None:
+        """The least number of tokens to an accepting state; ``None`` if it is unknown.
+
+        If the tables exceed the budget, it is an upper bound: the bytes of a shortest text in single-byte tokens.
+        """
+        least = int(self._least[state])  # type: ignore[call-overload]
+        return None if least == UNKNOWN else least
+
+    def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The allowed ids and :meth:`least_tokens` after each, from the tables if they are computed."""
+        least = self._least  # comes first, because it computes the tables
+        if "_tables" not in self.__dict__:
+            return super().least_after(state)
+        ids = self.allowed(state).listed(self.vocab_size)
+        row = self._tables.next[state]  # type: ignore[call-overload]
+        return ids, least.take(row.take(self._tables.token_class.take(ids)))
+
+    def most_after(self, state: State) -> int:
+        """The bytes of the longest of the shortest texts from any state, if tokens of one byte write one from each."""
+        return self._most
+
+    @cached_property
+    def _most(self) -> int:
+        """See :meth:`most_after`."""
+        if not self._trie.every_byte and np.min(self._by_bytes, initial=0) < 0:
+            return UNKNOWN
+        return int(np.max(self._by_bytes, initial=0))
+
+    @cached_property
+    def _by_bytes(self) -> NDArray[np.int32]:
+        """``[states] int32``: the bytes of a shortest text in single-byte tokens, -1 if there is none."""
+        steps = self.dfa.next[:, np.unique(self.dfa.byte_class[self._trie.single >= 0])].copy()
+        steps[self.closing] = DEAD
+        return steps_to(steps, self.accepting[: self.dfa.states])
+
+    @cached_property
+    def _least(self) -> NDArray[np.int32]:
+        """``[states] int32``: see :meth:`least_tokens`."""
+        states, ends = self.dfa.states, self.accepting[: self.dfa.states]
+        try:
+            tables = self.tables()
+        except BudgetExceeded:
+            return np.where(self._by_bytes < 0, np.int32(UNKNOWN), self._by_bytes)
+        least = steps_to(np.where(tables.allowed[:states, :-1], tables.next[:states, :-1], DEAD), ends)
+        least[least < 0] = UNKNOWN
+        return least
+
+    # --- tables ---------------------------------------------------------------------------------------------------
+
+    def tables(self) -> TokenTables:
+        """The whole automaton as arrays, computed once.
+
+        Raises:
+            BudgetExceeded: if that takes more bytes or seconds than the budget allows.
+        """
+        return self._tables
+
+    @cached_property
+    def _tables(self) -> TokenTables:
+        tracker = BudgetTracker(self.budget, f"the token tables of {self.dfa!r}")
+        states = self.dfa.states
+        of_token, inner = token_classes(self.dfa, self._trie, self.vocab_size, tracker)
+        textless, end = inner.shape[1], inner.shape[1] + (not self.restricts)
+        tracker.check_bytes(5 * (states + 2) * (end + 1))
+        if not self.restricts:
+            of_token[self._textless] = textless
+        of_token[list(self.eos)] = end
+        table = np.full((states + 2, end + 1), DEAD, dtype=np.int32)
+        table[:states, :textless] = inner
+        if self.restricts:
+            table[:states][self.closing] = DEAD
+        else:
+            table[:states, textless] = np.arange(states)
+        may_end = self.accepting[:states]
+        table[:states, end] = np.where(may_end, self.ended, DEAD)
+        table[_FINISHED] = _FINISHED
+        if self._pruned:
+            # The finished and the dead row come last, so that the negative entries of the table index them.
+            alive = np.append(ends_reachable(table[:states], may_end), [True, True])
+            table[~alive[table]] = DEAD
+        allowed = allowed_steps(table)
+        allowed[:states][self.closing, :end] = False
+        return TokenTables(of_token, table, allowed, self.accepting, self.dfa.start)

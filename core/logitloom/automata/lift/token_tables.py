@@ -1,0 +1,147 @@
+"""All rows of a token automaton at once: every token as a function from states to states.
+
+A token maps each state to the state after its bytes. Many tokens are the same function (for ``[0-9]+``, all tokens of
+digits), so there are far fewer classes of tokens than tokens. The functions are the states of an automaton over bytes
+whose start state is the identity. One pass over the vocabulary's trie computes it: equal functions are merged when they
+appear, and a prefix after which every state is dead is dropped with its subtree.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.compilation_budget import BudgetTracker
+from logitloom.automata.deterministic.dfa import DEAD, Dfa
+from logitloom.automata.lift import trie_walk
+from logitloom.automata.lift.trie import Trie
+
+__all__ = ["TokenClasses", "token_classes"]
+
+_UNKNOWN: Final = -2
+_WORD: Final = 4  # bytes of a state
+_AT_ONCE: Final = 1 << 19
+
+
+class TokenClasses(NamedTuple):
+    """``of_token`` is ``[vocabulary] int32``, 0 for tokens that no state allows; ``next`` is ``[states, classes]``."""
+
+    of_token: NDArray[np.int32]
+    next: NDArray[np.int32]
+
+
+class _Functions:
+    """The functions found so far, and the function after each by byte class.
+
+    Function 0 maps every state to the dead state; function 1 is the identity. A function is stored as the ``n`` states
+    that it does not map to the dead state, and their images, ``[2, n]``. In a large automaton ``n`` is small after one
+    byte.
+    """
+
+    def __init__(self, dfa: Dfa, tracker: BudgetTracker) -> None:
+        self.tracker = tracker
+        self.width = dfa.classes
+        self.step = dfa.next
+        every = np.tile(np.arange(dfa.states, dtype=np.int32), (2, 1))
+        self.pairs = [every[:, :0], every]
+        self.index = {b"": 0, every.tobytes(): 1}
+        self.bytes = 0
+        self.then = np.full((64, self.width), _UNKNOWN, dtype=np.int32)
+        self.then[0] = 0
+
+    def after(self, functions: NDArray[np.int32], classes: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """The function after one more byte, for arrays of functions and byte classes."""
+        key = functions.astype(np.int64) * self.width + classes
+        result: NDArray[np.int32] = self.then.ravel()[key]
+        unknown = key[result == _UNKNOWN]
+        if len(unknown):
+            asked = np.zeros(self.then.size, dtype=bool)
+            asked[unknown] = True
+            self._find(np.flatnonzero(asked))
+            result = self.then.ravel()[key]
+        return result
+
+    def _find(self, asked: NDArray[np.int64]) -> None:
+        """Compute entries of ``then``, given by their flat indices: many at once, because each is small."""
+        functions, classes = np.divmod(asked, self.width)
+        sizes = np.array([self.pairs[function].shape[1] for function in functions.tolist()])
+        parts = (np.cumsum(sizes) // _AT_ONCE).tolist()
+        begin = 0
+        while begin < len(asked):
+            end = bisect_right(parts, parts[begin], lo=begin)
+            self._find_some(functions[begin:end].tolist(), classes[begin:end], sizes[begin:end])
+            self.tracker.check_time()
+            begin = end
+
+    def _find_some(self, functions: list[int], classes: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+        targets = np.concatenate([self.pairs[function][1] for function in functions])
+        reached = self.step[targets, classes.repeat(sizes)]
+        alive = reached >= 0
+        ends = (_WORD * np.append(0, alive.cumsum())[sizes.cumsum()]).tolist()
+        from_bytes = np.concatenate([self.pairs[function][0] for function in functions])[alive].tobytes()
+        to_bytes = reached[alive].tobytes()
+        begin = 0
+        for function, byte_class, end in zip(functions, classes.tolist(), ends, strict=True):
+            key = from_bytes[begin:end] + to_bytes[begin:end]
+            begin = end
+            number = self.index.get(key)
+            if number is None:
+                number = self.index[key] = len(self.index)
+                self.pairs.append(np.frombuffer(key, dtype=np.int32).reshape(2, -1))
+                self.bytes += len(key)
+                if number == len(self.then):
+                    grown = np.full((2 * number, self.width), _UNKNOWN, dtype=np.int32)
+                    grown[:number] = self.then
+                    self.then = grown
+                self.tracker.check_bytes(self.bytes + self.then.nbytes, "the functions of its tokens")
+            self.then[function, byte_class] = number
+
+    def table(self, functions: list[int]) -> NDArray[np.int32]:
+        """``[states, functions] int32``: the image of each state, ``DEAD`` for none."""
+        result = np.full((len(functions), len(self.step)), DEAD, dtype=np.int32)
+        for row, function in enumerate(functions):
+            pairs = self.pairs[function]
+            result[row, pairs[0]] = pairs[1]
+        return np.ascontiguousarray(result.T)
+
+
+def token_classes(dfa: Dfa, trie: Trie, size: int, tracker: BudgetTracker) -> TokenClasses:
+    """Classes of tokens that are the same function on the states of an automaton.
+
+    Args:
+        dfa: the automaton.
+        trie: the trie of the vocabulary.
+        size: length of ``of_token``; ids that are not in the trie are in class 0.
+        tracker: the budget tracker.
+
+    Returns:
+        Class 0 holds the tokens that lead from every state to ``DEAD``; classes are numbered by first appearance
+        in the order of the trie.
+    """
+    functions = _Functions(dfa, tracker)
+    of_sorted = np.zeros(len(trie.order), dtype=np.int32)
+
+    def step(states: NDArray[np.int32], bytes_read: NDArray[np.uint8]) -> NDArray[np.int32]:
+        # Function 0 maps every state to the dead state, and a walk drops negative states, so numbers are shifted by 1.
+        return functions.after(states + 1, dfa.byte_class[bytes_read]) - 1
+
+    root = np.zeros(1, dtype=np.int64)
+    for nodes, states in trie_walk.levels(trie, step, root, np.zeros(1, dtype=np.int32)):
+        current = states + 1
+        first = trie.first[nodes]
+        own = trie.own[nodes] - first
+        one = (own > 0).nonzero()[0]
+        of_sorted[first[one]] = current[one]
+        for node in (own > 1).nonzero()[0].tolist():
+            of_sorted[first[node] : first[node] + own[node]] = current[node]
+    used = np.zeros(len(functions.index), dtype=bool)
+    used[of_sorted] = True
+    used[0] = True
+    number = (np.cumsum(used) - 1).astype(np.int32)
+    of_token = np.zeros(size, dtype=np.int32)
+    of_token[trie.order] = number[of_sorted]
+    tracker.check_bytes(4 * dfa.states * int(number[-1] + 1))
+    return TokenClasses(of_token, functions.table(np.flatnonzero(used).tolist()))

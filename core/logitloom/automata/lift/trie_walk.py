@@ -1,0 +1,82 @@
+"""The walk of a vocabulary's trie: the tokens that an automaton over bytes can read from a state.
+
+:func:`levels` walks whole levels at once with NumPy and yields every live node together with its state.
+:func:`tokens_at` lists the tokens that end at such nodes. :class:`.row_walk.RowWalk` is the same walk
+for automata with dense tables; it uses kernels and skips subtrees that are allowed as a whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.lift.trie import Trie, members
+
+__all__ = ["Step", "children", "fewest_tokens", "levels", "tokens_at"]
+
+Step = Callable[[NDArray[Any], NDArray[np.uint8]], NDArray[Any]]
+"""Next states for arrays of states and of bytes; negative where there is none."""
+
+
+def children(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The children of nodes, and the number of children of each node.
+
+    Args:
+        trie: the trie of a vocabulary.
+        nodes: ``[n]``, node numbers.
+    """
+    counts: NDArray[np.int32] = trie.child_count.take(nodes)
+    return members(trie.child_start.take(nodes), counts), counts
+
+
+def levels(
+    trie: Trie, step: Step, nodes: NDArray[Any], states: NDArray[Any]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+    """Walk below nodes, level by level.
+
+    Args:
+        trie: the trie of a vocabulary.
+        step: next states, for arrays.
+        nodes: ``[n]``, the nodes at which the walk begins; the root is node 0.
+        states: ``[n]``, the state at each of them.
+
+    Yields:
+        The live nodes of the next level and their states: ``[m]`` each.
+    """
+    while len(nodes):
+        below, counts = children(trie, nodes)
+        reached = step(states.repeat(counts), trie.byte.take(below))
+        alive = (reached >= 0).nonzero()[0]
+        nodes, states = below.take(alive), reached.take(alive)
+        yield nodes, states
+
+
+def tokens_at(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The ids of the tokens that end at ``nodes``, and for each the index of its node in ``nodes``."""
+    first = trie.first.take(nodes)
+    counts = trie.own.take(nodes) - first
+    return trie.order.take(members(first, counts)), np.arange(len(nodes)).repeat(counts)
+
+
+def fewest_tokens(trie: Trie, text: bytes) -> list[int | None]:
+    """The least number of tokens that write ``text[i:]`` for each ``i``, ``None`` where none do."""
+    child_start, child_count, byte = trie.views
+    fewest: list[int | None] = [*[None] * len(text), 0]
+    for begin in reversed(range(len(text))):
+        least: int | None = None
+        node = 0
+        for end in range(begin, len(text)):
+            start = child_start[node]
+            stop = start + child_count[node]
+            node = bisect_left(byte, text[end], start, stop)
+            if node == stop or byte[node] != text[end]:
+                break
+            rest = fewest[end + 1]
+            if rest is not None and trie.own[node] > trie.first[node] and (least is None or rest < least):
+                least = rest
+        fewest[begin] = None if least is None else least + 1
+    return fewest

@@ -1,0 +1,1 @@
+"""Patterns: from the syntax of regular expressions to positions."""

@@ -1,0 +1,1 @@
+"""Files of compiled automata that processes share."""

@@ -1,0 +1,1 @@
+"""Display: tables in notebooks, and bars of progress."""

@@ -1,0 +1,376 @@
+"""Options that a plug-in declares as dataclass fields: parsed, checked, documented from one place."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import math
+import operator
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass
+from numbers import Real
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from logitloom.errors import MissingOption, OptionError, OptionTypeError, UnknownOption
+from logitloom.host.entry_points import PluginName
+from logitloom.host.loading import rules
+
+__all__ = ["Option", "check", "declared", "missing", "option", "values"]
+
+Value = TypeVar("Value")
+_REQUIRED: Any = MISSING
+
+
+def option(
+    default: Value = _REQUIRED,
+    *,
+    help: str,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    choices: tuple[Any, ...] | None = None,
+    unit: str | None = None,
+    remedy: str = "",
+) -> Value:
+    """Declare an option as a field of a (frozen) dataclass.
+
+    Args:
+        default: value if none is given; left out, the option is required.
+        help: one sentence for people.
+        ge, gt, le, lt: range of a number, or of each number in a list or table.
+        choices: the allowed values.
+        unit: what the number counts, for the documentation.
+        remedy: a sentence for values outside the range: what to do instead.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Halve:
+        ...     times: int = option(1, help="How often.", ge=1, unit="times")
+        >>> [o.signature for o in declared(Halve)]
+        ['times: int = 1']
+    """
+    metadata = {"help": help, "ge": ge, "gt": gt, "le": le, "lt": lt, "choices": choices, "unit": unit}
+    metadata["remedy"] = remedy
+    if isinstance(default, (list, dict, set)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One declared option, as ``describe`` and the documentation show it."""
+
+    name: str
+    type: Any
+    required: bool
+    default: Any
+    help: str
+    bounds: tuple[tuple[str, float], ...] = ()
+    choices: tuple[Any, ...] | None = None
+    unit: str | None = None
+    remedy: str = ""
+
+    @property
+    def type_text(self) -> str:
+        """The type as it is written in Python."""
+        return _type_text(self.type)
+
+    @property
+    def range_text(self) -> str:
+        """The range in signs, such as ``> 0, <= 1``; empty if there is none."""
+        if self.choices is not None:
+            return "one of " + ", ".join(repr(c) for c in self.choices)
+        return ", ".join(f"{sign} {bound:g}" for sign, bound in self.bounds)
+
+    @property
+    def signature(self) -> str:
+        """``name: type = default``."""
+        return f"{self.name}: {self.type_text}" + ("" if self.required else f" = {self.default!r}")
+
+
+_SIGNS = (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<"))
+
+
+def declared(plugin: Any) -> tuple[Option, ...]:
+    """The options of a plug-in class (or instance), in order. Anything but a dataclass has none."""
+    if not dataclasses.is_dataclass(plugin):
+        return ()
+    return _declared(plugin if isinstance(plugin, type) else type(plugin))
+
+
+def values(plugin: Any) -> dict[str, Any]:
+    """The options of a configured plug-in by name."""
+    return {option.name: getattr(plugin, option.name) for option in declared(plugin)}
+
+
+@functools.lru_cache(maxsize=512)
+def _declared(cls: type) -> tuple[Option, ...]:
+    hints = _type_hints(cls)
+    found = []
+    for field in dataclasses.fields(cls):
+        if not field.init:
+            continue
+        meta = field.metadata
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        found.append(
+            Option(
+                name=field.name,
+                type=hints[field.name],
+                required=default is MISSING,
+                default=None if default is MISSING else default,
+                help=meta.get("help", ""),
+                bounds=tuple((sign, meta[key]) for key, sign in _SIGNS if meta.get(key) is not None),
+                choices=meta.get("choices"),
+                unit=meta.get("unit"),
+                remedy=meta.get("remedy", ""),
+            )
+        )
+    return tuple(found)
+
+
+def _type_hints(cls: type) -> dict[str, Any]:
+    """The types of a dataclass's fields; one that only a type checker can see stays text and is not checked."""
+    try:
+        return typing.get_type_hints(cls)
+    except NameError:
+        hints: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            namespace = vars(sys.modules[base.__module__])
+            for name, annotation in inspect.get_annotations(base).items():
+                try:
+                    hints[name] = eval(annotation, namespace) if isinstance(annotation, str) else annotation
+                except NameError:
+                    hints[name] = annotation
+        return hints
+
+
+def missing(plugin: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of required options that ``values`` does not give."""
+    return tuple(o.name for o in declared(plugin) if o.required and o.name not in values)
+
+
+def check(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> dict[str, Any]:
+    """The values, converted to the declared types and checked; missing options are not reported here.
+
+    Conversions never lose anything: int to float, list to tuple, text to Path, text keys to integer keys
+    (as TOML and JSON need).
+
+    Raises:
+        UnknownOption: with near matches.
+        OptionTypeError: with the declared type; or if ``values`` is no table.
+        OptionError: if a value is outside its range, or nested too deeply.
+    """
+    if not isinstance(values, Mapping):
+        raise OptionTypeError(
+            f"The options of {owner!r} must be a table, name to value, but are {values!r} ({type(values).__name__})."
+        )
+    by_name = {o.name: o for o in declared(plugin)}
+    checked = {}
+    for name, value in values.items():
+        if name not in by_name:
+            near = difflib.get_close_matches(str(name), by_name, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            have = f"Its options are {', '.join(by_name)}." if by_name else "It has no options."
+            raise UnknownOption(f"Processor {owner!r} has no option {name!r}.{hint} {have}")
+        try:
+            checked[name] = _check_one(by_name[name], value, owner)
+        except RecursionError:
+            raise OptionError(f"Option {name!r} of {owner!r} is nested too deeply. Nest it less.") from None
+    return checked
+
+
+def require(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> None:
+    """Raise if a required option is not given.
+
+    Raises:
+        MissingOption: naming all that are missing.
+    """
+    absent = missing(plugin, values)
+    if absent:
+        by_name = {o.name: o for o in declared(plugin)}
+        listed = "; ".join(f"{by_name[n].signature} ({by_name[n].help})" for n in absent)
+        raise MissingOption(
+            f"Processor {owner!r} needs {'these options' if len(absent) > 1 else 'the option'}: {listed}"
+        )
+
+
+def _check_one(o: Option, value: Any, owner: str | PluginName) -> Any:
+    try:
+        converted = _convert(o.type, value)
+    except OverflowError as error:
+        raise OptionError(f"Option {o.name!r} of {owner!r} must be {error}, but is {value!s:.100}.") from None
+    except (TypeError, ValueError):
+        raise OptionTypeError(
+            f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {value!r:.100} ({type(value).__name__})."
+        ) from None
+    if converted is None:
+        return converted
+    if rules().guard is not None and any(isinstance(leaf, Path) for leaf in _leaves(converted)):
+        raise OptionError(f"Option {o.name!r} of {owner!r} is a path, and a request may not name files.")
+    if not _encodable(converted):
+        raise OptionError(
+            f"Option {o.name!r} of {owner!r} holds half a surrogate pair, which is no character: {value!r:.100}. Give "
+            f"whole characters."
+        )
+    if o.choices is not None and converted not in o.choices:
+        raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}, but is {value!r:.100}.")
+    for number in _leaves(converted) if o.bounds else ():
+        if isinstance(number, (int, float)) and not isinstance(number, bool) and not _within(number, o.bounds):
+            unit = f" {o.unit}" if o.unit else ""
+            wrong = f"Option {o.name!r} of {owner!r} must be {o.range_text}{unit}, but is {value!r:.100}."
+            raise OptionError(f"{wrong} {o.remedy}".rstrip())
+    return converted
+
+
+_COMPARE = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+
+
+def _within(number: float, bounds: tuple[tuple[str, float], ...]) -> bool:
+    if math.isnan(number):
+        return False
+    return all(_COMPARE[sign](number, bound) for sign, bound in bounds)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What lists and tables hold at any depth, keys left out; anything else itself."""
+    if isinstance(value, (Mapping, tuple, list, frozenset)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _leaves(part)
+    else:
+        yield value
+
+
+def _encodable(value: Any) -> bool:
+    """Whether texts in a value have only whole characters. Schemas and other chains check their own texts."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return False
+    elif isinstance(value, Mapping):
+        return all(isinstance(part, (Mapping, list)) or _encodable(part) for pair in value.items() for part in pair)
+    elif isinstance(value, (tuple, frozenset)):
+        return all(map(_encodable, value))
+    return True
+
+
+#: Whole numbers are below it, as counts and ids are: arrays hold them in 32 bits.
+_WHOLE = 1 << 31
+#: The largest 32-bit floating number, as logits are computed in.
+_LARGEST = float.fromhex("0x1.fffffep127")
+
+#: Values of these types are what they should be, which is all there is to do for most options.
+_PLAIN = (bool, str)
+
+
+def _convert(kind: Any, value: Any) -> Any:
+    if kind in _PLAIN and type(value) is kind:
+        return value
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any or isinstance(kind, str):
+        return value
+    if origin is Literal:
+        if value not in args:
+            raise ValueError(value)
+        return value
+    if origin in (Union, types.UnionType):
+        return _one_of(args, value)
+    if kind in _SIMPLE:
+        return _SIMPLE[kind](value)
+    if origin in (tuple, list, frozenset) or kind in (tuple, list):
+        return _sequence(origin or kind, args, value)
+    if origin is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        key_type, value_type = args
+        return {_convert_key(key_type, k): _convert(value_type, v) for k, v in _only(Mapping, value).items()}
+    if isinstance(kind, type):
+        return _only(kind, value)
+    if origin is type:
+        return _subclass(args[0], value)
+    if callable(value) or origin is None:
+        return value
+    return _only(origin, value)
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
+    # An exact fit first, so that 1 stays an int for "float | int" and None a None.
+    for kind in sorted(kinds, key=lambda a: a is not type(value)):
+        try:
+            return _convert(kind, value)
+        except (TypeError, ValueError):
+            continue
+    raise TypeError(value)
+
+
+def _subclass(kind: Any, value: Any) -> Any:
+    if not isinstance(value, type) or (isinstance(kind, type) and kind is not Any and not issubclass(value, kind)):
+        raise TypeError(value)
+    return value
+
+
+def _only(kind: type | tuple[type, ...], value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(value)
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise TypeError(value)
+    if isinstance(value, (int, float)) or hasattr(value, "__index__"):
+        number = int(value) if isinstance(value, float) else operator.index(value)
+        if not -_WHOLE <= number < _WHOLE:
+            raise OverflowError(f"within {-_WHOLE} and {_WHOLE - 1}")
+        return number
+    raise TypeError(value)
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError(value)
+    if _LARGEST < abs(_only(Real, value)) < math.inf:
+        raise OverflowError(f"within {-_LARGEST:g} and {_LARGEST:g}, the range of 32-bit floating numbers")
+    return float(value)
+
+
+#: Conversions to types without arguments.
+_SIMPLE: dict[Any, Callable[[Any], Any]] = {
+    None: functools.partial(_only, types.NoneType),
+    types.NoneType: functools.partial(_only, types.NoneType),
+    bool: functools.partial(_only, bool),
+    int: _integer,
+    float: _real,
+    Path: lambda value: Path(_only((str, Path), value)),
+}
+
+
+def _convert_key(kind: Any, key: Any) -> Any:
+    return int(key) if kind is int and isinstance(key, str) else _convert(kind, key)
+
+
+def _sequence(kind: type, args: tuple[Any, ...], value: Any) -> Any:
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+        raise TypeError(value)
+    items = list(value)
+    if kind is tuple and args and args[-1] is not Ellipsis:
+        if len(items) != len(args):
+            raise TypeError(value)
+        return tuple(_convert(a, v) for a, v in zip(args, items, strict=True))
+    item_type = args[0] if args else Any
+    return kind(_convert(item_type, v) for v in items)
+
+
+def _type_text(kind: Any) -> str:
+    if kind is type(None):
+        return "None"
+    if get_origin(kind) in (Union, types.UnionType):
+        return " | ".join(_type_text(a) for a in get_args(kind))
+    if isinstance(kind, type) and not get_args(kind):
+        return kind.__name__
+    return str(kind).replace("typing.", "").replace("pathlib.", "")

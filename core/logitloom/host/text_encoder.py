@@ -1,0 +1,95 @@
+"""Encoding text with a tokenizer of any library."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from logitloom.arguments import shown
+from logitloom.errors import VocabularyError
+from logitloom.host.registry import tokenizer_readers
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["TextEncoder", "text_encoder"]
+
+
+class TextEncoder(Protocol):
+    """Encodes text as token ids; any object with this method."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Encoder:
+    """A tokenizer and the function that encodes with it."""
+
+    tokenizer: Any
+    function: Callable[[str], Any]
+
+    def __reduce__(self) -> Any:
+        """A copy asks the readers again."""
+        return text_encoder, (self.tokenizer,)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text.
+
+        Raises:
+            VocabularyError: the tokenizer returns no ids.
+        """
+        found = self.function(text)
+        try:
+            return [int(token) for token in found]
+        except (TypeError, ValueError):
+            raise VocabularyError(
+                f"The tokenizer {_named(self.tokenizer)} encodes a text as {shown(found)}, and not as a list of ids. "
+                f"Give an object whose method encode(text) returns ids."
+            ) from None
+
+
+def text_encoder(tokenizer: Any) -> TextEncoder:
+    """Encodes as the tokenizer does for the prompt of a model, special tokens around the text included.
+
+    Args:
+        tokenizer: a tokenizer of any library that an installed tokenizer reader can encode with, the path of one, or an
+            object with ``encode(text) -> ids``.
+
+    Raises:
+        VocabularyError: a tokenizer that no text can be encoded with, such as a :class:`~logitloom.Vocabulary`.
+
+    Example:
+        >>> class Letters:
+        ...     def encode(self, text):
+        ...         return [ord(letter) for letter in text]
+        >>> text_encoder(Letters()).encode("ab")
+        [97, 98]
+    """
+    if isinstance(tokenizer, _Encoder):
+        return tokenizer
+    readers = tokenizer_readers()
+    for found in reversed(readers.manager.hook.encode_text.get_hookimpls()):
+        encode = readers.manager.implementation(found.plugin_name, "encode_text")
+        if encode is not None and encode(tokenizer, "") is not None:
+            return _Encoder(tokenizer, functools.partial(encode, tokenizer))
+    if isinstance(tokenizer, Vocabulary):
+        raise VocabularyError(
+            f"{tokenizer!r} has the bytes of the tokens, but not the rules by which a tokenizer cuts a text. Give the "
+            f"model's tokenizer, or the prompt as token ids."
+        )
+    own = None if isinstance(tokenizer, (str, os.PathLike)) else getattr(tokenizer, "encode", None)
+    if not callable(own):
+        raise VocabularyError(
+            f"No text can be encoded with {_named(tokenizer)}: no installed tokenizer reader does, and it has no "
+            f"method encode(text). Give the model's tokenizer, or the prompt as token ids."
+        )
+    return _Encoder(tokenizer, own)
+
+
+def _named(tokenizer: Any) -> str:
+    if isinstance(tokenizer, (str, os.PathLike)):
+        return shown(tokenizer)
+    return f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}"

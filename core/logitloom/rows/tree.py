@@ -1,0 +1,286 @@
+"""Row trees: states whose leading axis is the sequence, and the few functions that move rows around.
+
+A state is a tree of tuples, named tuples and dictionaries. Its leaves are arrays ``[rows, ...]`` of any
+supported library, or :class:`Rows` of immutable host objects. Because every leaf has the same leading axis,
+beam reordering, duplication, dropping, joining, forking and rolling back are the same handful of functions
+for every processor, and no author of a processor thinks about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+import numpy as np
+
+from logitloom.arguments import shown, whole
+from logitloom.arrays.backend import Array, backend_of
+from logitloom.errors import LogitloomError, StateMismatch
+
+__all__ = [
+    "RowLeaf",
+    "Rows",
+    "check_like",
+    "check_rows",
+    "concat",
+    "is_row_leaf",
+    "leaves",
+    "map_leaves",
+    "repeat",
+    "row_count",
+    "select",
+    "take",
+]
+
+State = Any
+
+
+@runtime_checkable
+class RowLeaf(Protocol):
+    """A leaf that is no array: anything that can move its own rows without changing itself."""
+
+    def row_count(self) -> int:
+        """Number of rows."""
+        ...
+
+    def take_rows(self, index: np.ndarray[Any, Any]) -> RowLeaf:
+        """A leaf with rows ``index`` (host integers) of this one."""
+        ...
+
+    def concat_rows(self, others: Sequence[Any]) -> RowLeaf:
+        """A leaf with the rows of this one, then those of the others."""
+        ...
+
+
+@cache
+def _is_row_leaf_type(kind: type) -> bool:
+    return all(hasattr(kind, name) for name in ("row_count", "take_rows", "concat_rows"))
+
+
+def is_row_leaf(leaf: Any) -> TypeGuard[RowLeaf]:
+    """``isinstance(leaf, RowLeaf)``, which takes 20 microseconds: once per type instead of once per step and leaf."""
+    kind: type = type(leaf)
+    return _is_row_leaf_type(kind)
+
+
+class Rows(tuple[Any, ...]):
+    """One immutable host handle per row, as a leaf of a state.
+
+    Advancing a handle means making a new one (copy on write), never changing the old one.
+
+    >>> take(Rows(["a", "b"]), [1, 1])
+    Rows('b', 'b')
+    """
+
+    __slots__ = ()
+
+    def row_count(self) -> int:
+        """Number of rows."""
+        return len(self)
+
+    def take_rows(self, index: np.ndarray[Any, Any]) -> Rows:
+        """Rows ``index`` of this leaf."""
+        return Rows(self[int(i)] for i in index)
+
+    def concat_rows(self, others: Sequence[Rows]) -> Rows:
+        """The rows of this leaf, then those of the others."""
+        return Rows(handle for leaf in (self, *others) for handle in leaf)
+
+    def __repr__(self) -> str:
+        return f"Rows({', '.join(repr(handle) for handle in self)})"
+
+
+def map_leaves(function: Callable[..., Any], state: State, *others: State) -> State:
+    """The tree with ``function`` applied to each leaf (and to the corresponding leaves of ``others``)."""
+    if isinstance(state, Rows):
+        return function(state, *others)
+    if isinstance(state, tuple):
+        parts = [map_leaves(function, part, *(o[i] for o in others)) for i, part in enumerate(state)]
+        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    if isinstance(state, dict):
+        return {key: map_leaves(function, part, *(o[key] for o in others)) for key, part in state.items()}
+    return function(state, *others)
+
+
+def leaves(state: State, path: str = "state") -> Iterator[tuple[str, Any]]:
+    """The leaves of a tree, each with its path, which messages name."""
+    if isinstance(state, tuple) and not isinstance(state, Rows):
+        names = getattr(state, "_fields", None)
+        for i, part in enumerate(state):
+            yield from leaves(part, f"{path}.{names[i]}" if names else f"{path}[{i}]")
+    elif isinstance(state, dict):
+        for key, part in state.items():
+            yield from leaves(part, f"{path}[{key!r}]")
+    else:
+        yield path, state
+
+
+def _leaf_rows(leaf: Any) -> int:
+    try:
+        return int(leaf.row_count()) if is_row_leaf(leaf) else int(leaf.shape[0])
+    except (AttributeError, TypeError, IndexError):
+        raise StateMismatch(
+            f"A state holds {shown(leaf)}, which has no rows. Its leaves are arrays and Rows."
+        ) from None
+
+
+def row_count(state: State) -> int | None:
+    """Number of rows of a state; None for a state without leaves (a stateless processor's)."""
+    # Asked at every step, so without the paths of "leaves", and without a call for each part.
+    parts = [state]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, tuple) and not isinstance(part, Rows):
+            parts.extend(part[::-1])
+        elif isinstance(part, dict):
+            parts.extend([*part.values()][::-1])
+        else:
+            return _leaf_rows(part)
+    return None
+
+
+def _host_index(index: Any) -> np.ndarray[Any, Any]:
+    return index if isinstance(index, np.ndarray) else np.asarray(index, dtype=np.int32)
+
+
+def take(state: State, index: Array | Sequence[int]) -> State:
+    """Rows ``index`` of a state, in that order; rows may repeat (forking) and be left out (dropping).
+
+    Args:
+        state: a row tree.
+        index: ``[m]`` integers, ``0 <= index < rows``: a list, a NumPy array, or a native array (which keeps
+            array leaves free of host synchronisation; :class:`Rows` leaves need host integers).
+
+    Example:
+        >>> take((np.array([10, 20, 30]),), [2, 0, 0])
+        (array([30, 10, 10]),)
+    """
+    native = not isinstance(index, (list, tuple, range, np.ndarray))
+
+    def one(leaf: Any) -> Any:
+        if is_row_leaf(leaf):
+            return leaf.take_rows(backend_of(index).to_numpy(index) if native else host)
+        return backend_of(leaf).take_rows(leaf, host)
+
+    try:
+        host: Any = index if native else _host_index(index)
+        return map_leaves(one, state)
+    except (TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+        if isinstance(error, LogitloomError):
+            raise
+        raise StateMismatch(f"Rows {shown(index)} cannot be taken of {shown(state)}: {error!s:.80}.") from error
+
+
+def repeat(state: State, times: int) -> State:
+    """Each row ``times`` times, copies side by side: rows 0, 0, 1, 1, ... for ``times = 2``."""
+    times = whole(times, "times", StateMismatch, least=0, most=2**31 - 1)
+    rows = row_count(state)
+    return state if rows is None else take(state, np.repeat(np.arange(rows, dtype=np.int32), times))
+
+
+def concat(states: Sequence[State]) -> State:
+    """The rows of several states of one structure, one after the other (joining batches).
+
+    Raises:
+        StateMismatch: if the structures differ.
+    """
+    if not isinstance(states, (list, tuple)) or isinstance(states, Rows) or not states:
+        raise StateMismatch(f"States are joined from a list of one or more, but this is {shown(states)}.")
+    first, *rest = states
+    if not rest:
+        return first
+    wanted = [path for path, _ in leaves(first)]
+    for state in rest:
+        found = [path for path, _ in leaves(state)]
+        if found != wanted:
+            raise StateMismatch(
+                f"States of another structure cannot be joined: one has the leaves {', '.join(wanted) or 'none'}, "
+                f"another {', '.join(found) or 'none'}. Join states of one chain."
+            )
+
+    def one(leaf: Any, *others: Any) -> Any:
+        if is_row_leaf(leaf):
+            return leaf.concat_rows(others)
+        return backend_of(leaf).concat_rows([leaf, *others])
+
+    return map_leaves(one, first, *rest)
+
+
+def select(states: Sequence[State], which: Sequence[int] | np.ndarray[Any, Any]) -> State:
+    """For each row, its version in one of several earlier states (rolling rows back to different points).
+
+    Args:
+        states: the same rows at different times.
+        which: ``[rows]`` host integers: row ``i`` of the result is row ``i`` of ``states[which[i]]``.
+
+    Raises:
+        StateMismatch: if a state has another number of rows.
+
+    Example:
+        >>> select([(np.array([1, 2]),), (np.array([10, 20]),)], [1, 0])
+        (array([10,  2]),)
+    """
+    chosen = _host_index(which)
+    used = sorted({int(w) for w in chosen})
+    if len(used) == 1:
+        return states[used[0]]
+    rows = len(chosen)
+    for w in used:
+        if row_count(states[w]) not in (None, rows):
+            raise StateMismatch(
+                f"A version was chosen for {rows} rows, but state {w} has {row_count(states[w])} rows. "
+                f"Every version holds the same rows."
+            )
+    order = {w: i for i, w in enumerate(used)}
+    index = np.asarray([order[int(w)] * rows + i for i, w in enumerate(chosen)], dtype=np.int32)
+    return take(concat([states[w] for w in used]), index)
+
+
+def check_rows(state: State, rows: int, owner: str) -> None:
+    """Raise unless every leaf has ``rows`` rows.
+
+    Raises:
+        StateMismatch: naming the leaf.
+    """
+    for path, leaf in leaves(state):
+        shape = getattr(leaf, "shape", None)
+        if not is_row_leaf(leaf) and (shape is None or len(shape) == 0):
+            raise StateMismatch(
+                f"Processor {owner!r}: {path} is a {type(leaf).__name__}, but every leaf of a state is an array "
+                f"[rows, ...] or Rows of handles. Keep settings and shared tables in the processor itself."
+            )
+        if _leaf_rows(leaf) != rows:
+            raise StateMismatch(
+                f"Processor {owner!r}: {path} has {_leaf_rows(leaf)} rows, but there are {rows} sequences. "
+                f"The leading axis of every leaf is the sequence."
+            )
+
+
+def check_like(new: State, old: State, owner: str) -> None:
+    """Raise unless ``new`` has the structure, shapes and dtypes of ``old``.
+
+    Raises:
+        StateMismatch: naming the leaf and both forms.
+    """
+    before, after = (
+        [(p, _form(leaf)) for p, leaf in leaves(old)],
+        [(p, _form(leaf)) for p, leaf in leaves(new)],
+    )
+    for (path, form), (new_path, new_form) in zip(before, after, strict=False):
+        if path != new_path or form != new_form:
+            raise StateMismatch(
+                f"Processor {owner!r} returned a state whose {new_path} is {new_form}, where init_state made "
+                f"{path} {form}. Structure, shapes and dtypes of a state are fixed by init_state."
+            )
+    if len(before) != len(after):
+        raise StateMismatch(
+            f"Processor {owner!r} returned a state with {len(after)} leaves, where init_state made {len(before)}. "
+            f"Structure, shapes and dtypes of a state are fixed by init_state."
+        )
+
+
+def _form(leaf: Any) -> str:
+    if is_row_leaf(leaf):
+        return f"{type(leaf).__name__} of {leaf.row_count()}"
+    return f"{getattr(leaf, 'dtype', type(leaf).__name__)}{list(getattr(leaf, 'shape', ()))}"

@@ -1,0 +1,335 @@
+"""The automaton over bytes of a combination of constraints: the concatenation of its sections.
+
+A text can have several readings: where the inner text may end and the string that ends the section could begin, the
+inner text may also continue. So a state is a set of configurations, one per reading, as in the subset construction.
+Every configuration can be completed: an inner automaton has no dead states, a string can always be written, and
+sections in which nothing can be written are refused.
+"""
+
+# ruff: noqa: D102 - the methods of ByteAutomaton are documented there
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata import common_classes
+from logitloom.constraints import ByteAutomaton, State
+from logitloom.host.hookspecs import TextEnd
+from logitloom_plugins.combinators.characters import missing_after
+from logitloom_plugins.combinators.triggers import TriggerMatcher
+
+__all__ = ["CombinedAutomaton", "SectionAutomaton", "SectionConfiguration", "States"]
+
+
+class SectionConfiguration(NamedTuple):
+    """A configuration of the automaton: one reading of the text so far.
+
+    Attributes:
+        section: number of the section.
+        state: state of the section's inner automaton.
+        node: node of the section's trigger matcher, if the first occurrence of a string ends the section.
+        spent: number of tokens in the section so far, if the section has a budget.
+        counted: whether ``spent`` includes the current token.
+        missing: bytes that the last character still lacks, if the section is free text with a budget.
+        over: whether the inner text is over, so that only a string that ends the section, or the end of the text, may
+            come.
+        exit: number of the string that is being written, or -1.
+        written: how many bytes of that string have been written.
+        hold: if the text has ended, the number of bytes at its end that do not belong to it; else -1.
+    """
+
+    section: int
+    state: State = None
+    node: TriggerMatcher.Node | None = None
+    spent: int = 0
+    counted: bool = False
+    missing: int = 0
+    over: bool = False
+    exit: int = -1
+    written: int = 0
+    hold: int = -1
+
+
+States = frozenset[SectionConfiguration]
+
+
+@dataclass(frozen=True)
+class SectionAutomaton:
+    """A section with the automaton of its inner constraints.
+
+    Attributes:
+        automaton: the automaton of the inner constraints; ``None`` for free text.
+        start: the state of the automaton in which the section begins; ``written`` is the text that leads there.
+        restricts: whether the inner constraints restrict the text. If not, or without constraints, the first occurrence
+            of a string ends the section.
+        exits: the strings that end the section, each with the number of the section that follows.
+        at_start: per string whether it ends the section only at the section's start.
+        at_tokens: whether the inner text can end only at a token border.
+        budget, after, may_end, ends, follows: as of :class:`~logitloom_plugins.combinators.section.Section`.
+    """
+
+    automaton: ByteAutomaton | None = None
+    start: State = None
+    written: str = ""
+    restricts: bool = False
+    exits: tuple[tuple[bytes, int], ...] = ()
+    at_start: tuple[bool, ...] = ()
+    at_tokens: bool = False
+    budget: int | None = None
+    after: int | None = None
+    may_end: bool = True
+    ends: bool = False
+    follows: tuple[int, ...] = ()
+    matcher: TriggerMatcher | None = field(init=False, default=None, compare=False)
+    #: The strings that end the section anywhere, by their first byte.
+    beginning: dict[int, list[int]] = field(init=False, default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        for exit, (text, _) in enumerate(self.exits):
+            if not self.at_start[exit]:
+                self.beginning.setdefault(text[0], []).append(exit)
+        if self.exits and not self.restricts:
+            object.__setattr__(self, "matcher", TriggerMatcher([text for text, _ in self.exits], self.at_start))
+
+
+class CombinedAutomaton(ByteAutomaton):
+    """The automaton of a combination.
+
+    Args:
+        parts: the sections; the text begins in the first.
+        decided: whether only one reading is followed: the section is over as soon as a string that ends it is complete.
+
+    Example:
+        >>> sections = CombinedAutomaton([SectionAutomaton(exits=((b"--", 1),), at_start=(False,)), SectionAutomaton(ends=True)])
+        >>> state = sections.start()
+        >>> for byte in b"a--":
+        ...     state = sections.step(state, byte)
+        >>> sections.accepts(state), sections.step(state, ord("a"))
+        (True, None)
+    """
+
+    def __init__(self, parts: Sequence[SectionAutomaton], *, decided: bool = False) -> None:
+        self.parts, self.decided = tuple(parts), decided
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        digest = hashlib.blake2b(digest_size=16, person=b"combination")
+        for part in self.parts:
+            inner = b"" if part.automaton is None else part.automaton.fingerprint
+            rest: tuple[Any, ...] = (
+                part.restricts,
+                part.exits,
+                part.at_start,
+                part.budget,
+                part.after,
+                part.may_end,
+                part.ends,
+            )
+            rest += (part.follows,) if part.follows else ()
+            digest.update(repr((inner, part.written, rest)).encode())
+        digest.update(repr(self.decided).encode())
+        return digest.digest()
+
+    # --- methods of ByteAutomaton ---------------------------------------------------------------------------------
+
+    def start(self) -> States:
+        return frozenset(self.enter(0))
+
+    def _following(
+        self, part: SectionAutomaton, state: State, seen: tuple[int, ...] = ()
+    ) -> Iterator[SectionConfiguration]:
+        """The configurations at the start of the sections that may begin here without a string."""
+        if part.follows and (part.automaton is None or part.automaton.accepts(state)):
+            for section in part.follows:
+                if section not in seen:
+                    yield from self.enter(section, seen=(*seen, section))
+
+    def step(self, state: State, byte: int) -> States | None:
+        return self.read(state, byte)[0] or None  # type: ignore[arg-type]
+
+    def accepts(self, state: State) -> bool:
+        return any(self.may_end(config) for config in _configs(state))
+
+    def token_border(self, state: State) -> States | None:
+        return frozenset(found for config in _configs(state) for found in self.at_border(config)) or None
+
+    def text_end(self, state: State) -> TextEnd:
+        return max((self._text_end(config) for config in _configs(state)), key=lambda end: (end.finished, end.hold))
+
+    def alternatives(self, state: State) -> Sequence[State]:
+        if self.decided:  # the transitions of one configuration then depend on the others, so they stay together
+            return (state,)
+        return [frozenset((one,)) for config in _configs(state) for one in self._alternatives(config)]
+
+    def _alternatives(self, config: SectionConfiguration) -> Sequence[SectionConfiguration]:
+        part = self.parts[config.section]
+        # With a budget, the whole inner state decides whether the section is left when the budget is spent.
+        if part.automaton is None or config.state is None or part.budget is not None:
+            return (config,)
+        return [config._replace(state=one) for one in part.automaton.alternatives(config.state)]
+
+    def byte_classes(self) -> NDArray[np.uint8] | None:
+        columns: list[NDArray[Any]] = [np.array([missing_after(3, bytes([byte])) for byte in range(256)])]
+        for part in self.parts:
+            if part.automaton is not None:
+                inner = part.automaton.byte_classes()
+                if inner is None:
+                    return None
+                columns.append(inner)
+            for byte in {byte for text, _ in part.exits for byte in text}:
+                columns.append(np.arange(256) == byte)
+        columns.append(np.arange(256) // 64 == 2)
+        return common_classes(columns)
+
+    # --- configurations -------------------------------------------------------------------------------------------
+
+    def enter(self, section: int, state: State = None, seen: tuple[int, ...] = ()) -> Iterator[SectionConfiguration]:
+        """The configurations at the start of a section, optionally with another state of its inner automaton.
+
+        ``seen`` are sections that were entered on the way here without a string.
+        """
+        part = self.parts[section]
+        node = None if part.matcher is None else part.matcher.start
+        config = SectionConfiguration(section, part.start if state is None else state, node)
+        if part.budget == 0 and self._may_leave(config, part):
+            yield from self._leave(config, part)
+            yield from self._following(part, config.state, seen)
+            return
+        yield config
+        yield from self._following(part, config.state, seen)
+        if part.automaton is not None:
+            for exit, first in enumerate(part.at_start):
+                if first:
+                    yield SectionConfiguration(section, node=node, exit=exit)
+
+    def read(self, state: Iterable[SectionConfiguration], byte: int) -> tuple[States, bool]:
+        """The configurations after one more byte, and whether this byte entered a section."""
+        going: list[SectionConfiguration] = []
+        entered: list[SectionConfiguration] = []
+        for config in state:
+            if config.hold >= 0:
+                continue
+            inside = self.inside(config, byte)
+            if inside is not None:
+                going.append(inside)
+                part = self.parts[config.section]
+                entered += self._following(part, inside.state) if part.follows else ()
+            for found, new in self.begun(config, byte):
+                (entered if new else going).append(found)
+        return frozenset(entered if self.decided and entered else going + entered), bool(entered)
+
+    def inside(self, config: SectionConfiguration, byte: int) -> SectionConfiguration | None:
+        """The configuration after one more byte of the inner text."""
+        part = self.parts[config.section]
+        if config.exit >= 0 or config.over or part.ends:
+            return None
+        state, node = config.state, config.node
+        if part.matcher is not None:
+            node, done = part.matcher.step(node, byte)  # type: ignore[arg-type]
+            if done >= 0:
+                return None
+        if part.automaton is not None:
+            state = part.automaton.step(state, byte)
+            if state is None:
+                return None
+        if part.budget is None:
+            return SectionConfiguration(config.section, state, node)
+        missing = 0 if part.restricts else missing_after(config.missing, bytes([byte]))
+        return SectionConfiguration(config.section, state, node, config.spent + (not config.counted), True, missing)
+
+    def begun(self, config: SectionConfiguration, byte: int) -> Iterator[tuple[SectionConfiguration, bool]]:
+        """The configurations after one more byte of a string that ends the section, and whether the section ended."""
+        part = self.parts[config.section]
+        node, done = config.node, -1
+        if node is not None:
+            assert part.matcher is not None
+            node, done = part.matcher.step(node, byte)
+        if config.exit >= 0:
+            begun: Iterable[int] = (config.exit,)
+        elif part.automaton is None:
+            if done >= 0:
+                yield from ((found, True) for found in self.enter(part.exits[done][1]))
+            return
+        else:
+            begun = part.beginning.get(byte, ())
+            if not begun or not part.automaton.accepts(config.state):
+                return
+        for exit in begun:
+            text, following = part.exits[exit]
+            if text[config.written] != byte:
+                continue
+            last = config.written + 1 == len(text)
+            if done >= 0 and not (last and exit == done):
+                continue
+            if last:
+                yield from ((found, True) for found in self.enter(following))
+            else:
+                yield SectionConfiguration(config.section, node=node, exit=exit, written=config.written + 1), False
+
+    def at_border(self, config: SectionConfiguration, *, inner: bool = True) -> Iterable[SectionConfiguration]:
+        """The configurations after the last byte of a token; none if the token must not end here.
+
+        Args:
+            config: the configuration after the byte.
+            inner: whether the inner automaton's ``token_border`` is called, too.
+        """
+        part = self.parts[config.section]
+        if config.exit >= 0 or config.hold >= 0:
+            return (config,)
+        if part.automaton is not None and not config.over:
+            if part.automaton.must_end(config.state):
+                config = config._replace(over=True)
+            elif inner:
+                state = part.automaton.token_border(config.state)
+                if state is None:
+                    return ()
+                if state is not config.state:
+                    config = config._replace(state=state)
+        if part.budget is None or not config.counted:
+            return (config,)
+        config = config._replace(counted=False)
+        left = max(part.budget - config.spent, 0)
+        if config.missing > left:
+            return ()
+        return self._leave(config, part) if not left and self._may_leave(config, part) else (config,)
+
+    def may_end(self, config: SectionConfiguration) -> bool:
+        part = self.parts[config.section]
+        if config.hold >= 0 or part.ends:
+            return True
+        if config.exit >= 0 or not part.may_end:
+            return False
+        return part.automaton is None or part.automaton.accepts(config.state)
+
+    def _may_leave(self, config: SectionConfiguration, part: SectionAutomaton) -> bool:
+        return not part.restricts or part.automaton is None or part.automaton.accepts(config.state)
+
+    def _leave(self, config: SectionConfiguration, part: SectionAutomaton) -> Iterable[SectionConfiguration]:
+        """The configurations after the budget of a section is spent.
+
+        They are in a string that ends the section (in its rest, if it has begun), or at the start of section ``after``.
+        """
+        if not part.exits:
+            return () if part.after is None else self.enter(part.after)
+        begun = [(exit, 0) for exit in range(len(part.exits))]
+        if part.matcher is not None and config.node is not None:
+            rests = part.matcher.rests(config.node)
+            begun = [(exit, written) for exit, written in rests if written == rests[0][1]]
+        return [SectionConfiguration(config.section, exit=exit, written=written) for exit, written in begun]
+
+    def _text_end(self, config: SectionConfiguration) -> TextEnd:
+        if config.hold >= 0:
+            return TextEnd(True, config.hold)
+        inner = self.parts[config.section].automaton
+        return TextEnd(False, 0) if inner is None or config.exit >= 0 else inner.text_end(config.state)
+
+
+def _configs(state: State) -> States:
+    return state  # type: ignore[return-value]

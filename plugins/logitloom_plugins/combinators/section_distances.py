@@ -1,0 +1,366 @@
+"""How many tokens a combination of constraints needs to the end of its text: an upper bound that counts down.
+
+The inner constraint of a section is brought to an end, then the string that ends the section is written, then the rest
+of the text from the section that follows. What that takes from each section on is a shortest path through the sections.
+A section with a budget is left as soon as the budget is spent and the inner text may end, so the text can end in the
+section only before.
+
+References:
+    R. Bellman, "On a routing problem", 1958.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.constraints import UNKNOWN, Constraint
+from logitloom_plugins.combinators.characters import missing_after
+from logitloom_plugins.combinators.section_automaton import SectionAutomaton, SectionConfiguration, States
+from logitloom_plugins.combinators.triggers import TriggerMatcher, textless_ids
+
+__all__ = ["Distances"]
+
+#: Number of nodes of trigger matchers whose distance is cached.
+_REMEMBERED: Final = 1 << 12
+
+
+class Distances:
+    """The tokens from the configurations of a combination to the end.
+
+    Args:
+        combination: a :class:`~logitloom_plugins.combinators.combination.Combination`.
+
+    Attributes:
+        tells: whether each section can be brought to an end, as far as its constraint can tell.
+    """
+
+    def __init__(self, combination: Any) -> None:
+        self._combination = combination
+        self._automaton = combination.automaton()
+        self._parts: tuple[SectionAutomaton, ...] = self._automaton.parts
+        self._constraints: tuple[Constraint | None, ...] = combination.constraints
+        #: Per section, string and position in the string the tokens that write the rest of the string.
+        self._pieces = [
+            [combination.pieces_left(section, exit) for exit in range(len(part.exits))]
+            for section, part in enumerate(self._parts)
+        ]
+        self._from_node = lru_cache(maxsize=_REMEMBERED)(self._find_from_node)
+        #: What is needed after tokens that end free text, by section and node of the trigger matcher.
+        self._crossed: dict[tuple[int, TriggerMatcher.Node], tuple[NDArray[np.int32], NDArray[np.int64]]] = {}
+        count = len(self._parts)
+        #: Per section the tokens from its start to the end of the text.
+        self._from: list[int] = [UNKNOWN] * count
+        starts = [[*self._automaton.enter(section)] for section in range(count)]
+        changed = True
+        while changed:  # a distance only becomes smaller
+            changed = False
+            for section in reversed(range(count)):
+                found = self.least(starts[section])
+                if found < self._from[section]:
+                    self._from[section], changed = found, True
+                    self._from_node.cache_clear()
+        self.tells = max(self._from) < UNKNOWN
+        self._most = self._most_by_section()
+
+    # --- one state ------------------------------------------------------------------------------------------------
+
+    def least(self, configs: Iterable[SectionConfiguration]) -> int:
+        """The tokens from the nearest of some readings; :data:`UNKNOWN` if that cannot be told."""
+        return min((self._least(config) for config in configs), default=UNKNOWN)
+
+    def _least(self, config: SectionConfiguration) -> int:
+        if self._automaton.may_end(config):
+            return 0
+        if config.exit >= 0:
+            return self._from_exit(config.section, config.exit, config.written)
+        part, inner = self._parts[config.section], self._constraints[config.section]
+        if inner is None or config.over:
+            least = 0
+        else:
+            found = inner.least_tokens(config.state)
+            if found is None:
+                return UNKNOWN
+            least = found
+        if not least and part.matcher is not None and config.node is not None:
+            return self._from_text(config.section, config.node, _left(part, config.spent))
+        return int(self._from_inner(config.section, config.spent, np.array([least]))[0])
+
+    def _from_inner(self, section: int, spent: int, least: NDArray[Any]) -> NDArray[np.int64]:
+        """The tokens to the end where the inner text of a section needs ``least`` tokens, ``spent`` of its budget."""
+        part = self._parts[section]
+        least = least.astype(np.int64)
+        if part.ends:
+            return least
+        found = least + (0 if part.may_end else self._onward(section))
+        if part.budget is not None:
+            left = max(part.budget - spent, 0)
+            # With the budget spent, the section is left where the inner text may end; free text may end anywhere.
+            inner = least if part.restricts else np.minimum(least, left)
+            found = np.where(least >= left, inner + self._leave(section), found)
+            if not part.restricts:
+                found = np.minimum(found, left + self._leave(section))
+        return np.where(least >= UNKNOWN, UNKNOWN, np.minimum(found, UNKNOWN))
+
+    def _onward(self, section: int) -> int:
+        """The tokens from where the inner text of a section may end, if the text must go on in another section."""
+        part = self._parts[section]
+        found = [self._from[following] for following in part.follows]
+        found += [self._from_exit(section, exit, 0) for exit, first in enumerate(part.at_start) if not first]
+        return min(found, default=UNKNOWN)
+
+    def _leave(self, section: int) -> int:
+        """The tokens from where the budget of a section is spent and the section is left; the most for free text."""
+        part = self._parts[section]
+        if part.exits:
+            return self._longest_exit(section) if part.matcher is not None else self._onward(section)
+        return UNKNOWN if part.after is None else self._from[part.after]
+
+    def _from_exit(self, section: int, exit: int, written: int) -> int:
+        """The tokens for the rest of a string that ends a section, and for the text after the string."""
+        return _sum(self._pieces[section][exit][written], self._from[self._parts[section].exits[exit][1]])
+
+    def _longest_exit(self, section: int) -> int:
+        """The most that :meth:`_from_exit` is at any position that tokens lead to."""
+        found = [
+            _sum(pieces, self._from[target])
+            for exit, (_, target) in enumerate(self._parts[section].exits)
+            for pieces in set(self._pieces[section][exit])
+            if pieces < UNKNOWN
+        ]
+        return max(found, default=0)
+
+    # --- free text ------------------------------------------------------------------------------------------------
+
+    def _from_text(self, section: int, node: TriggerMatcher.Node, left: int | None) -> int:
+        """The tokens from a node of the trigger matcher of a section.
+
+        Args:
+            section: the section, whose inner text may end here.
+            node: the node.
+            left: tokens that are left of the budget, or ``None`` without one.
+        """
+        part = self._parts[section]
+        if part.may_end and (left is None or left > 0):
+            return 0
+        longest = max(len(text) for text, _ in part.exits)
+        return int(self._from_node(section, node, left if left is None else min(left, longest)))
+
+    def _find_from_node(self, section: int, node: TriggerMatcher.Node, left: int | None) -> int:
+        part = self._parts[section]
+        assert part.matcher is not None
+        inside = part.automaton is None
+        begun = part.matcher.rests(node)
+        return min(
+            (
+                self._written(section, node, exit, written, left if inside else None)
+                for exit, written in begun
+                if inside or not written
+            ),
+            default=UNKNOWN,
+        )
+
+    def _written(self, section: int, node: TriggerMatcher.Node, exit: int, written: int, left: int | None) -> int:
+        """The tokens to the end if a string that ends a section is written from a position on.
+
+        :data:`UNKNOWN` if another string is found within one of these tokens, or tokens cannot write the string.
+        """
+        part = self._parts[section]
+        assert part.matcher is not None
+        text, count, missing = part.exits[exit][0], 0, 0
+        while written < len(text):
+            if left is not None and count == left:
+                begun = part.matcher.rests(node)
+                after = (self._from_exit(section, *one) for one in begun if one[1] == begun[0][1])
+                return _sum(count, min(after))
+            piece = self._combination.piece_at(section, exit, written)
+            if not piece:
+                return UNKNOWN
+            for n, byte in enumerate(piece):
+                node, done = part.matcher.step(node, byte)
+                if done >= 0:
+                    last = n + 1 == len(piece)
+                    return _sum(count + 1, self._from[part.exits[done][1]]) if last else UNKNOWN
+            written, count, missing = written + len(piece), count + 1, missing_after(missing, piece)
+            if left is not None and missing > left - count:
+                return UNKNOWN
+        return UNKNOWN
+
+    # --- all tokens of a state ------------------------------------------------------------------------------------
+
+    def after(self, configs: frozenset[SectionConfiguration]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The allowed ids (those that give way included), and :meth:`least` after each."""
+        combination = self._combination
+        needed = np.full(combination.vocab_size, UNKNOWN, dtype=np.int64)
+        for config in configs:
+            np.minimum(needed, self._after_one(config), out=needed)
+        ids = combination.allowed(configs).listed(combination.vocab_size)
+        if combination.gives_way:
+            ids = np.union1d(ids, (needed < UNKNOWN).nonzero()[0]).astype(np.int32)
+        return ids, needed.take(ids).astype(np.int32)
+
+    def _after_one(self, config: SectionConfiguration) -> NDArray[np.int64]:
+        """``[vocab_size]``: :meth:`least` after each token of one configuration, :data:`UNKNOWN` if not allowed."""
+        combination = self._combination
+        needed = np.full(combination.vocab_size, UNKNOWN, dtype=np.int64)
+        part = self._parts[config.section]
+        inside = config.exit < 0 and config.hold < 0 and not part.ends and not config.over and not part.follows
+        if inside:
+            others: Iterable[int] = self._stay(config, part, needed)
+        elif part.follows and config.exit < 0 and config.hold < 0:
+            others = ()
+            ids, states, which = combination.successors(config)
+            needed[ids] = np.array([self.least(state) for state in states], dtype=np.int64).take(which)
+        else:
+            others = combination.of_configuration(config).listed(combination.vocab_size).tolist()
+        for token in {*others, *combination.special_tokens(config), *self._next_pieces(config)}:
+            needed[token] = self.least(combination.read([config], token)[0])
+        return needed
+
+    def _stay(self, config: SectionConfiguration, part: SectionAutomaton, needed: NDArray[np.int64]) -> list[int]:
+        """Set what is needed after each token that stays in the section; return the tokens that do not."""
+        combination, section = self._combination, config.section
+        inner = self._constraints[section]
+        ids, crossing = combination.inside_and_crossing(config)
+        others: list[int] = crossing.tolist()
+        least = np.zeros(len(ids), dtype=np.int32)
+        if inner is not None:
+            listed, least = inner.least_after(config.state)
+            if part.matcher is None:
+                ids = listed
+            else:
+                kept = np.zeros(combination.vocab_size, dtype=bool)
+                kept[ids] = True
+                ids, least = listed[kept[listed]], least[kept[listed]]
+        needed[ids] = self._from_inner(section, config.spent + 1, least)
+        known: dict[States, int] = {}
+        for tokens_across, reached in combination.crossed(config):
+            if self._automaton.decided:  # which readings remain depends on all of them
+                others += tokens_across
+                continue
+            if reached not in known:
+                known[reached] = self.least(reached)
+            for token in tokens_across:
+                needed[token] = min(int(needed[token]), known[reached])
+        if part.matcher is not None and config.node is not None:
+            left, free = _left(part, config.spent + 1), np.zeros(combination.vocab_size, dtype=bool)
+            free[ids[least == 0]] = True
+            for tokens, node in self._nodes_after(section, config.node):
+                tokens = tokens[free[tokens]]
+                if len(tokens):
+                    needed[tokens] = self._from_text(section, node, left)
+            if inner is None:
+                crossing, after = self._crossing_from(config, crossing)
+                needed[crossing] = after
+                others = []
+        return others
+
+    def _crossing_from(
+        self, config: SectionConfiguration, crossing: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The tokens that end free text, and what is needed after each; a budget plays no part in it."""
+        assert config.node is not None
+        key = config.section, config.node
+        if key not in self._crossed:
+            least = [self.least(self._combination.read([config], token)[0]) for token in crossing.tolist()]
+            if len(self._crossed) >= _REMEMBERED:
+                self._crossed.clear()
+            self._crossed[key] = crossing, np.array(least, dtype=np.int64)
+        return self._crossed[key]
+
+    def _nodes_after(
+        self, section: int, node: TriggerMatcher.Node
+    ) -> Iterator[tuple[NDArray[np.int32], TriggerMatcher.Node]]:
+        """Groups of tokens of free text and the node after each token; a later group replaces earlier ones."""
+        combination, matcher = self._combination, self._parts[section].matcher
+        assert matcher is not None
+        yield np.arange(combination.vocab_size, dtype=np.int32), (b"", False)
+        yield from combination.nodes_of_tokens(section)
+        yield textless_ids(combination.vocabulary, combination.vocab_size).astype(np.int32), node
+        for token, text in combination.tokens_within(section, matcher.rests(node)):
+            at, done = node, -1
+            for byte in text:
+                at, done = matcher.step(at, byte)
+                if done >= 0:
+                    break
+            if done < 0:
+                yield np.array([token], dtype=np.int32), at
+
+    def _next_pieces(self, config: SectionConfiguration) -> list[int]:
+        """The tokens that continue the strings that may end the section of a configuration."""
+        matcher = self._parts[config.section].matcher
+        begun = [] if matcher is None or config.node is None or config.exit >= 0 else matcher.rests(config.node)
+        return [token for exit in begun for token in self._combination.pieces_at(config.section, *exit)]
+
+    # --- bounds without a search ----------------------------------------------------------------------------------
+
+    def most_after(self, configs: Iterable[SectionConfiguration]) -> int:
+        """No more tokens than these are needed after any token that is allowed; :data:`UNKNOWN` without a search."""
+        return max((self._most_after(config) for config in configs), default=0)
+
+    def _most_after(self, config: SectionConfiguration) -> int:
+        most = self._most[config.section]
+        inner = self._constraints[config.section]
+        if config.exit >= 0 or config.hold >= 0 or config.over:
+            return most
+        crossed = None if config.node is None or inner is not None else self._crossed.get((config.section, config.node))
+        if crossed is not None:
+            # Once all tokens that end the text have been looked at, the farthest is known.
+            starts = [self._from[target] for _, target in self._parts[config.section].exits]
+            most = max([self._longest_exit(config.section), int(crossed[1].max(initial=0)), *starts])
+        within = 0 if inner is None else inner.most_after(config.state)
+        return max(most, self._bound(config.section, config.spent + 1, within))
+
+    def _bound(self, section: int, spent: int, within: int) -> int:
+        """The most that is needed after a token in a section, after which its inner text needs at most ``within``."""
+        part = self._parts[section]
+        if part.ends:
+            return 0
+        onward = [self._from[following] for following in part.follows]
+        onward += [self._longest_exit(section)] if part.exits else []
+        rest = 0 if part.may_end else max(onward, default=0)
+        if part.budget is not None and within >= part.budget - spent:
+            rest = max([rest, *onward, *([] if part.after is None else [self._from[part.after]])])
+        return _sum(within, rest)
+
+    def _most_by_section(self) -> list[int]:
+        """Per section the most that is needed after a token in which a string that ends it begins, or which leaves it.
+
+        A token that contains the whole string of the next section may go on to the section after that.
+        """
+        count = len(self._parts)
+        inside = []
+        for section, inner in enumerate(self._constraints):
+            within = 0 if inner is None else inner.most_after(self._parts[section].start)
+            inside.append(max(self._from[section], self._bound(section, 1, within)))
+        further: list[set[int]] = []
+        for part in self._parts:
+            short = {target for text, target in part.exits if self._combination.in_a_token(text)}
+            further.append(short | set(part.follows) | ({part.after} if part.after is not None else set()))
+        found = []
+        for section in range(count):
+            part = self._parts[section]
+            waiting = [target for _, target in part.exits] + [*part.follows]
+            waiting += [] if part.after is None else [part.after]
+            reached: set[int] = set()
+            most = self._longest_exit(section) if part.exits else 0
+            while waiting:
+                at = waiting.pop()
+                if at not in reached:
+                    reached.add(at)
+                    most = max(most, inside[at], self._longest_exit(at) if self._parts[at].exits else 0)
+                    waiting += further[at]
+            found.append(most)
+        return found
+
+
+def _left(part: SectionAutomaton, spent: int) -> int | None:
+    return None if part.budget is None else max(part.budget - spent, 0)
+
+
+def _sum(one: int, other: int) -> int:
+    return UNKNOWN if max(one, other) >= UNKNOWN else one + other

@@ -1,0 +1,343 @@
+"""The subschemas of a document: which draft each is written in, and what ``$ref`` means there.
+
+References are local: to resources of the document, anchors, and JSON pointers. Nothing is fetched.
+
+References:
+    JSON Schema, drafts 4, 6, 7, 2019-09 and 2020-12; https://json-schema.org/specification.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urldefrag, urljoin
+
+from logitloom.automata import BudgetTracker
+from logitloom.errors import UnsupportedSchema
+
+__all__ = [
+    "FORMATS",
+    "Dialect",
+    "Document",
+    "SchemaNode",
+    "asserting_only",
+    "dialect_of",
+    "escape_pointer",
+    "subschemas",
+]
+
+_ONE: Final = (
+    "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
+    "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
+)  # fmt: skip
+_LIST: Final = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+_MAP: Final = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+
+#: A schema with none of these has no subschemas, and neither changes nor has a name that others can refer to.
+_PLACED: Final = frozenset(
+    (*_ONE, *_LIST, *_MAP, "$schema", "id", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
+)
+
+#: For each dynamic anchor the outermost resource on the way here that has it.
+Scope = tuple[tuple[str, str], ...]
+
+
+class Dialect(NamedTuple):
+    """What differs between drafts, as far as validation is concerned.
+
+    Attributes:
+        name: ``draft4``, ``draft6``, ``draft7``, ``2019-09`` or ``2020-12``.
+        number: for comparisons: 4, 6, 7, 8 (2019-09), 9 (2020-12).
+        asserted_formats: the values of ``format`` that are assertions unless told otherwise.
+    """
+
+    name: str
+    number: int
+    asserted_formats: frozenset[str]
+
+    @property
+    def ref_hides_siblings(self) -> bool:
+        """Whether everything beside ``$ref`` is ignored, as up to draft 7."""
+        return self.number <= 7
+
+    def asserted(self, formats: str) -> frozenset[str]:
+        """The formats that are enforced with ``assert``, ``annotate`` or ``auto`` (as the draft says)."""
+        return {"assert": FORMATS, "annotate": frozenset[str]()}.get(formats, self.asserted_formats)
+
+
+#: The formats that each draft defines; drafts 5 and 2020-12 define no new ones.
+_FORMATS_4: Final = frozenset({"date-time", "email", "hostname", "ipv4", "ipv6", "uri"})
+_FORMATS_6: Final = _FORMATS_4 | {"json-pointer", "uri-reference", "uri-template"}
+_FORMATS_7: Final = _FORMATS_6 | {
+    "date", "idn-email", "idn-hostname", "iri", "iri-reference", "regex", "relative-json-pointer", "time"
+}  # fmt: skip
+#: All formats of the specification.
+FORMATS: Final = _FORMATS_7 | {"duration", "uuid"}
+
+_LATEST: Final = Dialect("2020-12", 9, frozenset())
+#: A schema that names no draft: the latest, but people who write ``format`` there mean it.
+_UNNAMED: Final = Dialect("2020-12", 9, FORMATS)
+#: By the URI of the meta-schema without scheme and fragment.
+_DIALECTS: Final[dict[str, Dialect]] = {
+    "json-schema.org/draft-04/schema": Dialect("draft4", 4, _FORMATS_4),
+    "json-schema.org/draft-04/hyper-schema": Dialect("draft4", 4, _FORMATS_4),
+    "json-schema.org/draft-06/schema": Dialect("draft6", 6, _FORMATS_6),
+    "json-schema.org/draft-07/schema": Dialect("draft7", 7, _FORMATS_7),
+    "json-schema.org/draft/2019-09/schema": Dialect("2019-09", 8, frozenset()),
+    "json-schema.org/draft/2020-12/schema": _LATEST,
+    "json-schema.org/schema": _LATEST,
+}
+
+
+def dialect_of(schema: Any, inherited: Dialect | None, pointer: str) -> Dialect:
+    """The draft that ``$schema`` names, or the inherited one.
+
+    Raises:
+        UnsupportedSchema: if it names a meta-schema that is none of the drafts 4 to 2020-12.
+
+    Example:
+        >>> dialect_of({"$schema": "http://json-schema.org/draft-07/schema#"}, None, "").name
+        'draft7'
+    """
+    name = schema.get("$schema") if isinstance(schema, dict) else None
+    if not isinstance(name, str):
+        return inherited if inherited is not None else _UNNAMED
+    found = _DIALECTS.get(name.removesuffix("#").removeprefix("http://").removeprefix("https://"))
+    if found is None:
+        raise UnsupportedSchema(
+            f"The schema at {pointer or '#'} names the meta-schema {name!r:.100}, whose keywords are not known here. "
+            f"Known are the drafts 4, 6, 7, 2019-09 and 2020-12; remove $schema or name one of them."
+        )
+    return found
+
+
+class SchemaNode(NamedTuple):
+    """One subschema in its place: the schema, the URI it is resolved against, its draft, its JSON pointer.
+
+    ``scope`` says what dynamic references mean here; it is empty where a document has none.
+    """
+
+    schema: Any
+    base: str
+    dialect: Dialect
+    pointer: str
+    scope: Scope = ()
+
+    def below(self, schema: Any, relative: str) -> SchemaNode:
+        """A subschema of this one, or a list or table of such, at a relative JSON pointer."""
+        pointer = self.pointer + relative
+        if not isinstance(schema, dict):
+            return self._replace(schema=schema, pointer=pointer)
+        dialect, base = dialect_of(schema, self.dialect, pointer), self.base
+        # A schema of draft 4 inside one of a later draft is no resource, because there "id" identifies nothing.
+        own = schema.get("id" if self.dialect.number == dialect.number == 4 else "$id")
+        if isinstance(own, str) and not (dialect.ref_hides_siblings and "$ref" in schema):
+            base = urljoin(base, urldefrag(own)[0])
+        return SchemaNode(schema, base, dialect, pointer, self.scope)
+
+
+def escape_pointer(part: str) -> str:
+    """A property name as it stands in a JSON pointer."""
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The subschemas directly below a schema, each with its relative JSON pointer."""
+    for keyword in _ONE:
+        if isinstance(schema.get(keyword), (dict, bool)):
+            yield f"/{keyword}", schema[keyword]
+    for keyword in _LIST:
+        if isinstance(schema.get(keyword), list):
+            for i, part in enumerate(schema[keyword]):
+                yield f"/{keyword}/{i}", part
+    for keyword in _MAP:
+        if isinstance(schema.get(keyword), dict):
+            for name, part in schema[keyword].items():
+                if isinstance(part, (dict, bool)):
+                    yield f"/{keyword}/{escape_pointer(name)}", part
+
+
+def asserting_only(schema: Any, formats: str, inherited: Dialect | None = None) -> Any:
+    """A copy of a schema without the ``format`` of subschemas in which it is an annotation.
+
+    Args:
+        schema: a JSON value.
+        formats: ``assert``, ``annotate``, or ``auto`` (as the draft of each subschema says).
+        inherited: the draft of the schema around it.
+
+    Example:
+        >>> asserting_only({"$schema": "http://json-schema.org/draft-04/schema#", "format": "date"}, "auto")
+        {'$schema': 'http://json-schema.org/draft-04/schema#'}
+    """
+    copied = copy.deepcopy(schema)
+    pending = [(copied, inherited)]
+    for part, around in pending:
+        if isinstance(part, dict):
+            dialect = dialect_of(part, around, "")
+            if isinstance(part.get("format"), str) and part["format"] not in dialect.asserted(formats):
+                del part["format"]
+            pending += [(below, dialect) for _, below in subschemas(part)]
+    return copied
+
+
+class Document:
+    """A schema document: its nodes by number, its references resolved.
+
+    Args:
+        schema: the root schema.
+        tracker: the budget that reading it may spend.
+
+    Raises:
+        UnsupportedSchema: if the schema, or a part of it that can be reached, is neither an object nor a boolean.
+    """
+
+    def __init__(self, schema: Any, tracker: BudgetTracker) -> None:
+        self.tracker = tracker
+        self.nodes: list[SchemaNode] = []
+        self._numbers: dict[tuple[int, str, Scope], int] = {}
+        #: Schemas that are in no document, so that their identities stay theirs.
+        self._made: list[Any] = []
+        self._resolved: dict[tuple[str, str, Scope], int] = {}
+        self._anchors: dict[tuple[str, str], SchemaNode] = {}
+        self._dynamic: dict[str, list[SchemaNode]] = {}
+        root = SchemaNode(None, "", dialect_of(schema, None, ""), "").below(schema, "")
+        self._resources = {"": root}
+        self._index(root)
+        self.root = self._entered((), root)
+
+    # --- nodes -------------------------------------------------------------------------------------------------
+
+    def number(self, node: SchemaNode) -> int:
+        """The number of a node; equal for one schema object below one base."""
+        if not isinstance(node.schema, (dict, bool)):
+            raise UnsupportedSchema(
+                f"The schema at {node.pointer or '#'} is {node.schema!r:.60}, but a schema is an object or a boolean."
+            )
+        key = (id(node.schema), node.base, node.scope) if isinstance(node.schema, dict) else (int(node.schema), "", ())
+        found = self._numbers.get(key)
+        if found is None:
+            found = len(self._numbers)
+            del self.nodes[found:]  # left by an interruption
+            self.nodes.append(node)
+            self._numbers[key] = found
+            if len(self.nodes) % 64 == 0:
+                self.tracker.check_states(len(self.nodes), "subschemas")
+        return found
+
+    def child(self, parent: SchemaNode, schema: Any, relative: str) -> int:
+        """The number of a subschema of a node."""
+        node = parent.below(schema, relative)
+        return self.number(node) if node.base == parent.base else self._entered(parent.scope, node)
+
+    def made(self, parent: SchemaNode, schema: Any, relative: str) -> int:
+        """The number of a schema that stands for part of another one, and is in no document itself."""
+        self._made.append(schema)
+        return self.number(parent._replace(schema=schema, pointer=parent.pointer + relative))
+
+    # --- resources ---------------------------------------------------------------------------------------------
+
+    def _index(self, root: SchemaNode) -> None:
+        """Note the resources and anchors of the document."""
+        stack = [root]
+        count = 0
+        while stack:
+            node = stack.pop()
+            count += 1
+            if count % 256 == 0:
+                self.tracker.check_time()
+            schema, base, dialect = node.schema, node.base, node.dialect
+            if not isinstance(schema, dict):
+                continue
+            # The root of a resource comes before what is in it.
+            self._resources.setdefault(base, node)
+            legacy = schema.get("id" if dialect.number == 4 else "$id")
+            if dialect.number == 4 and isinstance(legacy, str):
+                # Also where it changes no base: whoever refers to it means this one.
+                self._resources.setdefault(urljoin(base, urldefrag(legacy)[0]), node)
+            names: list[Any] = [urldefrag(legacy)[1]] if dialect.number <= 7 and isinstance(legacy, str) else []
+            names += [schema.get("$anchor")] if dialect.number >= 8 else []
+            dynamic = schema.get("$dynamicAnchor") if dialect.number >= 9 else None
+            for name in (*names, dynamic):
+                if name and isinstance(name, str):
+                    self._anchors.setdefault((base, name), node)
+            if dialect.number == 8 and schema.get("$recursiveAnchor") is True:
+                dynamic = "$recursiveAnchor"
+            if isinstance(dynamic, str):
+                self._dynamic.setdefault(dynamic, []).append(node)
+            stack += [
+                node.below(part, relative)
+                for relative, part in subschemas(schema)
+                if isinstance(part, dict) and not _PLACED.isdisjoint(part)
+            ]
+
+    def references(self, node: SchemaNode) -> list[int]:
+        """The numbers of the nodes that ``$ref``, ``$dynamicRef`` and ``$recursiveRef`` of a node point to.
+
+        Raises:
+            UnsupportedSchema: if one is remote, or points to nothing.
+        """
+        found = []
+        if isinstance(node.schema.get("$ref"), str):
+            found.append(self._resolve(node, "$ref", node.schema["$ref"]))
+        if node.dialect.number >= 8 and isinstance(node.schema.get("$dynamicRef"), str):
+            reference = node.schema["$dynamicRef"]
+            found.append(self._resolve_dynamic(node, "$dynamicRef", reference, urldefrag(reference)[1]))
+        if node.dialect.number >= 8 and isinstance(node.schema.get("$recursiveRef"), str):
+            found.append(self._resolve_dynamic(node, "$recursiveRef", "#", "$recursiveAnchor"))
+        return found
+
+    def _resolve(self, node: SchemaNode, keyword: str, reference: str) -> int:
+        key = (reference, node.base, node.scope)
+        known = self._resolved.get(key)
+        if known is None:
+            target = self._target(node, f"The reference {reference!r} at {node.pointer or '#'}/{keyword}", reference)
+            known = self._resolved[key] = self._entered(node.scope, target)
+        return known
+
+    def _target(self, node: SchemaNode, subject: str, reference: str) -> SchemaNode:
+        """The node that a reference points to."""
+        uri, fragment = urldefrag(urljoin(node.base, reference))
+        if reference[:1] in ("", "#"):
+            uri, fragment = node.base, reference[1:]
+        found = self._resources.get(uri)
+        if found is None:
+            raise UnsupportedSchema(
+                f"{subject} points outside the schema, and nothing is fetched. Put the schema it names under $defs "
+                f"with that $id."
+            )
+        if fragment and not fragment.startswith("/"):
+            found = self._anchors.get((uri, unquote(fragment)))
+            if found is None:
+                raise UnsupportedSchema(f"{subject} names an anchor that does not exist.")
+            return found
+        for part in unquote(fragment).split("/")[1:]:
+            part = part.replace("~1", "/").replace("~0", "~")
+            schema = found.schema
+            if isinstance(schema, dict) and part in schema:
+                found = found.below(schema[part], "/" + escape_pointer(part))
+            elif isinstance(schema, list) and part.isdigit() and int(part) < len(schema):
+                found = found.below(schema[int(part)], "/" + part)
+            else:
+                raise UnsupportedSchema(f"{subject} points to nothing: there is no {part!r}.")
+        return found
+
+    def _entered(self, scope: Scope, node: SchemaNode) -> int:
+        """The number of a node whose resource is entered from a scope: what is further out comes first."""
+        known = dict(scope)
+        for anchor, places in self._dynamic.items():
+            if anchor not in known and any(node.base == other.base for other in places):
+                known[anchor] = node.base
+        return self.number(node._replace(scope=tuple(sorted(known.items()))))
+
+    def _resolve_dynamic(self, node: SchemaNode, keyword: str, reference: str, anchor: str) -> int:
+        number = self._resolve(node, keyword, reference)
+        first = self.nodes[number]
+        mark = first.schema.get(keyword.replace("Ref", "Anchor")) if isinstance(first.schema, dict) else None
+        if mark is not True and mark != anchor:
+            return number
+        outermost = {**dict(first.scope), **dict(node.scope)}.get(anchor)
+        for target in self._dynamic.get(anchor, ()):
+            if target.base == outermost:
+                return self._entered(node.scope, target)
+        return number

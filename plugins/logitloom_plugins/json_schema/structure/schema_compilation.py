@@ -1,0 +1,250 @@
+"""From a schema to its automaton: read, check every keyword, build."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from logitloom.automata import Budget, BudgetTracker, at_most, stored_values
+from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedSchema
+from logitloom_plugins.json_schema.schema.assertions import (
+    MOST_UNIQUE,
+    array_formulas,
+    number_formulas,
+    object_formulas,
+    string_formulas,
+)
+from logitloom_plugins.json_schema.schema.evaluated import evaluated_items, evaluated_properties
+from logitloom_plugins.json_schema.schema.formula import atoms, nodes_in
+from logitloom_plugins.json_schema.schema.keywords import Assertions, Keywords
+from logitloom_plugins.json_schema.schema.schema_document import Document
+from logitloom_plugins.json_schema.structure import arrays, objects
+from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.members import ValueConstraint
+from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
+from logitloom_plugins.json_schema.structure.satisfiability import EVERYTHING, Frame, Satisfiability
+from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.values.strings import string_problem
+
+__all__ = ["SchemaOptions", "compile_schema"]
+
+_ASSERTIONS: Final[Assertions] = {
+    "number": (number_formulas,),
+    "string": (string_formulas,),
+    "array": (array_formulas, evaluated_items),
+    "object": (object_formulas, evaluated_properties),
+}
+#: Types whose formulas have atoms; of the others one stands for all.
+_CHECKED = ("null", "number", "string", "array", "object")
+#: Atoms that ask nothing of the values of members and items.
+_COUNTED: Final = frozenset(("req", "minp", "maxp", "mini", "maxi"))
+#: So many states of an object or array are looked at for alternatives that are too many.
+_FIRST_FRAMES: Final = 16
+#: Characters of a message that are about the keywords.
+_MOST_TOLD: Final = 320
+_NOT_DISTINCT: Final = (
+    f"that all items differ can be enforced where it must hold once the array begins; beside contains, beside minItems "
+    f"with prefixItems or few values, and in branches that are open then (anyOf, oneOf, if, not) only if items have at "
+    f"most {MOST_UNIQUE} possible values that are no arrays or objects"
+)
+
+
+@dataclass(frozen=True)
+class SchemaOptions:
+    """How a schema is read and its values are written.
+
+    Args:
+        whitespace: where whitespace may stand.
+        escapes: ``any``: every escape of JSON; ``minimal``: only those that are needed; ``ascii``: as ``minimal``, and
+            characters above ASCII only as escapes.
+        formats: ``assert``, ``annotate``, or ``auto``: assert, except where the draft named by ``$schema`` says that
+            ``format`` is an annotation (2019-09 and 2020-12), or does not define that format (4, 6 and 7).
+        additional_properties: what ``additionalProperties`` defaults to beside ``properties``.
+        strict: whether keywords that cannot be enforced are an error, or one warning.
+        integers: ``plain``: integers are written without fraction and exponent; ``any``: in each form whose value is
+            whole, as JSON Schema reads them.
+    """
+
+    whitespace: Whitespace = field(default_factory=Whitespace)
+    escapes: str = "any"
+    formats: str = "auto"
+    additional_properties: bool = True
+    strict: bool = True
+    integers: str = "plain"
+
+
+def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Budget | None = None) -> Machine:
+    """The automaton of a schema.
+
+    Args:
+        schema: a JSON value: an object or a boolean.
+        options: how to read it.
+        budget: what the compilation may cost.
+
+    Raises:
+        UnsupportedSchema: if it is malformed, refers to something outside, or has keywords that cannot be enforced
+            (all of them are listed with their JSON pointers). A schema that no value satisfies compiles;
+            ``satisfiable`` of the result says so.
+        BudgetExceeded: if it takes too many states or seconds.
+    """
+    options = options if options is not None else SchemaOptions()
+    tracker = BudgetTracker(budget, "the schema")
+    try:
+        # The budget is the schema's: each of its patterns gets what the others left.
+        with at_most(tracker.remaining):
+            machine = stored_values(
+                lambda: ("schema", schema, options, tracker.budget.states, tracker.budget.table_bytes),
+                lambda stored: _with_stored(schema, options, tracker, stored),
+                lambda machine: (tuple(sorted(machine.keywords.repeatable)), machine.values.solved()),
+                packages=("logitloom_plugins",),
+            )
+            tracker.stop_the_clock()
+            return machine
+    except RecursionError as error:
+        raise BudgetExceeded(
+            "The schema is nested too deeply to be compiled. Nest less, or raise the limit with sys.setrecursionlimit."
+        ) from error
+
+
+def _with_stored(schema: Any, options: SchemaOptions, tracker: BudgetTracker, stored: Any) -> Machine:
+    """Compile with what another process has found and stored; without it if these are not the values of a schema."""
+    if stored is not None:
+        # A file that was forged holds any values: errors of all kinds say that they do not fit, but for limits.
+        try:
+            repeatable, solved = stored
+            return _compiled(Document(schema, tracker), options, tracker, frozenset(repeatable), solved)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            if isinstance(error, LogitloomError):
+                raise
+    return _compiled(Document(schema, tracker), options, tracker)
+
+
+def _compiled(
+    document: Document,
+    options: SchemaOptions,
+    tracker: BudgetTracker,
+    repeatable: frozenset[int] = frozenset(),
+    solved: Any = None,
+) -> Machine:
+    while True:
+        keywords = Keywords(
+            document,
+            _ASSERTIONS,
+            string_problem,
+            formats=options.formats,
+            additional_properties=options.additional_properties,
+            repeatable=repeatable,
+            integers=options.integers,
+        )
+        leading = check(keywords, tracker)
+        if options.strict and keywords.problems:
+            break
+        machine = Machine(keywords, options.whitespace, options.escapes, tracker, solved=solved)
+        if machine.satisfiable and solved is None:
+            # Where many alternatives are read side by side, what is too large is said before decoding starts.
+            if keywords.has_many_branches:
+                _visit_constraints(machine.values, machine.root, EVERYTHING, _FIRST_FRAMES)
+            _visit_constraints(machine.values, machine.root, leading)
+        repeatable |= machine.values.repeatable
+        if options.strict or not machine.values.repeatable:
+            break
+    for number in sorted(repeatable):
+        keywords.refuse(document.nodes[number], "uniqueItems", _NOT_DISTINCT)
+    problems = keywords.problems
+    if problems and options.strict:
+        error = UnsupportedSchema(f"{_said(problems)} Remove them, or give strict=False to go on without them.")
+        error.problems = tuple((keyword, f"#{pointer}", why) for (pointer, keyword), why in problems.items())
+        raise error
+    if problems:
+        message = f"{_said(problems)} They are ignored, so values may violate them."
+        warnings.warn(message, UserWarning, stacklevel=4)
+    return machine
+
+
+def _said(problems: dict[tuple[str, str], str]) -> str:
+    """What cannot be enforced, as far as a message has room for it; ``problems`` of the error has all."""
+    told = [f"{keyword!r} at #{pointer}: {why}" for (pointer, keyword), why in problems.items()]
+    shown = told[0] if len(told[0]) <= _MOST_TOLD else f"{told[0][: _MOST_TOLD - 3]}..."
+    for index, text in enumerate(told[1:], 1):
+        if len(shown) + len(text) > _MOST_TOLD:
+            shown += f"; and {len(told) - index} more"
+            break
+        shown += f"; {text}"
+    return f"The schema has keywords that cannot be enforced: {shown}."
+
+
+def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
+    """Look at every keyword that can play a part, and note those that cannot be enforced.
+
+    Returns:
+        The nodes with ``uniqueItems``, and those from which subschemas lead to one of them.
+    """
+    document = keywords.document
+    found: set[int] = set()
+    parents: dict[int, list[int]] = {document.root: []}
+    queue = [document.root]
+    for count, number in enumerate(queue):
+        if count % 32 == 0:
+            tracker.check_time()
+        kinds = keywords.kinds(number)
+        for kind in _CHECKED:
+            formula = keywords.of(number, kind) if kind in kinds else False
+            for atom in atoms(formula):
+                if atom[0] == "unique":
+                    found.add(number)
+                for child in [child for part in atom[1:] for child in nodes_in(part)]:
+                    if child not in parents:
+                        queue.append(child)
+                    parents.setdefault(child, []).append(number)
+    pending = [*found]
+    for number in pending:
+        more = set(parents[number]) - found
+        found |= more
+        pending += more
+    return found
+
+
+def _visit_constraints(
+    values: Satisfiability, root: ValueConstraint, nodes: Container[int], most: int | None = None
+) -> None:
+    """Open every reachable object and array, so that what cannot be enforced is known at compilation.
+
+    Args:
+        values: opens them.
+        root: the constraint on the whole value.
+        nodes: values of other nodes are not visited.
+        most: so many states of each object or array are looked at; default: all.
+
+    Raises:
+        BudgetExceeded: if too many objects and arrays may be open.
+    """
+    queue = [root]
+    seen = set(queue)
+    for demand in queue:
+        if not any(node in nodes for formula in (demand.must, *demand.extras) for node in nodes_in(formula)):
+            continue
+        for kind in ("object", "array"):
+            formulas = values.of_type(demand, kind)
+            frame = values.opened(kind, formulas, EVERYTHING) if formulas else None
+            for member in _members(values, frame, most) if frame is not None else ():
+                if member not in seen:
+                    seen.add(member)
+                    queue.append(member)
+
+
+def _members(values: Satisfiability, frame: Frame, most: int | None) -> Iterator[ValueConstraint]:
+    """The constraints on the members or items of a container that has just been opened."""
+    plan = frame.plan
+    if any(atom[0] not in _COUNTED for formula in frame.open_formulas for atom in atoms(formula)):
+        for reached in islice(values.explored(frame), most):
+            if isinstance(reached, ObjectFrame):
+                yield from [member.demand for _, member in objects.next_members(reached)]
+            else:
+                yield from [member.demand for member in (arrays.item(reached),) if member is not None]
+    elif isinstance(plan, ObjectPlan):
+        yield from [ValueConstraint(plan.hard_child(key)) for key in plan.keys.bit]
+    else:
+        yield from [ValueConstraint(plan.hard_item(index)) for index in range(plan.varied + 1)]

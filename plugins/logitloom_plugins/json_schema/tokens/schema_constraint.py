@@ -1,0 +1,230 @@
+"""A JSON Schema as a constraint over the tokens of a vocabulary.
+
+One walk of the vocabulary's trie finds the tokens that may come next (:mod:`.token_walk`). Inside strings of any
+content the token set is combined from precomputed slices of the vocabulary (:mod:`.string_rows`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom import Vocabulary
+from logitloom.automata.lift.trie import vocabulary_trie
+from logitloom.constraints import Constraint, TokenSet
+from logitloom.errors import VocabularyError
+from logitloom_plugins.json_schema.structure.schema_automaton import Configuration, SchemaAutomaton
+from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
+from logitloom_plugins.json_schema.tokens.bounds import TokenBounds
+from logitloom_plugins.json_schema.tokens.doubtful_tokens import DoubtfulTokens
+from logitloom_plugins.json_schema.tokens.shared_token_sets import token_sets
+from logitloom_plugins.json_schema.tokens.string_rows import StringRows, words_of
+from logitloom_plugins.json_schema.tokens.token_distances import TokenDistances
+from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk
+
+__all__ = ["SchemaConstraint", "can_write"]
+
+#: Bytes of which JSON texts without rare characters are made: all others can be left out, or are written with these.
+_NEEDED: Final = (*range(0x20, 0xC0), *range(0xC2, 0xF1))
+#: What names rare characters in a pattern.
+_RARE: Final = re.compile(r"\\([pPu]\{|u[dD][89abAB])")
+_MOST_SET_BYTES: Final = 64 << 20
+_MOST_SETS: Final = 1 << 16
+_MOST_SHARED: Final = 1 << 7
+
+
+def can_write(document: Any, vocabulary: Vocabulary) -> bool:
+    """Whether tokens can complete each text that bytes can: single-byte tokens suffice for what a schema asks for.
+
+    Vocabularies often lack control characters, which JSON escapes, and first bytes of code points from U+40000 on,
+    which only a schema that names them needs.
+    """
+    single = vocabulary_trie(vocabulary).single >= 0
+    if not single[list(_NEEDED)].all():
+        return False
+    text = json.dumps(document, ensure_ascii=False)
+    asked = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+    return bool(single[asked[asked >= 0x80]].all()) and _RARE.search(text) is None
+
+
+class SchemaConstraint(Constraint):
+    """The tokens with which a text can still become a JSON value that satisfies a schema.
+
+    Args:
+        schema: the automaton over bytes.
+        vocabulary: the bytes of each id.
+        vocab_size: width of the model's logits.
+
+    Example:
+        >>> from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+        >>> words = Vocabulary([b"", b"1", b"2", b"[", b"]", b","], eos=[0])
+        >>> schema = SchemaAutomaton(compile_schema({"type": "array", "items": {"const": 1}, "minItems": 1}))
+        >>> constraint = SchemaConstraint(schema, words, 6)
+        >>> constraint.allowed(constraint.advance(constraint.start(), 3)).ids.tolist()
+        [1]
+    """
+
+    def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, vocab_size: int | None = None) -> None:
+        self.schema = schema
+        self.vocabulary = vocabulary
+        self.vocab_size = vocabulary.size if vocab_size is None else int(vocab_size)
+        if not vocabulary.eos:
+            raise VocabularyError(
+                f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
+            )
+        self._texts = vocabulary.token_bytes
+        self._known_masks = _Masks(schema, vocabulary, self.vocab_size)
+        self._sets: dict[Configuration, TokenSet] = {}
+        self._set_bytes = 0
+
+    def forget(self) -> None:
+        """Clear all caches of visited configurations. Results do not change."""
+        self.schema.forget()
+        self._sets, self._set_bytes = {}, 0
+
+    @property
+    def _masks(self) -> _Masks:
+        """Of the machine of the schema, which may be replaced at any time."""
+        if self._known_masks.machine is not self.schema.machine:
+            self._known_masks = _Masks(self.schema, self.vocabulary, self.vocab_size)
+        return self._known_masks
+
+    # --- methods of Constraint ---------------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Equal for equal schemas, options, vocabularies and widths, in every process."""
+        digest = hashlib.blake2b(self.schema.fingerprint, digest_size=16)
+        digest.update(f"{self.vocabulary.fingerprint} {self.vocab_size}".encode())
+        return digest.digest()
+
+    def automaton(self) -> SchemaAutomaton:
+        """The automaton over bytes."""
+        return self.schema
+
+    def start(self) -> Configuration:
+        """The configuration before the first token."""
+        return self.schema.start()
+
+    def advance(self, state: Configuration, token: int) -> Configuration | None:  # type: ignore[override]
+        """The configuration after one more token; ``None`` if it is not allowed."""
+        texts = self._texts
+        text = texts[token] if 0 <= token < len(texts) else b""
+        return self.schema.run(self.schema.after, state, text) if text else None
+
+    def may_end(self, state: Configuration) -> bool:  # type: ignore[override]
+        """Whether the text may end."""
+        # A text cannot end inside an object or array, that is, with a stack.
+        return state.parts[1] is None and self.schema.accepts(state)
+
+    def least_tokens(self, state: Configuration) -> int | None:  # type: ignore[override]
+        """The fewest tokens that write a short text with which the value is complete."""
+        return 0 if self.may_end(state) else self.schema.run(lambda at: self._masks.distances.least(at), state)
+
+    def least_after(self, state: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:  # type: ignore[override]
+        """The allowed ids and :meth:`least_tokens` after each, or :meth:`most_after` where that takes too long."""
+        return self.schema.run(lambda at: self._masks.least_after(at), state)
+
+    def most_after(self, state: Configuration) -> int:  # type: ignore[override]
+        """An upper bound from the parts that are open, and those that a token can open in them."""
+        return self.schema.run(lambda at: self._masks.bounds.after_any(at), state)
+
+    def allowed(self, state: Configuration) -> TokenSet:  # type: ignore[override]
+        """The tokens that may come next.
+
+        Raises:
+            BudgetExceeded: if a part of the schema that the text has just reached exceeds the budget.
+        """
+        known = self._sets.get(state)
+        if known is None:
+            known = self.schema.run(lambda at: self._masks.found(at), state)
+            self._set_bytes += known.ids.nbytes
+            if self._set_bytes > _MOST_SET_BYTES or len(self._sets) > _MOST_SETS:
+                self._sets, self._set_bytes = {}, known.ids.nbytes
+            self._sets[state] = known
+        return known
+
+
+class _Masks:
+    """Finds the tokens that may come next at a position of a machine.
+
+    Args:
+        schema: the automaton over bytes.
+        vocabulary: the bytes of each id.
+        size: width of the model's logits.
+
+    Attributes:
+        machine: that of the schema now.
+        distances: how many tokens are left to the end.
+        bounds: on how many are left after any token.
+    """
+
+    def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, size: int) -> None:
+        self.machine = machine = schema.machine
+        self.words = words_of(vocabulary)
+        self._texts = vocabulary.token_bytes
+        self._sets = token_sets(vocabulary, size)
+        self._walk = TokenWalk(machine, int(self.words.trie.height[0]))
+        self._strings = StringRows(machine, vocabulary, self._walk, self._sets)
+        self._doubtful = DoubtfulTokens(machine, self.words, vocabulary)
+        self.distances = TokenDistances(machine, schema.completions, self.words, self._walk.content, vocabulary)
+        self.bounds = TokenBounds(machine, schema.completions, self.distances.farthest_end, vocabulary)
+        self._rows: dict[tuple[int, Stack], TokenSet] = {}
+
+    def found(self, position: Position) -> TokenSet:
+        """The tokens that may come next at a position."""
+        row = self._row(position.state, position.stack)
+        doubtful = [*self._doubtful.at(position)] if self.machine.opening or self.machine.tracked else ()
+        return self._without(row, np.concatenate(doubtful), position) if doubtful else row
+
+    def least_after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The tokens that may come next, and how many are needed after each, at most."""
+        ids, needed, are_all = self.distances.after(position)
+        if are_all:
+            return ids, needed
+        every = self.found(position).listed(self._sets.size)
+        bounds = np.full(len(every), self.bounds.after_any(position), dtype=np.int32)
+        bounds[np.searchsorted(every, ids)] = needed
+        return every, bounds
+
+    def _row(self, state: int, stack: Stack) -> TokenSet:
+        """The tokens that may come next if items and names may be repeated."""
+        known = self._rows.get((state, stack))
+        if known is None:
+            kind = self.machine.states[state]
+            if kind[0] == "text":
+                _, context, content_state, count = kind
+                known = self._strings.row(state, stack)
+                content = context.content
+                if known is None and content.counts and content.is_far(count, self._strings.longest):
+                    # No token can reach a bound of the length, so the row is that of a string without bounds.
+                    known = self._row(context.unbounded.text(content_state, 0), stack)
+            if known is None:
+                known = self._walk.from_root(self.words, state, stack).token_set(self.words, self._sets)
+            if len(self._rows) >= _MOST_SHARED:
+                self._rows.clear()
+            self._rows[state, stack] = known
+        return known
+
+    def _without(self, row: TokenSet, doubtful: NDArray[np.int32], position: Position) -> TokenSet:
+        """The row without those of the doubtful tokens that the machine refuses when it reads them one by one."""
+        listed, ids = row
+        asked = np.zeros(self._sets.size, dtype=bool)
+        asked[doubtful] = True
+        if listed:
+            asked = asked.take(ids)
+            allowed = ids[asked]
+        else:
+            asked[ids] = False
+            allowed = asked.nonzero()[0].astype(np.int32)
+        dead = [token for token in allowed.tolist() if self.machine.read(position, self._texts[token]) is None]
+        if not dead:
+            return row
+        ids = ids[~np.isin(ids, dead)] if listed else np.sort(np.append(ids, np.array(dead, dtype=np.int32)))
+        ids.setflags(write=False)
+        return TokenSet(listed, ids)

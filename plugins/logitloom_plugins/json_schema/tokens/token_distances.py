@@ -1,0 +1,258 @@
+"""How many tokens each token leaves to the end of a value.
+
+The number is that of the fewest tokens that write the completion of a position (:mod:`..structure.completion`). One
+walk of the vocabulary's trie finds where each token leads. Inside strings it walks whole levels of the trie at once and
+asks once for each state of the content.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom import Vocabulary
+from logitloom.constraints import UNKNOWN
+from logitloom_plugins.json_schema.structure.completion import Completions
+from logitloom_plugins.json_schema.structure.string_states import StringContext
+from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
+from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
+from logitloom_plugins.json_schema.tokens.token_walk import Words
+
+__all__ = ["TokenDistances"]
+
+Key = TypeVar("Key")
+Entry = TypeVar("Entry")
+
+#: Tokens are no longer than this in the texts that are counted, so that a text is counted in a time like its length.
+_LONGEST: Final = 24
+#: Longer tokens are looked up by so many first bytes.
+_BEGINNING: Final = 4
+#: Texts are counted in parts that end before these bytes, so that a part which many texts have is counted once.
+_SEPARATOR: Final = b',"'
+_LONGEST_PART: Final = 64
+_MOST_REMEMBERED: Final = 1 << 12
+#: The work of one mask, in bytes of completions, and that of a node of the trie.
+_MOST_WORK: Final = 1 << 17
+_NODE: Final = 20
+_NOT_COUNTED: Final = -1
+
+
+class TokenDistances:
+    """The tokens from positions to the end of the value.
+
+    Args:
+        machine: the pushdown automaton of the schema.
+        completions: of its positions.
+        words: the trie of the vocabulary.
+        content: the walk inside the strings of the machine.
+        vocabulary: the same tokens.
+    """
+
+    def __init__(
+        self, machine: Any, completions: Completions, words: Words, content: ContentWalk, vocabulary: Vocabulary
+    ) -> None:
+        self.machine, self._completions, self._words = machine, completions, words
+        self._texts = _texts_of(vocabulary)
+        self._content, self._size = content, vocabulary.size
+        self._parts: dict[tuple[bytes, int, tuple[int, ...]], list[int]] = {}
+        self._least: dict[Position, int | None] = {}
+
+    def least(self, position: Position) -> int | None:
+        """The fewest tokens that write the completion; ``None`` if there is none."""
+        return _remembered(self._least, position, self._find_least)
+
+    def _find_least(self, position: Position) -> int | None:
+        text = self._completions.of(position)
+        return None if text is None else self._fewest(text)
+
+    def after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32], bool]:
+        """The tokens that may come, :meth:`least` after each, :data:`UNKNOWN` for ``None``, and whether they are all.
+
+        The work is bounded. Shorter tokens are looked at first. Those that write the completion are always there.
+        """
+        machine, completions = self.machine, self._completions
+        starts, sizes, texts = self._words.starts, self._words.sizes, self._words.bytes
+        completions.begin_counting()
+        self._least.clear()
+        found = _FoundDistances(self._words.trie.order, self._size)
+        self._along(position, found)
+        pending = deque([(0, position)])
+        #: Nodes within strings, with the state of the content and the number of characters, which are walked together.
+        strings: dict[tuple[StringContext, Stack], list[tuple[int, int, int]]] = {}
+        large: set[StringContext] = set()
+        while (pending or strings) and completions.work < _MOST_WORK:
+            if not pending:
+                (context, stack), begun = strings.popitem()
+                ends = self._in_string(context, stack, begun, found)
+                if ends is None:
+                    large.add(context)
+                    ends = [
+                        (node, Position(context.text(content_state, count), stack))
+                        for node, content_state, count in begun
+                    ]
+                pending += ends
+                continue
+            node, at = pending.popleft()
+            state = machine.states[at.state]
+            if state[0] == "text" and not at.items.frame and at.state not in machine.tracked and state[1] not in large:
+                strings.setdefault((state[1], at.stack), []).append((node, state[2], state[3]))
+                continue
+            for child in range(starts[node], starts[node] + sizes[node]):
+                reached = machine.read(at, texts[child : child + 1])
+                completions.work += _NODE
+                if reached is None:
+                    continue
+                self._add(child, reached, found)
+                if sizes[child]:
+                    pending.append((child, reached))
+        return *found.sorted(), completions.work < _MOST_WORK
+
+    def _along(self, position: Position, found: _FoundDistances) -> None:
+        """Add the tokens that write the beginning of the completion."""
+        text = self._completions.of(position)
+        fewest = [] if text is None else self._fewest_of_ends(text)
+        words, node = self._words, 0
+        for left, byte in zip(range(len(fewest) - 2, -1, -1), text or b"", strict=False):
+            begin = words.starts[node]
+            node = words.bytes.find(byte, begin, begin + words.sizes[node])
+            if node < 0:
+                return
+            if words.own[node] > words.first[node]:
+                found.add(words.first[node], words.own[node], min(fewest[left], UNKNOWN))
+
+    def _in_string(
+        self, context: StringContext, stack: Stack, begun: list[tuple[int, int, int]], found: _FoundDistances
+    ) -> list[tuple[int, Position]] | None:
+        """Add the tokens that stay in a string below some nodes.
+
+        Returns:
+            The nodes at which the string ends or an escape begins, and where they lead; ``None`` if the string is too
+            large to be walked at once.
+        """
+        walked = self._content.reached(self._words.trie, context, begun)
+        if walked is None:
+            return None
+        positions, which, states, ends = walked
+        completions, machine, words = self._completions, self.machine, self._words
+        least = np.full(len(states), _NOT_COUNTED, dtype=np.int32)
+        for number, (content_state, count) in enumerate(states):
+            if completions.work < _MOST_WORK:
+                needed = self.least(Position(context.text(content_state, count), stack))
+                least[number] = UNKNOWN if needed is None else needed
+        found.add_all(positions, least[which])
+        following = []
+        for node, (content_state, count), _ in ends:
+            completions.work += _NODE
+            reached = machine.read(Position(context.text(content_state, count), stack), words.bytes[node : node + 1])
+            if reached is not None and completions.work < _MOST_WORK:
+                self._add(node, reached, found)
+                following.append((node, reached))
+        return following
+
+    def _add(self, node: int, reached: Position, found: _FoundDistances) -> None:
+        """Add the tokens that end at a node, unless too much has been counted."""
+        first, own = self._words.first[node], self._words.own[node]
+        if own > first and self._completions.work < _MOST_WORK:
+            found.add(first, own, self.least(reached))
+
+    def _fewest(self, text: bytes) -> int | None:
+        """The fewest tokens that write a text, ``None`` if none do."""
+        fewest = self._fewest_of_ends(text)[-1]
+        return None if fewest >= UNKNOWN else fewest
+
+    def farthest_end(self, text: bytes) -> int:
+        """The fewest tokens for that end of a text which takes most."""
+        return min(max(self._fewest_of_ends(text)), UNKNOWN)
+
+    def _fewest_of_ends(self, text: bytes) -> list[int]:
+        """The fewest tokens for each end of a text, by the number of its bytes; :data:`UNKNOWN` if none write it."""
+        # By how many bytes are left: the fewest tokens for them.
+        fewest, end = [0], len(text)
+        while end:
+            begin = max(text.rfind(_SEPARATOR, max(end - _LONGEST_PART, 0), end - 1), end - _LONGEST_PART, 0)
+            base = fewest[-1]
+            tail = tuple([each - base for each in fewest[-_LONGEST:]])
+            part = _remembered(self._parts, (text[begin : end + _LONGEST - 1], end - begin, tail), self._find_part)
+            fewest += [base + each for each in part]
+            end = begin
+        return fewest
+
+    def _find_part(self, key: tuple[bytes, int, tuple[int, ...]]) -> list[int]:
+        """The fewest tokens for each longer end of a text.
+
+        Args:
+            key: a part of a text, and what comes after it, as far as a token reaches; the size of the part; and the
+                fewest tokens for the ends of what comes after it, the longest last, of which tokens are counted from
+                those of the last on.
+        """
+        text, size, tail = key
+        lengths, texts = self._texts
+        fewest = [*tail]
+        for begin in range(size - 1, -1, -1):
+            best, most = 2 * UNKNOWN, min(len(fewest), _LONGEST)
+            for length in (1, 2, 3)[:most]:
+                if fewest[-length] < best and text[begin : begin + length] in texts:
+                    best = fewest[-length]
+            for length in lengths.get(text[begin : begin + _BEGINNING], ()) if most >= _BEGINNING else ():
+                if length > most:
+                    break
+                if fewest[-length] < best and text[begin : begin + length] in texts:
+                    best = fewest[-length]
+            fewest.append(best + 1 if best < UNKNOWN // 2 else UNKNOWN)
+        return fewest[len(tail) :]
+
+
+class _FoundDistances:
+    """Tokens with the number of tokens that are needed after each.
+
+    Args:
+        order: the tokens in the order of a trie.
+        size: of the vocabulary.
+    """
+
+    def __init__(self, order: NDArray[np.int32], size: int) -> None:
+        self._order = order
+        #: Unsigned, so that a token that was not counted has more than any.
+        self._least = np.full(size, _NOT_COUNTED, dtype=np.int32).view(np.uint32)
+
+    def add(self, begin: int, end: int, needed: int | None) -> None:
+        """Add the tokens of a range of the order, which all need the same. The least number for a token counts."""
+        ids = self._order[begin:end]
+        self._least[ids] = np.minimum(self._least.take(ids), np.uint32(UNKNOWN if needed is None else needed))
+
+    def add_all(self, positions: NDArray[Any], needed: NDArray[np.int32]) -> None:
+        """Add the tokens at some positions of the order, but those that were not counted."""
+        ids = self._order.take(positions)
+        self._least[ids] = np.minimum(self._least.take(ids), needed.view(np.uint32))
+
+    def sorted(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The tokens in ascending order, each once, with the least that was found for it."""
+        least = self._least.view(np.int32)
+        ids = np.flatnonzero(least != _NOT_COUNTED).astype(np.int32)
+        return ids, least.take(ids)
+
+
+def _remembered(memory: dict[Key, Entry], key: Key, find: Callable[[Key], Entry]) -> Entry:
+    """The entry of a bounded memory, or what a function finds for its key."""
+    if key not in memory:
+        found = find(key)
+        if len(memory) > _MOST_REMEMBERED:
+            memory.clear()
+        memory[key] = found
+    return memory[key]
+
+
+@lru_cache(maxsize=8)
+def _texts_of(vocabulary: Vocabulary) -> tuple[dict[bytes, list[int]], frozenset[bytes]]:
+    """The texts of the tokens, and by the first bytes of longer ones their lengths, ascending."""
+    texts = frozenset(vocabulary.token_bytes)
+    lengths: dict[bytes, set[int]] = {}
+    for text in texts:
+        if _BEGINNING <= len(text) <= _LONGEST:
+            lengths.setdefault(text[:_BEGINNING], set()).add(len(text))
+    return {beginning: sorted(found) for beginning, found in lengths.items()}, texts

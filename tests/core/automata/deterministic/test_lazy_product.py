@@ -1,0 +1,154 @@
+"""Unions and intersections of lazy automata accept what they should, and every state of theirs can be completed."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.core.automata.test_pattern import supported
+
+from logitloom import Context, Vocabulary, processors
+from logitloom.automata import (
+    Dfa,
+    IntersectedAutomaton,
+    LazyDfa,
+    UnionAutomaton,
+    compile_automaton,
+    compile_pattern,
+    intersection,
+    literal,
+    union,
+)
+from logitloom.automata import compilation as module
+from logitloom.constraints import ByteAutomaton, State
+from logitloom.errors import BudgetExceeded, OptionError
+from tests.core.automata.patterns import patterns
+
+LETTERS = "ab1é"
+TEXTS = ["".join(letters) for length in range(5) for letters in itertools.product(LETTERS, repeat=length)]
+BEGINNINGS = {text.encode()[:end] for text in TEXTS for end in range(len(text.encode()) + 1)}
+
+
+def lazy(pattern: str) -> LazyDfa:
+    """The automaton of a pattern, lazy however small it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_WHOLE_STATES", 0)
+        patch.setattr(module, "_listed", lambda *_, **__: None)
+        found = compile_automaton(pattern)
+    assert isinstance(found, LazyDfa)
+    return found
+
+
+def read(automaton: ByteAutomaton, text: bytes) -> State | None:
+    state: State | None = automaton.start()
+    for byte in text:
+        if state is None:
+            break
+        state = automaton.step(state, byte)
+    return state
+
+
+def accepted(automaton: ByteAutomaton) -> set[str]:
+    return {t for t in TEXTS if (state := read(automaton, t.encode())) is not None and automaton.accepts(state)}
+
+
+def living(automaton: ByteAutomaton) -> set[bytes]:
+    return {text for text in BEGINNINGS if read(automaton, text) is not None}
+
+
+def usable(pattern: str) -> bool:
+    return supported(pattern, 0) and not compile_pattern(pattern).is_empty
+
+
+@given(first=patterns(anchors=True), second=patterns(anchors=True), whole=st.booleans())
+def test_random_patterns(first: str, second: str, whole: bool) -> None:
+    if not (usable(first) and usable(second)):
+        return
+    parts: Any = lazy(first), compile_pattern(second) if whole else lazy(second)
+    matches = [{text for text in TEXTS if re.fullmatch(p, text)} for p in (first, second)]
+    either = union(*parts)
+    assert isinstance(either, UnionAutomaton)
+    assert accepted(either) == matches[0] | matches[1]
+    both = intersection(compile_pattern(first), compile_pattern(second))
+    expected = {text for text in BEGINNINGS if both.walk(text) >= 0 and not both.is_empty}
+    if both.is_empty:
+        with pytest.raises(OptionError, match=r"No text satisfies all automata of this intersection\. Leave one out"):
+            intersection(*parts)
+        return
+    found = intersection(*parts)
+    assert isinstance(found, IntersectedAutomaton)
+    assert accepted(found) == matches[0] & matches[1]
+    assert living(found) == expected  # a state that could not be completed would live longer than that of the whole
+    nested = intersection(union(found, lazy("b1")), lazy("[^a]*|a.*"))
+    assert accepted(nested) == (matches[0] & matches[1]) | {"b1"}
+
+
+def test_whole_automata_stay_whole() -> None:
+    assert isinstance(union(literal("a"), literal("b")), Dfa)
+    assert isinstance(intersection(literal("a"), compile_pattern(".")), Dfa)
+
+
+LOG = r".{0,100} Darwin/\d.{0,100}\((?:Mac|iPad).{0,100}"
+
+
+def test_patterns_that_are_too_large_to_be_built_are_intersected_exactly() -> None:
+    agent = compile_automaton(LOG)
+    assert isinstance(agent, LazyDfa)
+    no_pad = intersection(agent, compile_automaton(r"(?:[^i]|i[^P])*"))
+    assert isinstance(no_pad, IntersectedAutomaton)
+    for text, fits in (("x Darwin/1(Mac", True), ("x Darwin/1(iPad", False), ("iP Darwin/1(Mac", False)):
+        state = read(no_pad, text.encode())
+        assert (state is not None and no_pad.accepts(state)) == fits
+    # What can no longer be completed is seen where it happens, not at the end.
+    assert read(no_pad, b"x Darwin/1" + b"y" * 100 + b"(M") is not None
+    assert read(no_pad, b"x Darwin/1" + b"y" * 100 + b"(i") is None
+    again = pickle.loads(pickle.dumps(no_pad))
+    assert again.fingerprint == no_pad.fingerprint
+    assert read(again, "é Darwin/1é".encode()) == read(no_pad, "é Darwin/1é".encode())
+
+
+def test_a_search_without_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logitloom.automata.deterministic.lazy_product._MOST_STEPS", 20_000)
+
+    class Counter(ByteAutomaton):
+        fingerprint = b"counter"
+
+        def start(self) -> State:
+            return 0
+
+        def step(self, state: State, byte: int) -> State | None:
+            return int(state) + 1  # type: ignore[call-overload, no-any-return]
+
+        def accepts(self, state: State) -> bool:
+            return False
+
+        def byte_classes(self) -> NDArray[np.uint8]:
+            return np.zeros(256, np.uint8)
+
+    with pytest.raises(BudgetExceeded, match="automata of this intersection have more than .* states together"):
+        intersection(Counter(), lazy("(?s:.*)"))
+
+
+def test_fsm_takes_lazy_automata() -> None:
+    words = Vocabulary([b"", b"a", b"b", b"ab", b"c"], eos=[0])
+    automaton = union(intersection(lazy("[ab]*"), lazy("..")), lazy("b"))
+    chain = processors.load(("fsm", {"automaton": automaton}), tokenizer=words)
+    whole = union(intersection(compile_pattern("[ab]*"), compile_pattern("..")), compile_pattern("b"))
+    other = processors.load(("fsm", {"automaton": whole}), tokenizer=words)
+    blank = np.zeros((1, words.size), np.float32)
+    context = step = Context.start(blank)
+    states = [chain.init_state(context), other.init_state(context)]
+    for _ in range(3):
+        made = [one.process(blank, at, step) for one, at in zip((chain, other), states, strict=True)]
+        assert np.array_equal(made[0][0], made[1][0])
+        states = [at for _, at in made]
+        step = context.accept([[int(made[0][0][0].argmax())]])
+    assert not chain.compilable
+    assert other.compilable

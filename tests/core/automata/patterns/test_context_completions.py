@@ -1,0 +1,82 @@
+"""Completions of patterns with boundaries are shortest texts, and rests of each other."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from logitloom.automata import LazyDfa
+from logitloom.automata.compilation import _subsets
+from logitloom.automata.compilation_budget import BudgetTracker
+from logitloom.automata.patterns.pattern import parse_pattern
+from logitloom.contract import State
+
+PIECES = [piece.encode() for piece in ("a", "b", "_", " ", "x", "\n", "-", "é", "foo")]
+BYTES = b"ab_ x\nof-\xc3\xa9\xe2\x82\xac\x80"
+
+
+def lazy(pattern: str) -> LazyDfa:
+    return LazyDfa(*_subsets(parse_pattern(pattern), pattern, 0, BudgetTracker()), "the pattern")
+
+
+def shortest_length(automaton: LazyDfa, state: State, most: int) -> int:
+    """The bytes to acceptance, by breadth-first search."""
+    frontier, length = {state}, 0
+    while length < most and not any(automaton.accepts(each) for each in frontier):
+        frontier = {after for each in frontier for byte in BYTES if (after := automaton.step(each, byte)) is not None}
+        length += 1
+    return length
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\b\w+\b x{0,30}\b",
+        r"\b(?:\w+\b.{0,10}\b){0,9}x",
+        r"^a.{0,50}$\n?",
+        r"(?m)(^.{0,10}$\n?){1,5}",
+        r"\bé+\b.{3,9}\B",
+        r".{0,50}\b",
+        r"(?:\bfoo\b|\W{1,30}\b){2,4}",
+        r"(?s).{0,9}\Z\n{0,3}$",
+    ],
+)
+def test_completions_are_shortest_texts_and_rests_of_each_other(pattern: str) -> None:
+    automaton, dice = lazy(pattern), random.Random(1)
+    for _ in range(60):
+        state: State | None = automaton.start()
+        for byte in b"".join(dice.choices(PIECES, k=dice.randrange(9))):
+            after = automaton.step(state, byte)
+            state = state if after is None else after
+        text = automaton.completion(state)
+        assert text is not None
+        assert shortest_length(automaton, state, len(text)) == len(text)
+        for size, byte in enumerate(text):
+            assert automaton.completion(state) == text[size:]
+            state = automaton.step(state, byte)
+        assert automaton.accepts(state)
+
+
+@pytest.mark.parametrize("pattern", [r"\b(?:\w+\b.{0,10}\b){0,9}x", r"\bé+\b.{3,9}\B", r"(?m)(^.{0,10}$\n?){1,5}"])
+def test_completions_do_not_grow_beyond_their_bound(pattern: str) -> None:
+    automaton, dice, every = lazy(pattern), random.Random(2), frozenset(range(256))
+    for _ in range(60):
+        state, trail = automaton.start(), []
+        for byte in b"".join(dice.choices(PIECES, k=dice.randrange(9))):
+            after = automaton.step(state, byte)
+            if after is not None:
+                trail.append((state, after))
+                state = after
+        for count, (before, _) in enumerate(trail):
+            for read, (_, after) in enumerate(trail[count:], start=1):
+                bound, text = automaton.longest_completion(before, read, every), automaton.completion(after)
+                assert bound is not None
+                assert text is not None
+                assert len(text) <= bound
+
+
+def test_a_pattern_that_matches_nothing_has_no_completion() -> None:
+    automaton = lazy(r"\Ba.{0,40}\b$")
+    assert automaton.completion(automaton.start()) is None
+    assert automaton.longest_completion(automaton.start(), 1, frozenset(range(256))) is None
