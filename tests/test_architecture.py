@@ -8,6 +8,7 @@ import functools
 import importlib
 import re
 import tomllib
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -183,38 +184,30 @@ def test_everything_documented_says_what_it_is():
 
 # -- floors and cycles ---------------------------------------------------------------------------------
 
-#: The floors of core, from the ground up: a module imports from its own floor and from those below.
+#: The rooms of core, and the modules that every plug-in names, from the ground up: each imports from its own floor and
+#: from those below.
 FLOORS = (
-    {
-        "errors",
-        "arguments",
-        "html_table",
-        "progress",
-        "options",
-        "option_types",
-        "vocabulary",
-        "vocabulary_memory",
-        "rng",
-        "loading",
-        "entry_points",
-        "atomic_file",
-        "fingerprint",
-    },
-    {"backend", "row_operations", "effect", "state", "state_format", "masks"},
-    {"context", "contract", "hookspecs", "processor"},
-    {
-        "plugin_manager",
-        "registry",
-        "text_encoder",
-        "chain",
-        "processors",
-        "document",
-    },
+    {"errors", "arguments", "display"},
+    {"arrays", "masks"},
+    {"vocabulary", "rows", "effect"},
+    {"context", "contract", "processor", "host"},
+    {"chain", "processors", "document"},
     {"automata"},
     {"constraints"},
     {"generation", "engines"},
     {"trace", "testing", "cli"},
 )
+#: The rooms of ``automata``, likewise.
+AUTOMATA_FLOORS = (
+    {"array_ranges", "automaton_kernels", "compilation_budget", "small_cache"},
+    {"patterns"},
+    {"deterministic"},
+    {"lift"},
+    {"catalogues", "store"},
+    {"algebra", "cache", "compilation"},
+)
+#: Generated for type checkers: the names and options of the built-in processors.
+LISTS_BUILT_INS = "core/logitloom/host/option_types.py"
 
 
 def import_graph(folder: Path) -> dict[str, set[str]]:
@@ -262,25 +255,55 @@ def test_no_modules_import_each_other_in_a_circle(folder):
     assert cycles(graph) == []
 
 
-def floor_of(module: str) -> int:
-    part = module.split(".")[1]
-    return next(number for number, floor in enumerate(FLOORS, 1) if part in floor)
+def floor_of(floors: Sequence[set[str]], part: str) -> int:
+    return next(number for number, floor in enumerate(floors, 1) if part in floor)
 
 
-def test_every_module_of_core_has_a_floor():
-    parts = {name.split(".")[1] for name in import_graph(CORE) if "." in name}
-    assert parts == set().union(*FLOORS)
+def upward_imports(package: str, floors: Sequence[set[str]]) -> list[str]:
+    """The imports between the parts of a package that go to a higher floor."""
+    depth_of_parts = package.count(".") + 1
+    found = []
+    for name, targets in import_graph(CORE).items():
+        if not name.startswith(f"{package}.") or name == "logitloom.cli.main":  # the command that tells the version
+            continue
+        here = floor_of(floors, name.split(".")[depth_of_parts])
+        for target in targets:
+            if target == package:
+                found.append(f"{name} imports {target}")
+            elif target.startswith(f"{package}."):
+                there = floor_of(floors, target.split(".")[depth_of_parts])
+                found += [f"{name} (floor {here}) imports {target} (floor {there})"] if there > here else []
+    return found
 
 
-def test_imports_of_core_go_down():
-    upward = [
-        f"{name} (floor {floor_of(name)}) imports {target}" + (f" (floor {floor_of(target)})" if "." in target else "")
-        for name, targets in import_graph(CORE).items()
-        if name not in ("logitloom", "logitloom.cli.main", "logitloom_command")  # public names; the command
-        for target in targets
-        if target == "logitloom" or floor_of(target) > floor_of(name)
-    ]
-    assert upward == []
+@pytest.mark.parametrize(("package", "floors"), [("logitloom", FLOORS), ("logitloom.automata", AUTOMATA_FLOORS)])
+def test_every_room_of_core_has_a_floor_and_imports_go_down(package, floors):
+    parts = {name.removeprefix(f"{package}.").partition(".")[0] for name in import_graph(CORE) if f"{package}." in name}
+    assert parts == set().union(*floors)
+    assert upward_imports(package, floors) == []
+
+
+def test_rooms_of_core_do_not_import_each_other():
+    rooms: dict[str, set[str]] = {}
+    for name, targets in import_graph(CORE).items():
+        if name.startswith("logitloom.") and name != "logitloom.cli.main":
+            here = name.split(".")[1]
+            rooms.setdefault(here, set()).update({t.split(".")[1] for t in targets if "." in t} - {here})
+    assert cycles(rooms) == []
+
+
+@pytest.mark.parametrize("path", modules(CORE), ids=name_of)
+def test_core_names_no_plugin(path):
+    """No module asks the registry for a plug-in by a name that stands in it."""
+    if name_of(path) == LISTS_BUILT_INS:
+        return
+    named = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        function = getattr(node, "func", None)
+        called = getattr(function, "attr", getattr(function, "id", ""))
+        if isinstance(node, ast.Call) and called in ("load_plugin", "import_plugin") and len(node.args) == 2:
+            named += [node.args[1].value] if isinstance(node.args[1], ast.Constant) else []
+    assert named == []
 
 
 #: The floors of contrib, from the ground up.
@@ -405,6 +428,36 @@ def test_what_is_checked_exists():
     assert len(modules(CORE)) > 10
     assert len(modules(PLUGINS)) > 10
     assert modules(CONTRIB / "example-processor" / "src")
+
+
+# -- names -----------------------------------------------------------------------------------------------
+
+#: Folders whose modules bear the name of what they test, print or serve.
+NAMED_AFTER_SUBJECTS = {"testing", "conformance", "cli", "servers"}
+
+
+def is_only_an_entry_point(path: Path) -> bool:
+    """Whether a module says by which name something is loaded that is written elsewhere."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return not any(isinstance(node, ast.ClassDef | ast.FunctionDef) for node in body)
+
+
+def test_each_class_has_a_name_of_its_own():
+    homes: dict[str, list[str]] = {}
+    for path in modules(CORE, PLUGINS, CONTRIB / "logitloom_contrib"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name.lstrip("_"), []).append(f"{name_of(path)}:{node.lineno}")
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def test_each_module_has_a_name_of_its_own():
+    homes: dict[str, list[str]] = {}
+    for path in modules(CORE, PLUGINS, CONTRIB / "logitloom_contrib"):
+        shares = NAMED_AFTER_SUBJECTS & {path.parent.name, path.stem} or is_only_an_entry_point(path)
+        if path.stem != "__init__" and not shares:
+            homes.setdefault(path.stem.lstrip("_"), []).append(name_of(path))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 
 # -- entry points ---------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ _WIDTH: Final = 820
 _HEIGHT: Final = 58
 #: What each floor is about, from the ground up.
 _TITLES: Final = (
-    "values without arrays", "arrays and masks", "what a processor sees", "plug-ins and chains", "automata",
-    "constraints", "decoding", "for people",
+    "values without arrays", "arrays and masks", "tokens and rows", "what a processor sees, and the host", "chains",
+    "automata", "constraints", "decoding", "for people",
 )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ def call_directly(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> A
                 return answer
     raise NeedsNotMet(
         f"{chain!r} was called as if it were an engine's processor. Make one of it with the engine's adapter "
-        f"(logitloom.host.registry.load_plugin('engines', name), name being one of {', '.join(names) or 'none installed'}); "
+        f"(logitloom.host.registry.load_plugin('engines', name), name being one of "
+        f"{', '.join(names) or 'none installed'}); "
         f"a loop of your own calls chain.process(logits, state, context)."
     )

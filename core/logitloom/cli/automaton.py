@@ -11,6 +11,7 @@ from typing import Any
 
 from logitloom.automata import TokenAutomaton, compile_pattern
 from logitloom.automata.lift.trie import vocabulary_trie
+from logitloom.cli.default_loader import default_model
 from logitloom.cli.drawing import draw
 from logitloom.host import registry
 from logitloom.vocabulary import Vocabulary
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _vocabulary(path: str) -> Vocabulary:
     if path:
         return registry.read_vocabulary(path)
-    model = registry.load_plugin("models", "llama")(None)
+    model = default_model()
     return registry.read_vocabulary(model.vocabulary)
 
 

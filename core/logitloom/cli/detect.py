@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logitloom import processors
+from logitloom.cli.default_loader import default_loader
 from logitloom.cli.generate import parse_setting
 from logitloom.cli.terminal import said_by_user, table
 from logitloom.errors import OptionError
@@ -49,7 +50,7 @@ def add_parser(commands: Any) -> None:
         "--ids", metavar="FILE", help="a file with a JSON list of token ids, or what generate --json printed"
     )
     parser.add_argument("--model", metavar="PATH", help="the model, as for generate (default: its default)")
-    parser.add_argument("--loader", default="llama", metavar="NAME", help="model plug-in (default: %(default)s)")
+    parser.add_argument("--loader", default=default_loader(), metavar="NAME", help="plug-in (default: %(default)s)")
     parser.add_argument("--tokenizer", metavar="PATH", help="instead of a model: a file or folder with its tokenizer")
     parser.add_argument(
         "--vocab-size",

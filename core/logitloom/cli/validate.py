@@ -16,6 +16,7 @@ import numpy as np
 
 from logitloom import processors
 from logitloom.chain import Chain
+from logitloom.cli.default_loader import default_model
 from logitloom.cli.generate import parse_setting
 from logitloom.cli.prefix import check_prefix, show_prefix
 from logitloom.cli.schema_argument import schema_argument
@@ -104,7 +105,7 @@ def _settings(texts: list[str], name: str) -> dict[str, Any]:
 def _vocabulary(path: str) -> Vocabulary:
     if path:
         return registry.read_vocabulary(path)
-    return registry.read_vocabulary(registry.load_plugin("models", "llama")(None).vocabulary)
+    return registry.read_vocabulary(default_model().vocabulary)
 
 
 def _engines(name: str) -> list[str]:

@@ -107,7 +107,8 @@ class CombinedAutomaton(ByteAutomaton):
         decided: whether only one reading is followed: the section is over as soon as a string that ends it is complete.
 
     Example:
-        >>> sections = CombinedAutomaton([SectionAutomaton(exits=((b"--", 1),), at_start=(False,)), SectionAutomaton(ends=True)])
+        >>> closed = SectionAutomaton(exits=((b"--", 1),), at_start=(False,))
+        >>> sections = CombinedAutomaton([closed, SectionAutomaton(ends=True)])
         >>> state = sections.start()
         >>> for byte in b"a--":
         ...     state = sections.step(state, byte)

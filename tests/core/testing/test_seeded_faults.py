@@ -111,7 +111,7 @@ PROCESSORS: list[tuple[str, Fault]] = [
                     "test_survivors_are_enough_where_that_is_declared", "half")),
     ("regex", Fault("logitloom.constraints.constraint_processor", "xp.where(token >= 0, after, state)", "after",
                     "test_compiled_equals_eager", "text")),
-    ("regex", Fault("logitloom.constraints.constraint_processor", 
+    ("regex", Fault("logitloom.constraints.constraint_processor",
                     "nodes = _reached(memory, unlimited(state), context)\n",
                     "nodes = _reached(memory, unlimited(state), context.with_fields(tokens=None))\n",
                     "test_forced_tokens_are_the_only_legal_ones", "longest")),

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.deterministic.alphabet import Alphabet
+from logitloom.automata.deterministic.position_runs import PositionRuns
 from logitloom.automata.deterministic.subsets import SubsetAutomaton
-from logitloom.automata.lift.runs import PositionRuns
 from logitloom.automata.patterns.position_completions import BYTE_ORDER
 from logitloom.automata.patterns.utf8 import DEAD
 from logitloom.contract import ByteAutomaton, Run, State

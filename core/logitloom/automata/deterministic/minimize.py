@@ -18,9 +18,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import members
 from logitloom.automata.compilation_budget import Budget, BudgetTracker
 from logitloom.automata.deterministic.dfa import DEAD, Dfa
-from logitloom.automata.lift.trie import members
 
 __all__ = ["minimize"]
 

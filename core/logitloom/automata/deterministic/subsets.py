@@ -158,7 +158,7 @@ def _undominated(positions: frozenset[int], order: Order) -> frozenset[int]:
         level += 1
 
 
-class _Plan(NamedTuple):
+class _SubsetPlan(NamedTuple):
     """The groups of classes that a combination of sets does not distinguish.
 
     Attributes:
@@ -170,7 +170,7 @@ class _Plan(NamedTuple):
     group_of: list[int]
 
 
-def _plan(sets: Iterable[int], classes_of: list[tuple[int, ...]], classes: int) -> _Plan:
+def _plan(sets: Iterable[int], classes_of: list[tuple[int, ...]], classes: int) -> _SubsetPlan:
     holding: dict[int, list[int]] = {}
     for s in sets:
         for c in classes_of[s]:
@@ -179,7 +179,7 @@ def _plan(sets: Iterable[int], classes_of: list[tuple[int, ...]], classes: int) 
     group_of = [DEAD] * classes
     for c in sorted(holding):
         group_of[c] = number.setdefault(tuple(holding[c]), len(number))
-    return _Plan(list(number), group_of)
+    return _SubsetPlan(list(number), group_of)
 
 
 def _is_deterministic(follow: Iterable[Collection[int]], set_at: list[int], classes_of: list[tuple[int, ...]]) -> bool:
@@ -241,7 +241,7 @@ class Subsets:
         self.classes = classes
         self._sets, self._set_at = numbered_sets(nfa.chars)
         self.classes_of = [members[chars] for chars in self._sets]
-        self._plans: dict[tuple[int, ...], _Plan] = {}
+        self._plans: dict[tuple[int, ...], _SubsetPlan] = {}
         self._beginnings: dict[int, list[int]] = {}
         self.start: frozenset[int] = _undominated(nfa.first, nfa.order) if nfa.order else nfa.first
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import joined, members
 from logitloom.automata.automaton_kernels import (
     ENDLESS,
     NO_PATHS,
@@ -30,7 +31,7 @@ from logitloom.automata.automaton_kernels import (
 from logitloom.automata.deterministic.dfa import Dfa
 from logitloom.automata.deterministic.utf8_expansion import Utf8Expansion
 from logitloom.automata.lift.above_ascii import EVERYTHING, marks_above_ascii
-from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie, joined, members
+from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
 from logitloom.automata.lift.trie_walk import children
 from logitloom.automata.lift.walk_memory import MEMORY
 from logitloom.masks.kernels import ByteTable, KernelFailed

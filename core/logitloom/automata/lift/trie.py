@@ -8,7 +8,6 @@ subtree with this range. For that purpose, each node has the set of characters t
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -27,8 +26,6 @@ __all__ = [
     "MALFORMED",
     "NODE",
     "Trie",
-    "joined",
-    "members",
     "vocabulary_trie",
 ]
 
@@ -273,16 +270,3 @@ def _common_prefixes(starts: NDArray[np.int64], sizes: NDArray[np.int64], flat: 
         position += 1
         shared[active] = position
     return shared
-
-
-def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The concatenation of arrays; an empty array of integers if there are none."""
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-
-
-def members(first: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
-    """The concatenation of the ranges ``first[i] .. first[i] + counts[i] - 1``."""
-    ends = counts.cumsum()
-    total = int(ends[-1]) if len(ends) else 0
-    found: NDArray[Any] = np.arange(total) + (first - ends + counts).repeat(counts)
-    return found

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.lift.trie import Trie, members
+from logitloom.automata.array_ranges import members
+from logitloom.automata.lift.trie import Trie
 
 __all__ = ["Step", "children", "fewest_tokens", "levels", "tokens_at"]
 

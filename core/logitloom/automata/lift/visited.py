@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.automaton_kernels import Paths
-from logitloom.automata.lift.runs import RunPaths
+from logitloom.automata.lift.run_paths import RunPaths
 from logitloom.automata.lift.trie import Trie
 from logitloom.contract import ByteAutomaton, State
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import members
 from logitloom.automata.automaton_kernels import Notes
-from logitloom.automata.lift.trie import members
 
 __all__ = ["MEMORY", "note"]
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import joined, members
 from logitloom.automata.automaton_kernels import (
     ENDLESS,
     NO_PATHS,
@@ -24,7 +25,7 @@ from logitloom.automata.automaton_kernels import (
 )
 from logitloom.automata.lift.above_ascii import marks_above_ascii
 from logitloom.automata.lift.row_walk import ascii_columns, default_transitions, followed, levels_of, reads_on
-from logitloom.automata.lift.trie import HIGH_PARTIAL, Trie, joined, members
+from logitloom.automata.lift.trie import HIGH_PARTIAL, Trie
 from logitloom.automata.lift.walk_memory import MEMORY
 from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom_plugins.json_schema.structure.string_states import DEAD, NameContext, StringContext

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
-from logitloom.automata.lift.trie import members
+from logitloom.automata.array_ranges import members
 from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS
 from logitloom_plugins.json_schema.structure.value_reader import (

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.automata import BudgetTracker
+from logitloom.automata.array_ranges import joined, members
 from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.lift.above_ascii import kinds
-from logitloom.automata.lift.trie import Trie, joined, members, vocabulary_trie
+from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.constraints import TokenSet
 from logitloom_plugins.json_schema.structure.machine import DEAD, NO_NAMES, Machine, read
 from logitloom_plugins.json_schema.structure.members import ValueConstraint

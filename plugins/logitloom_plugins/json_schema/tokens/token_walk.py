@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.lift.trie import Trie, joined, members
+from logitloom.automata.array_ranges import joined, members
+from logitloom.automata.lift.trie import Trie
 from logitloom.constraints import TokenSet
 from logitloom_plugins.json_schema.structure.string_states import (
     DEAD,

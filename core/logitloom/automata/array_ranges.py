@@ -1,0 +1,24 @@
+"""Concatenations of arrays and of ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["joined", "members"]
+
+
+def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The concatenation of arrays; an empty array of integers if there are none."""
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def members(first: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
+    """The concatenation of the ranges ``first[i] .. first[i] + counts[i] - 1``."""
+    ends = counts.cumsum()
+    total = int(ends[-1]) if len(ends) else 0
+    found: NDArray[Any] = np.arange(total) + (first - ends + counts).repeat(counts)
+    return found

@@ -1,0 +1,76 @@
+"""Runs of characters that the positions of a pattern read whatever their order.
+
+A state of ``.{0,200}`` reads every text of up to 200 characters without a line feed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.deterministic.alphabet import Alphabet
+from logitloom.automata.deterministic.subsets import SubsetAutomaton
+from logitloom.contract import Run
+
+__all__ = ["HALF", "LEVELS", "PositionRuns"]
+
+#: Runs of up to ``2 ** 7`` characters are distinguished. Tokens with more characters are read one by one.
+LEVELS: Final = 8
+#: The bits of 64 ASCII characters.
+HALF: Final = (1 << 64) - 1
+
+
+class PositionRuns:
+    """The runs of each position of a pattern, 1, 2, 4, ... characters long.
+
+    Args:
+        subsets: the automaton over classes of characters.
+        letters: its classes.
+    """
+
+    def __init__(self, subsets: SubsetAutomaton[Any], letters: Alphabet) -> None:
+        sets, at, there = subsets.runs
+        word, other = letters.high.kinds
+        kinds_of = []
+        for chars in sets:
+            kinds_of.append(0)
+            if chars.high.ranges:
+                missing = np.ones(letters.high.classes + 1, dtype=bool)
+                missing[[c - letters.ascii_classes for c in letters.members[chars] if c >= letters.ascii_classes]] = (
+                    False
+                )
+                kinds_of[-1] = (not (missing & word).any()) + 2 * (not (missing & other).any())
+        #: By length and position: the ASCII characters, 0-63 and 64-127, and whether there are word characters (1) and
+        #: others (2) above ASCII.
+        self._low = np.empty((LEVELS, len(at)), dtype=np.uint64)
+        self._high = np.empty_like(self._low)
+        self._kinds = np.empty((LEVELS, len(at)), dtype=np.uint8)
+        parts: tuple[NDArray[Any], ...] = (self._low, self._high, self._kinds)
+        of_set: tuple[list[int], ...] = (
+            [chars.ascii & HALF for chars in sets],
+            [chars.ascii >> 64 for chars in sets],
+            kinds_of,
+        )
+        for part, values in zip(parts, of_set, strict=True):
+            np.array(values, dtype=part.dtype).take(at, out=part[0])
+        for level in range(LEVELS - 1):
+            for part in parts:
+                np.bitwise_and(part[level], part[level].take(there), out=part[level + 1])
+            there = there.take(there)
+        sizes = np.bitwise_count(self._low).astype(np.int16) + np.bitwise_count(self._high)
+        self._sizes = sizes + 64 * np.bitwise_count(self._kinds).astype(np.int16)
+
+    def of(self, positions: list[int]) -> list[Run]:
+        """For each length the largest run of the given positions."""
+        if not positions:
+            return []
+        best = np.array(positions)[self._sizes[:, positions].argmax(axis=1)]
+        level = np.arange(LEVELS)
+        found = [part[level, best].tolist() for part in (self._low, self._high, self._kinds)]
+        return [
+            Run(1 << n, high << 64 | low, bool(kinds & 1), bool(kinds & 2))
+            for n, (low, high, kinds) in enumerate(zip(*found, strict=True))
+            if low or high or kinds
+        ]

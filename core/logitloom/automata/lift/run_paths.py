@@ -1,0 +1,91 @@
+"""What runs of characters allow in a vocabulary's trie.
+
+The tokens that are texts of a run are allowed, so a walk of the trie records their subtrees as a whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.automaton_kernels import NO_PATHS, Paths
+from logitloom.automata.deterministic.position_runs import HALF, LEVELS
+from logitloom.automata.lift.row_walk import levels_of
+from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
+from logitloom.contract import ByteAutomaton, State
+
+__all__ = ["RunPaths"]
+
+_FIRST_ROOM: Final = 64
+
+
+class RunPaths:
+    """The runs of visited states, in the form in which a walk of a trie uses them.
+
+    Several threads may use one object: an entry changes once, from nothing known to what is known.
+
+    Args:
+        automaton: the automaton of the states.
+        trie: the trie of a vocabulary.
+    """
+
+    def __init__(self, automaton: ByteAutomaton, trie: Trie) -> None:
+        self._runs = automaton.runs
+        self._knows = type(automaton).runs is not ByteAutomaton.runs
+        self._lock = threading.RLock()
+        self._numbered = 0
+        self._stride = LEVELS + 1
+        self._room = _FIRST_ROOM
+        self._row_of_height = np.minimum(levels_of(trie, LEVELS - 1), LEVELS)
+        self._low, self._high, self._marks = self._nothing(self._room)
+
+    def _nothing(self, room: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint8]]:
+        every = np.full((room + 1, self._stride), ~np.uint64(0))
+        return every, every.copy(), np.full((room + 1, self._stride), 255, dtype=np.uint8)
+
+    def of(self, values: list[State]) -> Paths:
+        """The paths of all states.
+
+        Args:
+            values: the states by number. Later calls add states at the end.
+        """
+        if not self._knows:
+            return NO_PATHS
+        with self._lock:
+            count = len(values)
+            if count > self._room:
+                known, self._room = self._numbered, 2 * count
+                low, high, marks = self._nothing(self._room)
+                low[:known], high[:known], marks[:known] = self._low[:known], self._high[:known], self._marks[:known]
+                self._low, self._high, self._marks = low, high, marks
+            for number in range(self._numbered, count):
+                self._enter(number, values[number])
+            self._numbered = count
+            return Paths(
+                self._low.ravel(),
+                self._high.ravel(),
+                self._marks.ravel(),
+                self._row_of_height,
+                self._room,
+                self._stride,
+            )
+
+    def _enter(self, number: int, state: State) -> None:
+        """Enter, for each length, the characters that are not in the largest run of at least this length."""
+        sizes = [-1] * LEVELS
+        for run in self._runs(state):
+            size = run.ascii.bit_count() + 64 * (run.words + run.others)
+            for level in range(min(run.characters.bit_length(), LEVELS)):
+                if size > sizes[level]:
+                    sizes[level] = size
+                    self._low[number, level] = ~run.ascii & HALF
+                    self._high[number, level] = ~(run.ascii >> 64) & HALF
+                    self._marks[number, level] = (
+                        MALFORMED
+                        | (0 if run.words else HIGH_WORD)
+                        | (0 if run.others else HIGH_OTHER)
+                        | (0 if run.words and run.others else HIGH_PARTIAL)
+                    )

@@ -1,0 +1,27 @@
+"""The model plug-in that commands use unless they are told another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logitloom.errors import UnknownPlugin
+from logitloom.host import registry
+
+__all__ = ["default_loader", "default_model"]
+
+
+def default_loader() -> str:
+    """The name of the first model plug-in, those of this distribution first.
+
+    Raises:
+        UnknownPlugin: if none is installed.
+    """
+    found = registry.available("models")
+    if not found:
+        raise UnknownPlugin("No plug-in of the group 'logitloom.models' is installed. Install logitloom again.")
+    return min(found, key=lambda record: (record.distribution != "logitloom", record.name)).name
+
+
+def default_model() -> Any:
+    """The model that the default loader reads where it is not told a file."""
+    return registry.load_plugin("models", default_loader())(None)
