@@ -137,8 +137,8 @@ def _add_chain_options(parser: argparse.ArgumentParser) -> None:
     whole = chain.add_mutually_exclusive_group()
     whole.add_argument("--regex", metavar="PATTERN", help="the text matches this regular expression")
     whole.add_argument("--choice", action="append", default=[], metavar="TEXT", help="the text is one of these")
-    whole.add_argument("--json-schema", metavar="FILE|MODULE:CLASS",
-        help="the text is a JSON value that satisfies this schema, or that this class describes",
+    whole.add_argument("--json-schema", metavar="FILE|JSON|MODULE:CLASS",
+        help="the text is a JSON value that satisfies this schema, in a file or as text, or that this class describes",
     )  # fmt: skip
     whole.add_argument("--grammar", metavar="FILE", help="the text follows this grammar (Lark or GBNF)")
     chain.add_argument("--stop", action="append", default=[], metavar="TEXT", help="the text ends before one of these")

@@ -17,13 +17,15 @@ __all__ = ["schema_argument"]
 
 
 def schema_argument(text: str) -> Any:
-    """What ``FILE`` or ``MODULE:CLASS`` stands for: a path, or the object in the module.
+    """The schema that a command was given: a path, a JSON Schema as text, or an object as ``MODULE:CLASS``.
 
     The module is also looked for in the current folder, as by ``python -m``.
 
     Raises:
         OptionError: the module cannot be imported, or has nothing of that name.
     """
+    if text.lstrip().startswith("{"):
+        return text
     named = re.fullmatch(r"([\w.]+):([\w.]+)", text)
     if named is None or os.path.exists(text):
         return Path(text)

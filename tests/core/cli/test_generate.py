@@ -167,10 +167,14 @@ def test_shortcuts_take_more_options() -> None:
 
 
 @pytest.mark.usefixtures("prompts")
-def test_a_schema_shapes_the_text(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "schema.json"
-    path.write_text('{"type": "array", "items": {"enum": [12, "ab"]}, "minItems": 2, "maxItems": 2}', encoding="utf-8")
-    assert main(["generate", "a", *RAW, "--json-schema", str(path), "--set", "json.whitespace=compact"]) == 0
+@pytest.mark.parametrize("in_file", [True, False])
+def test_a_schema_shapes_the_text(tmp_path: Any, capsys: pytest.CaptureFixture[str], in_file: bool) -> None:
+    given = '{"type": "array", "items": {"enum": [12, "ab"]}, "minItems": 2, "maxItems": 2}'
+    if in_file:
+        path = tmp_path / "schema.json"
+        path.write_text(given, encoding="utf-8")
+        given = str(path)
+    assert main(["generate", "a", *RAW, "--json-schema", given, "--set", "json.whitespace=compact"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found) == 2
     assert set(found) <= {12, "ab"}
