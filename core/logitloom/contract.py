@@ -213,8 +213,9 @@ class ByteAutomaton(ABC):
     def alternatives(self, state: State) -> Sequence[State]:
         """States that together accept what this state accepts: of a state that is a set, one for each member.
 
-        A search for the end of a text looks at these, because there are few, and at sets only where it must. A state
-        without alternatives is its own; after a few more bytes it must have some, or none on the way to it had any.
+        A search for the end of a text looks at alternatives, because there are few, and at sets only where it must. A
+        state without alternatives returns itself. If states on the way to such a state had alternatives, the states a
+        few bytes later must have alternatives again.
         """
         return (state,)
 

@@ -1,8 +1,8 @@
 """Named array operations: an agnostic version of each, which a backend may override natively.
 
-A :class:`Backend` is one array library on one device. Processors get it as ``context.backend`` and use
-``backend.xp`` (an array API namespace) plus the operations below, which the array API standard lacks or
-which libraries do much faster natively. No operation changes library, dtype or device of an array.
+A :class:`Backend` is one array library on one device. Processors get the backend as ``context.backend`` and use
+``backend.xp`` (an array API namespace) plus the operations below. The array API standard lacks these operations, or
+libraries do them much faster natively. No operation changes library, dtype or device of an array.
 
 Shapes: ``logits, x: [batch, vocab]``, ``tokens, index: [batch, n]``; -1 in ``tokens`` stands for nothing.
 Nothing here depends on the values of arrays, so every operation can be traced by a compiler.
@@ -215,7 +215,7 @@ class Backend:
         return bool(self.xp.isdtype(array.dtype, "real floating"))
 
     def cast(self, array: Array, dtype: str) -> Array:
-        """The array with a dtype given by its array API name; the array itself if it has it already."""
+        """The array with a dtype given by its array API name; the same array if the dtype is that already."""
         wanted = getattr(self.xp, dtype)
         return array if array.dtype == wanted else self.xp.astype(array, wanted)
 
@@ -299,7 +299,7 @@ class Backend:
         return self.xp.minimum(self.xp.min(others, axis=-1, keepdims=True), descending[:, :1])
 
     def mass_threshold(self, keys: Array, mass: Array, p: float) -> Array:
-        """The largest key of each row such that the entries with that key or a larger one have ``p`` of mass.
+        """The largest key of each row such that the entries with this key or a larger key have ``p`` of the mass.
 
         Args:
             keys: ``[batch, vocab]``; of an entry without mass also -inf.
@@ -330,8 +330,8 @@ class Backend:
 
         Args:
             x: ``[batch, vocab]``.
-            highest: how many are the highest; those that tie are among them, also those that rounding may make tie, and
-                a few more may be. None: all that are not -inf.
+            highest: how many of the highest logits survive; ties survive as well, also ties that rounding may make, and
+                a few more tokens may survive. None: all that are not -inf.
 
         Returns:
             None where shapes cannot depend on values (on devices, in compiled loops), or where nothing is gained,
@@ -410,8 +410,8 @@ class Backend:
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
         """``x`` with ``x[b, index[b, j]] = values[b, j]``, values cast to the dtype of ``x``.
 
-        An index that is negative or beyond the row is skipped. The others of a row are distinct, or their
-        values agree: which one wins is the library's choice.
+        An index that is negative or beyond the row is skipped. The other columns of a row are distinct, or their values
+        agree: the library chooses which value wins.
         """
         values = self._like(values, x)
         columns = self.arange(x.shape[-1])[None, :]
@@ -514,8 +514,8 @@ class Backend:
 class HostTable:
     """A read-only host array that is uploaded once per backend and shared by all sequences.
 
-    Tables belong to processors, never to states. ``init_state`` calls :meth:`on` once, so that ``process``
-    finds the upload done (also while a compiler traces it).
+    Tables belong to processors, never to states. ``init_state`` calls :meth:`on` once; ``process`` then finds the
+    upload done, also while a compiler traces ``process``.
 
     Example:
         >>> from logitloom.host.registry import load_backend
@@ -547,7 +547,7 @@ _load_backend: Callable[[str], Backend] | None = None
 
 
 def load_backends_with(load: Callable[[str], Backend]) -> None:
-    """Set what :func:`backend_of` asks for the backend of a library that it sees for the first time.
+    """Set the function that :func:`backend_of` calls when it sees an array library for the first time.
 
     :mod:`logitloom.host.registry` sets its own :func:`~logitloom.host.registry.load_backend` when it is imported.
 
@@ -577,7 +577,7 @@ def backend_of(array: Array) -> Backend:
 
 
 def _backend_again(name: str, device: Any) -> Backend:
-    """The backend that was pickled, as it is in this process."""
+    """The backend of this process for the name and device of a pickled backend."""
     assert _load_backend is not None, "Importing logitloom sets it."
     backend = _load_backend(name)
     return backend if device is None else backend.at(device)
@@ -586,7 +586,7 @@ def _backend_again(name: str, device: Any) -> Backend:
 def _find_backend(kind: type) -> Backend:
     assert _load_backend is not None, "Importing logitloom sets it."
     refusal: BackendMissing | None = None
-    # A class derived from a library's array type lives in a module of its own, so its bases are asked, too.
+    # Array classes can be derived from a library's array type in other modules, so the base classes are examined, too.
     for library in dict.fromkeys(_library_of_type(base) for base in kind.__mro__[:-1] or (kind,)):
         try:
             return _load_backend(library)

@@ -1,8 +1,8 @@
 """Counter-based random numbers: a pure function of (row seed, position), the same bits on every backend.
 
-A row's random draws depend on its own seed and its own length only, never on its row number, on the
-other rows or on how often a function was called. So a row decoded in a batch, forked, rolled back or replayed
-draws what it draws alone, and NumPy, PyTorch, MLX, CuPy and JAX draw the same.
+The random draws of a row depend on the row's own seed and length only, never on its row number, on the other rows or on
+the number of earlier calls. So a row gets the same draws decoded alone, in a batch, forked, rolled back or replayed,
+and on NumPy, PyTorch, MLX, CuPy and JAX alike.
 
 The mixing function is an integer hash of the multiply / xor-shift family (M. O'Neill 2014, section 6; C.
 Wellons' search of 2018 gave the constants), in wrapping 32-bit arithmetic, which every array library has.

@@ -1,8 +1,8 @@
 """Operations of samplers and penalties on single rows, as numbers that a compiled loop goes by.
 
-A processor that declares what it does as such an operation still does it by itself, on every library. Where kernels are
-installed, neighbours that all declare one run as one loop, which never copies a row (:mod:`logitloom.chain.row_loop`).
-:mod:`logitloom.testing.row_operations` has their definitions.
+A processor that declares such an operation still has its own ``process``, for every library. Where kernels are
+installed, neighbouring processors that all declare an operation run as one loop, which never copies a row
+(:mod:`logitloom.chain.row_loop`). :mod:`logitloom.testing.row_operations` has the definitions of the operations.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = [
 
 #: Divide the logits by the value.
 DIVIDE: Final = 0
-#: Keep so many of the highest logits, with those that tie.
+#: Keep this many of the highest logits, ties included.
 KEEP_HIGHEST: Final = 1
 #: Keep the nucleus of that mass.
 KEEP_NUCLEUS: Final = 2
 #: Keep what reaches the sum of the highest logit and the value.
 KEEP_NEAR_TOP: Final = 3
-#: Of tokens that occurred, divide positive logits by the value and multiply the others by it. Its table is bool.
+#: Of tokens that occurred, divide positive logits by the value and multiply all other logits by it. Its table is bool.
 RESCALE_SEEN: Final = 4
 #: Of tokens that occurred, subtract the value from the logit. Its table is bool.
 LOWER_SEEN: Final = 5
@@ -54,7 +54,7 @@ class RowOperation(NamedTuple):
 
     @property
     def has_table(self) -> bool:
-        """Whether it goes by a table ``[rows, vocab]`` of what occurred, the one array of the processor's state.
+        """Whether the operation reads a table ``[rows, vocab]`` of past tokens, the one array of the processor's state.
 
         Each accepted token becomes true there, or is counted. Where the state may be overwritten, the compiled loop
         does that.

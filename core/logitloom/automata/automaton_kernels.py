@@ -30,7 +30,7 @@ __all__ = [
 
 #: A limit for :meth:`AutomatonKernels.walk` that is never reached.
 ENDLESS: Final = 1 << 62
-#: A limit for a walk without :class:`Paths`: after so many nodes it pays to make them.
+#: A limit for a walk without :class:`Paths`: after this many visited nodes, making the paths costs less than going on.
 SHORT: Final = 1024
 
 
@@ -197,7 +197,8 @@ class AutomatonKernels(Protocol):
             ascii_part: the columns of ASCII bytes.
             split: the first class above ASCII.
             kinds: ``[2, classes above ASCII + 1]``: which classes hold word characters, and which hold others.
-            given: ``[states]``: ``marks`` for one character; if it is empty they are computed from ``kinds``.
+            given: ``[states]``: ``marks`` for one character; if the array is empty, the kernel computes them from
+            ``kinds``.
             levels: how many times the number of characters is doubled.
 
         Returns:

@@ -91,7 +91,7 @@ class ConstraintProcessor(Processor):
         return self.memory(context).constraint
 
     def memory(self, context: Context) -> ConstraintMemory:
-        """The constraint for a context with what is remembered about its states."""
+        """The constraint for the vocabulary of a context, with the memory of its states."""
         key = vocabulary, _ = context.vocabulary, context.vocab_size
         found: ConstraintMemory | None = self.__dict__["_memories"].get(key)
         if found is not None:
@@ -114,7 +114,7 @@ class ConstraintProcessor(Processor):
             return known[vocabulary, vocab_size]
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Make the constraint if the tokens cannot write every text, so that what they cannot write is refused now.
+        """Make the constraint if the tokens cannot write every text, so that errors come before decoding.
 
         Raises:
             LogitloomError: as :meth:`constraint`.
@@ -247,9 +247,10 @@ class ConstraintProcessor(Processor):
         return [memory.forced_within(*row) for row in zip(nodes, left, strict=True)]
 
     def text_end(self, state: Any, context: Context) -> list[TextEnd] | None:
-        """Per row whether its text is over, and the bytes that do not belong to it; ``None`` if it ends no texts.
+        """Per row whether its text is over, and the number of bytes that do not belong to it; ``None`` if it ends no
+        texts.
 
-        New tokens are looked at one by one, so the answer is exact for any number of them.
+        Each new token is examined on its own, so the answer is exact for any number of new tokens.
         """
         memory = self.memory(context)
         if not memory.constraint.ends_texts:

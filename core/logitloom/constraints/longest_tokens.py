@@ -1,8 +1,8 @@
 """Fewer ways to split the same text into tokens: where only one text can come next, only its longest token is allowed.
 
 A literal can be split into tokens in many ways, and a constraint allows all of them, so no token is forced. With this
-restriction such runs are forced token by token, and a decoding loop can feed them without asking the model. The texts
-that can be written stay the same.
+restriction the constraint forces such runs token by token, and a decoding loop can feed them without a pass of the
+model. The texts that can be written stay the same.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ _REMEMBERED: Final = 1 << 12
 class LongestTokens(Constraint):
     """A constraint that allows, among tokens that all begin the same text, the longest only.
 
-    A state is restricted if each token that it allows is the beginning of the longest one and only the rest of that
-    can follow it; so where a token could reach beyond what is forced, or where the text may end, nothing changes.
-    Shorter tokens are not allowed, but a row that took one all the same is followed.
+    A state is restricted under two conditions: each allowed token is a prefix of the longest one, and after such a
+    prefix only the rest of the longest token can follow. So a state stays unrestricted if a token could reach beyond
+    the forced text, or if the text may end there. Shorter tokens are not allowed, but a row that took one all the same
+    is followed.
 
     Args:
-        constraint: what to restrict; it is not changed.
+        constraint: the constraint to restrict; it is not changed.
 
     Example:
         >>> from logitloom.automata import TokenAutomaton, compile_pattern
@@ -85,7 +86,8 @@ class LongestTokens(Constraint):
         return self.inner.least_tokens(state)
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Those of the inner constraint, shorter tokens included: one of these comes where no longest one fits a limit.
+        """The least tokens of the inner constraint, shorter tokens included: a shorter token is taken where no longest
+        token fits a limit.
 
         After ``ab`` of ``abcd``, ``c`` and ``d`` may be needed, and after ``a`` the token ``bcd`` alone.
         """

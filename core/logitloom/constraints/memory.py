@@ -1,4 +1,4 @@
-"""What the host remembers about the states of one constraint: masks, successors, forced runs.
+"""The host's memory of one constraint's states: masks, successors, forced runs.
 
 The memory is bounded. Dropping it changes speed, never a result.
 """
@@ -58,12 +58,12 @@ class DeviceTables:
 
 
 class StateNode:
-    """One visited state with what is known about it.
+    """One visited state and its remembered results.
 
     Attributes:
-        state: the constraint's state, or the finished or dead one.
-        row: the mask of the state, once it was asked for.
-        forced: the run of forced tokens, once it was asked for.
+        state: the constraint's state, or the finished or dead state.
+        row: the mask of the state, after the first request.
+        forced: the run of forced tokens, after the first request.
         bits: ``[ceil(vocab_size / 32)] int32``, the mask as bits.
         most_after: the constraint's answer, -1 before it was asked.
         least_after: the same, ``None`` before.
@@ -85,7 +85,7 @@ class _CompiledBatch(NamedTuple):
 
     Attributes:
         kernels: the compiled functions.
-        tables: what they read.
+        tables: the tables that they read.
         masks: the masks by state. Records hold addresses, so a mask is stored here before its record.
     """
 
@@ -124,7 +124,8 @@ class ConstraintMemory:
         self._nodes: dict[State, StateNode] = {}
         #: Successors by state and token; a negative token changes nothing.
         self._after: dict[tuple[State, int], StateNode] = {}
-        #: Masks by the identity of the listed ids, which are kept here so that no other array gets it.
+        #: Masks by the identity of the listed ids. The ids are kept here too, so that no other array gets the same
+        #: identity.
         self._masks: dict[tuple[int, bool, bool], tuple[NDArray[np.int32], MaskRow]] = {}
         self._room = _CAPACITY
         self._compiled: _CompiledBatch | None = None
@@ -320,7 +321,8 @@ class ConstraintMemory:
     def step_batch(self, state: Array, context: Context) -> tuple[NDArray[np.int32], MaskBatch] | None:
         """The states of the rows after the context's tokens, and their masks, if all of them are known already.
 
-        Looking rows up one by one costs more than writing short masks; compiled, the whole batch is one call.
+        Looking rows up one by one costs more than writing short masks; the compiled function looks up the whole batch
+        in one call.
         """
         compiled = self._compiled_batch()
         if compiled is None:
@@ -351,7 +353,7 @@ class ConstraintMemory:
                 records = np.full((len(step.accepting), 3), -1, dtype=np.int64)
                 tables = StepTables(step.automaton, *texts, self._ends, step.accepting, step.closing, records)
                 compiled = _CompiledBatch(kernels, tables, {})
-                # Published before the masks are copied: what another thread finds from here on it adds itself.
+                # Published before the masks are copied: a thread that finds a mask from here on adds this mask itself.
                 self._compiled = compiled
                 for state, node in [*self._nodes.items()]:
                     if node.row is not None:

@@ -41,7 +41,8 @@ def unlimited(state: Any) -> Any:
 def row_limits(
     name: str | PluginName, constraint: Constraint, starts: Sequence[State], own: int | None, context: Context
 ) -> list[int] | None:
-    """The tokens that each row may take; ``None`` if nobody limits them, or the constraint cannot tell what is left.
+    """The tokens that each row may take; ``None`` if there is no limit, or if the constraint does not know how many
+    tokens a text still needs.
 
     Args:
         name: of the processor, for messages.
@@ -63,7 +64,8 @@ def row_limits(
         return None
     told = [known] * len(starts) if known is None or isinstance(known, int) else [int(each) for each in known]
     smallest = min(each for each in (own, *told) if each is not None)
-    # What is cheap to know comes first: from a start some token leads to a state with that bound.
+    # The cheap answer comes first: from each start, some token leads to a state that needs at most ``most_after``
+    # tokens.
     least = {
         start: None if constraint.most_after(start) + 2 <= smallest else constraint.least_tokens(start)
         for start in dict.fromkeys(starts)

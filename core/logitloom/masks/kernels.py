@@ -146,7 +146,8 @@ class MaskKernels(Protocol):
 
         Args:
             x: ``[rows, vocab]``.
-            top: ``[rows]``, finite: what is subtracted from each row first, at least its largest entry.
+            top: ``[rows]``, finite: the number that is subtracted from each row first, at least the row's largest
+            entry.
             total: ``[rows]``: output.
         """
         ...
@@ -198,12 +199,13 @@ class MaskKernels(Protocol):
         ids: NDArray[np.int64],
         left: NDArray[np.float32],
     ) -> int:
-        """What some operations of :mod:`logitloom.arrays.row_operations` leave of each row, which is not written to.
+        """The tokens that some operations of :mod:`logitloom.arrays.row_operations` leave in each row; the logits are
+        only read.
 
         Args:
             logits: address of ``[rows, vocab] float32``.
             rows, vocab: the shape.
-            highest: how many of the highest logits the operations without tables need, with those that tie.
+            highest: how many of the highest logits the operations without tables need, ties included.
             kinds, operands: the operations, those with tables first.
             tables: the address of the table of each operation that has one.
             tokens, count: address and number of columns of ``[rows, count] int32``: newly accepted tokens of each row,
@@ -212,8 +214,8 @@ class MaskKernels(Protocol):
                 -1 and -inf behind them.
 
         Returns:
-            The largest number of tokens of a row; -1 if a row has what is not a number, or more than ``n`` of its
-            logits may be among the highest. The tokens are entered into the tables then, too.
+            The largest number of tokens in a row; -1 if a row has a NaN, or if more than ``n`` logits of a row may be
+            among the highest. The tokens are entered into the tables then, too.
         """
         ...
 
@@ -307,8 +309,8 @@ def load_kernels() -> MaskKernels | None:
     """Load the installed kernels now, before any work: for services, which may start slowly, and for measurements.
 
     Returns:
-        The first kernels by name that are not blocked; ``None`` if there are none. What is not on disk is compiled
-        first, which takes about half a minute.
+        The first kernels by name that are not blocked; ``None`` if there are none. Kernels that are not on disk are
+        compiled first, which takes about half a minute.
     """
     global _work
     _work = _PAYS
@@ -318,8 +320,9 @@ def load_kernels() -> MaskKernels | None:
 def host_kernels(work: int = 0) -> MaskKernels | None:
     """The installed kernels (the first by name that is not blocked), or ``None``.
 
-    A process begins with NumPy. Once the work of all calls would have paid for loading the kernels, the plug-in is
-    asked for them; it loads them in a thread of its own. What is computed does not depend on when they come.
+    A process begins with NumPy. The plug-in is asked for the kernels once the work of all calls would have paid for
+    loading them, and loads them in a thread of its own. The results do not depend on the moment when the kernels are
+    loaded.
 
     Args:
         work: the numbers that NumPy would read instead, at least about that of a short walk.
@@ -335,7 +338,7 @@ def host_kernels(work: int = 0) -> MaskKernels | None:
 
 def _look(wait: bool) -> MaskKernels | None:
     global _looked, _kernels
-    # First, so that kernels that are ready while the plug-in answers are looked for again.
+    # This comes first: kernels that are ready while the plug-in still answers are then looked for again.
     _looked = True
     found = _load_kernels(wait) if _wanted and not _failed and _load_kernels is not None else None
     if found is not None:

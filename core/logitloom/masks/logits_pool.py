@@ -56,11 +56,11 @@ _Make = Callable[[int, int, Any, Any], Buffer]
 
 
 class LogitsPool:
-    """Buffers that the last processor of a chain may return its logits in; hand it over as ``context.pool``.
+    """Buffers in which the last processor of a chain may return its logits; a loop passes the pool as ``context.pool``.
 
-    With a pool, processed logits may be read-only arrays. A loop saves most if it drops them before the next step;
-    logits that it keeps stay unchanged. A pool belongs to one loop; threads must not share one. It keeps up to two
-    buffers per width and dtype, each as large as the largest logits.
+    With a pool, processed logits may be read-only arrays. A loop saves most if it drops the returned logits before the
+    next step; logits that the loop keeps stay unchanged. A pool belongs to one loop; threads must not share one. It
+    keeps up to two buffers per width and dtype, each as large as the largest logits.
 
     Example:
         >>> from logitloom import Context, Vocabulary, processors

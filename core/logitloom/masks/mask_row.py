@@ -23,7 +23,7 @@ _BUFFER_COST: Final = attrgetter("buffer_cost")
 
 
 def _check_ids(ids: NDArray[np.integer[Any]], size: int) -> None:
-    # A negative id is a large number without its sign bit, so one maximum finds both errors.
+    # Read as an unsigned number, a negative id is large, so one maximum finds negative ids and too large ones.
     if len(ids) and int(ids.view(f"u{ids.itemsize}").max()) >= size:
         raise IndexError(f"A mask of {size} ids names the ids {ids.min()} to {ids.max()}.")
 
@@ -65,9 +65,9 @@ class MaskRow:
         self.dense = len(listed) * (_DENSE_ALLOWED if allowed else _DENSE_FORBIDDEN) > vocab
         #: Whether the mask is the list of its allowed ids.
         self.sparse = allowed and not self.dense
-        #: Passes over the row that writing it in a buffer of a :class:`.backend.BufferPool` costs more than
-        #: writing it in place. In place a sparse row takes 1 pass, a dense row 2, any other row 0. In a buffer a sparse
-        #: row takes 0 passes, any other row 3.
+        #: Passes over a row of logits that writing the row in a buffer of a :class:`.backend.BufferPool` costs more
+        #: than writing it in place. In place a sparse row takes 1 pass, a dense row 2, any other row 0. In a buffer a
+        #: sparse row takes 0 passes, any other row 3.
         self.buffer_cost: int = -1 if self.sparse else 1 if self.dense else 3
         self.ids: NDArray[np.integer[Any]] = listed if self.dense else listed.astype(np.int64)
         self._keep: NDArray[np.bool_] | None = None
@@ -101,7 +101,7 @@ class MaskRow:
         """
         _check_ids(self.ids, self.vocab)
         mask = np.full(self.vocab, not self.allowed)
-        # NumPy converts indices of other types one by one, which takes more than twice as long.
+        # NumPy converts indices of other integer types one by one, which takes more than twice as long.
         mask[self.ids.astype(np.intp, copy=False)] = self.allowed
         return mask
 
@@ -117,9 +117,9 @@ class MaskRow:
             before, after: ``[..., vocab]``, possibly the same.
             forbidden: the element that stands for -inf.
 
-        The smaller of a number and a bound is ``fmin``: with -inf as the bound it is -inf also for what is not a
-        number, and with not-a-number as the bound it is the number itself, to the bit (also where that is +inf,
-        -0.0 or not a number). Narrow types, for which there is no such instruction, take two passes over words.
+        The smaller of a number and a bound is ``fmin``. With the bound -inf the result is -inf, for NaN too. With the
+        bound NaN the result is the number itself, to the bit (for +inf, -0.0 and NaN too). Narrow types, for which
+        there is no such instruction, take two passes over words.
         """
         bounds = self._bounds.get(before.dtype)
         if bounds is None:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: as a temporary file in the same folder, which replaces the old one."""
+"""Files that are written whole or not at all: a temporary file in the same folder replaces the old file."""
 
 from __future__ import annotations
 

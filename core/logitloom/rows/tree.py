@@ -38,7 +38,7 @@ State = Any
 
 @runtime_checkable
 class RowLeaf(Protocol):
-    """A leaf that is no array: anything that can move its own rows without changing itself."""
+    """A leaf that is no array: an object that makes copies of itself with other rows."""
 
     def row_count(self) -> int:
         """Number of rows."""

@@ -6,12 +6,12 @@ together. Nothing is imported, and nothing is called but this:
 * the constructors of named tuples and enumerations, and
 * ``from_state_parts`` of classes that have it,
 
-each only of classes in modules that are loaded already and belong to packages that the reader names. So a document
-from somewhere else can be wrong, large or slow to read, but it cannot run code of its choice; see
+each only of classes in modules that are loaded already and belong to packages that the reader names. So a document from
+an unknown source can be wrong, large or slow to read, but it cannot run code of its author's choice; see
 ``docs/security.md``.
 
-A class of states that is no tuple of plain values has two methods: ``state_parts(self) -> tuple``, the values that it
-is made of, and the static method ``from_state_parts(*parts)``, which checks them.
+A class of states that is no tuple of plain values has two methods: ``state_parts(self) -> tuple``, the values that make
+up the object, and the static method ``from_state_parts(*parts)``, which checks them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from logitloom.rows.tree import Rows, is_row_leaf
 
 __all__ = ["decode", "encode"]
 
-#: What a document may come to when shared parts are written out: comparing and hashing its values takes so long.
+#: A limit for the size of a document with every shared part written out: comparing and hashing its values takes time in
+#: proportion to this size.
 _MOST_VALUES: Final = 1 << 26
 #: Deeper tuples exhaust the interpreter's stack when they are hashed.
 _MOST_NESTED: Final = 5_000
@@ -61,7 +62,7 @@ def encode(tree: Any) -> bytes:
     """
     out = bytearray()
     numbers: dict[int, int] = {}
-    kept: list[Any] = []  # what is in ``numbers`` stays alive, so that no other object gets its identity
+    kept: list[Any] = []  # values in ``numbers`` stay alive, so that no other object gets the identity of one of them
     todo: list[tuple[Any, bytes | None]] = [(tree, None)]
     while todo:
         value, instruction = todo.pop()
@@ -117,7 +118,7 @@ def _plain(value: Any) -> bytes | None:
 
 
 def _composite(value: Any) -> tuple[bytes, list[Any]]:
-    """The instruction that puts a value together, and what must be on the stack before it."""
+    """The instruction that makes a composite value, and the values that must be on the stack before the instruction."""
     kind = type(value)
     if kind is Rows:
         return b"r" + _size(len(value)), list(value)
@@ -126,7 +127,7 @@ def _composite(value: Any) -> tuple[bytes, list[Any]]:
     if kind is tuple:
         return b"t" + _size(len(value)), list(value)
     if kind is frozenset:
-        # Sorted by what they are written as, so that equal sets give equal bytes.
+        # Sorted by the written form, so that equal sets give equal bytes.
         return b"z" + _size(len(value)), sorted(value, key=encode)
     if kind is dict:
         return b"d" + _size(len(value)), [part for item in value.items() for part in item]
@@ -248,7 +249,7 @@ class _TreeReader:
         return self._text() if code == b"s" else self._block()
 
     def _composite(self, code: bytes) -> tuple[Callable[[list[Any]], Any], int]:
-        """What puts values together, and how many of them."""
+        """The function that makes a composite value from its parts, and the number of parts."""
         if code in b"rtz":
             return {b"r": Rows, b"t": tuple, b"z": frozenset}[code], self._number()
         if code == b"d":

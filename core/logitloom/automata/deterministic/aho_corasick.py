@@ -51,8 +51,8 @@ def search_table(
 ) -> NDArray[np.int32]:
     """The transitions of a search automaton, from a prefix trie.
 
-    Two nodes may have a child in common, if it has the same nodes below it along every path, and what can be read to
-    reach it is the same from each node that has it.
+    Two nodes may share a child if two conditions hold: the subtree below the child is the same on every path to it, and
+    both nodes reach the child by the same bytes.
 
     Args:
         children: per node its child per column; node 0 is the root.

@@ -31,7 +31,7 @@ __all__ = ["IntersectedAutomaton", "UnionAutomaton", "common_classes"]
 
 #: The largest number of transitions that the search visits, which takes about a second.
 _MOST_STEPS: Final = 600_000
-#: Number of states for which it is cached whether they can be completed.
+#: Number of states for which the product remembers whether an accepting state can be reached.
 _REMEMBERED: Final = 1 << 16
 
 States = tuple[State, ...]
@@ -251,7 +251,7 @@ class IntersectedAutomaton(_LazyProduct):
         return tuple(reached)
 
     def text_end(self, state: State) -> TextEnd:
-        """The end according to an automaton for which the text has ended, or else the one that holds most bytes."""
+        """The end according to an automaton whose text has ended; if none has ended, the end that holds most bytes."""
         found = [automaton.text_end(part) for automaton, part in zip(self.automata, _parts(state), strict=True)]
         return max(found, key=lambda end: (end.finished, end.hold))
 

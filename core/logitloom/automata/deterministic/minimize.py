@@ -2,9 +2,9 @@
 
 Partition refinement on whole arrays. The initial blocks are states with equal distance to acceptance. A round splits
 blocks by the blocks of the next states, until no block splits. Refinement from the accepting states alone takes many
-rounds for chains (counted repeats); the distance separates their states at once. After some rounds only the states
-before those that changed their block are looked at, which are few where a round splits one copy of a repeat from the
-others.
+rounds for chains (counted repeats); the distance separates their states at once. After the first rounds only the
+predecessors of states that changed their block are examined: few states where a round splits one copy of a repeat from
+the other copies.
 
 References:
     E. F. Moore, "Gedanken-experiments on sequential machines", 1956.
@@ -133,7 +133,7 @@ def _refine(
         before: the states that lead to each state.
         tracker: the tracker of the compilation.
     """
-    # The largest part of each former block is taken as the one that kept its name.
+    # The largest part of each former block keeps the number of the block.
     size = np.bincount(block)
     by_size = np.argsort(size[block], kind="stable")
     kept = np.zeros(int(coarse.max()) + 1, dtype=np.int64)
@@ -148,7 +148,7 @@ def _refine(
         own = block[asked]
         _, first, group = np.unique(_keys(block, table[asked], own), return_index=True, return_inverse=True)
         group = group.ravel()
-        # A block of which all states are asked keeps its name for its first group.
+        # If all states of a block are examined, the first group of the block keeps its number.
         former = own[first]
         whole = np.bincount(own, minlength=count)[former] == size[former]
         keeps = np.zeros(len(first), dtype=bool)

@@ -4,9 +4,9 @@ A state is a set of positions of a pattern. Its transitions are computed from th
 :func:`logitloom.automata.deterministic.determinize.determinize` visits all states and builds the whole automaton.
 :class:`.lazy_dfa.LazyDfa` computes only the states that a text visits. Both use the same sets.
 
-A position is left out of a set if another position of the set permits all texts that it permits
-(:data:`.nfa.Order`), or if no text can end after it. So the sets stay small for counted repeats that
-can begin at many positions, such as ``.{0,100}`` after a word that may occur again.
+A position is left out of a set if another position of the set permits the same texts and perhaps more
+(:data:`.nfa.Order`), or if no text can end after the position. So the sets stay small for counted repeats that can
+begin at many positions, such as ``.{0,100}`` after a word that may occur again.
 
 References:
     M. O. Rabin and D. Scott, "Finite automata and their decision problems", 1959.
@@ -38,12 +38,12 @@ __all__ = ["ContextSubsets", "PositionsRead", "Runs", "SubsetAutomaton", "Subset
 S = TypeVar("S", bound=Hashable)
 
 _EMPTY: Final[frozenset[int]] = frozenset()
-#: The most positions that are divided by what they begin, which takes a microsecond or more for each.
+#: The largest number of positions that are divided by their beginnings; each position takes a microsecond or more.
 _MOST_DIVIDED: Final = 4096
 
 
 class Runs(NamedTuple):
-    """What each position of a pattern reads whatever comes next, and the position after it.
+    """Per position of a pattern the characters that are read whatever comes next, and the position after them.
 
     Attributes:
         sets: the sets of characters; the last is empty.
@@ -119,7 +119,7 @@ class SubsetAutomaton(Protocol[S]):
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether each character leads to at most one position, so that there are about as many states as positions."""
+        """Whether each character leads to at most one position, so that states are about as many as positions."""
         ...
 
 
@@ -356,7 +356,8 @@ class _ContextPlan(NamedTuple):
     """The groups of classes that a combination of readings does not distinguish.
 
     Attributes:
-        groups: per group the kind of its characters, the readings that continue, and those that end the text.
+        groups: per group the kind of its characters, the readings that continue the text, and the readings that end the
+        text.
         group_of: the group of each class, -1 for a class without a transition.
     """
 

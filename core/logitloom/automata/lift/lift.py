@@ -46,9 +46,9 @@ _FEW_SETS: Final = 4
 #: The largest number of states that a search for an accepting state visits: byte by byte, and token by token.
 _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
-#: If fewer tokens than this remain below the nodes of a walk, it continues node by node, which is faster.
+#: If fewer tokens than this remain below the nodes of a walk, the walk continues node by node, which is faster.
 _THIN: Final = 512
-#: With more tokens than this below the nodes of a walk, it looks for subtrees that are allowed as a whole.
+#: With more tokens than this below the nodes of a walk, the walk looks for subtrees that are allowed as a whole.
 _MANY: Final = 8192
 
 
@@ -136,7 +136,7 @@ class LiftedAutomaton(Constraint):
         """Clear all caches. Other threads may use the constraint meanwhile; no result changes."""
         self._visited = VisitedStates(self._automaton)
         self._sets: dict[State, TokenSet] = {}
-        #: The sets of states by what these begin; see :meth:`ByteAutomaton.beginnings`.
+        #: The sets of states by the beginnings that the states accept; see :meth:`ByteAutomaton.beginnings`.
         self._alike: dict[Hashable, TokenSet] = {}
         self._set_bytes = 0
         self._successors: dict[tuple[State, int], State | None] = {}
@@ -157,7 +157,7 @@ class LiftedAutomaton(Constraint):
         return self._automaton.accepts(state)
 
     def finish(self, state: State) -> State:
-        """The state itself if the text has ended in it, because it records where; else ``FINISHED``."""
+        """The state itself if the text has ended in the state, because the state records the end; else ``FINISHED``."""
         return state if self._automaton.text_end(state).finished else FINISHED
 
     def text_end(self, state: State) -> TextEnd:

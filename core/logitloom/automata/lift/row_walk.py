@@ -257,7 +257,7 @@ def _with_endless_runs(
     marks = np.where(by_word, HIGH_WORD, 0) | np.where(by_other, HIGH_OTHER, 0) | MALFORMED
     marks = np.where(by_word | by_other, marks | HIGH_PARTIAL, marks)
     bits = [np.bitwise_or.reduce(np.where(ascii_dead, part, _ZERO), axis=1) for part in ascii_part.bits]
-    # A column for what each state cannot read, and a last row for the dead state, which reads nothing and counts not.
+    # A column for the bytes that each state cannot read, and a last row for the dead state, which adds none.
     lost = np.zeros((len(source) + 1, 3), dtype=np.uint64)
     lost[:-1] = np.stack([*bits, marks.astype(np.uint64)], axis=1)
     for _ in range(_MOST_ROUNDS):

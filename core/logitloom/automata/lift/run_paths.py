@@ -25,7 +25,7 @@ _FIRST_ROOM: Final = 64
 class RunPaths:
     """The runs of visited states, in the form in which a walk of a trie uses them.
 
-    Several threads may use one object: an entry changes once, from nothing known to what is known.
+    Several threads may use one object: each entry is written once.
 
     Args:
         automaton: the automaton of the states.

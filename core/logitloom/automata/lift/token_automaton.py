@@ -43,15 +43,16 @@ __all__ = ["TokenAutomaton", "allowed_steps"]
 _FINISHED: Final = FINISHED.value
 _MEMO_LIMIT: Final = 1 << 16
 _SET_BYTES_LIMIT: Final = 64 << 20
-#: What a token's text takes as an object, its place in the list of texts and its offset.
+#: Bytes of memory per token text: the object, its place in the list of texts and its offset.
 _BYTES_OF_TEXT: Final = 49
 _NO_STATES: Final = np.zeros(0, dtype=np.int32)
 _NO_IDS: Final = np.zeros(0, dtype=np.int32)
 _NO_IDS.setflags(write=False)
 
-#: The cost of a token set is proportional to its number of tokens, at least a tenth of and at most one "expensive row",
-#: which has an eighth of the vocabulary. After ``_EXPENSIVE_ROWS`` such rows (more if there are many states) all rows
-#: are computed as tables. The cost of compiled walks is the number of visited trie nodes, and their limit is higher.
+#: The unit of cost is the "expensive row", a row that allows an eighth of the vocabulary. A token set costs in
+#: proportion to its number of tokens, at least a tenth of an expensive row and at most one. After ``_EXPENSIVE_ROWS``
+#: such rows (more if there are many states) all rows are computed as tables. The cost of compiled walks is the number
+#: of visited trie nodes, and their limit is higher.
 _EXPENSIVE_PART: Final = 8
 _CHEAPEST: Final = 0.1
 _EXPENSIVE_ROWS: Final = 4
@@ -433,7 +434,7 @@ class TokenAutomaton(Constraint):
         table[:states, end] = np.where(may_end, self.ended, DEAD)
         table[_FINISHED] = _FINISHED
         if self._pruned:
-            # The finished and the dead row come last, so that the negative entries of the table index them.
+            # The finished and the dead row come last, so that negative entries of the table are their indices.
             alive = np.append(ends_reachable(table[:states], may_end), [True, True])
             table[~alive[table]] = DEAD
         allowed = allowed_steps(table)

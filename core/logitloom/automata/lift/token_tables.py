@@ -36,9 +36,9 @@ class TokenClasses(NamedTuple):
 class _Functions:
     """The functions found so far, and the function after each by byte class.
 
-    Function 0 maps every state to the dead state; function 1 is the identity. A function is stored as the ``n`` states
-    that it does not map to the dead state, and their images, ``[2, n]``. In a large automaton ``n`` is small after one
-    byte.
+    Function 0 maps every state to the dead state; function 1 is the identity. A function is stored as two rows,
+    ``[2, n]``: the ``n`` states that the function does not map to the dead state, and the images of these states. In a
+    large automaton ``n`` is small after one byte.
     """
 
     def __init__(self, dfa: Dfa, tracker: BudgetTracker) -> None:

@@ -2,7 +2,7 @@
 
 Nodes are numbered in breadth-first order, so the children of a node are contiguous, and so is every level. Tokens are
 sorted by their bytes, so the tokens below a node are one range of the sorted order. A walk can allow or forbid a whole
-subtree with this range. For that purpose, each node has the set of characters that occur below it.
+subtree with this range. To decide this at a node, each node has the set of characters that occur below it.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Trie:
         self.height: NDArray[np.uint16] = height
 
     def _character_marks(self) -> NDArray[np.uint8]:
-        """Marks of nodes above ASCII: the kind of the character that ends there, or that a token ends inside one."""
+        """Marks of nodes above ASCII: the kind of the character that ends there, or ``HIGH_PARTIAL``."""
         marks = np.zeros(self.nodes, dtype=np.uint8)
         above_ascii = np.flatnonzero(self.byte >= 0x80)
         word = np.array(char_sets.category("w", 0).high.ranges, dtype=np.int64)
@@ -236,7 +236,7 @@ def _sorted_by_bytes(
     """The ids sorted by their bytes; equal tokens in the order of ids."""
     padded = np.concatenate([flat, np.zeros(8, dtype=np.uint8)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, 8)
-    # Eight bytes are compared as one integer; only tokens with more than eight bytes have a second one, and so on.
+    # Eight bytes are compared as one integer; only tokens with more than eight bytes have a second integer, and so on.
     chunks = []
     active = np.arange(len(ids))
     position = 0

@@ -1,9 +1,9 @@
-"""Anchors and word boundaries that their surroundings decide, and the tree without them.
+"""Anchors and word boundaries that the surrounding characters decide, and the tree after that decision.
 
 An anchor depends on the kinds of the characters before and after it (:mod:`.boundaries`). In many patterns these kinds
 are known: nothing comes before the ``^`` that begins a pattern, and a word character comes after the ``\\b`` in
-``" \\bcat"``. An anchor that always holds there is the empty text, and one that never holds matches nothing. A pattern
-without other anchors needs no contexts, so its automaton is smaller.
+``" \\bcat"``. An anchor that always holds at its place becomes the empty text, and an anchor that never holds there
+matches nothing. A pattern without other anchors needs no contexts, so its automaton is smaller.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class _AnchorReader:
             held = node.contexts & met
             return EMPTY if held == met else node if held else Alternation(())
         if isinstance(node, Atomic) or id(node) not in self._bounded:
-            # An atomic part is left before it is known what comes after it.
+            # An atomic part ends before the character after it is known, so that character cannot decide an anchor
+            # inside.
             return node
         if isinstance(node, Concatenation):
             return Concatenation(tuple(self._sequence(node.parts, before, after)))
@@ -121,7 +122,7 @@ class _AnchorReader:
             return _edges_of_set(node.chars)
         if isinstance(node, Concatenation):
             first = last = 0
-            # A part that cannot be empty hides what is behind it.
+            # After a part that cannot be empty, no later part can be at the edge.
             for part in node.parts:
                 first |= self._edges(part).first
                 if not self._edges(part).nullable:

@@ -1,7 +1,7 @@
 """The shortest texts of patterns with boundaries: the positions and contexts as a position automaton without contexts.
 
-What may follow a position depends on the kind of the character that was read there. With a position for each of these
-kinds nothing depends on contexts any more, so the shortest texts are those of
+The characters that may follow a position depend on the kind of the character that was read at the position. This class
+makes one position for each kind. Contexts then decide nothing more, and the shortest texts are those of
 :class:`logitloom.automata.patterns.position_completions.PositionCompletions`.
 """
 

@@ -169,7 +169,7 @@ class _ContextPositionBuilder:
         if node.most is None:
             self.connect(part[1], part[0])
             self.compare(start, max(node.least, 1), range(max(node.least, 1)), shorter_first=False)
-            # A copy that matches the empty text makes its neighbours adjacent, so further repetitions change nothing.
+            # If a copy matches the empty text, its neighbours are adjacent, so further repetitions change nothing.
             return (*result[:2], ALL_CONTEXTS) if node.least == 0 else result
         optional = []
         for _ in range(node.most - max(node.least, 1)):

@@ -41,8 +41,8 @@ Order = dict[int, tuple[tuple[int, int], ...]]
 """Per position, from the innermost repeat outwards, pairs of a key and a rank.
 
 Positions with equal keys at one level are copies of the same position of a repeated part. Every text that may follow
-the one of higher rank may also follow the one of lower rank: in ``x{0,9}``, every text that may follow four ``x`` may
-also follow three. So a set that holds both needs only the one of lower rank.
+the position of higher rank may also follow the position of lower rank: in ``x{0,9}``, every text that may follow four
+``x`` may also follow three. So a set with both positions needs only the position of lower rank.
 """
 
 

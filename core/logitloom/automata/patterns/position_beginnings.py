@@ -1,9 +1,10 @@
 """Which positions of a pattern begin the same texts, up to a length.
 
-The positions of a counted repeat such as ``[a-z]{400,600}`` begin the same short texts until its end is near, so the
-states before that allow the same tokens. Positions are divided by their character sets first. Each round then divides
-those whose next positions were divided in the round before, so positions that are together after ``n`` rounds begin the
-same texts of up to ``n + 1`` characters. Where a text may end is not looked at.
+The positions of a counted repeat such as ``[a-z]{400,600}`` begin the same short texts until the end of the repeat is
+near, so the states of all earlier positions allow the same tokens. Positions are divided by their character sets first.
+Each round then divides groups only where a next position moved to another group in the round before. So positions that
+are together after ``n`` rounds begin the same texts of up to ``n + 1`` characters. Where a text may end is not looked
+at.
 
 References:
     E. F. Moore, "Gedanken-experiments on sequential machines", 1956 (division of states by what can be observed).
@@ -46,7 +47,7 @@ def position_beginnings(nfa: PositionAutomaton, set_at: list[int], length: int) 
         moved = []
         for number, parts in groups.items():
             found = sorted(parts.values(), key=len)
-            # Those that were not asked have the same next positions as before, and keep their number.
+            # Positions outside this round have the same next positions as before, and keep the number of their group.
             if sum(map(len, found)) == sizes[number]:
                 found.pop()
             for part in found:

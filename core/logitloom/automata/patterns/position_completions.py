@@ -1,7 +1,7 @@
 """The shortest texts from the positions of a pattern to its end.
 
-They are found in the order of their length (Dijkstra). Of texts that are equally short the first by an order of bytes
-is taken, so the rest of a shortest text is the shortest text of what is left.
+They are found in the order of their length (Dijkstra). Among texts of equal length the first in an order of the bytes
+is taken, so every end of a shortest text is a shortest text from its position.
 
 References:
     E. W. Dijkstra, "A note on two problems in connexion with graphs", 1959.
@@ -42,7 +42,7 @@ class PositionCompletions:
         self._next = [END_POSITION] * len(nfa.chars)
         self._find(nfa)
         above_ascii = any(chars.high.ranges for chars in distinct.values())
-        #: The bytes of all texts, and of what completes a character that a token has begun.
+        #: The bytes of all texts, and the bytes that complete a character which a token has begun.
         self._used = frozenset(byte for text in set(self._text) for byte in text)
         self._used |= frozenset(range(0x80, 0xC0) if above_ascii else ())
         self._rest_of_character = 3 if above_ascii else 0

@@ -3,9 +3,9 @@
 Text is read byte by byte, so a set of characters above ASCII becomes an automaton that reads two to four bytes. Only
 valid encodings occur: no overlong forms, no surrogates, nothing above U+10FFFF.
 
-:class:`HighPartition` divides the code points from U+0080 up into classes that a pattern does not distinguish. It
-compresses the transitions of one such character to a table of shared nodes. Tables are cached: the table of ``\\w`` is
-computed once per process and copied into each automaton.
+:class:`HighPartition` divides the code points from U+0080 up into classes that a pattern does not distinguish. Such a
+character's transitions are compressed to a table of shared nodes. Tables are cached: the table of ``\\w`` is computed
+once per process and copied into each automaton.
 
 References:
     F. Yergeau, "UTF-8, a transformation format of ISO 10646", RFC 3629, 2003.

@@ -18,7 +18,7 @@ _DIGEST: Final = 32
 
 
 def with_checksum(format: bytes, payload: bytes) -> bytes:
-    """The bytes of a file: its format, the checksum of what it holds, and that.
+    """The bytes of a file: the format, the checksum of the payload, and the payload.
 
     Example:
         >>> content = with_checksum(b"kind 1", b"payload")

@@ -57,7 +57,7 @@ class Stored:
 
 
 class _Store(threading.local):
-    """The folder of this thread, the largest total size of its files in bytes, and what was stored."""
+    """The folder of this thread, the largest total size of its files in bytes, and a record of the stored results."""
 
     directory: Path | None = None
     most_bytes = 0
@@ -127,9 +127,9 @@ def stored_values(
 
     Args:
         subject: returns all values that the result depends on; different values must have a different ``repr``.
-        build: compiles. Its argument is ``None``, or what ``values`` returned for an earlier result, perhaps in another
-            process. It must check these values: a forged file can hold any.
-        values: returns what takes the time of a compilation: values that :mod:`logitloom.rows.tree_format` can write.
+        build: compiles. Its argument is ``None``, or the ``values`` of an earlier result, perhaps from another process.
+            It must check these values: a forged file can hold any. values: returns the values that take the time of a
+        compilation, of types that :mod:`logitloom.rows.tree_format` can write.
         packages: top-level packages whose classes the values may be made of.
     """
     path = _path(_VALUES_FORMAT, subject, "values")
@@ -145,7 +145,7 @@ def stored_values(
 
 
 class _Clock:
-    """The processor time since it was made. What was stored since then is part of it."""
+    """The processor time since it was made. The time includes the compilations that were stored since then."""
 
     def __init__(self) -> None:
         self._begin, self._before = time.thread_time(), _STORE.stored.seconds
